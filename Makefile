@@ -1,0 +1,70 @@
+# Millstream's tasks. Everything runs in .venv, which is made on first use from the pinned versions in requirements/.
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-mock check format bench broker lock docs clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.demo ## Real flights through the whole service; ARGS="--events 20000 --plain"
+	@$(BIN)/millstream demo $(ARGS)
+
+test: $(VENV)/.dev ## All tests, on the best broker there is; ARGS="-k name"
+	@$(BIN)/python -m pytest $(ARGS)
+
+test-mock: $(VENV)/.dev ## The tests that need Kafka, on the embedded broker alone
+	@MILLSTREAM_TEST_BROKER=mock $(BIN)/python -m pytest -m kafka $(ARGS)
+
+check: $(VENV)/.dev ## Format, lint and types
+	@$(BIN)/ruff format --check --quiet . || { echo "Run 'make format'."; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy
+
+format: $(VENV)/.dev ## Format the code
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix --quiet .
+
+bench: $(VENV)/.dev ## Millstream beside the hand-written consumer, in one run, on a real broker
+	@$(BIN)/python -m benchmarks.run $(ARGS)
+
+broker: $(VENV)/.dev ## A real Kafka broker on this machine (Java 17 and Maven), until Ctrl-C; ARGS="--port 9092"
+	@$(BIN)/python -m tests.broker $(ARGS)
+
+docs: $(VENV)/.dev ## Write the reference pages anew from the code
+	@$(BIN)/python -m topics.pipeline_docs
+	@$(BIN)/python -m consumers.cli.metrics
+
+lock: $(VENV)/.dev ## Pin the newest versions that pyproject.toml allows
+	@for extras in "demo" "demo --extra dev"; do \
+	  file=requirements/$${extras##* }.txt; \
+	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --upgrade \
+	    --extra $$extras pyproject.toml requirements/build.in --output-file $$file || exit 1; \
+	done
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --upgrade \
+	  requirements/build.in --output-file requirements/build.txt
+
+clean: ## Remove what was made here: the environment, caches, the fetched broker
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || { \
+	  echo "Millstream needs Python 3.11, 3.12 or 3.13; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Name one: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "Python's venv module is missing (Debian: apt-get install python3-venv)." >&2; exit 1; }
+
+$(VENV)/.build: requirements/build.txt | $(BIN)/python
+	@echo "Installing into $(VENV) (once) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.txt
+	@touch $@
+
+$(VENV)/.demo: requirements/demo.txt pyproject.toml $(VENV)/.build
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --require-hashes -r requirements/demo.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.demo
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --require-hashes -r requirements/dev.txt
+	@touch $@

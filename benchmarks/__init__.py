@@ -1,0 +1,1 @@
+"""Millstream beside what a user would pick instead: `make bench`."""

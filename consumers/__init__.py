@@ -1,0 +1,1 @@
+"""What runs and reads topics: the worker and its stages, the command line, the demo."""

@@ -1,0 +1,1 @@
+"""The `millstream` command: one file per group of commands; each parses, calls and prints."""

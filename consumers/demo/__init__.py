@@ -1,0 +1,1 @@
+"""`millstream demo`: real flights through the whole service."""

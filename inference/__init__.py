@@ -1,0 +1,1 @@
+"""Models and what runs them: repository, signature, executors."""

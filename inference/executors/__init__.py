@@ -1,0 +1,1 @@
+"""Executors: what runs a micro-batch, one file per runtime."""

@@ -1,0 +1,1 @@
+"""Record shapes and codecs. Imports nothing else of ours."""

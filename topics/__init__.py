@@ -1,0 +1,1 @@
+"""The topics themselves: pipeline file, admin, lag, embedded broker."""
