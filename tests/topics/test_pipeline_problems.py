@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.topics.pipeline_files import SMALL, changed, lines_of, load
+from topics.errors import PipelineError
+from topics.pipeline import load_pipeline
+from topics.pipeline_docs import options
+
+# What to write in the small file, and the line and the words that the one problem must have.
+PROBLEMS = [
+    ("name: small", "name: 5", 1, "name: expected text, found the number 5. Write for example: name: my-pipeline"),
+    ("name: small", "name: no spaces", 1, "name: expected text of the form"),
+    ("name: small", "nome: x\nname: y", 1, "nome: unknown key. Did you mean name?"),
+    ("name: small\n", "group: x\n", 1, "name: this option is missing. Write for example: name: my-pipeline"),
+    ("kafka:\n  bootstrap: 127.0.0.1:9092\n", "", 1,
+     "kafka: this section is missing. Write `kafka:` and under it bootstrap."),
+    ("127.0.0.1:9092", "http://kafka:1/x", 3,
+     "kafka.bootstrap: expected host:port, several separated by commas, found"),
+    ("127.0.0.1:9092", "a:1,,b:2", 3, "kafka.bootstrap: expected host:port"),
+    ("127.0.0.1:9092", "[a, b]", 3,
+     "kafka.bootstrap: expected text, found a list. Write for example: bootstrap: 127.0.0.1:9092"),
+    ("127.0.0.1:9092", "", 3, "kafka.bootstrap: expected text, found nothing"),
+    ("127.0.0.1:9092", "${NOWHERE}", 3,
+     "the environment variable NOWHERE is not set. Set it, or give a default: ${NOWHERE:-value}."),
+    ("127.0.0.1:9092", "${NO WHERE}", 3, "expected ${NAME} or ${NAME:-default}, found ${NO WHERE}."),
+    ("9092\n", "9092\n  client: {group.id: x}\n", 4,
+     "kafka.client.group.id: Millstream sets group.id itself: write `group:`"),
+    ("9092\n", "9092\n  client:\n    a: 1\n    acks: 1\n", 6,
+     "kafka.client.acks: Millstream sets acks itself: it follows from `delivery`"),
+    ("9092\n", "9092\n  client: {enable.auto.commit: true}\n", 4, "how often is `limits.checkpoint_every`"),
+    ("9092\n", "9092\n  client: {bootstrap.servers: x}\n", 4, "write the addresses under `kafka.bootstrap`"),
+    ("9092\n", "9092\n  client: {auto.offset.reset: latest}\n", 4, "write `input.start`"),
+    ("9092\n", "9092\n  client: {error_cb: f}\n", 4, "kafka.client.error_cb: only code can set this property"),
+    ("9092\n", "9092\n  client: {a: [1]}\n", 4,
+     "kafka.client.a: expected a single value, {file: PATH} or {env: NAME}, found a list."),
+    ("9092\n", "9092\n  client: {a: {file: x, env: y}}\n", 4,
+     "kafka.client.a: expected a single value, {file: PATH} or {env: NAME}, found other keys."),
+    ("9092\n", "9092\n  client: {a: }\n", 4,
+     "kafka.client.a: expected a single value, {file: PATH} or {env: NAME}, found nothing."),
+    ("9092\n", "9092\n  client: {a: {env: NOWHERE}}\n", 4, "in the environment variable NOWHERE, which is not set."),
+    ("9092\n", "9092\n  client: {a: {file: nowhere}}\n", 4, "nowhere: No such file or directory. Check the path."),
+    ("9092\n", "9092\n  client: 5\n", 4, "kafka.client: expected a mapping, found the number 5."),
+    ("topic: events", "topic: a/b", 5, "input.topic: expected a Kafka topic's name (1 to 249 of"),
+    ("topic: events", "topics: [a, ..]", 5, "input.topics[1]: expected a Kafka topic's name"),
+    ("topic: events", f"topic: {'x' * 250}", 5, "input.topic: expected a Kafka topic's name"),
+    ("topic: events", "topics:\n    - a\n    - 5", 7, "input.topics[1]: expected text, found the number 5."),
+    ("topic: events", "topics: []", 5, "input.topics: expected at least one topic, found an empty list. Write"),
+    ("topic: events", "topics: [a, a]", 5, "input.topics: expected each name once, found 'a' twice. Remove one."),
+    ("topic: events", "topic: events\n  topics: [a]", 4,
+     "input: expected `topic` or `topics`, found both. Keep one."),
+    ("  topic: events\n", "", 4, "input.topics: this option is missing. Write for example: topics: [feature-events]"),
+    ("topic: events", "topic: predictions", 5,
+     "input.topic: predictions is also output.topic: the pipeline would read its own"),
+    ("topic: events", "topics: [a, small-dead-letters]", 5,
+     "input.topics: small-dead-letters is also dead_letters.topic"),
+    ("topic: predictions", "topic: small-dead-letters", 9,
+     "output.topic: small-dead-letters is output.topic and dead_letters.topic."),
+    ("format: json", "format: xml", 6,
+     "input.format: expected avro or json, found 'xml'. Write for example: format: avro"),
+    ("topic: events", "topics: &a [*a]", 5, "input.topics[0]: this alias (*name) refers to what it is part of."),
+    ("format: json", "format: !thing json", 6, "input.format: the YAML tag !thing means nothing here. Remove it."),
+    ("schema: event", "schema: event\n  event_id: 5", 8, "input.event_id: expected text, found the number 5."),
+    ("schema: event", "schema: event\n  event_time: true", 8, "input.event_time: expected text, found true."),
+    ("schema: event", "schema: event\n  start: middle", 8,
+     "input.start: expected earliest or latest, found 'middle'."),
+    ("schema: event", "schema: event\n  schema: other", 8,
+     "input.schema: this key is written twice, on lines 7 and 8. Keep one."),
+    ("schema: event", "schema: event\n  ? [a]\n  : b", 8, "input: expected text as a key, found a list or mapping"),
+    ("schema: event", "schema: ''", 7, "input.schema: expected text, found ''."),
+    ("topic: predictions", "topic: predictions\n  colour: red", 10,
+     "output.colour: unknown key. Allowed here: carry_headers, format, topic."),
+    ("topic: predictions", "topic: predictions\n  carry_headers: x", 10,
+     "output.carry_headers: expected a list, found 'x'. Write for example: carry_headers: [traceparent, tracestate, baggage]"),
+    ("model:\n", "max_wait: 5ms\nmodel:\n", 10, "max_wait: unknown key here. It belongs under `batch:`."),
+    ("name: m\n", "name: m\n  version: '1'\n", 12, "model.version: expected a whole number, found '1'."),
+    ("name: m\n", "name: m\n  version: 0\n", 12, "model.version: expected at least 1, found the number 0."),
+    ("name: m\n", "name: m\n  threads: true\n", 12,
+     "model.threads: expected a whole number, found true. Write for example: threads: 1"),
+    ("name: m\n", "name: m\n  threads: 1.5\n", 12, "model.threads: expected a whole number, found the number 1.5."),
+    ("name: m\n", "name: m\n  allow_nan: 1\n", 12, "model.allow_nan: expected true or false, found the number 1."),
+    ("name: m\n", "name: m\n  device: gpu\n", 12, "model.device: expected auto, cpu, cuda or tensorrt, found 'gpu'."),
+    ("name: m\n", "name: m\n  repository: 5\n", 12,
+     "model.repository: expected a path, found the number 5. Write for example: repository: models"),
+    ("name: m\n", "name: m\n  inputs: {x: 5}\n", 12,
+     "model.inputs.x: expected an event field or a list of them, found the number 5."),
+    ("name: m\n", "name: m\nbatch:\n  max_wait: soon\n", 13,
+     "batch.max_wait: expected a duration such as 5ms, 0.5s or 2m, found 'soon'. Write for example: max_wait: 5ms"),
+    ("name: m\n", "name: m\nbatch:\n  max_wait: 5\n", 13,
+     "batch.max_wait: expected a duration, found 5 without a unit: write 5ms or 5s."),
+    ("name: m\n", "name: m\nbatch:\n  max_bytes: 4096\n", 13,
+     "batch.max_bytes: expected a size, found 4096 without a unit: write 4096B or"),
+    ("name: m\n", "name: m\nbatch: 5\n", 12, "batch: expected a mapping, found the number 5."),
+    ("name: m\n", "name: m\nbatch:\n  max_events: 10000\n", 13,
+     "limits.held_events (16384) must be at least twice batch.max_events (10000)"),
+    ("name: m\n", "name: m\nlimits:\n  held_events: 500\n", 13,
+     "limits.held_events: limits.held_events (500) must be at least twice"),
+    ("name: m\n", "name: m\nlimits:\n  held_bytes: 1MiB\n", 13,
+     "must be at least twice batch.max_bytes (1048576 bytes)"),
+    ("name: m\n", "name: m\nlimits:\n  stall_after: 0s\n", 13, "limits.stall_after: expected more than 0"),
+    ("name: m\n", "name: m\ndelivery: exactly_once\n", 12, "delivery: expected at_least_once, found 'exactly_once'."),
+    ("name: m\n", "name: m\nschemas:\n  directory: a\n  registry: {url: 'http://r'}\n", 13,
+     "schemas.directory: schemas come from a directory or from a registry, found both."),
+    ("name: m\n", "name: m\nschemas:\n  directory:\n", 13, "schemas.directory: expected a path, found nothing."),
+    ("name: m\n", "name: m\nschemas:\n  registry:\n    url: r:8081\n", 14,
+     "schemas.registry.url: expected a URL that begins with http:// or https://, found 'r:8081'"),
+    ("name: m\n", "name: m\nschemas:\n  registry:\n    url: http://r\n    username: u\n", 13,
+     "schemas.registry.password: username and password go together."),
+    ("name: m\n", "name: m\nschemas:\n  registry: {}\n", 13,
+     "schemas.registry.url: this option is missing. Write for example: url: https://registry.example:8081"),
+    ("name: m\n", 'name: m\n"a\\nb\\e[1m": 1\n', 12, "a\\nb\\x1b[1m: unknown key."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "line", "words"), PROBLEMS, ids=[row[1][:40] for row in PROBLEMS])
+def test_problem_names_its_line_and_what_to_do(tmp_path: Path, old: str, new: str, line: int, words: str) -> None:
+    found = lines_of(tmp_path, changed(old, new))
+    assert len(found) == 1
+    assert found[0].startswith(f"{line}: ")
+    assert words in found[0]
+    assert found[0].count("Write for example:") <= 1
+
+
+def test_all_problems_are_told_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
+    text = (
+        SMALL.replace("9092", "${PORT}").replace("json", "xml")
+        + "  nam: x\nbatch:\n  max_wait: soon\n  max_wait: 1s\n  max_events: 0\n"
+    )
+    found = lines_of(tmp_path, text)
+    assert [line.split(":")[0] for line in found] == ["3", "6", "12", "15", "16"]
+
+
+# Each alias stands for ten of the one before: 10 to the 8th values.
+GROWING = b"a: &a [1]\n" + b"".join(
+    b"%c: &%c [%s]\n" % (c, c, b",".join([b"*%c" % (c - 1)] * 10)) for c in range(98, 106)
+)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "the file is empty."),
+        (b"# only a comment\n", "the file is empty."),
+        (b"- a\n- b\n", ":1: expected a mapping, such as `name: my-pipeline`, found a list"),
+        (b"\n\nhello\n", ":3: expected a mapping, such as `name: my-pipeline`, found 'hello'"),
+        (b"name: a\nkafka: [1\ngroup: b\n", ":3: not valid YAML at column 6: while parsing a flow sequence; expected ',' or"),
+        (b"name: {env: ${A}}\n", "Put quotes around a ${NAME} that stands inside { } or [ ]."),
+        (b"name: a\n\tkafka: b\n", ":2: not valid YAML at column 1: while scanning for the next token; found character '\\t'"),
+        (b"name: a\nname: *nobody\n", ":2: not valid YAML at column 7: found undefined alias 'nobody'"),
+        (b"name: a\n---\nname: b\n", ":2: not valid YAML at column 1: expected a single document in the stream"),
+        (b"name: a\ngroup: \xff\n", ":2: expected UTF-8 text, found the byte 0xff. Save the file as UTF-8."),
+        (b"name: a\ngroup: \x07\n", ":2: not valid YAML: the character U+0007 is not allowed. Remove it."),
+        (b"name: " + b"[" * 600, "the YAML is nested too deeply"),
+        (GROWING, "more than 20000 values"),
+    ],
+)  # fmt: skip
+def test_file_that_cannot_be_read_as_a_mapping_is_one_clear_message(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_bytes(content)
+    with pytest.raises(PipelineError) as caught:
+        load_pipeline(path, {})
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_file_and_folder_are_named(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=r"nowhere.yaml: cannot read the pipeline file: No such file or directory"):
+        load_pipeline(tmp_path / "nowhere.yaml", {})
+    with pytest.raises(PipelineError, match="cannot read the pipeline file: Is a directory"):
+        load_pipeline(tmp_path, {})
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
+KEYS = st.text() | st.sampled_from([step for option in options() for step in option.path.split(".")])
+
+
+@settings(max_examples=60)
+@given(st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(KEYS, inner)))
+def test_any_yaml_is_a_pipeline_error_and_nothing_else(tmp_path_factory: pytest.TempPathFactory, data: object) -> None:
+    with pytest.raises(PipelineError) as caught:
+        load(tmp_path_factory.getbasetemp(), json.dumps(data))  # YAML, written another way
+    assert str(caught.value).count("\n") + 1 == len(caught.value.problems)

@@ -1,0 +1,143 @@
+"""The pipeline file: one YAML file describes one pipeline. Every option is listed in docs/pipeline.md."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, PrivateAttr, ValidationError, field_validator
+
+from topics.errors import PipelineError, Problem
+from topics.pipeline_problems import problems_of
+from topics.pipeline_schema import schema_tree
+from topics.secret import Origin
+from topics.sections import Batch, DeadLetters, Input, Kafka, Limits, Model, Output, Schemas, Section, Text
+from topics.yaml_places import Document, Loc, dotted, read_document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from pydantic import ValidationInfo
+
+
+class Pipeline(Section):
+    """One pipeline. Made by `load_pipeline`; durations are seconds, sizes are bytes, paths are absolute."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9._-]{1,200}$",
+        description="Name of the pipeline, in metrics and in the names made from it. The characters of a topic's name.",
+        examples=["my-pipeline"],
+    )
+    kafka: Kafka = Field(description="How to reach Kafka.")
+    group: Text | None = Field(
+        None, description="Consumer group of the workers.", json_schema_extra={"default": "<name>"}
+    )
+    schemas: Schemas = Field({}, validate_default=True, description="Where record schemas are.")
+    input: Input = Field(description="The feature events.")
+    output: Output = Field(description="The predictions.")
+    dead_letters: DeadLetters = Field({}, validate_default=True, description="The events that cannot be processed.")
+    model: Model = Field(description="The model that answers.")
+    batch: Batch = Field(
+        {}, validate_default=True, description="When a micro-batch is closed: at the first of these bounds."
+    )
+    delivery: Literal["at_least_once"] = Field(
+        "at_least_once",
+        description="What a crash may do: with `at_least_once` no prediction is lost and a few may be written twice.",
+    )
+    limits: Limits = Field({}, validate_default=True, description="How much a worker holds and how long it may take.")
+
+    _path: Path = PrivateAttr()
+
+    def model_post_init(self, context: object, /) -> None:
+        """Remember the file that the pipeline was read from."""
+        if isinstance(context, Origin):
+            self._path = context.path
+
+    @field_validator("dead_letters", mode="before")
+    @classmethod
+    def _named_after_pipeline(cls, value: object, info: ValidationInfo) -> object:
+        section = {} if value is None else value
+        if isinstance(section, dict) and "topic" not in section:
+            # Where the name itself is wrong, that is the only problem to tell.
+            return {**section, "topic": f"{info.data.get('name', 'unnamed')}-dead-letters"}
+        return section
+
+    @property
+    def path(self) -> Path:
+        """The pipeline file, absolute."""
+        return self._path
+
+    @property
+    def group_id(self) -> str:
+        """The consumer group: `group`, or the pipeline's name."""
+        return self.group or self.name
+
+    def client_config(self) -> dict[str, str | int | float | bool]:
+        """Return the settings that every Kafka client of the pipeline starts from. Holds secrets: never print it."""
+        client = {name: value.get_secret_value() for name, value in self.kafka.client.items()}
+        return {"bootstrap.servers": self.kafka.bootstrap, **client}
+
+
+def load_pipeline(path: Path, environ: Mapping[str, str]) -> Pipeline:
+    """Read and check the pipeline file at `path`; variables and secrets come from `environ`.
+
+    Raises PipelineError, which lists every problem found with its line.
+    """
+    document = read_document(path, environ)
+    pipeline, problems = _validated(document, Origin(path.absolute(), environ))
+    if pipeline is not None:
+        problems.extend(
+            Problem(message, document.lines[document.known(place)], dotted(place))
+            for place, message in _conflicts(pipeline, document)
+        )
+    if pipeline is None or problems or document.problems:
+        raise PipelineError(path, [*document.problems, *problems])
+    return pipeline
+
+
+def _validated(document: Document, origin: Origin) -> tuple[Pipeline | None, list[Problem]]:
+    # Raising from here would chain pydantic's error, which holds the values, to ours.
+    try:
+        return Pipeline.model_validate(document.data, context=origin), []
+    except ValidationError as error:
+        return None, problems_of(error, document, schema_tree(Pipeline))
+
+
+def _conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str]]:
+    """Yield the places whose values are right each by itself and impossible together."""
+
+    def written(*places: Loc) -> Loc:
+        """Return the first of the places that stands in the file, the first of all if none does."""
+        return next((place for place in places if place in document.lines), places[0])
+
+    inputs = written(("input", "topics"), ("input", "topic"))
+    letters = pipeline.dead_letters.topic
+    if pipeline.output.topic in pipeline.input.topics:
+        yield inputs, f"{pipeline.output.topic} is also output.topic: the pipeline would read its own predictions."
+    if letters in pipeline.input.topics:
+        yield inputs, f"{letters} is also dead_letters.topic: the pipeline would read its own dead letters."
+    if pipeline.output.topic == letters:
+        yield (
+            written(("dead_letters", "topic"), ("output", "topic")),
+            f"{letters} is output.topic and dead_letters.topic. Give dead letters a topic of their own.",
+        )
+    if pipeline.limits.held_events < 2 * pipeline.batch.max_events:
+        yield (
+            written(("limits", "held_events"), ("batch", "max_events")),
+            f"limits.held_events ({pipeline.limits.held_events}) must be at least twice batch.max_events "
+            f"({pipeline.batch.max_events}): one batch runs while the next one fills.",
+        )
+    if pipeline.limits.held_bytes < 2 * pipeline.batch.max_bytes:
+        yield (
+            written(("limits", "held_bytes"), ("batch", "max_bytes")),
+            f"limits.held_bytes ({pipeline.limits.held_bytes} bytes) must be at least twice batch.max_bytes "
+            f"({pipeline.batch.max_bytes} bytes): one batch runs while the next one fills.",
+        )
+    registry = pipeline.schemas.registry
+    if registry and pipeline.schemas.directory:
+        yield ("schemas", "directory"), "schemas come from a directory or from a registry, found both. Keep one."
+    if not registry and not pipeline.schemas.directory:
+        yield ("schemas", "directory"), "expected a path, found nothing. Write for example: directory: schemas"
+    if registry and (registry.username is None) != (registry.password is None):
+        missing = "password" if registry.password is None else "username"
+        yield ("schemas", "registry", missing), "username and password go together. Write both or none."

@@ -1,0 +1,276 @@
+"""The sections of a pipeline file. Every field's description is its entry in the reference page (docs/pipeline.md)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
+
+from topics.client_properties import ClientProperty
+from topics.secret import Origin, Secret
+from topics.units import Duration, PositiveDuration, Size, shown
+
+_TOPIC_PATTERN = "[A-Za-z0-9._-]{1,249}"
+_ADDRESS = re.compile(r"([A-Za-z0-9_]+://)?([^\s,:/\[\]]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+
+
+def _topic_name(name: str) -> str:
+    if name in {".", ".."} or not re.fullmatch(_TOPIC_PATTERN, name):
+        raise ValueError(
+            "expected a Kafka topic's name (1 to 249 of the characters a-z A-Z 0-9 . _ -, and not . or ..), "
+            f"found {shown(name)}"
+        )
+    return name
+
+
+def _one_or_several(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def _some_all_different(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise ValueError("expected at least one topic, found an empty list")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"expected each name once, found {shown(twice)} twice. Remove one.")
+    return names
+
+
+def _resolved(value: object, info: ValidationInfo) -> object:
+    """Return the path against the pipeline file's folder; raises ValueError for what is not a path."""
+    if value is None or isinstance(value, Path):
+        return value
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise ValueError(f"expected a path, found {shown(value)}")
+    return info.context.path.parent / value if isinstance(info.context, Origin) else Path(value)
+
+
+def _addresses(value: str) -> str:
+    for address in value.split(","):
+        if not _ADDRESS.fullmatch(address.strip()):
+            raise ValueError(f"expected host:port, several separated by commas, found {shown(value)}")
+    return value
+
+
+def _registry_url(url: str) -> str:
+    if "@" in url:
+        raise ValueError("expected a URL without a user in it. Write `username` and `password` beside it.")
+    if not re.fullmatch(r"https?://[^\s/]+\S*", url):
+        raise ValueError(f"expected a URL that begins with http:// or https://, found {shown(url)}")
+    return url
+
+
+def _field_or_fields(value: object) -> object:
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, tuple) or not names or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(f"expected an event field or a list of them, found {shown(value)}. Write [field, field].")
+    return value
+
+
+TopicName = Annotated[
+    str,
+    AfterValidator(_topic_name),
+    WithJsonSchema({"type": "string", "pattern": f"^{_TOPIC_PATTERN}$", "$comment": "topic's name"}),
+]
+TopicNames = Annotated[tuple[TopicName, ...], BeforeValidator(_one_or_several), AfterValidator(_some_all_different)]
+Text = Annotated[str, Field(min_length=1)]
+ClientProperties = dict[ClientProperty, Secret]
+FilePath = Annotated[Path, BeforeValidator(_resolved), WithJsonSchema({"type": "string", "$comment": "path"})]
+Format = Literal["avro", "json"]
+
+
+class Section(BaseModel):
+    """What the sections share: no unknown keys, no silent conversions, defaults written as in the file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _heading_alone(cls, value: object) -> object:
+        """Take a section whose keys are all commented out as one with no keys."""
+        return {} if value is None else value
+
+
+class Kafka(Section):
+    """How to reach Kafka."""
+
+    bootstrap: Annotated[Text, AfterValidator(_addresses)] = Field(
+        description="Addresses of some brokers, `host:port`, separated by commas.", examples=["127.0.0.1:9092"]
+    )
+    client: ClientProperties = Field(
+        {},
+        description="Any property of librdkafka, such as `security.protocol`, for every client of the pipeline. "
+        "A value is text, a number, true or false, `{file: PATH}` or `{env: NAME}`. "
+        "Properties that the delivery guarantee rests on are refused.",
+    )
+
+
+class Registry(Section):
+    """A schema registry that speaks Confluent's API."""
+
+    url: Annotated[Text, AfterValidator(_registry_url)] = Field(
+        description="Address of the registry.", examples=["https://registry.example:8081"]
+    )
+    username: Text | None = Field(None, description="User for basic authentication.")
+    password: Secret | None = Field(
+        None, description="Password for basic authentication: `{file: PATH}` or `{env: NAME}`."
+    )
+    ca: FilePath | None = Field(None, description="Certificate authorities (PEM) to trust in place of the system's.")
+
+
+class Schemas(Section):
+    """Where record schemas are."""
+
+    registry: Registry | None = Field(None, description="A schema registry, in place of a folder.")
+    directory: FilePath | None = Field(
+        None,
+        description="Folder of Avro schemas named `<id>-<name>.avsc`.",
+        json_schema_extra={"default": "schemas"},
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _folder_unless_registry(cls, value: object) -> object:
+        section = {} if value is None else value
+        if isinstance(section, dict) and section.get("registry") is None and "directory" not in section:
+            return {**section, "directory": "schemas"}
+        return section
+
+
+class Input(Section):
+    """The feature events."""
+
+    topics: TopicNames = Field(
+        validation_alias=AliasChoices("topics", "topic"),
+        description="Topics to read, one or several. `topic: NAME` is short for one.",
+        examples=[["feature-events"]],
+        json_schema_extra={"minItems": 1},
+    )
+    format: Format = Field(
+        description="How the values are written. Avro is in the schema registry's wire format.", examples=["avro"]
+    )
+    schema_name: Text = Field(
+        alias="schema",
+        description="Name of the schema to read the values with: a file's in the schema folder, or a subject's.",
+        examples=["feature-event"],
+    )
+    event_id: Text | None = Field(
+        None,
+        description="Field that identifies the event. Without it the id is `<topic>-<partition>-<offset>`.",
+    )
+    event_time: Text | None = Field(
+        None,
+        description="Field that says when the event happened: milliseconds since 1970 (UTC), or an Avro timestamp. "
+        "Without it the record's timestamp counts.",
+    )
+    key: Text | None = Field(None, description="Field that `millstream produce` takes as the record's key.")
+    start: Literal["earliest", "latest"] = Field(
+        "earliest", description="Where a group that has committed nothing yet begins to read."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _topic_or_topics(cls, value: object) -> object:
+        if isinstance(value, dict) and "topic" in value and "topics" in value:
+            raise ValueError("expected `topic` or `topics`, found both. Keep one.")
+        return value
+
+
+class Output(Section):
+    """The predictions."""
+
+    topic: TopicName = Field(description="Topic that predictions are written to.", examples=["predictions"])
+    format: Format = Field("avro", description="How predictions are written.")
+    carry_headers: tuple[Text, ...] = Field(
+        ("traceparent", "tracestate", "baggage"),
+        description="Headers of an event that its prediction carries on.",
+    )
+
+
+class DeadLetters(Section):
+    """The events that cannot be processed."""
+
+    topic: TopicName = Field(
+        description="Topic that they are written to, with the reason.",
+        json_schema_extra={"default": "<name>-dead-letters"},
+    )
+
+
+class Model(Section):
+    """The model that answers."""
+
+    name: Text = Field(description="Name of the model: its folder in the repository.", examples=["my-model"])
+    version: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="Version of the model. Without it, the highest in the repository."
+    )
+    repository: FilePath = Field(
+        "models", validate_default=True, description="Folder of models, laid out `<name>/<version>/model.onnx`."
+    )
+    inputs: dict[
+        Text,
+        Annotated[
+            str | tuple[str, ...],
+            BeforeValidator(_field_or_fields),
+            WithJsonSchema(
+                {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+            ),
+        ],
+    ] = Field(
+        {},
+        description="For each input tensor the event field, or the list of fields, that fills it. "
+        "In place of what the model's `config.yaml` says.",
+    )
+    device: Literal["auto", "cpu", "cuda", "tensorrt"] = Field(
+        "auto", description="What runs the model. `auto` takes a GPU where there is one."
+    )
+    threads: int = Field(1, ge=1, description="CPU threads of one inference. Workers scale by processes.")
+    allow_nan: bool = Field(
+        False, description="Whether a feature may be NaN or infinite. If not, its event becomes a dead letter."
+    )
+
+
+class Batch(Section):
+    """When a micro-batch is closed: at the first of these bounds."""
+
+    max_events: int = Field(256, ge=1, description="Most events in a batch.")
+    max_wait: Duration = Field(
+        "5ms",
+        validate_default=True,
+        description="Longest wait for more events, since the oldest one of the batch arrived.",
+    )
+    max_bytes: Size = Field("1MiB", validate_default=True, description="Most bytes of record values in a batch.")
+
+
+class Limits(Section):
+    """How much a worker holds and how long it may take."""
+
+    held_events: int = Field(
+        50000,
+        ge=2,
+        description="Most events that a worker holds (read, result not yet acknowledged). "
+        "Above it partitions pause; below half of it they resume.",
+    )
+    held_bytes: Size = Field("64MiB", validate_default=True, description="The same in bytes of record values.")
+    checkpoint_every: PositiveDuration = Field(
+        "100ms", validate_default=True, description="How often acknowledged work is committed."
+    )
+    drain_timeout: PositiveDuration = Field(
+        "25s", validate_default=True, description="How long a stopping worker may take to finish what it holds."
+    )
+    stall_after: PositiveDuration = Field(
+        "60s",
+        validate_default=True,
+        description="`/live` answers false when the worker's loop has not turned for so long.",
+    )
