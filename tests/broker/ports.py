@@ -1,0 +1,28 @@
+"""Free ports for a broker."""
+
+import random
+import socket
+
+# Below 32768 lie no ephemeral ports on Linux, so no client's connection can take one between the check
+# here and the broker's start.
+_FIRST, _LAST = 20_000, 32_000
+
+
+def free_ports(count: int) -> list[int]:
+    """Distinct ports of 127.0.0.1 that nobody listens on."""
+    found: list[int] = []
+    for port in random.sample(range(_FIRST, _LAST), k=500):
+        if _is_free(port):
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise OSError(f"Found {len(found)} free ports between {_FIRST} and {_LAST}, needed {count}.")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

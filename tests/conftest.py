@@ -1,0 +1,80 @@
+"""What all tests share: the broker, topics with names of their own, Hypothesis profiles."""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from typing import TYPE_CHECKING, Protocol
+
+import pytest
+from hypothesis import settings
+
+from tests.broker.choice import Broker, Choice, choose, running
+from tests.broker.clients import create_topic, ensure_topic
+from topics.embedded import EmbeddedBroker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# No deadlines: machines that run tests are busy. In CI the same examples each time, so a failure is the change's.
+settings.register_profile("local", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+_CHOICE = pytest.StashKey[Choice]()
+
+
+class MakeTopic(Protocol):
+    """Creates a topic with a name of its own and returns the name."""
+
+    def __call__(self, partitions: int = 4, **config: str) -> str:
+        """Settings are written with underscores: `make_topic(cleanup_policy="compact")`."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    try:
+        config.stash[_CHOICE] = choose(os.environ)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    choice = config.stash[_CHOICE]
+    return f"kafka: {choice.kind} broker ({choice.why})"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what uses the broker, so that `-m "not kafka"` leaves it out, and skip what the mock can't promise."""
+    choice = config.stash[_CHOICE]
+    for item in items:
+        if "kafka" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.kafka)
+        if not choice.durable and item.get_closest_marker("durable") is not None:
+            item.add_marker(pytest.mark.skip(reason=f"needs a durable broker; this run has a mock: {choice.why}"))
+
+
+@pytest.fixture(scope="session")
+def kafka(pytestconfig: pytest.Config) -> Iterator[Broker]:
+    """The broker of this run, started when the first test asks for it."""
+    with running(pytestconfig.stash[_CHOICE]) as broker:
+        yield broker
+
+
+@pytest.fixture
+def make_topic(kafka: Broker, request: pytest.FixtureRequest) -> MakeTopic:
+    """Topics are left behind: their names never meet again, and the broker ends with the run."""
+    test = re.sub(r"[^a-zA-Z0-9._-]", "-", request.node.name)[:100]
+
+    def make(partitions: int = 4, **config: str) -> str:
+        topic = f"{test}-{uuid.uuid4().hex[:8]}"
+        if not kafka.durable and (config or partitions != EmbeddedBroker.partitions):
+            pytest.skip(f"the mock's topics have {EmbeddedBroker.partitions} partitions and no settings")
+        if kafka.durable:
+            settings_ = {name.replace("_", "."): value for name, value in config.items()}
+            create_topic(kafka.bootstrap, topic, partitions, settings_)
+        else:
+            ensure_topic(kafka.bootstrap, topic)
+        return topic
+
+    return make

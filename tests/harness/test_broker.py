@@ -1,0 +1,171 @@
+"""The brokers that the other tests stand on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.broker.choice import Broker, choose
+from tests.broker.clients import Row, committed, create_topic, produce, read_all, wait_until
+from tests.broker.errors import BrokerError
+from tests.broker.kafka_jars import missing_for_maven
+from tests.broker.maven import MavenKafka
+from tests.broker.ports import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conftest import MakeTopic
+
+
+def test_rows_come_back_with_keys_headers_and_tombstones(kafka: Broker, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    rows: list[Row] = [(b"k", b"v", [("h", b"1"), ("none", None)]), (b"k", None), (None, b"only a value")]
+    produce(kafka.bootstrap, topic, rows, partition=2)
+
+    read = read_all(kafka.bootstrap, topic)
+
+    assert [(m.key(), m.value(), m.partition(), m.offset()) for m in read] == [
+        (b"k", b"v", 2, 0),
+        (b"k", None, 2, 1),
+        (None, b"only a value", 2, 2),
+    ]
+    assert read[0].headers() == [("h", b"1"), ("none", None)]
+
+
+def test_read_all_of_an_empty_topic_is_empty(kafka: Broker, make_topic: MakeTopic) -> None:
+    assert read_all(kafka.bootstrap, make_topic()) == []
+
+
+def test_read_all_says_how_many_came_when_some_are_missing(kafka: Broker, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    produce(kafka.bootstrap, topic, [(None, b"one")])
+    with pytest.raises(TimeoutError, match=r"Read 1 messages .* expected 2"):
+        read_all(kafka.bootstrap, topic, count=2, timeout=1)
+
+
+def test_committed_offsets_are_those_of_the_group(kafka: Broker, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    group = f"group-of-{topic}"
+    assert committed(kafka.bootstrap, group, topic) == {}
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group, "enable.auto.commit": False})
+    consumer.commit(offsets=[TopicPartition(topic, 1, 7)], asynchronous=False)
+    consumer.close()
+    assert committed(kafka.bootstrap, group, topic) == {1: 7}
+
+
+@pytest.mark.durable
+def test_topics_have_the_partitions_and_settings_asked_for(kafka: Broker, make_topic: MakeTopic) -> None:
+    topic = make_topic(partitions=2, cleanup_policy="compact")
+    produce(kafka.bootstrap, topic, [(b"k", b"v")], partition=1)
+    assert [message.partition() for message in read_all(kafka.bootstrap, topic)] == [1]
+
+
+@pytest.mark.durable
+def test_read_committed_leaves_out_what_was_aborted(kafka: Broker, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"aborted")
+    producer.flush(30)
+    producer.abort_transaction(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"kept")
+    producer.commit_transaction(30)
+
+    assert [message.value() for message in read_all(kafka.bootstrap, topic, count=1)] == [b"kept"]
+    both = read_all(kafka.bootstrap, topic, count=2, isolation="read_uncommitted")
+    assert {message.value() for message in both} == {b"aborted", b"kept"}
+
+
+@pytest.fixture(scope="module")
+def own_kafka() -> Iterator[MavenKafka]:
+    if (missing := missing_for_maven()) is not None:
+        pytest.skip(f"no broker of its own: {missing}")
+    with MavenKafka() as broker:
+        yield broker
+
+
+@pytest.mark.durable
+@pytest.mark.kafka
+def test_data_outlives_a_restart_and_a_crash(own_kafka: MavenKafka) -> None:
+    bootstrap = own_kafka.bootstrap
+    create_topic(bootstrap, "kept", 1, {})
+    produce(bootstrap, "kept", [(b"1", b"before the restart")])
+    own_kafka.restart()
+    produce(bootstrap, "kept", [(b"2", b"before the crash")])
+    own_kafka.kill()
+    own_kafka.start()
+    assert own_kafka.bootstrap == bootstrap
+    assert [message.key() for message in read_all(bootstrap, "kept", count=2)] == [b"1", b"2"]
+
+
+@pytest.mark.durable
+@pytest.mark.kafka
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_broker_command_leaves_no_broker_behind(own_kafka: MavenKafka, tmp_path: Path, end: signal.Signals) -> None:
+    del own_kafka  # it is here for the jars, and so that two brokers run side by side
+    (port,) = free_ports(1)
+    command = subprocess.Popen(
+        [sys.executable, "-m", "tests.broker", "--port", str(port)],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with command:
+        assert command.stdout is not None
+        assert command.stdout.readline().startswith(f"Apache Kafka runs on 127.0.0.1:{port}.")
+        create_topic(f"127.0.0.1:{port}", "t", 1, {})
+        command.send_signal(end)
+        status = command.wait(30)
+    wait_until(lambda: not _listens(port), 10, "the broker to end with its command")
+    if end == signal.SIGINT:
+        assert status == 0
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.durable
+@pytest.mark.kafka
+def test_a_broker_that_cannot_start_shows_the_end_of_its_log() -> None:
+    if (missing := missing_for_maven()) is not None:
+        pytest.skip(f"no broker of its own: {missing}")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        broker = MavenKafka(port=taken.getsockname()[1])
+        with pytest.raises(BrokerError, match=r"ended with status 1(?s:.*)Address already in use"):
+            broker.start()
+
+
+@pytest.mark.parametrize(
+    ("environ", "kind"),
+    [
+        ({"KAFKA_BOOTSTRAP": "h:1"}, "external"),
+        ({"KAFKA_BOOTSTRAP": "h:1", "MILLSTREAM_TEST_BROKER": "mock"}, "mock"),
+        ({"MILLSTREAM_TEST_BROKER": "maven"}, "maven"),
+        ({"MILLSTREAM_TEST_BROKER": "containers"}, "containers"),
+    ],
+)
+def test_the_environment_chooses_the_broker(environ: dict[str, str], kind: str) -> None:
+    assert choose(environ).kind == kind
+
+
+@pytest.mark.parametrize("name", ["kafka", "external"])
+def test_a_broker_kind_that_cannot_be_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=f"MILLSTREAM_TEST_BROKER: expected .* found '{name}'"):
+        choose({"MILLSTREAM_TEST_BROKER": name})
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
