@@ -1,0 +1,133 @@
+"""Avro records to columns, many at a time.
+
+Where the writer schema allows, the values of a poll become one block that polars reads in one go (`avro_block`), after
+`avro_bounds` has found the malformed ones. Records of other schemas are read one by one (`avro_each`). Both give the
+same columns; `avro_plan` says which schema goes which way. A schema always goes the same way, and each record is
+checked by itself, so what is wrong with one never depends on its neighbours.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from schemas.avro_block import BlockReader
+from schemas.avro_each import RecordReader
+from schemas.avro_plan import block_reader, record_reader, resolve
+from schemas.avro_types import wanted_fields
+from schemas.decoded import BadRecord, Decoded
+from schemas.errors import BadSchemaError, FaultyRecords, NotWireFormat, UnknownSchema, Unreadable
+from schemas.store import Schema, SchemaStore
+from schemas.wire import HEAD_BYTES, schema_id_of
+
+_LONGEST_ERROR = 500  # characters; polars and fastavro quote data and schemas at length
+_Reader = BlockReader | RecordReader
+_Rows = npt.NDArray[np.int64]
+
+
+class AvroDecoder:
+    """Decodes values in the schema-registry wire format into columns of the wanted top-level fields.
+
+    A column's type depends on the reader schema's field alone: int Int32, long Int64, float Float32, double Float64,
+    boolean, string and enum String, bytes and fixed Binary, array List, record Struct; the same where null is allowed.
+    Logical types are left out: a timestamp is the integer that it is on the wire. Text is checked for UTF-8 in wanted
+    fields only.
+
+    Raises BadFieldError for a field that isn't there or can't be a column.
+    """
+
+    def __init__(self, store: SchemaStore, reader: Schema, fields: Sequence[str]) -> None:
+        self._store = store
+        self._reader = reader
+        self._fields = wanted_fields(reader, fields)
+        self._readers: dict[bytes, _Reader | Unreadable] = {}  # by a value's head
+
+    @property
+    def columns(self) -> Mapping[str, pl.DataType]:
+        """The wanted fields and their types, as every frame has them."""
+        return {field.name: field.dtype for field in self._fields}
+
+    def decode(self, values: Sequence[bytes]) -> Decoded:
+        """Decode values; what is wrong with a value is in the result. Raises only SchemaUnavailable (retry)."""
+        by_head: dict[bytes, list[int]] = {}
+        for row, value in enumerate(values):
+            by_head.setdefault(value[:HEAD_BYTES], []).append(row)
+        if not by_head:
+            return self._none([])
+        if len(by_head) == 1:
+            return self._decode_group(values[0][:HEAD_BYTES], values)
+        parts = [
+            (np.array(rows, np.int64), self._decode_group(head, [values[row] for row in rows]))
+            for head, rows in by_head.items()
+        ]
+        return _merged(parts)
+
+    def _decode_group(self, head: bytes, values: Sequence[bytes]) -> Decoded:
+        reader = self._reader_of(head)
+        if isinstance(reader, Unreadable):
+            return self._none([_bad(row, reader) for row in range(len(values))])
+        frames, rows, bad = _read(reader, values)
+        if not frames:
+            return self._none(bad)
+        return Decoded(pl.concat(frames) if len(frames) > 1 else frames[0], rows, bad)
+
+    def _none(self, bad: list[BadRecord]) -> Decoded:
+        return Decoded(pl.DataFrame(schema=dict(self.columns)), np.empty(0, np.int64), bad)
+
+    def _reader_of(self, head: bytes) -> _Reader | Unreadable:
+        if head not in self._readers:
+            try:
+                writer = self._store.by_id(schema_id_of(head))
+                sources = resolve(writer, self._reader, self._fields)
+                self._readers[head] = block_reader(writer, sources) or record_reader(writer, self._reader, sources)
+            except NotWireFormat as error:
+                return Unreadable("undecodable", str(error))
+            except UnknownSchema as error:
+                return Unreadable("unknown_schema", str(error))  # not kept: the schema may come
+            except BadSchemaError as error:
+                return Unreadable("schema_incompatible", str(error))
+            except Unreadable as error:
+                self._readers[head] = error
+        return self._readers[head]
+
+
+def _read(reader: _Reader, values: Sequence[bytes]) -> tuple[list[pl.DataFrame], _Rows, list[BadRecord]]:
+    """Read all values; where some can't be read, find them by halving and read the others. Both ascending by row."""
+    frames: list[pl.DataFrame] = []
+    good: list[int] = []
+    bad: list[BadRecord] = []
+    todo = [list(range(len(values)))]
+    while todo:
+        rows = todo.pop()
+        try:
+            frames.append(reader.read(values if len(rows) == len(values) else [values[row] for row in rows]))
+            good += rows
+        except FaultyRecords as error:
+            faults = error.faults
+            bad += [_bad(rows[index], Unreadable("undecodable", fault)) for index, fault in faults.items()]
+            todo += [rest] if (rest := [row for index, row in enumerate(rows) if index not in faults]) else []
+        except Unreadable as error:
+            if len(rows) == 1:
+                bad.append(_bad(rows[0], error))
+            else:
+                middle = len(rows) // 2
+                todo += [rows[middle:], rows[:middle]]  # the first half is taken up next: rows stay ascending
+    return frames, np.array(good, np.int64), sorted(bad, key=lambda record: record.row)
+
+
+def _merged(parts: list[tuple[_Rows, Decoded]]) -> Decoded:
+    """Put the parts of a poll, each with the rows that its values had, back into the poll's order."""
+    rows = np.concatenate([of_part[part.rows] for of_part, part in parts])
+    order = np.argsort(rows)
+    bad = [
+        BadRecord(int(of_part[record.row]), record.reason, record.error)
+        for of_part, part in parts
+        for record in part.bad
+    ]
+    frame = pl.concat([part.frame for _, part in parts])
+    return Decoded(frame[order], rows[order], sorted(bad, key=lambda record: record.row))
+
+
+def _bad(row: int, error: Unreadable) -> BadRecord:
+    return BadRecord(row, error.reason, str(error)[:_LONGEST_ERROR])

@@ -1,0 +1,80 @@
+"""Reads many Avro records at once: their values, joined, are a block of an Avro container file, which polars reads."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from schemas.avro_bounds import PADDING, Ints, Step, check
+from schemas.avro_columns import Source, assemble
+from schemas.errors import FaultyRecords, Unreadable
+from schemas.wire import HEAD_BYTES
+
+_SYNC = b"millstream-sync."  # ends a container's header and its block: 16 bytes, any will do
+_HEAD = "wire head"  # no Avro field can have this name
+assert len(_SYNC) == PADDING
+
+
+@dataclass(frozen=True, slots=True)
+class BlockReader:
+    """Reads wire-format values of one writer schema, all or none of them."""
+
+    header: bytes  # of a container whose records are whole values, their heads included
+    steps: list[Step]  # the check without which a malformed body would be read as its neighbour's, or make polars panic
+    columns: list[str]  # that are read
+    sources: list[Source]
+
+    def read(self, values: Sequence[bytes]) -> pl.DataFrame:
+        """Return a row per value.
+
+        Raises FaultyRecords with the values that are malformed, or Unreadable where at least one can't be read.
+        """
+        lengths = np.fromiter(map(len, values), np.int64, len(values))
+        size = int(lengths.sum())
+        block = b"".join([self.header, varint(len(values)), varint(size), *values, _SYNC])
+        self._check(block, lengths, size)
+        try:
+            frame = pl.read_avro(BytesIO(block), columns=self.columns)
+            if frame.height != len(values):
+                raise Unreadable("undecodable", f"found {frame.height} records where {len(values)} are")
+            return assemble(self.sources, frame)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            raise Unreadable("undecodable", f"the Avro body can't be read: {error}") from error
+
+    def _check(self, block: bytes, lengths: Ints, size: int) -> None:
+        data = np.frombuffer(block, np.uint8)
+        ends = lengths.cumsum() + (len(data) - PADDING - size)
+        faults = check(self.steps, data, ends - lengths + HEAD_BYTES, ends)
+        if faults:
+            raise FaultyRecords(faults)
+
+
+def container_header(fields: list[dict[str, Any]]) -> bytes:
+    """Return the header of an Avro container of records with the wire format's head before these fields.
+
+    Source: https://avro.apache.org/docs/1.12.0/specification/#object-container-files
+    """
+    head = {"name": _HEAD, "type": {"type": "fixed", "name": "head", "size": HEAD_BYTES}}
+    schema = json.dumps({"type": "record", "name": "record", "fields": [head, *fields]}).encode()
+    meta = {b"avro.schema": schema, b"avro.codec": b"null"}
+    entries = b"".join(varint(len(part)) + part for item in meta.items() for part in item)
+    return b"Obj\x01" + varint(len(meta)) + entries + varint(0) + _SYNC
+
+
+def block_columns(sources: list[Source]) -> list[str]:
+    """What to read for these sources: never nothing, since the number of rows is wanted too."""
+    return list(dict.fromkeys(source.writer_name for source in sources if source.writer_name)) or [_HEAD]
+
+
+def varint(number: int) -> bytes:
+    """Return a non-negative number as Avro writes a long."""
+    rest, out = number << 1, bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)

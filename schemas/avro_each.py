@@ -1,0 +1,54 @@
+"""Reads Avro records one by one with fastavro, for the schemas that the block reader can't read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import polars as pl
+from fastavro.read import SchemaResolutionError
+
+from schemas.avro_columns import Source
+from schemas.errors import Unreadable
+from schemas.wire import HEAD_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class RecordReader:
+    """Reads wire-format values of one writer schema, all or none of them."""
+
+    writer: Any  # as fastavro parsed it
+    reader: Any  # the wanted fields that the writer has, as fastavro parsed it
+    sources: list[Source]
+
+    def read(self, values: Sequence[bytes]) -> pl.DataFrame:
+        """Return a row per value; raise Unreadable where one can't be read."""
+        records = [self._record(value) for value in values]
+        try:
+            return pl.DataFrame([_column(source, records) for source in self.sources])
+        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+            # fastavro reads an int field of any size; the column refuses it.
+            raise Unreadable("undecodable", f"a value doesn't fit its type: {error}") from error
+
+    def _record(self, value: bytes) -> dict[str, Any]:
+        body = BytesIO(value)
+        body.seek(HEAD_BYTES)
+        try:
+            record = fastavro.schemaless_reader(body, self.writer, self.reader)
+        except SchemaResolutionError as error:
+            raise Unreadable("schema_incompatible", f"the reader schema doesn't take this record: {error}") from error
+        except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, MemoryError, ...: malformed in many ways
+            raise Unreadable("undecodable", f"the Avro body is malformed: {type(error).__name__}: {error}") from error
+        left = len(value) - body.tell()
+        if left:
+            raise Unreadable("undecodable", f"{left} bytes are left over after the last field")
+        assert isinstance(record, dict)
+        return record
+
+
+def _column(source: Source, records: list[dict[str, Any]]) -> pl.Series:
+    name = source.field.name
+    if source.writer_name is None:
+        return source.constant(len(records))
+    return pl.Series(name, [record[name] for record in records], source.field.dtype)

@@ -1,0 +1,169 @@
+"""How the records of one writer schema become the wanted columns: by blocks where that is exact, else one by one."""
+
+from typing import Any
+
+import fastavro
+
+from schemas.avro_block import BlockReader, block_columns, container_header
+from schemas.avro_bounds import fixed_size, walk_of
+from schemas.avro_columns import Source
+from schemas.avro_each import RecordReader
+from schemas.avro_types import NO_DEFAULT, Field, kind_of, nullable, parsed, record_tree, title
+from schemas.errors import BadSchemaError, Unreadable
+from schemas.store import AvroType, Schema
+
+_PROMOTIONS = {
+    ("int", "long"),
+    ("int", "float"),
+    ("int", "double"),
+    ("long", "float"),
+    ("long", "double"),
+    ("float", "double"),
+}
+
+
+def resolve(writer: Schema, reader: Schema, fields: list[Field]) -> list[Source]:
+    """Find each wanted field in the writer schema.
+
+    Raises Unreadable (reason schema_incompatible) where a field has neither a value in these records nor a default, and
+    BadSchemaError for a writer schema whose records can't be read at all.
+    """
+    tree = record_tree(writer)
+    _refuse_empty_items(tree, writer)
+    types = {entry["name"]: entry["type"] for entry in tree["fields"]}
+    return [_source(field, types, writer, reader) for field in fields]
+
+
+def block_reader(writer: Schema, sources: list[Source]) -> BlockReader | None:
+    """Return the reader by blocks; None where it wouldn't give exactly what Avro's schema resolution gives."""
+    tree = record_tree(writer)
+    steps = walk_of(tree)
+    if steps is None or not all(
+        _reads_as(source.writer_type, source.field.type) for source in sources if source.writer_name
+    ):
+        return None
+    header = container_header(_block_fields(tree))
+    return BlockReader(header, steps, block_columns(sources), sources)
+
+
+def record_reader(writer: Schema, reader: Schema, sources: list[Source]) -> RecordReader:
+    """Return the reader of single records."""
+    as_written = parsed(writer)
+    return RecordReader(as_written, _projected(reader, as_written, sources), sources)
+
+
+def _source(field: Field, types: dict[str, AvroType], writer: Schema, reader: Schema) -> Source:
+    name = next((name for name in (field.name, *field.aliases) if name in types), None)
+    if name is None and field.default is NO_DEFAULT:
+        raise Unreadable(
+            "schema_incompatible",
+            f"{title(writer)}, which the record was written with, lacks the field '{field.name}' that "
+            f"{title(reader)} wants: give it a default there, or write it",
+        )
+    return Source(field, name, types[name] if name else "null")
+
+
+def _reads_as(written: AvroType, wanted: AvroType) -> bool:
+    """Whether the block reader's column, converted, is what Avro's schema resolution gives."""
+    (writer, _), (reader, _) = nullable(written), nullable(wanted)
+    if (kind_of(writer), kind_of(reader)) in _PROMOTIONS:
+        return True
+    if kind_of(writer) == kind_of(reader) == "enum":
+        return set(writer["symbols"]) <= set(reader["symbols"])
+    return _shape(writer) == _shape(reader) and not _has_enum(writer)
+
+
+def _shape(tree: AvroType) -> Any:
+    """What two types must share for the same bytes to mean the same."""
+    core, is_nullable = nullable(tree)
+    kind = kind_of(core)
+    if is_nullable:
+        return ("nullable", _shape(core))
+    match kind:
+        case "array":
+            return (kind, _shape(core["items"]))
+        case "record":
+            return (kind, tuple((entry["name"], _shape(entry["type"])) for entry in core["fields"]))
+        case "fixed":
+            return (kind, core["size"])
+    return kind
+
+
+def _has_enum(tree: AvroType) -> bool:
+    core, _ = nullable(tree)
+    if kind_of(core) == "record":
+        return any(_has_enum(entry["type"]) for entry in core["fields"])
+    return kind_of(core) == "enum" or (kind_of(core) == "array" and _has_enum(core["items"]))
+
+
+def _block_type(tree: AvroType) -> AvroType:
+    """A type with the same bytes that the block reader reads: it panics at nullable enums, whose bytes are an int's."""
+    if isinstance(tree, list):
+        return [_block_type(branch) for branch in tree]
+    match kind_of(tree):
+        case "enum":
+            return "int"
+        case "array":
+            return {"type": "array", "items": _block_type(tree["items"])}
+        case "record":
+            return {"type": "record", "name": tree["name"], "fields": _block_fields(tree)}
+        case "fixed":
+            return {"type": "fixed", "name": tree["name"], "size": tree["size"]}
+    return tree
+
+
+def _block_fields(record: AvroType) -> list[dict[str, Any]]:
+    # The block reader has no null type; nulls have no bytes.
+    fields = [{"name": entry["name"], "type": _block_type(entry["type"])} for entry in record["fields"]]
+    return [entry for entry in fields if entry["type"] != "null"]
+
+
+def _projected(reader: Schema, parsed_writer: Any, sources: list[Source]) -> Any:
+    """The reader schema with the fields that are wanted and written: the rest is skipped, or has its default."""
+    names = {source.field.name for source in sources if source.writer_name}
+    seen: set[str] = set()
+    fields = [
+        {**entry, "type": _named_once(entry["type"], seen)}
+        for entry in record_tree(reader)["fields"]
+        if entry["name"] in names
+    ]
+    # The top record's name is the writer's: teams name it as they like, and the id in the record says which it is.
+    return fastavro.parse_schema({"type": "record", "name": parsed_writer["name"], "fields": fields})
+
+
+def _named_once(tree: AvroType, seen: set[str]) -> AvroType:
+    """Put names in the place of types that were there before, as Avro wants it."""
+    if isinstance(tree, list):
+        return [_named_once(branch, seen) for branch in tree]
+    if not isinstance(tree, dict):
+        return tree
+    if "name" in tree:
+        if tree["name"] in seen:
+            return tree["name"]
+        seen.add(tree["name"])
+    if "fields" in tree:
+        fields = [{**entry, "type": _named_once(entry["type"], seen)} for entry in tree["fields"]]
+        return {**tree, "fields": fields}
+    inner = "items" if "items" in tree else "values"
+    return {**tree, inner: _named_once(tree[inner], seen)} if inner in tree else tree
+
+
+def _refuse_empty_items(tree: AvroType, writer: Schema) -> None:
+    """Refuse arrays of items without bytes: a record of a few bytes could claim any number of them."""
+    match kind_of(tree):
+        case "union":
+            inner = tree
+        case "record":
+            inner = [entry["type"] for entry in tree["fields"]]
+        case "map":
+            inner = [tree["values"]]
+        case "array":
+            inner = [tree["items"]]
+            if fixed_size(tree["items"]) == 0:
+                raise BadSchemaError(
+                    f"{title(writer)}: arrays of items without bytes (null, empty records) aren't supported"
+                )
+        case _:
+            return
+    for one in inner:
+        _refuse_empty_items(one, writer)

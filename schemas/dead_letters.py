@@ -1,0 +1,104 @@
+"""Dead letters as bytes and back: the event kept whole, with the reason and where it came from."""
+
+from dataclasses import asdict, dataclass
+from io import BytesIO
+from typing import Any, Final
+
+import fastavro
+
+from schemas.avro_types import parsed
+from schemas.records import DEAD_LETTER
+from schemas.store import AvroType, Schema
+from schemas.wire import HEAD_BYTES, frame, schema_id_of
+
+# Without logical types: times are plain integers.
+_SCHEMA: Final = parsed(Schema(DEAD_LETTER.reserved_id, DEAD_LETTER.name, DEAD_LETTER.definition))
+_HEADER_BYTES: Final = 1024  # of the error in a header: enough to read why, little enough for any broker's limits
+
+
+class DeadLetterError(ValueError):
+    """A record of a dead-letter topic is no dead letter of Millstream's.
+
+    Raised by `decode_dead_letter`. A tool that lists or replays shows the message with the record's place and goes on.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """An event that could not be processed. The schema dead-letter-v1 says the same of each field."""
+
+    reason: str  # short code, such as undecodable
+    error: str  # a sentence for people
+    pipeline: str
+    topic: str  # where the event was read: topic, partition, offset
+    partition: int
+    offset: int
+    timestamp: int  # the event's Kafka timestamp, ms since the epoch; -1 where it has none
+    failed_at: int  # ms since the epoch
+    key: bytes | None
+    value: bytes | None
+    timestamp_type: str | None = None  # create_time or log_append_time, where known
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    attempts: int = 1  # replays included
+
+
+class DeadLetterEncoder:
+    """Dead letters as Avro in the wire format: schema dead-letter-v1 under the id `schema_id`."""
+
+    def __init__(self, schema_id: int) -> None:
+        self._head = frame(schema_id)
+
+    def encode(self, letter: DeadLetter) -> bytes:
+        """The value of the record. Never refuses an event: what the error can't show of its text is replaced by `?`."""
+        datum = {
+            **asdict(letter),
+            "error": _valid(letter.error),
+            "headers": [{"key": _valid(key), "value": value} for key, value in letter.headers],
+        }
+        out = BytesIO()
+        out.write(self._head)
+        fastavro.schemaless_writer(out, _SCHEMA, datum)
+        return out.getvalue()
+
+    def headers(self, letter: DeadLetter) -> list[tuple[str, bytes]]:
+        """The headers of the record: enough to sort dead letters with any Kafka tool, without reading Avro."""
+        error = _valid(letter.error).encode()[:_HEADER_BYTES]
+        return [
+            ("millstream.reason", letter.reason.encode()),
+            # Cut between characters, not inside one.
+            ("millstream.error", error.decode(errors="ignore").encode()),
+            ("millstream.source.topic", letter.topic.encode()),
+            ("millstream.source.partition", b"%d" % letter.partition),
+            ("millstream.source.offset", b"%d" % letter.offset),
+            ("millstream.pipeline", letter.pipeline.encode()),
+        ]
+
+
+def _valid(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()
+
+
+def decode_dead_letter(value: bytes, writer: AvroType = DEAD_LETTER.definition) -> DeadLetter:
+    """The dead letter in a record's value, written with the schema `writer`. Raises DeadLetterError."""
+    try:
+        schema_id = schema_id_of(value)
+        body = BytesIO(value[HEAD_BYTES:])
+        datum: Any = fastavro.schemaless_reader(body, parsed(Schema(schema_id, "", writer)), _SCHEMA)
+    # Bytes that aren't of the schema make fastavro raise whatever its reading code stumbles over.
+    except Exception as fault:
+        raise DeadLetterError(_refusal(f"{type(fault).__name__}: {fault}")) from fault
+    if left := body.read():
+        raise DeadLetterError(_refusal(f"{len(left)} bytes too many"))
+    return DeadLetter(
+        **{
+            **datum,
+            "headers": tuple((header["key"], header["value"]) for header in datum["headers"]),
+        }
+    )
+
+
+def _refusal(found: str) -> str:
+    return (
+        f"no dead letter: expected the wire format with schema {DEAD_LETTER.name}, found {found}. "
+        "Is the topic one that Millstream writes dead letters to?"
+    )

@@ -1,0 +1,123 @@
+"""Schemas from folders of files named `<id>-<name>.avsc`, for use without a schema registry."""
+
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import fastavro
+
+from schemas.errors import BadSchemaError, SchemaUnavailable, UnknownSchema
+from schemas.store import AvroType, Schema
+
+_FILE_NAME = re.compile(r"(?P<id>[1-9][0-9]*)-(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\.avsc")
+_LARGEST_ID = 2**31 - 1  # what a schema registry gives out
+_RESCAN_SECONDS = 1.0  # records with an unknown id mustn't make a folder scan each
+
+
+class DirectoryStore:
+    """A `SchemaStore` over folders. Reads all files at once, and again when an unknown id is asked for.
+
+    Raises BadSchemaError for a missing folder, a bad file name, a file that isn't an Avro schema, or an id used twice.
+    """
+
+    def __init__(self, *folders: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._folders = folders
+        self._clock = clock
+        self._schemas = _scan(folders)
+        self._scanned = clock()
+
+    def by_id(self, schema_id: int) -> Schema:
+        """Return the schema with this id, also from a file that came after the start."""
+        if schema_id not in self._schemas and self._clock() - self._scanned >= _RESCAN_SECONDS:
+            self._rescan()
+        if schema_id in self._schemas:
+            return self._schemas[schema_id]
+        raise UnknownSchema(
+            f"no schema has the id {schema_id} in {_listed(self._folders)} (there: {self._known()}): "
+            f"put the schema that the record was written with there, as {schema_id}-<name>.avsc"
+        )
+
+    def by_name(self, name: str) -> Schema:
+        """Return the schema of this name, with the highest id where several have it."""
+        of_name = [schema for schema in self._schemas.values() if schema.name == name]
+        if of_name:
+            return max(of_name, key=lambda schema: schema.id)
+        raise UnknownSchema(
+            f"no schema is named '{name}' in {_listed(self._folders)} (there: {self._known()}): "
+            f"write it there as <id>-{name}.avsc, or use one of these names"
+        )
+
+    def register(self, name: str, definition: AvroType) -> int:
+        """Return the id of the file that holds this schema; a folder gives out no ids of its own."""
+        for schema in self._schemas.values():
+            if schema.name == name and schema.definition == definition:
+                return schema.id
+        free = max((schema.id for schema in self._schemas.values() if schema.id < 1_000_000), default=0) + 1
+        raise UnknownSchema(
+            f"no file in {_listed(self._folders)} holds this schema of '{name}': write it to {free}-{name}.avsc there"
+        )
+
+    def _rescan(self) -> None:
+        self._scanned = self._clock()
+        try:
+            self._schemas = _scan(self._folders)
+        except BadSchemaError as error:
+            # A file that somebody is writing or repairing is no reason to give records up: they wait for it.
+            raise SchemaUnavailable(str(error)) from error
+
+    def _known(self) -> str:
+        return ", ".join(f"{schema.id}-{schema.name}" for _, schema in sorted(self._schemas.items())) or "none"
+
+
+def _scan(folders: tuple[Path, ...]) -> dict[int, Schema]:
+    found: dict[int, tuple[Schema, Path]] = {}
+    for folder in folders:
+        if not folder.is_dir():
+            raise BadSchemaError(f"{folder}: expected a folder of schemas, found none: make it, or change the path")
+        for path in sorted(folder.glob("*.avsc")):
+            schema = _load(path)
+            if schema.id in found:
+                raise BadSchemaError(
+                    f"{path}: the id {schema.id} is also that of {found[schema.id][1]}: rename the one that no record "
+                    "was written with yet"
+                )
+            found[schema.id] = (schema, path)
+    return {schema_id: schema for schema_id, (schema, _) in found.items()}
+
+
+def _load(path: Path) -> Schema:
+    match = _FILE_NAME.fullmatch(path.name)
+    if match is None or int(match["id"]) > _LARGEST_ID:
+        raise BadSchemaError(
+            f"{path}: expected a file name <id>-<name>.avsc with an id from 1 to {_LARGEST_ID}: "
+            "rename it, for example to 1-flight-departure.avsc"
+        )
+    try:
+        definition = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise BadSchemaError(
+            f"{path}:{error.lineno}: expected JSON: {error.msg} at column {error.colno}: correct the file"
+        ) from error
+    except UnicodeDecodeError as error:
+        raise BadSchemaError(f"{path}: expected UTF-8 text, found other bytes at {error.start}: save it so") from error
+    except RecursionError as error:
+        raise BadSchemaError(f"{path}: the JSON is nested too deeply to read") from error
+    except OSError as error:
+        raise BadSchemaError(f"{path}: can't be read: {error.strerror}") from error
+    check_avro(str(path), definition)
+    return Schema(int(match["id"]), match["name"], definition)
+
+
+def check_avro(place: str, definition: AvroType) -> None:
+    """Raise BadSchemaError, naming the place, unless this is a valid Avro schema."""
+    try:
+        fastavro.parse_schema(definition)
+    except Exception as error:  # fastavro raises many types for malformed input, also KeyError and TypeError
+        said = f"missing {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+        raise BadSchemaError(f"{place}: expected an Avro schema: {said}: correct the schema") from error
+
+
+def _listed(folders: tuple[Path, ...]) -> str:
+    return " or ".join(str(folder) for folder in folders)

@@ -1,0 +1,51 @@
+"""What can go wrong with schemas and with records written by them."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+Reason = Literal["undecodable", "unknown_schema", "schema_incompatible"]
+
+
+class SchemaError(Exception):
+    """Base of this package's errors; the message names the place, what was found and what to do."""
+
+
+# The names without "Error" are verdicts on a record, or states of a registry: expected, and handled.
+class NotWireFormat(SchemaError, ValueError):  # noqa: N818
+    """A value has no schema-registry head. Raised by `wire`; the record is at fault: dead-letter it, don't retry."""
+
+
+class UnknownSchema(SchemaError):  # noqa: N818
+    """No schema has this id or name. Raised by schema stores; dead-letter the record, or stop if it is a setting."""
+
+
+class SchemaUnavailable(SchemaError):  # noqa: N818
+    """A schema can't be read at present. Raised by schema stores; nothing is wrong with the record: wait and retry."""
+
+
+class SchemaAccessDenied(SchemaUnavailable):
+    """The registry refused the credentials. Raised by `RegistryStore`; retry, and tell the operator."""
+
+
+class BadSchemaError(SchemaError):
+    """A schema is invalid or of a kind not supported. Raised by stores and decoders; somebody has to change it."""
+
+
+class BadFieldError(SchemaError):
+    """A wanted field isn't in the reader schema or can't be a column. Raised by decoders' constructors; stop."""
+
+
+class FaultyRecords(SchemaError):  # noqa: N818
+    """Exactly these records are malformed. Raised inside the decoders, which read the others."""
+
+    def __init__(self, faults: Mapping[int, str]) -> None:
+        super().__init__(f"{len(faults)} records are malformed")
+        self.faults = faults  # by row
+
+
+class Unreadable(SchemaError):  # noqa: N818
+    """At least one of these records can't be read. Raised inside the decoders, which then find and report the ones at fault."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason  # code of `decoded.BadRecord`

@@ -1,0 +1,121 @@
+"""JSON events to columns: each value is a JSON object, checked by the Avro reader schema's fields."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+import polars as pl
+
+from schemas.avro_types import NO_DEFAULT, default_of, kind_of, nullable, title, wanted_fields
+from schemas.decoded import BadRecord, Decoded
+from schemas.errors import BadFieldError
+from schemas.store import AvroType, Schema
+
+_FLOAT32_LIMIT = 3.4028235677973366e38  # halfway from the largest float32 to what would follow it: rounds to infinity
+_TYPES: dict[str, Any] = {
+    "boolean": bool,
+    "int": Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)],
+    "long": Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)],
+    "float": Annotated[float, msgspec.Meta(gt=-_FLOAT32_LIMIT, lt=_FLOAT32_LIMIT)],
+    "double": float,
+    "string": str,
+}
+
+
+class JsonDecoder:
+    """Decodes JSON objects into the same columns as `AvroDecoder`. Fields that aren't wanted are ignored.
+
+    Types are strict: no text for a number, no fraction for an int; an int will do for a float or double. A field that is
+    missing has the schema's default, and is an error without one, also where null is allowed.
+
+    Raises BadFieldError for a field that isn't there or that JSON has no form of (bytes, fixed).
+    """
+
+    def __init__(self, reader: Schema, fields: Sequence[str]) -> None:
+        self._fields = wanted_fields(reader, fields)
+        for field in self._fields:
+            _refuse_bytes(field.type, f"field '{field.name}' of {title(reader)}")
+        self._has_records = [_has_record(field.type) for field in self._fields]
+        members = [_member(index, _type(field.type), field.default) for index, field in enumerate(self._fields)]
+        names = {f"f{index}": field.name for index, field in enumerate(self._fields)}
+        self._decoder = msgspec.json.Decoder(msgspec.defstruct("Event", members, rename=names, kw_only=True, gc=False))
+
+    @property
+    def columns(self) -> Mapping[str, pl.DataType]:
+        """The wanted fields and their types, as every frame has them."""
+        return {field.name: field.dtype for field in self._fields}
+
+    def decode(self, values: Sequence[bytes]) -> Decoded:
+        """Decode values; what is wrong with a value is in the result. Raises nothing."""
+        events: list[Any] = []
+        rows: list[int] = []
+        bad: list[BadRecord] = []
+        decode = self._decoder.decode
+        for row, value in enumerate(values):
+            try:
+                events.append(decode(value))
+                rows.append(row)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                bad.append(BadRecord(row, "undecodable", f"expected a JSON event of the schema: {error}"))
+            except RecursionError:
+                bad.append(BadRecord(row, "undecodable", "expected a JSON event of the schema: nested too deeply"))
+        return Decoded(self._frame(events), np.array(rows, np.int64), bad)
+
+    def _frame(self, events: list[Any]) -> pl.DataFrame:
+        columns = list(zip(*map(msgspec.structs.astuple, events), strict=True)) or [()] * len(self._fields)
+        return pl.DataFrame(
+            [
+                pl.Series(field.name, msgspec.to_builtins(column) if nested else column, field.dtype)
+                for field, column, nested in zip(self._fields, columns, self._has_records, strict=True)
+            ]
+        )
+
+
+def _member(index: int, member_type: Any, default: Any) -> Any:
+    name = f"f{index}"  # an Avro name may be a Python keyword, or one of msgspec's
+    if default is NO_DEFAULT:
+        return (name, member_type)
+    if isinstance(default, list | dict):  # a record's default comes as a dict, an array's as a list, each event its own
+        return (name, member_type, msgspec.field(default_factory=lambda: msgspec.convert(default, member_type)))
+    return (name, member_type, default)
+
+
+def _type(tree: AvroType) -> Any:
+    core, is_nullable = nullable(tree)
+    python = _core_type(core)
+    return python | None if is_nullable else python
+
+
+def _core_type(core: AvroType) -> Any:
+    match kind_of(core):
+        case "enum":
+            return Literal[tuple(core["symbols"])]
+        case "array":
+            return list[_type(core["items"])]  # type: ignore[misc]  # a type made at run time
+        case "record":
+            return _struct(core)
+    return _TYPES[kind_of(core)]
+
+
+def _struct(record: AvroType) -> Any:
+    members = [_member(index, _type(entry["type"]), default_of(entry)) for index, entry in enumerate(record["fields"])]
+    names = {f"f{index}": entry["name"] for index, entry in enumerate(record["fields"])}
+    return msgspec.defstruct(record["name"].rpartition(".")[2], members, rename=names, kw_only=True, gc=False)
+
+
+def _has_record(tree: AvroType) -> bool:
+    core, _ = nullable(tree)
+    return kind_of(core) == "record" or (kind_of(core) == "array" and _has_record(core["items"]))
+
+
+def _refuse_bytes(tree: AvroType, place: str) -> None:
+    core, _ = nullable(tree)
+    kind = kind_of(core)
+    if kind in ("bytes", "fixed"):
+        raise BadFieldError(f"{place}: JSON has no {kind}: send these events as Avro, or make the field a string")
+    if kind == "array":
+        _refuse_bytes(core["items"], place)
+    if kind == "record":
+        for entry in core["fields"]:
+            _refuse_bytes(entry["type"], place)

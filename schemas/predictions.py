@@ -1,0 +1,206 @@
+"""Predictions as bytes: a whole micro-batch's records at once, Avro in the wire format or JSON.
+
+`docs/wire-format.md` says what a reader finds in them.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from schemas.avro_write import Piece, fixed_pieces, long_pieces, text, text_pieces, varint, weave
+from schemas.wire import frame
+
+# The branches of an output's union in prediction-v1, each as the varint of its place.
+_FLOAT, _DOUBLE, _LONG, _BOOLEAN, _STRING, _ARRAY = (varint(place) for place in range(6))
+
+Times = npt.NDArray[np.int64]
+Outputs = Mapping[str, npt.NDArray[Any]]
+
+
+class UnsupportedOutputError(ValueError):
+    """A model's output has a dtype or shape that a prediction can't hold.
+
+    Raised by the encoders of predictions. The model is at fault, not the event: the caller fails the batch as it does
+    for any model that answers wrongly, and a version whose warm-up raises it is not put to work.
+    """
+
+
+class PredictionRows(Protocol):
+    """Makes the values of prediction records."""
+
+    def encode(
+        self,
+        event_ids: Sequence[str],
+        event_times: Times,
+        ingest_times: Times,
+        prediction_time: int,
+        outputs: Outputs,
+    ) -> list[bytes]:
+        """One value per event, in their order. Times are milliseconds since the epoch (UTC).
+
+        The first axis of each array of `outputs` is the events. Raises UnsupportedOutputError.
+        """
+        ...
+
+
+class PredictionEncoder:
+    """Predictions of one variant as Avro in the wire format: schema prediction-v1 under the id `schema_id`."""
+
+    def __init__(self, schema_id: int, *, pipeline: str, model: str, version: int, variant: str) -> None:
+        self._head = frame(schema_id)
+        self._origin = text(pipeline) + text(model) + varint(version) + text(variant)
+
+    def encode(
+        self,
+        event_ids: Sequence[str],
+        event_times: Times,
+        ingest_times: Times,
+        prediction_time: int,
+        outputs: Outputs,
+    ) -> list[bytes]:
+        """See PredictionRows."""
+        rows = len(event_ids)
+        if not rows:
+            return []
+        # One call for both times: its cost at a batch's size is per call.
+        (times,) = long_pieces(np.concatenate((event_times, ingest_times)).reshape(2 * rows, 1))
+        pieces: list[Piece] = [
+            self._head,
+            *text_pieces(event_ids),
+            times[:rows],
+            self._origin,
+            times[rows:],
+            varint(prediction_time),
+        ]
+        # An Avro map is a block of entries with its count before it, then an empty block.
+        if outputs:
+            pieces.append(varint(len(outputs)))
+        for name, values in outputs.items():
+            pieces += _entry(name, _plain(name, values, rows))
+        pieces.append(varint(0))
+        return weave(pieces, rows)
+
+
+class JsonPredictionEncoder:
+    """Predictions of one variant as JSON objects with the fields of schema prediction-v1, times in milliseconds.
+
+    JSON has no NaN and no infinity: these are the strings "NaN", "Infinity" and "-Infinity".
+    """
+
+    def __init__(self, *, pipeline: str, model: str, version: int, variant: str) -> None:
+        self._origin = {"pipeline": pipeline, "model": model, "version": version, "variant": variant}
+        self._json = msgspec.json.Encoder()
+
+    def encode(
+        self,
+        event_ids: Sequence[str],
+        event_times: Times,
+        ingest_times: Times,
+        prediction_time: int,
+        outputs: Outputs,
+    ) -> list[bytes]:
+        """See PredictionRows."""
+        rows = len(event_ids)
+        columns = [_json_column(_plain(name, values, rows)) for name, values in outputs.items()]
+        answers = zip(*columns, strict=True) if columns else [()] * rows
+        to_json = self._json.encode
+        return [
+            to_json(
+                {
+                    "event_id": event_id,
+                    "event_time": event_time,
+                    **self._origin,
+                    "ingest_time": ingest_time,
+                    "prediction_time": prediction_time,
+                    "outputs": dict(zip(outputs, answer, strict=True)),
+                }
+            )
+            for event_id, event_time, ingest_time, answer in zip(
+                event_ids, event_times.tolist(), ingest_times.tolist(), answers, strict=True
+            )
+        ]
+
+
+def _plain(name: str, values: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:
+    """The output in one of the five dtypes of the schema: <f4, <f8, int64, bool, or object (of str)."""
+    if values.ndim == 0 or values.shape[0] != rows:
+        raise UnsupportedOutputError(
+            f"output {name!r}: expected one row per event, that is shape [{rows}, ...], found {list(values.shape)}. "
+            "Keep the batch axis first in the model."
+        )
+    match values.dtype.kind, values.dtype.itemsize:
+        case "f", 2 | 4:
+            return values.astype("<f4", copy=False)
+        case "f", 8:
+            return values.astype("<f8", copy=False)
+        case ("i", _) | ("u", 1 | 2 | 4):
+            return values.astype(np.int64, copy=False)
+        case "b", _:
+            return values
+        case "O" | "U" | "T", _:
+            return _checked_text(name, values.astype(object, copy=False))
+    raise UnsupportedOutputError(
+        f"output {name!r}: expected float16, float32, float64, an integer that fits in 64 bits with sign, bool or str, "
+        f"found {values.dtype}. Cast it in the model."
+    )
+
+
+def _checked_text(name: str, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    try:
+        "".join(values.reshape(-1).tolist()).encode()
+    except (TypeError, UnicodeEncodeError) as fault:
+        raise UnsupportedOutputError(
+            f"output {name!r}: expected every item to be a str of valid Unicode, found otherwise: {fault}. "
+            "Return such text from the model."
+        ) from None
+    return values
+
+
+def _entry(name: str, values: npt.NDArray[Any]) -> list[Piece]:
+    """One entry of the map `outputs`: its name, the union's branch, the value."""
+    rows, items = len(values), math.prod(values.shape[1:])
+    pieces = _item_pieces(values.reshape(rows, items))
+    if _is_scalar(values):
+        return [text(name), *pieces]
+    # An Avro array is laid out like a map: count, items, then an empty block.
+    count = varint(items) if items else b""
+    return [text(name) + _ARRAY + count, *pieces, varint(0)]
+
+
+def _item_pieces(values: npt.NDArray[Any]) -> list[Piece]:
+    """The items of all rows, each after its branch of the union; `values` has shape [rows, items]."""
+    match values.dtype.kind:
+        case "i":
+            return long_pieces(values, _LONG)
+        case "b":
+            return fixed_pieces(values, _BOOLEAN)
+        case "f":
+            return fixed_pieces(values, _FLOAT if values.dtype.itemsize == 4 else _DOUBLE)
+    rows, items = values.shape
+    if items == 1:
+        return [_STRING, *text_pieces(values[:, 0].tolist())]
+    flat = [_STRING + text(value) for value in values.reshape(-1).tolist()]
+    return [[b"".join(flat[row * items : (row + 1) * items]) for row in range(rows)]]
+
+
+def _is_scalar(values: npt.NDArray[Any]) -> bool:
+    """Whether an event has one number (or text) in this output: shape [rows] or [rows, 1]."""
+    return values.shape[1:] in {(), (1,)}
+
+
+def _json_column(values: npt.NDArray[Any]) -> list[Any]:
+    """The output's value of each row, as JSON has it."""
+    rows = len(values)
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        floats = values
+        values = floats.astype(object)
+        values[np.isnan(floats)] = "NaN"
+        values[np.isposinf(floats)] = "Infinity"
+        values[np.isneginf(floats)] = "-Infinity"
+    shape = (rows,) if _is_scalar(values) else (rows, math.prod(values.shape[1:]))
+    column: list[Any] = values.reshape(shape).tolist()
+    return column

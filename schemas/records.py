@@ -1,0 +1,28 @@
+"""The records Millstream itself writes: predictions, dead letters, comparisons. Their schemas lie beside this file."""
+
+import json
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+OWN_SCHEMAS_FOLDER: Final = Path(str(resources.files("schemas")))
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRecord:
+    """The schema of one kind of record that Millstream writes."""
+
+    name: str  # with its version, as in the file name: prediction-v1
+    reserved_id: int  # its schema id where the schemas are a folder; a registry gives its own
+    definition: dict[str, Any]  # the Avro schema, parsed from JSON
+
+
+def _own_record(reserved_id: int, name: str) -> OwnRecord:
+    text = (OWN_SCHEMAS_FOLDER / f"{reserved_id}-{name}.avsc").read_text(encoding="utf-8")
+    return OwnRecord(name, reserved_id, json.loads(text))
+
+
+PREDICTION: Final = _own_record(1_000_001, "prediction-v1")
+DEAD_LETTER: Final = _own_record(1_000_002, "dead-letter-v1")
+COMPARISON: Final = _own_record(1_000_003, "comparison-v1")

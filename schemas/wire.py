@@ -1,0 +1,34 @@
+"""The schema-registry wire format: a zero byte, the schema id in four bytes, big-endian, then the Avro body."""
+
+import struct
+
+from schemas.errors import NotWireFormat
+
+HEAD_BYTES = 5
+_HEAD = struct.Struct(">bI")
+
+
+def frame(schema_id: int) -> bytes:
+    """Return the 5 bytes that go before a body written by this schema."""
+    return _HEAD.pack(0, schema_id)
+
+
+def schema_id_of(value: bytes) -> int:
+    """Return the schema id in a value's head; raise NotWireFormat where there is none."""
+    if len(value) < HEAD_BYTES:
+        raise NotWireFormat(
+            f"expected the wire format (a zero byte, 4 bytes of schema id, an Avro body), found {len(value)} bytes: "
+            "write the record with a schema-registry serializer, or put the 5 bytes before the Avro body"
+        )
+    if value[0] != 0:
+        raise NotWireFormat(
+            f"expected a value that starts with the zero byte of the wire format, found 0x{value[0]:02x}"
+            f"{_guess(value)}: write the record with a schema-registry serializer, or put the 5 bytes before the body"
+        )
+    return int(_HEAD.unpack_from(value)[1])
+
+
+def _guess(value: bytes) -> str:
+    if value[:1] in b'{["':
+        return " (it looks like JSON: is the topic's format json?)"
+    return " (an Avro container file: send its records one by one)" if value[:4] == b"Obj\x01" else ""

@@ -1,0 +1,287 @@
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.avro import AvroDecoder
+from schemas.avro_plan import block_reader, record_reader, resolve
+from schemas.avro_types import wanted_fields
+from schemas.errors import BadFieldError, BadSchemaError, SchemaUnavailable
+from schemas.store import AvroType, Schema
+from schemas.wire import frame
+from tests.schemas.avro_cases import (
+    READER_ID,
+    SCALARS,
+    WRITER_ID,
+    Names,
+    Store,
+    decoder,
+    goes_by_blocks,
+    plain,
+    record,
+    scalar,
+    schemas_with_data,
+    written,
+)
+
+PROMOTED = {"int": ["long", "float", "double"], "long": ["float", "double"], "float": ["double"]}
+
+
+@st.composite
+def evolved(draw: st.DrawFn, writer: dict[str, Any]) -> dict[str, Any]:
+    """A reader schema that reads what the writer schema writes: fields left out, moved, promoted, renamed, added."""
+    fields = []
+    for entry in writer["fields"]:
+        field = dict(entry)
+        match draw(st.sampled_from(["keep", "keep", "drop", "promote", "allow null", "rename"])):
+            case "drop":
+                continue
+            case "promote" if isinstance(field["type"], str) and field["type"] in PROMOTED:
+                field["type"] = draw(st.sampled_from(PROMOTED[field["type"]]))
+            case "allow null" if not isinstance(field["type"], list):
+                field["type"] = ["null", field["type"]]
+            case "rename":
+                field |= {"name": "new_" + field["name"], "aliases": [field["name"]]}
+        fields.append(field)
+    added = [
+        {"name": "added", "type": "double", "default": 1},
+        {"name": "added_null", "type": ["null", "string"], "default": None},
+        {"name": "added_bytes", "type": "bytes", "default": "\u00ff"},
+        {"name": "added_list", "type": {"type": "array", "items": "int"}, "default": [1, 2]},
+    ]
+    fields += draw(st.lists(st.sampled_from(added), min_size=1, unique_by=lambda field: str(field["name"])))
+    return record(*draw(st.permutations(fields)), name="Reader")
+
+
+# What good records give
+
+
+@given(schemas_with_data())
+@settings(max_examples=40, deadline=None)
+def test_columns_hold_what_was_written(case: tuple[dict[str, Any], list[dict[str, Any]]]) -> None:
+    schema, events = case
+    reader = decoder(schema)
+    found = reader.decode(written(Schema(WRITER_ID, "", schema), events))
+    assert found.bad == []
+    assert found.rows.tolist() == list(range(len(events)))
+    assert plain(found.frame.to_dicts()) == plain(events)
+    assert found.frame.schema == dict(reader.columns)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_both_ways_give_the_same_columns_also_after_evolution(draw: st.DataObject) -> None:
+    writer, events = draw.draw(schemas_with_data())
+    reader = draw.draw(evolved(writer))
+    as_writer, as_reader = Schema(WRITER_ID, "", writer), Schema(READER_ID, "", reader)
+    fields = wanted_fields(as_reader, [field["name"] for field in reader["fields"]])
+    sources = resolve(as_writer, as_reader, fields)
+    values = written(as_writer, events)
+    one_by_one = record_reader(as_writer, as_reader, sources).read(values)
+    assert one_by_one.schema == {field.name: field.dtype for field in fields}
+    blocks = block_reader(as_writer, sources)
+    if blocks is not None:
+        found = blocks.read(values)
+        assert found.schema == one_by_one.schema
+        assert plain(found.to_dicts()) == plain(one_by_one.to_dicts())
+
+
+@pytest.mark.parametrize(
+    "field_type",
+    [
+        *[scalar(kind, Names()) for kind in SCALARS],
+        *[["null", scalar(kind, Names())] for kind in SCALARS],
+        *[[scalar(kind, Names()), "null"] for kind in SCALARS],
+        {"type": "array", "items": "float"},
+        {"type": "array", "items": "long"},
+        ["null", {"type": "array", "items": "double"}],
+        ["null", record(("a", "string"), ("b", ["null", "int"]), name="Inner")],
+        {"type": "long", "logicalType": "timestamp-millis"},
+        {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2},
+        {"type": "string", "logicalType": "uuid"},
+    ],
+    ids=str,
+)
+def test_types_of_feature_events_go_by_blocks(field_type: AvroType) -> None:
+    assert goes_by_blocks(record(("x", field_type), ("unused", "null")), fields=["x"])
+
+
+@pytest.mark.parametrize(
+    ("field_type", "values"),
+    [
+        ({"type": "map", "values": "int"}, [{"a": 1}, {}]),
+        (["null", "long", "string"], [None, 5, "x"]),
+        (["string"], ["x"]),
+        ({"type": "array", "items": {"type": "array", "items": "string"}}, [[["a"], []], []]),
+    ],
+    ids=str,
+)
+def test_types_that_blocks_cannot_have_are_read_one_by_one(field_type: AvroType, values: list[Any]) -> None:
+    schema = record(("other", field_type), ("x", "string"))
+    assert not goes_by_blocks(schema, fields=["x"])
+    found = decoder(schema, fields=["x"]).decode(
+        written(Schema(WRITER_ID, "", schema), [{"other": value, "x": str(value)} for value in values])
+    )
+    assert found.frame["x"].to_list() == list(map(str, values))
+
+
+def test_logical_types_stay_what_they_are_on_the_wire() -> None:
+    schema = record(
+        ("time", {"type": "long", "logicalType": "timestamp-millis"}), ("day", {"type": "int", "logicalType": "date"})
+    )
+    values = written(Schema(WRITER_ID, "", record(("time", "long"), ("day", "int"))), [{"time": 1_700, "day": 3}])
+    found = decoder(schema).decode(values)
+    assert found.frame.schema == {"time": pl.Int64, "day": pl.Int32}
+    assert found.frame.rows() == [(1_700, 3)]
+
+
+def test_references_to_named_types_are_followed() -> None:
+    side = {"type": "enum", "name": "Side", "symbols": ["LEFT", "RIGHT"]}
+    schema = record(("first", side), ("second", "geo.Side"), ("third", ["null", "Side"])) | {"namespace": "geo"}
+    assert goes_by_blocks(schema)
+    events: list[dict[str, Any]] = [
+        {"first": "LEFT", "second": "RIGHT", "third": None},
+        {"first": "LEFT", "second": "LEFT", "third": "LEFT"},
+    ]
+    assert decoder(schema).decode(written(Schema(WRITER_ID, "", schema), events)).frame.to_dicts() == events
+
+
+def test_only_wanted_fields_are_columns_in_the_order_asked_for() -> None:
+    schema = record(("a", "int"), ("b", "string"), ("c", "double"))
+    values = written(Schema(WRITER_ID, "", schema), [{"a": 1, "b": "x", "c": 2.5}])
+    assert decoder(schema, fields=["c", "a"]).decode(values).frame.to_dict(as_series=False) == {"c": [2.5], "a": [1]}
+
+
+def test_no_values_give_an_empty_frame_of_the_same_types() -> None:
+    found = decoder(record(("a", "int"), ("b", ["null", "string"]))).decode([])
+    assert found.frame.schema == {"a": pl.Int32, "b": pl.String}
+    assert (found.frame.height, len(found.rows), found.bad) == (0, 0, [])
+
+
+@pytest.mark.parametrize("values", [[None], [None, "B"], ["A", "C"]], ids=str)
+def test_enums_may_be_null(values: list[Any]) -> None:
+    schema = record(("x", ["null", scalar("enum", Names())]))
+    found = decoder(schema).decode(written(Schema(WRITER_ID, "", schema), [{"x": value} for value in values]))
+    assert found.frame["x"].to_list() == values
+
+
+def test_reader_may_know_more_symbols_than_the_writer() -> None:
+    old = record(("x", {"type": "enum", "name": "E", "symbols": ["B", "A"]}))
+    new = record(("x", {"type": "enum", "name": "E", "symbols": ["A", "B", "C"]}))
+    assert goes_by_blocks(old, new)
+    values = written(Schema(WRITER_ID, "", old), [{"x": "A"}, {"x": "B"}])
+    assert decoder(old, new).decode(values).frame["x"].to_list() == ["A", "B"]
+
+
+def test_several_writer_schemas_in_one_poll_keep_the_order() -> None:
+    old, new = record(("x", "int")), record(("x", "long"), {"name": "y", "type": "string", "default": "none"})
+    olds = written(Schema(WRITER_ID, "", old), [{"x": 0}, {"x": 2}])
+    news = written(Schema(READER_ID, "", new), [{"x": 1, "y": "a"}, {"x": 4, "y": "b"}])
+    found = decoder(old, new).decode([olds[0], news[0], olds[1], frame(99) + b"\x02", news[1], b"", olds[1][:-1]])
+    assert found.frame.rows() == [(0, "none"), (1, "a"), (2, "none"), (4, "b")]
+    assert found.rows.tolist() == [0, 1, 2, 4]
+    assert [(bad.row, bad.reason) for bad in found.bad] == [
+        (3, "unknown_schema"),
+        (5, "undecodable"),
+        (6, "undecodable"),
+    ]
+
+
+def test_float_columns_are_nearest_by_way_of_double() -> None:
+    number = 2**60 + 2**36 + 1  # as a float: nearest to the double, which drops the last 1, is the even neighbour
+    writer = record(("x", "long"))
+    found = decoder(writer, record(("x", "float"))).decode(written(Schema(WRITER_ID, "", writer), [{"x": number}]))
+    assert found.frame["x"].to_list() == [float(np.float32(float(number)))]
+
+
+# What bad records give
+
+
+def test_field_without_value_or_default_makes_records_incompatible() -> None:
+    old, new = record(("x", "int")), record(("x", "int"), ("y", "string"))
+    found = decoder(old, new).decode(written(Schema(WRITER_ID, "", old), [{"x": 0}, {"x": 2}]))
+    assert [(bad.row, bad.reason) for bad in found.bad] == [(0, "schema_incompatible"), (1, "schema_incompatible")]
+    assert "schema 7 'writer'" in found.bad[0].error
+    assert "lacks the field 'y' that schema 8 'reader' wants" in found.bad[0].error
+    assert found.frame.schema == {"x": pl.Int32, "y": pl.String}
+
+
+@pytest.mark.parametrize("other", ["null", "string"], ids=["by blocks", "one by one"])
+def test_null_that_the_reader_does_not_allow_is_incompatible(other: str) -> None:
+    writer = record(("x", ["null", "int"]), ("other", ["null", "long", other] if other != "null" else "long"))
+    reader = record(("x", "int"))
+    values = written(
+        Schema(WRITER_ID, "", writer), [{"x": 1, "other": 1}, {"x": None, "other": 1}, {"x": 3, "other": 1}]
+    )
+    found = decoder(writer, reader).decode(values)
+    assert found.frame["x"].to_list() == [1, 3]
+    assert [(bad.row, bad.reason) for bad in found.bad] == [(1, "schema_incompatible")]
+
+
+def test_types_that_do_not_resolve_are_incompatible() -> None:
+    old, new = record(("x", "string")), record(("x", "int"))
+    found = decoder(old, new).decode(written(Schema(WRITER_ID, "", old), [{"x": "a"}]))
+    assert [(bad.row, bad.reason) for bad in found.bad] == [(0, "schema_incompatible")]
+
+
+def test_schema_that_comes_later_is_found_then() -> None:
+    schema = record(("x", "int"))
+    store = Store()
+    reader = AvroDecoder(store, Schema(READER_ID, "reader", schema), ["x"])
+    values = written(Schema(WRITER_ID, "", schema), [{"x": 5}])
+    assert [bad.reason for bad in reader.decode(values).bad] == ["unknown_schema"]
+    store.schemas[WRITER_ID] = Schema(WRITER_ID, "writer", schema)
+    assert reader.decode(values).frame["x"].to_list() == [5]
+
+
+def test_outage_of_the_store_is_raised_not_blamed_on_records() -> None:
+    schema = record(("x", "int"))
+    store = Store(Schema(WRITER_ID, "writer", schema))
+    store.down = True
+    reader = AvroDecoder(store, Schema(READER_ID, "reader", schema), ["x"])
+    values = written(Schema(WRITER_ID, "", schema), [{"x": 5}])
+    with pytest.raises(SchemaUnavailable):
+        reader.decode(values)
+    store.down = False
+    assert reader.decode(values).frame["x"].to_list() == [5]
+
+
+@pytest.mark.parametrize(
+    "writer",
+    [
+        record(("x", "int"), ("next", ["null", "Event"])),
+        record(("x", "int"), ("nothing", {"type": "array", "items": "null"})),
+        {"type": "string"},
+    ],
+    ids=["contains itself", "items without bytes", "no record"],
+)
+def test_schemas_whose_records_cannot_be_bounded_are_refused(writer: AvroType) -> None:
+    found = decoder(writer, record(("x", "int"))).decode([frame(WRITER_ID) + b"\x02\x00"])
+    assert [bad.reason for bad in found.bad] == ["schema_incompatible"]
+
+
+# Settings
+
+
+def test_unknown_fields_are_refused_with_those_that_exist() -> None:
+    with pytest.raises(BadFieldError, match=r"schema 8 'reader' has no field 'z'; it has x, y"):
+        decoder(record(("x", "int"), ("y", "int")), fields=["x", "z"])
+
+
+@pytest.mark.parametrize(
+    ("field_type", "default"),
+    [("int", "x"), ("double", "x"), ("bytes", 5), ("int", 2**40), (["null", "string"], 5)],
+    ids=str,
+)
+def test_defaults_of_another_type_are_refused(field_type: AvroType, default: object) -> None:
+    with pytest.raises((BadFieldError, BadSchemaError), match=r"[Dd]efault"):
+        decoder(record({"name": "x", "type": field_type, "default": default}))
+
+
+@pytest.mark.parametrize("field_type", [{"type": "map", "values": "int"}, ["null", "int", "string"], "null"], ids=str)
+def test_fields_that_no_column_can_hold_are_refused(field_type: AvroType) -> None:
+    with pytest.raises(BadFieldError, match="field 'x' of schema 8 'reader': no column can hold"):
+        decoder(record(("x", field_type)))

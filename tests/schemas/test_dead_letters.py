@@ -1,0 +1,111 @@
+import contextlib
+from dataclasses import replace
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from schemas.dead_letters import DeadLetter, DeadLetterEncoder, DeadLetterError, decode_dead_letter
+from schemas.records import DEAD_LETTER
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+LONGS = st.integers(-(2**63), 2**63 - 1)
+BYTES = st.none() | st.binary()
+LETTERS = st.builds(
+    DeadLetter,
+    reason=TEXTS,
+    error=TEXTS,
+    pipeline=TEXTS,
+    topic=TEXTS,
+    partition=st.integers(0, 2**31 - 1),
+    offset=LONGS,
+    timestamp=LONGS,
+    timestamp_type=st.none() | st.sampled_from(["create_time", "log_append_time"]),
+    failed_at=LONGS,
+    key=BYTES,
+    value=BYTES,
+    headers=st.lists(st.tuples(TEXTS, BYTES), max_size=3).map(tuple),
+    attempts=st.integers(1, 9),
+)
+LETTER = DeadLetter(
+    reason="undecodable",
+    error="the record ends early",
+    pipeline="flights-delay",
+    topic="flights-departures",
+    partition=3,
+    offset=41,
+    timestamp=-1,
+    timestamp_type=None,
+    failed_at=1_378_012_500_000,
+    key=None,
+    value=b"\x00\x00\x00\x00\x01\xff",
+    headers=(("traceparent", b"00-ab"), ("traceparent", None)),
+)
+ENCODER = DeadLetterEncoder(DEAD_LETTER.reserved_id)
+
+
+@given(LETTERS)
+def test_decoding_gives_back_the_whole_letter(letter: DeadLetter) -> None:
+    assert decode_dead_letter(ENCODER.encode(letter)) == letter
+
+
+def test_any_avro_reader_reads_it() -> None:
+    value = ENCODER.encode(LETTER)
+    assert value[:5] == b"\x00\x00\x0f\x42\x42"
+    read: Any = fastavro.schemaless_reader(BytesIO(value[5:]), fastavro.parse_schema(DEAD_LETTER.definition), None)
+    assert read["failed_at"].isoformat() == "2013-09-01T05:15:00+00:00"
+    assert read["value"] == LETTER.value
+    assert read["headers"] == [{"key": "traceparent", "value": b"00-ab"}, {"key": "traceparent", "value": None}]
+
+
+def test_error_with_half_a_character_is_still_written() -> None:
+    letter = replace(LETTER, error="found '\ud83d'")
+    assert decode_dead_letter(ENCODER.encode(letter)).error == "found '?'"
+    assert dict(ENCODER.headers(letter))["millstream.error"] == b"found '?'"
+
+
+def test_headers_say_why_and_from_where() -> None:
+    assert ENCODER.headers(LETTER) == [
+        ("millstream.reason", b"undecodable"),
+        ("millstream.error", b"the record ends early"),
+        ("millstream.source.topic", b"flights-departures"),
+        ("millstream.source.partition", b"3"),
+        ("millstream.source.offset", b"41"),
+        ("millstream.pipeline", b"flights-delay"),
+    ]
+
+
+def test_long_error_is_cut_between_characters_in_the_header_only() -> None:
+    letter = replace(LETTER, error="x" + "é" * 2000)
+    assert dict(ENCODER.headers(letter))["millstream.error"].decode() == "x" + "é" * 511
+    assert decode_dead_letter(ENCODER.encode(letter)).error == letter.error
+
+
+@given(LETTERS, st.data())
+def test_truncated_letter_is_refused(letter: DeadLetter, data: st.DataObject) -> None:
+    value = ENCODER.encode(letter)
+    with pytest.raises(DeadLetterError, match="no dead letter: expected"):
+        decode_dead_letter(value[: data.draw(st.integers(0, len(value) - 1))])
+
+
+def test_trailing_bytes_are_refused() -> None:
+    with pytest.raises(DeadLetterError, match="2 bytes too many"):
+        decode_dead_letter(ENCODER.encode(LETTER) + b"ab")
+
+
+@given(st.binary(max_size=60))
+def test_arbitrary_bytes_are_a_letter_or_refused(body: bytes) -> None:
+    with contextlib.suppress(DeadLetterError):
+        assert isinstance(decode_dead_letter(b"\0\0\0\0\1" + body), DeadLetter)
+
+
+def test_letter_of_an_older_schema_is_read_with_defaults() -> None:
+    older = {**DEAD_LETTER.definition, "fields": DEAD_LETTER.definition["fields"][:-1]}
+    out = BytesIO(b"\0\0\0\0\7")
+    out.seek(5)
+    datum = {name: getattr(LETTER, name) for name in LETTER.__slots__} | {"headers": []}
+    fastavro.schemaless_writer(out, fastavro.parse_schema(older), datum)
+    assert decode_dead_letter(out.getvalue(), older) == replace(LETTER, headers=(), attempts=1)

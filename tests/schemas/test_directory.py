@@ -1,0 +1,119 @@
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from schemas.directory import DirectoryStore
+from schemas.errors import BadSchemaError, SchemaUnavailable, UnknownSchema
+from schemas.records import OWN_SCHEMAS_FOLDER, PREDICTION
+
+FLIGHT = {"type": "record", "name": "Flight", "fields": [{"name": "id", "type": "string"}]}
+NEWER = {"type": "record", "name": "Flight", "fields": [{"name": "id", "type": "string"}, {"name": "x", "type": "int"}]}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def put(folder: Path, name: str, definition: object) -> Path:
+    path = folder / name
+    path.write_text(definition if isinstance(definition, str) else json.dumps(definition), encoding="utf-8")
+    return path
+
+
+def test_schemas_are_found_by_id_and_by_name(tmp_path: Path) -> None:
+    put(tmp_path, "1-flight.avsc", FLIGHT)
+    put(tmp_path, "12-flight.avsc", NEWER)
+    store = DirectoryStore(tmp_path)
+    assert store.by_id(1).definition == FLIGHT
+    assert store.by_id(1).name == "flight"
+    assert store.by_name("flight").id == 12
+
+
+def test_own_schemas_are_found_beside_the_users(tmp_path: Path) -> None:
+    store = DirectoryStore(OWN_SCHEMAS_FOLDER, tmp_path)
+    assert store.by_id(PREDICTION.reserved_id).definition == PREDICTION.definition
+    assert store.register(PREDICTION.name, PREDICTION.definition) == PREDICTION.reserved_id
+
+
+def test_schema_that_no_file_holds_is_not_registered_but_asked_for(tmp_path: Path) -> None:
+    put(tmp_path, "3-flight.avsc", FLIGHT)
+    with pytest.raises(UnknownSchema, match=re.escape("write it to 4-flight.avsc there")):
+        DirectoryStore(tmp_path).register("flight", NEWER)
+
+
+def test_unknown_id_and_name_say_what_is_there(tmp_path: Path) -> None:
+    put(tmp_path, "1-flight.avsc", FLIGHT)
+    store = DirectoryStore(tmp_path)
+    with pytest.raises(UnknownSchema, match=r"id 7 .*there: 1-flight.*7-<name>\.avsc"):
+        store.by_id(7)
+    with pytest.raises(UnknownSchema, match=r"named 'train' .*there: 1-flight"):
+        store.by_name("train")
+
+
+def test_file_that_comes_while_running_is_found_within_a_second(tmp_path: Path) -> None:
+    clock = Clock()
+    store = DirectoryStore(tmp_path, clock=clock)
+    put(tmp_path, "7-flight.avsc", FLIGHT)
+    clock.now += 0.5
+    with pytest.raises(UnknownSchema):
+        store.by_id(7)
+    clock.now += 0.5
+    assert store.by_id(7).name == "flight"
+
+
+def test_broken_file_that_comes_while_running_makes_records_wait(tmp_path: Path) -> None:
+    clock = Clock()
+    put(tmp_path, "1-flight.avsc", FLIGHT)
+    store = DirectoryStore(tmp_path, clock=clock)
+    put(tmp_path, "7-flight.avsc", "{")
+    clock.now += 1
+    with pytest.raises(SchemaUnavailable, match=r"7-flight\.avsc:1: expected JSON"):
+        store.by_id(7)
+    assert store.by_id(1).definition == FLIGHT
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("flight.avsc", FLIGHT, "expected a file name <id>-<name>.avsc"),
+        ("0-flight.avsc", FLIGHT, "expected a file name <id>-<name>.avsc"),
+        ("2147483648-flight.avsc", FLIGHT, "with an id from 1 to 2147483647"),
+        ("1-flight.avsc", '{\n "type": record}', "1-flight.avsc:2: expected JSON"),
+        ("1-flight.avsc", {"type": "record", "fields": []}, "expected an Avro schema: "),
+        ("1-flight.avsc", {"type": "recrod", "name": "R", "fields": []}, "expected an Avro schema: "),
+        ("1-flight.avsc", 5, "expected an Avro schema: "),
+        ("1-flight.avsc", "[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_bad_files_are_named_with_what_is_wrong(tmp_path: Path, name: str, content: object, said: str) -> None:
+    path = put(tmp_path, name, content)
+    with pytest.raises(BadSchemaError, match=re.escape(said)) as caught:
+        DirectoryStore(tmp_path)
+    assert str(caught.value).startswith(str(path))
+
+
+def test_file_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    (tmp_path / "1-flight.avsc").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadSchemaError, match=r"1-flight\.avsc: expected UTF-8"):
+        DirectoryStore(tmp_path)
+
+
+def test_id_used_twice_names_both_files(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.mkdir()
+    second.mkdir()
+    put(first, "1-flight.avsc", FLIGHT)
+    put(second, "1-train.avsc", FLIGHT)
+    with pytest.raises(BadSchemaError, match=r"1-train\.avsc: the id 1 is also that of .*1-flight\.avsc"):
+        DirectoryStore(first, second)
+
+
+def test_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BadSchemaError, match=r"nowhere: expected a folder of schemas"):
+        DirectoryStore(tmp_path / "nowhere")

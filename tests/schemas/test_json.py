@@ -1,0 +1,147 @@
+import json
+import math
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.errors import BadFieldError
+from schemas.json import JsonDecoder
+from schemas.store import AvroType, Schema
+from tests.schemas.avro_cases import WRITER_ID, decoder, plain, record, schemas_with_data, written
+
+EVENT = record(
+    ("class", "int"),  # a Python keyword
+    ("f0", "long"),
+    {"name": "ratio", "type": ["null", "float"], "default": None},
+    {"name": "side", "type": {"type": "enum", "name": "Side", "symbols": ["A", "B"]}, "default": "B"},
+    {"name": "values", "type": {"type": "array", "items": ["null", "double"]}, "default": [1, None]},
+    {
+        "name": "inner",
+        "type": record({"name": "x", "type": "int", "default": 7}, ("y", "string"), name="Inner"),
+        "default": {"y": "k"},
+    },
+)
+REQUIRED = '"class": 1, "f0": 2'
+
+
+def json_decoder(definition: AvroType = EVENT, *fields: str) -> JsonDecoder:
+    return JsonDecoder(Schema(3, "event", definition), fields or [field["name"] for field in definition["fields"]])
+
+
+def test_fields_have_their_values_or_the_schemas_defaults() -> None:
+    found = json_decoder().decode(
+        [
+            b'{"class": 1, "f0": 2, "other": [{}]}',
+            b'{"f0": 9223372036854775807, "class": -2147483648, "ratio": 3, "side": "A", "values": [2.5, null, 3], '
+            b'"inner": {"y": "z", "x": 1}}',
+        ]
+    )
+    assert found.bad == []
+    assert found.rows.tolist() == [0, 1]
+    assert found.frame.to_dicts() == [
+        {"class": 1, "f0": 2, "ratio": None, "side": "B", "values": [1.0, None], "inner": {"x": 7, "y": "k"}},
+        {
+            "class": -(2**31),
+            "f0": 2**63 - 1,
+            "ratio": 3.0,
+            "side": "A",
+            "values": [2.5, None, 3.0],
+            "inner": {"x": 1, "y": "z"},
+        },
+    ]
+    assert found.frame.schema == dict(json_decoder().columns)
+
+
+def test_columns_have_the_types_of_the_avro_decoder() -> None:
+    assert json_decoder().columns == decoder(EVENT).columns
+    assert json_decoder().decode([]).frame.schema == dict(json_decoder().columns)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (b"", "truncated"),
+        (b"nothing", "malformed"),
+        (b"[1]", "got `array`"),
+        (b"null", "got `null`"),
+        (b'{"class": 1}', "missing required field `f0`"),
+        (b"{%b} x" % REQUIRED.encode(), "trailing"),
+        (b'{"class": "1", "f0": 2}', "$.class"),
+        (b'{"class": 1.0, "f0": 2}', "$.class"),
+        (b'{"class": true, "f0": 2}', "$.class"),
+        (b'{"class": null, "f0": 2}', "$.class"),
+        (b'{"class": 2147483648, "f0": 2}', "$.class"),
+        (b'{"class": 1, "f0": 9223372036854775808}', "$.f0"),
+        (b'{"class": 1, "f0": -9223372036854775809}', "$.f0"),
+        (b'{"class": 1, "f0": %b}' % (b"9" * 5000), "$.f0"),
+        (b'{%b, "ratio": NaN}' % REQUIRED.encode(), "malformed"),
+        (b'{%b, "ratio": 3.5e38}' % REQUIRED.encode(), "$.ratio"),
+        (b'{%b, "ratio": 1e999}' % REQUIRED.encode(), "$.ratio"),
+        (b'{%b, "side": "C"}' % REQUIRED.encode(), "'C' - at `$.side`"),
+        (b'{%b, "values": [1, 2, "x"]}' % REQUIRED.encode(), "$.values[2]"),
+        (b'{%b, "inner": {"y": 5}}' % REQUIRED.encode(), "$.inner.y"),
+        (b'{%b, "inner": {"y": "\xff"}}' % REQUIRED.encode(), "utf-8"),
+        (b'{%b, "deep": %b' % (REQUIRED.encode(), b"[" * 200_000), "nested too deeply"),
+    ],
+    ids=repr,
+)
+def test_what_is_no_such_event_is_undecodable_and_says_where(value: bytes, said: str) -> None:
+    good = b"{%b}" % REQUIRED.encode()
+    found = json_decoder().decode([good, value, good])
+    assert found.rows.tolist() == [0, 2]
+    assert found.frame.height == 2
+    assert [(bad.row, bad.reason) for bad in found.bad] == [(1, "undecodable")]
+    assert said in found.bad[0].error
+
+
+def test_largest_float_is_no_error() -> None:
+    found = json_decoder(record(("x", "float"))).decode([b'{"x": 3.4028235e38}', b'{"x": -3.4028235e38}'])
+    assert found.bad == []
+    assert all(math.isfinite(value) for value in found.frame["x"])
+
+
+@pytest.mark.parametrize(
+    "field_type",
+    [
+        "bytes",
+        ["null", "bytes"],
+        {"type": "fixed", "name": "F", "size": 2},
+        {"type": "array", "items": "bytes"},
+        record(("y", "bytes"), name="Inner"),
+    ],
+    ids=str,
+)
+def test_bytes_are_refused_before_the_first_event(field_type: AvroType) -> None:
+    with pytest.raises(BadFieldError, match="field 'x' of schema 3 'event': JSON has no"):
+        json_decoder(record(("x", field_type)))
+    assert json_decoder(record(("x", field_type), ("z", "int")), "z").columns == {"z": pl.Int32}
+
+
+def test_unknown_fields_are_refused_with_those_that_exist() -> None:
+    with pytest.raises(BadFieldError, match="has no field 'nothing'; it has class, f0"):
+        json_decoder(EVENT, "nothing")
+
+
+def has_json(of: Any) -> bool:
+    """Whether data of a type can be written as JSON: NaN and bytes can't."""
+    return not any(word in json.dumps(of) for word in ('"bytes"', '"fixed"', '"float"', '"double"'))
+
+
+@given(schemas_with_data().filter(lambda case: has_json(case[0])))
+@settings(max_examples=40, deadline=None)
+def test_json_gives_the_columns_that_avro_gives(case: tuple[dict[str, Any], list[dict[str, Any]]]) -> None:
+    schema, events = case
+    as_avro = decoder(schema).decode(written(Schema(WRITER_ID, "", schema), events))
+    as_json = json_decoder(schema).decode([json.dumps(event).encode() for event in events])
+    assert as_json.bad == []
+    assert as_json.frame.schema == as_avro.frame.schema
+    assert plain(as_json.frame.to_dicts()) == plain(as_avro.frame.to_dicts())
+
+
+@given(st.lists(st.binary(max_size=40) | st.text(alphabet='{}[]":,classf012.e-', max_size=40).map(str.encode)))
+def test_garbage_never_raises(values: list[bytes]) -> None:
+    found = json_decoder().decode(values)
+    assert sorted([*found.rows.tolist(), *(bad.row for bad in found.bad)]) == list(range(len(values)))

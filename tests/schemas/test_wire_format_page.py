@@ -1,0 +1,102 @@
+"""docs/wire-format.md is right: its bytes are what the encoders write, its programs read and write them."""
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fastavro import schema
+
+from schemas.dead_letters import DeadLetter, DeadLetterEncoder
+from schemas.predictions import JsonPredictionEncoder, PredictionEncoder
+from schemas.records import COMPARISON, DEAD_LETTER, OWN_SCHEMAS_FOLDER, PREDICTION
+from schemas.rows import decode_row
+from schemas.store import AvroType
+from schemas.wire import frame
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "wire-format.md").read_text("utf-8")
+FLIGHT_SCHEMA = ROOT / "examples" / "flights" / "schemas" / "1-flight-departure.avsc"
+ORIGIN: dict[str, Any] = {"pipeline": "delay", "model": "flights", "version": 2, "variant": "primary"}
+BATCH: dict[str, Any] = {
+    "event_ids": ["e1"],
+    "event_times": np.array([1_378_012_500_000]),
+    "ingest_times": np.array([1_378_012_500_010]),
+    "prediction_time": 1_378_012_500_015,
+    "outputs": {"p": np.array([0.5], np.float32)},
+}
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def program(number: int) -> dict[str, Any]:
+    """The names that a program of the page defines; its main part, which needs a broker, doesn't run."""
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(compile(blocks("python")[number], "docs/wire-format.md", "exec"), names)
+    return names
+
+
+def load(path: Path) -> AvroType:
+    return schema.load_schema(str(path))
+
+
+def test_bytes_of_the_example_are_what_the_encoder_writes() -> None:
+    [value] = PredictionEncoder(PREDICTION.reserved_id, **ORIGIN).encode(**BATCH)
+    [block] = blocks("hex")
+    cells = [line.split("  ")[0] for line in block.splitlines()]
+    assert bytes.fromhex("".join(cells)) == value
+    assert f"has {len(value)} bytes" in PAGE
+
+
+def test_json_of_the_example_is_what_the_encoder_writes() -> None:
+    [value] = JsonPredictionEncoder(**ORIGIN).encode(**BATCH)
+    assert blocks("json") == [value.decode() + "\n"]
+
+
+@pytest.mark.parametrize("record", [PREDICTION, DEAD_LETTER, COMPARISON], ids=lambda record: record.name)
+def test_ids_of_our_records_are_listed_with_their_bytes(record: Any) -> None:
+    file = f"{record.reserved_id}-{record.name}.avsc"
+    assert f"| {record.reserved_id} | `{frame(record.reserved_id).hex(' ')}` | [{file}](../schemas/{file}) |" in PAGE
+
+
+def test_every_field_of_a_prediction_and_a_dead_letter_is_named() -> None:
+    for record in (PREDICTION, DEAD_LETTER):
+        missing = [field["name"] for field in record.definition["fields"] if f"`{field['name']}`" not in PAGE]
+        assert missing == []
+
+
+def test_producers_event_is_what_the_pipelines_schema_reads(tmp_path: Path) -> None:
+    schema_file = shutil.copy(FLIGHT_SCHEMA, tmp_path)
+    producer = program(0)
+    value = producer["encode"](producer["EVENT"], schema_file)
+    assert value[:5] == b"\x00\x00\x00\x00\x01"
+    assert decode_row(value, load(FLIGHT_SCHEMA)) == producer["EVENT"] | {"departed_at": "2013-09-01T05:15:00Z"}
+
+
+def test_consumer_reads_predictions() -> None:
+    schemas = {1000001: load(OWN_SCHEMAS_FOLDER / "1000001-prediction-v1.avsc")}
+    outputs = {
+        "p": np.array([0.5]),
+        "classes": np.array([["late", "on time"]], object),
+        "grid": np.ones((1, 2, 2), int),
+    }
+    [value] = PredictionEncoder(PREDICTION.reserved_id, **ORIGIN).encode(**BATCH | {"outputs": outputs})
+    prediction = program(1)["decode"](value, schemas)
+    assert prediction["outputs"] == {"p": 0.5, "classes": ["late", "on time"], "grid": [1, 1, 1, 1]}
+    assert {name: prediction[name] for name in ORIGIN} == ORIGIN
+
+
+def test_consumer_reads_dead_letters() -> None:
+    schemas = {1000002: load(OWN_SCHEMAS_FOLDER / "1000002-dead-letter-v1.avsc")}
+    letter = DeadLetter("undecodable", "ends early", "delay", "in", 0, 7, -1, 0, key=None, value=b"\0")
+    read = program(1)["decode"](DeadLetterEncoder(DEAD_LETTER.reserved_id).encode(letter), schemas)
+    assert (read["reason"], read["offset"], read["value"]) == ("undecodable", 7, b"\0")
+
+
+def test_main_parts_compile_and_use_only_kafka_and_avro() -> None:
+    imported = set(re.findall(r"^(?:from|import) (\w+)", "".join(blocks("python")), re.MULTILINE))
+    assert imported == {"io", "pathlib", "struct", "confluent_kafka", "fastavro"}
