@@ -53,6 +53,7 @@ class RegistryStore:
     def by_name(self, name: str) -> Schema:
         """Return the newest version of the subject of this name."""
         with self._asking(f"subject '{name}'", missing=lambda: self._no_subject(name)):
+            self._client.clear_latest_caches()  # the client would give the version that it saw first for ever
             latest = self._client.get_latest_version(name)
         return self._parsed(latest.schema_id, name, latest.schema)
 

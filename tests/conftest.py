@@ -1,4 +1,4 @@
-"""What all tests share: the broker, topics with names of their own, Hypothesis profiles."""
+"""What all tests share: the broker, the schema registry, topics with names of their own, Hypothesis profiles."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from tests.broker.choice import Broker, Choice, choose, running
 from tests.broker.clients import create_topic, ensure_topic
+from tests.registry.apicurio import Apicurio, missing_for_registry
 from topics.embedded import EmbeddedBroker
 
 if TYPE_CHECKING:
@@ -59,6 +60,15 @@ def kafka(pytestconfig: pytest.Config) -> Iterator[Broker]:
     """The broker of this run, started when the first test asks for it."""
     with running(pytestconfig.stash[_CHOICE]) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def registry() -> Iterator[Apicurio]:
+    """A real schema registry, started when the first test asks for it; tests use subjects of their own."""
+    if (missing := missing_for_registry()) is not None:
+        pytest.skip(f"no schema registry: {missing}")
+    with Apicurio() as apicurio:
+        yield apicurio
 
 
 @pytest.fixture

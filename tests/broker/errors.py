@@ -1,9 +1,9 @@
-"""What can go wrong while a test broker is made ready."""
+"""What can go wrong while a server for the tests is made ready."""
 
 
 class BrokerError(RuntimeError):
-    """No broker could be made ready.
+    """No broker, or no schema registry beside it, could be made ready.
 
-    Raised by `kafka_jars` and `MavenKafka`. The message ends with the last lines of the log and what to do;
+    Raised by `fetch`, `MavenKafka` and `Apicurio`. The message ends with the last lines of the log and what to do;
     the caller lets it pass, so that the tests stop with it.
     """

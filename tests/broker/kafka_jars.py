@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import re
-import shutil
-import subprocess
-from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tests.broker.errors import BrokerError
+from tests.broker.fetch import CACHE, OUTPUT, fetched, missing_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # Kafka 4.4.0's poms are incomplete.
 _ARTIFACTS = (
@@ -17,62 +16,23 @@ _ARTIFACTS = (
     "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
     "org.apache.logging.log4j:log4j-core:2.24.3",
 )
-_CACHE = Path(__file__).resolve().parents[2] / ".cache" / "kafka"
-_JARS = _CACHE / f"jars-{hashlib.sha256(' '.join(_ARTIFACTS).encode()).hexdigest()[:12]}"
-_FETCH_TIMEOUT_S = 600
+_JARS = CACHE / "kafka" / f"jars-{hashlib.sha256(' '.join(_ARTIFACTS).encode()).hexdigest()[:12]}"
 
 
 def missing_for_maven() -> str | None:
     """What this machine lacks to run `MavenKafka`, as a sentence's end; None when it lacks nothing."""
-    if shutil.which("java") is None:
-        return "java is not installed"
-    shown = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
-    version = re.search(r'version "(\d+)', shown)
-    if version is None or int(version[1]) < 17:
-        return f"java 17 or later is needed, found {version[1] if version else shown.strip()!r}"
-    if shutil.which("mvn") is None and not _JARS.exists():
-        return "mvn is not installed"
-    return None
+    return missing_for(_JARS)
 
 
 def kafka_jars() -> Path:
     """The folder with Kafka's jars; fetches them where they are missing (43 MB). Raises BrokerError."""
-    _CACHE.mkdir(parents=True, exist_ok=True)
-    with (_CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another test run may be fetching them
-        if not _JARS.exists():
-            _fetch()
-    return _JARS
-
-
-def last_lines(log: Path, count: int = 15) -> str:
-    """The end of a log file, without Java's stack frames, indented for an error message."""
-    lines = [line for line in log.read_text(errors="replace").splitlines() if not line.startswith("\t")]
-    return "\n".join(f"    {line}" for line in lines[-count:])
-
-
-def _fetch() -> None:
-    """Let Maven copy the jars aside and move them in place at the end: `_JARS` exists only complete."""
-    project = _CACHE / "fetch"
-    shutil.rmtree(project, ignore_errors=True)
-    project.mkdir()
-    (project / "pom.xml").write_text(_pom())
-    command = ["mvn", "-B", "-q", "dependency:copy-dependencies", "-DoutputDirectory=jars", "-DincludeScope=runtime"]
-    log = _CACHE / "maven.log"
-    with log.open("w") as out:
-        try:
-            status: int | str = subprocess.run(
-                command, cwd=project, stdout=out, stderr=out, timeout=_FETCH_TIMEOUT_S, check=False
-            ).returncode
-        except subprocess.TimeoutExpired:
-            status = f"no end after {_FETCH_TIMEOUT_S} s"
-    if status != 0:
-        raise BrokerError(
-            f"Maven could not fetch Apache Kafka ({status}). Its last lines ({log}):\n{last_lines(log)}\n"
-            "Check the network, or test against another broker: set KAFKA_BOOTSTRAP, or MILLSTREAM_TEST_BROKER=mock."
-        )
-    (project / "jars").rename(_JARS)
-    shutil.rmtree(project)
+    return fetched(
+        _JARS,
+        ["dependency:copy-dependencies", f"-DoutputDirectory={OUTPUT}", "-DincludeScope=runtime"],
+        what="Apache Kafka",
+        instead="test against another broker: set KAFKA_BOOTSTRAP, or MILLSTREAM_TEST_BROKER=mock",
+        pom=_pom(),
+    )
 
 
 def _pom() -> str:

@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,16 +16,16 @@ from typing import TYPE_CHECKING, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from tests.broker.child import end, spawn
 from tests.broker.errors import BrokerError
-from tests.broker.kafka_jars import kafka_jars, last_lines
+from tests.broker.fetch import last_lines
+from tests.broker.kafka_jars import kafka_jars
 from tests.broker.ports import free_ports
 
 if TYPE_CHECKING:
     from types import TracebackType
 
 _READY_TIMEOUT_S = 90.0
-_STOP_TIMEOUT_S = 20.0
-_DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 
 
 class MavenKafka:
@@ -55,15 +54,7 @@ class MavenKafka:
             self._format(jars, self._folder)
         log = self._folder / "broker.log"
         java = ["java", "-Xms256m", "-Xmx512m", "-cp", f"{jars}/*", "kafka.Kafka", "server.properties"]
-        with log.open("ab") as out:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_DIE_WITH_PARENT), str(os.getpid()), *java],
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,  # Ctrl-C in the terminal reaches the tests first, and they stop it
-            )
+        self._process = spawn(java, self._folder, log)
         try:
             self._wait_until_ready(self._process, log)
         except BaseException:
@@ -133,14 +124,8 @@ class MavenKafka:
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(how)
-        try:
-            process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process is not None:
+            end(process, how)
 
 
 def _random_uuid() -> str:

@@ -1,0 +1,76 @@
+"""What Maven fetches for the tests' servers, kept in `.cache`."""
+
+from __future__ import annotations
+
+import fcntl
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.broker.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache"
+OUTPUT = "out"  # where Maven's goals shall put what they fetch
+_TIMEOUT_S = 600
+
+
+def missing_for(folder: Path) -> str | None:
+    """What this machine lacks to run what is or will be in `folder`, as a sentence's end; None when it lacks nothing."""
+    if shutil.which("java") is None:
+        return "java is not installed"
+    shown = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', shown)
+    if version is None or int(version[1]) < 17:
+        return f"java 17 or later is needed, found {version[1] if version else shown.strip()!r}"
+    if shutil.which("mvn") is None and not folder.exists():
+        return "mvn is not installed"
+    return None
+
+
+def fetched(folder: Path, goal: Sequence[str], *, what: str, instead: str, pom: str | None = None) -> Path:
+    """Return `folder`; where it is missing, run Maven's goal and keep what that put into `OUTPUT`.
+
+    Raises BrokerError, which names `what` could not be fetched and ends with what to do `instead`.
+    """
+    cache = folder.parent
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another test run may be fetching it
+        if not folder.exists():
+            _fetch(folder, goal, what, instead, pom)
+    return folder
+
+
+def last_lines(log: Path, count: int = 15) -> str:
+    """The end of a log file, without Java's stack frames, indented for an error message."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if not line.startswith("\t")]
+    return "\n".join(f"    {line}" for line in lines[-count:])
+
+
+def _fetch(folder: Path, goal: Sequence[str], what: str, instead: str, pom: str | None) -> None:
+    """Let Maven put the files aside and move them in place at the end: `folder` exists only complete."""
+    project = folder.parent / "fetch"
+    shutil.rmtree(project, ignore_errors=True)
+    project.mkdir()
+    if pom is not None:
+        (project / "pom.xml").write_text(pom)
+    log = folder.parent / "maven.log"
+    with log.open("w") as out:
+        try:
+            status: int | str = subprocess.run(
+                ["mvn", "-B", "-q", *goal], cwd=project, stdout=out, stderr=out, timeout=_TIMEOUT_S, check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            status = f"no end after {_TIMEOUT_S} s"
+    if status != 0:
+        raise BrokerError(
+            f"Maven could not fetch {what} ({status}). Its last lines ({log}):\n{last_lines(log)}\n"
+            f"Check the network, or {instead}."
+        )
+    (project / OUTPUT).rename(folder)
+    shutil.rmtree(project)
