@@ -1,0 +1,23 @@
+"""Batch-size buckets: the few sizes that an executor sees and is warmed up for."""
+
+from collections.abc import Sequence
+
+
+def default_batch_sizes(max_events: int) -> tuple[int, ...]:
+    """Powers of two up to `max_events`, and `max_events` itself: padding at most doubles a micro-batch."""
+    sizes = [1]
+    while sizes[-1] * 2 < max_events:
+        sizes.append(sizes[-1] * 2)
+    return tuple(dict.fromkeys([*sizes, max_events]))
+
+
+def bucket_of(events: int, sizes: Sequence[int]) -> int:
+    """The smallest bucket that holds `events`; `sizes` is ascending.
+
+    Raises:
+        ValueError: more events than the largest bucket holds; the batcher's limit keeps that from happening.
+    """
+    for size in sizes:
+        if size >= events:
+            return size
+    raise ValueError(f"{events} events are more than the largest batch size, {sizes[-1]}")

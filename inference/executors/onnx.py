@@ -1,0 +1,223 @@
+"""The ONNX Runtime executor: CPU, CUDA and TensorRT."""
+
+import ctypes
+import logging
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from inference.batch_sizes import bucket_of, default_batch_sizes
+from inference.errors import (
+    DeviceError,
+    ExecutorUnavailable,
+    InferenceError,
+    ModelConfigError,
+    ModelRejected,
+    OutOfMemory,
+)
+from inference.executors.interface import Tensors, rows_of
+from inference.repository import ModelVersion
+from inference.signature import DTYPES, TensorInput
+
+log = logging.getLogger(__name__)
+
+PROVIDERS = {
+    "cpu": ["CPUExecutionProvider"],
+    "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"],
+    # TensorRT takes only the parts it knows; CUDA runs the rest.
+    "tensorrt": ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"],
+}
+ONNX_TYPES = {
+    "float32": "tensor(float)",
+    "float64": "tensor(double)",
+    "int32": "tensor(int32)",
+    "int64": "tensor(int64)",
+    "bool": "tensor(bool)",
+    "string": "tensor(string)",
+}
+QUIET = 4  # ONNX Runtime's severity "fatal": an error reaches us as an exception, and is printed once for each bisected part
+
+
+def gpus() -> int:
+    """How many NVIDIA GPUs the driver shows; 0 without a driver."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return 0
+    count = ctypes.c_int(0)
+    if cuda.cuInit(0) != 0 or cuda.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return 0
+    return count.value
+
+
+class OnnxExecutor:
+    """Runs `model.onnx` in ONNX Runtime."""
+
+    def __init__(self, model: ModelVersion, *, device: str = "auto", threads: int = 1, max_events: int = 256) -> None:
+        """Load the model and check the mapping against its own inputs and outputs.
+
+        Args:
+            model: what to load.
+            device: auto, cpu, cuda or tensorrt; auto takes CUDA where a GPU is, else the CPU.
+            threads: CPU threads of one inference.
+            max_events: the largest micro-batch.
+
+        Raises:
+            DeviceError: the device is not there.
+            ModelConfigError: the file is no model, or config.yaml does not fit it.
+        """
+        self.model = model
+        self._outputs = [entry.tensor for entry in model.signature.outputs]
+        self._names = [entry.name for entry in model.signature.outputs]
+        self.device = _device(device, model)
+        self._session = _open(model, self.device, threads)
+        fixed = _check_inputs(model, self._session)
+        _check_outputs(model, self._session)
+        # A GPU compiles or tunes for each new shape, so it sees few; the CPU takes any size at no cost.
+        self._pads = self.device != "cpu" or fixed is not None
+        self.batch_sizes = (fixed,) if fixed else model.batch_sizes or default_batch_sizes(max_events)
+        self.max_events = min(max_events, self.batch_sizes[-1]) if self._pads else max_events
+
+    def warm_up(self) -> None:
+        """See `Executor.warm_up`."""
+        for size in self.batch_sizes:
+            try:
+                self.run(self.blank(size))
+            except ModelRejected as error:
+                # Its right, but then the first events of each size pay for the first time.
+                log.warning("not warmed up for %d events: the model refuses blank ones: %s", size, error)
+
+    def blank(self, events: int) -> dict[str, npt.NDArray[Any]]:
+        """Inputs of zeros and empty strings for so many events."""
+        return {entry.tensor: _blank(entry, events) for entry in self.model.signature.inputs}
+
+    def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        """See `Executor.run`."""
+        events = rows_of(inputs)
+        size = bucket_of(events, self.batch_sizes) if self._pads else events
+        try:
+            outputs = self._session.run(self._outputs, inputs if size == events else _padded(inputs, size))
+        except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
+            if not isinstance(error, MemoryError) and not type(error).__module__.startswith("onnxruntime"):
+                raise  # a fault of ours, not of the events
+            raise _verdict(error, self.model) from error
+        for name, output in zip(self._outputs, outputs, strict=True):
+            if output.ndim == 0 or len(output) != size:
+                raise ModelConfigError(  # whatever the events, so dead letters would not help
+                    f"{self.model.place}: output `{name}` has shape {list(output.shape)} for {size} events: its first axis "
+                    f"must be the event."
+                )
+        return {name: output[:events] for name, output in zip(self._names, outputs, strict=True)}
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        del self._session
+
+
+def _device(asked: str, model: ModelVersion) -> str:
+    there = ort.get_available_providers()
+    if asked in {"auto", "cpu"}:
+        return "cuda" if asked == "auto" and PROVIDERS["cuda"][0] in there and gpus() else "cpu"
+    if PROVIDERS[asked][0] not in there or not gpus():
+        reason = "no NVIDIA GPU is visible" if PROVIDERS[asked][0] in there else "this ONNX Runtime is built without it"
+        raise DeviceError(
+            f"the pipeline asks for `model.device: {asked}` for model {model.name}, but {reason}. Write `auto` or `cpu`, or run "
+            f"where a GPU is."
+        )
+    return asked
+
+
+def _open(model: ModelVersion, device: str, threads: int) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = QUIET
+    # Spinning threads take the CPU from the consumer and the producer, which share this machine.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if device != "cpu":
+        ort.preload_dlls()  # CUDA libraries that came as Python packages
+    try:
+        session = ort.InferenceSession(str(model.file), options, providers=PROVIDERS[device])
+    except Exception as error:
+        raise ModelConfigError(f"{model.file} can't be loaded: {_line(error)}") from None
+    if session.get_providers()[0] != PROVIDERS[device][0]:
+        raise DeviceError(
+            f"{PROVIDERS[device][0]} could not start, though a GPU is there: its libraries (CUDA, cuDNN, TensorRT) are missing "
+            f"or of another version than onnxruntime-gpu {ort.__version__} needs. Install them, or write `model.device: cpu`."
+        )
+    return session
+
+
+def _check_inputs(model: ModelVersion, session: ort.InferenceSession) -> int | None:
+    """Check every input; returns the model's batch size where its batch axis is fixed."""
+    own = {entry.name: entry for entry in session.get_inputs()}
+    mapped = {entry.tensor: entry for entry in model.signature.inputs}
+    if own.keys() != mapped.keys():
+        raise ModelConfigError(
+            f"{model.place}: maps the tensors {sorted(mapped)}, but the model's inputs are {sorted(own)}. Map each once."
+        )
+    fixed: set[int] = set()
+    for name, entry in mapped.items():
+        expected, found = own[name], entry
+        if expected.type != ONNX_TYPES[found.dtype]:
+            raise ModelConfigError(
+                f"{model.place}: tensor `{name}` is {expected.type} in the model, but config.yaml says {found.dtype}."
+            )
+        batch, *shape = expected.shape or [None]
+        if (
+            not expected.shape
+            or len(shape) != len(found.shape)
+            or any(isinstance(size, int) and size != given for size, given in zip(shape, found.shape, strict=True))
+        ):
+            raise ModelConfigError(
+                f"{model.place}: tensor `{name}` has shape {list(expected.shape)} in the model (first axis: the event), but "
+                f"config.yaml gives {list(found.shape)} an event, from {', '.join(found.fields)}."
+            )
+        if isinstance(batch, int):
+            fixed.add(batch)
+    if len(fixed) > 1:
+        raise ModelConfigError(f"{model.place}: the model's inputs fix different batch sizes: {sorted(fixed)}.")
+    return fixed.pop() if fixed else None
+
+
+def _check_outputs(model: ModelVersion, session: ort.InferenceSession) -> None:
+    own = {entry.name: entry.type for entry in session.get_outputs()}
+    for entry in model.signature.outputs:
+        if entry.tensor not in own:
+            raise ModelConfigError(
+                f"{model.place}: names the output `{entry.tensor}`, but the model's outputs are {sorted(own)}."
+            )
+        if not own[entry.tensor].startswith("tensor("):
+            raise ModelConfigError(
+                f"{model.place}: the output `{entry.tensor}` is {own[entry.tensor]} in the model, but a prediction takes a "
+                f"tensor. Convert the model without it (scikit-learn's converter: `zipmap` False)."
+            )
+
+
+def _blank(entry: TensorInput, size: int) -> npt.NDArray[Any]:
+    fill = "" if entry.dtype == "string" else 0
+    return np.full((size, *entry.shape), fill, DTYPES[entry.dtype][0])
+
+
+def _padded(inputs: Tensors, size: int) -> dict[str, npt.NDArray[Any]]:
+    """The inputs with their last event repeated up to `size` events: real values, so that no model meets ones it never saw."""
+    return {
+        name: np.concatenate([array, np.repeat(array[-1:], size - len(array), axis=0)])
+        for name, array in inputs.items()
+    }
+
+
+def _verdict(error: Exception, model: ModelVersion) -> InferenceError:
+    text = _line(error)
+    lowered = text.lower()
+    if "out of memory" in lowered or "failed to allocate memory" in lowered or isinstance(error, MemoryError):
+        return OutOfMemory(f"{model.place}: {text}")
+    if any(word in lowered for word in ("cuda failure", "cuda error", "cublas", "cudnn", "ep_fail", "device is lost")):
+        return ExecutorUnavailable(f"{model.place}: {text}")
+    return ModelRejected(f"{model.place}: {text}")
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:500]

@@ -1,0 +1,167 @@
+"""The model repository: `<repository>/<name>/<version>/model.onnx` beside `config.yaml` (Triton's layout)."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from inference.errors import ModelConfigError
+from inference.signature import DTYPES, Signature, TensorInput, TensorOutput
+
+MODEL_FILE = "model.onnx"
+CONFIG_FILE = "config.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelVersion:
+    """One version of a model on disk."""
+
+    name: str
+    version: int
+    file: Path
+    signature: Signature
+    batch_sizes: tuple[int, ...]  # preferred sizes, ascending; empty: powers of two
+
+    @property
+    def place(self) -> str:
+        """How messages name it."""
+        return f"model {self.name} version {self.version} ({self.file.parent / CONFIG_FILE})"
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class _Input(_Entry):
+    tensor: str
+    field: str | None = None
+    fields: list[str] | None = Field(default=None, min_length=1)
+    dtype: str
+    shape: list[int] = Field(default_factory=list)
+
+    @model_validator(mode="after")
+    def _whole(self) -> "_Input":
+        if (self.field is None) == (self.fields is None):
+            raise ValueError("write either `field` (one array field) or `fields` (scalar fields, one column each)")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype `{self.dtype}` is not one of {', '.join(DTYPES)}")
+        if any(size < 1 for size in self.shape):
+            raise ValueError(f"shape {self.shape} is the shape of one event: every size is at least 1")
+        return self
+
+
+class _Output(_Entry):
+    tensor: str
+    name: str | None = None
+
+
+class _Config(_Entry):
+    description: str = ""
+    inputs: list[_Input] = Field(min_length=1)
+    outputs: list[_Output] = Field(min_length=1)
+    batch_sizes: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
+
+
+def load_version(
+    repository: Path, name: str, version: int | None = None, fields: dict[str, str | list[str]] | None = None
+) -> ModelVersion:
+    """Find a model version and read its config.yaml.
+
+    Args:
+        repository: the model repository's folder.
+        name: the model's name, a folder in it.
+        version: the version, a numbered folder in that; None takes the highest.
+        fields: tensor -> event field (an array) or fields (scalars), in place of what config.yaml says.
+
+    Raises:
+        ModelConfigError: not there, or config.yaml is wrong; the message lists what is there.
+    """
+    folder = repository / name
+    if not folder.is_dir():
+        there = (
+            _listed(path.name for path in repository.iterdir() if path.is_dir())
+            if repository.is_dir()
+            else "no such folder"
+        )
+        raise ModelConfigError(
+            f"model repository {repository} has no model `{name}` (there: {there}). Put it at {folder}/1/."
+        )
+    versions = sorted(
+        number for path in folder.iterdir() if path.is_dir() and (number := _number(path.name)) is not None
+    )
+    if not versions or (version is not None and version not in versions):
+        wanted = "no version" if version is None else f"no version {version}"
+        raise ModelConfigError(f"model `{name}` has {wanted} in {folder} (there: {_listed(versions)}).")
+    chosen = versions[-1] if version is None else version
+    file = folder / str(chosen) / MODEL_FILE
+    if not file.is_file():
+        raise ModelConfigError(f"model `{name}` version {chosen} has no {MODEL_FILE}: expected it at {file}.")
+    config = _read_config(file.parent / CONFIG_FILE)
+    signature = _signature(config, fields or {}, file.parent / CONFIG_FILE)
+    return ModelVersion(name, chosen, file, signature, tuple(sorted(set(config.batch_sizes))))
+
+
+def _number(name: str) -> int | None:
+    """The version that a folder's name is; `007` is none, for nobody would find it again."""
+    return int(name) if name.isascii() and name.isdecimal() and name == str(int(name)) else None
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(str(name) for name in sorted(names)) or "none"
+
+
+def _read_config(path: Path) -> _Config:
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ModelConfigError(
+            f"{path} is missing: it maps event fields to the model's tensors (docs/models.md)."
+        ) from None
+    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
+        raise ModelConfigError(f"{path} can't be read: {' '.join(str(error).split())}") from None
+    if not isinstance(found, dict):
+        raise ModelConfigError(f"{path}: expected `inputs:` and `outputs:`, found {found!r:.60} (docs/models.md).")
+    try:
+        return _Config.model_validate(found)
+    except ValidationError as error:
+        lines = [
+            f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg'].removeprefix('Value error, ')}"
+            for problem in error.errors()
+        ]
+        raise ModelConfigError("\n".join(lines)) from None
+
+
+def _signature(config: _Config, fields: dict[str, str | list[str]], path: Path) -> Signature:
+    unknown = fields.keys() - {entry.tensor for entry in config.inputs}
+    if unknown:
+        raise ModelConfigError(
+            f"`model.inputs` in the pipeline file maps {_listed(unknown)}, but the model's inputs are "
+            f"{_listed(entry.tensor for entry in config.inputs)} ({path})."
+        )
+    inputs = tuple(_tensor_input(entry, fields.get(entry.tensor), path) for entry in config.inputs)
+    outputs = tuple(TensorOutput(entry.tensor, entry.name or entry.tensor) for entry in config.outputs)
+    for kind, names in (("tensor", [entry.tensor for entry in inputs]), ("output", [entry.name for entry in outputs])):
+        doubles = {name for name in names if names.count(name) > 1}
+        if doubles:
+            raise ModelConfigError(f"{path}: {kind} {_listed(doubles)} is there twice. Write each once.")
+    return Signature(inputs, outputs)
+
+
+def _tensor_input(entry: _Input, override: str | list[str] | None, path: Path) -> TensorInput:
+    source = override if override is not None else (entry.field or entry.fields or [])
+    array = isinstance(source, str)
+    fields = (source,) if isinstance(source, str) else tuple(source)
+    shape = tuple(entry.shape) if entry.shape else (() if array else (len(fields),))
+    made = TensorInput(entry.tensor, fields, array, entry.dtype, shape)
+    if array and not entry.shape:
+        raise ModelConfigError(
+            f"{path}: tensor `{entry.tensor}` is filled by the array field `{source}`: give its `shape`, such as [32]."
+        )
+    if not array and made.width != len(fields):
+        raise ModelConfigError(
+            f"{path}: tensor `{entry.tensor}` has shape {list(shape)}, {made.width} values an event, but {len(fields)} "
+            f"fields are listed for it ({', '.join(fields)})."
+        )
+    return made

@@ -1,0 +1,173 @@
+from pathlib import Path
+
+import pytest
+
+from inference.errors import ModelConfigError
+from inference.repository import load_version
+from inference.signature import TensorInput, TensorOutput
+
+GOOD = """
+description: late or not
+inputs:
+  - {tensor: numbers, fields: [distance, delay], dtype: float32}
+  - {tensor: embedding, field: text_vector, dtype: float32, shape: [4, 8]}
+outputs:
+  - {tensor: late_probability}
+  - {tensor: "variable:0", name: reason}
+batch_sizes: [64, 8, 8]
+"""
+
+
+def put(repository: Path, config: str | bytes = GOOD, *, version: str = "1", model: bool = True) -> Path:
+    folder = repository / "late" / version
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_bytes(config.encode() if isinstance(config, str) else config)
+    if model:
+        (folder / "model.onnx").touch()
+    return folder
+
+
+def test_config_becomes_a_signature(tmp_path: Path) -> None:
+    folder = put(tmp_path)
+    found = load_version(tmp_path, "late")
+    assert found.signature.inputs == (
+        TensorInput("numbers", ("distance", "delay"), array=False, dtype="float32", shape=(2,)),
+        TensorInput("embedding", ("text_vector",), array=True, dtype="float32", shape=(4, 8)),
+    )
+    assert found.signature.outputs == (
+        TensorOutput("late_probability", "late_probability"),
+        TensorOutput("variable:0", "reason"),
+    )
+    assert found.signature.fields == ["distance", "delay", "text_vector"]
+    assert found.batch_sizes == (8, 64)
+    assert found.file == folder / "model.onnx"
+    assert found.place == f"model late version 1 ({folder / 'config.yaml'})"
+
+
+def test_highest_version_is_by_number_and_not_by_name(tmp_path: Path) -> None:
+    for version in ("9", "10", "draft"):
+        put(tmp_path, version=version)
+    assert load_version(tmp_path, "late").version == 10
+    assert load_version(tmp_path, "late", 9).version == 9
+
+
+def test_pipeline_may_map_other_fields(tmp_path: Path) -> None:
+    put(tmp_path)
+    found = load_version(tmp_path, "late", fields={"numbers": ["km", "minutes"], "embedding": "vector"})
+    assert [entry.fields for entry in found.signature.inputs] == [("km", "minutes"), ("vector",)]
+
+
+def test_pipeline_may_fill_a_tensor_by_an_array_in_place_of_scalars(tmp_path: Path) -> None:
+    put(tmp_path, "inputs: [{tensor: x, fields: [a, b], dtype: float32, shape: [2]}]\noutputs: [{tensor: y}]")
+    (entry,) = load_version(tmp_path, "late", fields={"x": "both"}).signature.inputs
+    assert entry == TensorInput("x", ("both",), array=True, dtype="float32", shape=(2,))
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"colour": "red"}, "maps colour, but the model's inputs are embedding, numbers"),
+        ({"numbers": "pair"}, "tensor `numbers` is filled by the array field `pair`: give its `shape`"),
+        ({"embedding": ["a", "b"]}, r"tensor `embedding` has shape \[4, 8\], 32 values an event, but 2 fields"),
+    ],
+)
+def test_wrong_mapping_in_the_pipeline_is_refused(
+    tmp_path: Path, fields: dict[str, str | list[str]], says: str
+) -> None:
+    folder = put(tmp_path)
+    with pytest.raises(ModelConfigError, match=says) as refused:
+        load_version(tmp_path, "late", fields=fields)
+    assert str(folder / "config.yaml") in str(refused.value)
+
+
+def test_missing_repository_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelConfigError) as refused:
+        load_version(tmp_path / "models", "late")
+    assert str(tmp_path / "models") in str(refused.value)
+    assert "no such folder" in str(refused.value)
+
+
+def test_missing_model_lists_what_is_there(tmp_path: Path) -> None:
+    put(tmp_path)
+    with pytest.raises(ModelConfigError) as refused:
+        load_version(tmp_path, "early")
+    assert str(refused.value) == (
+        f"model repository {tmp_path} has no model `early` (there: late). Put it at {tmp_path / 'early'}/1/."
+    )
+
+
+def test_missing_version_lists_what_is_there(tmp_path: Path) -> None:
+    put(tmp_path, version="2")
+    put(tmp_path, version="10")
+    with pytest.raises(ModelConfigError, match=r"no version 3 in .*late \(there: 2, 10\)"):
+        load_version(tmp_path, "late", 3)
+
+
+def test_model_without_a_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "late" / "latest").mkdir(parents=True)
+    with pytest.raises(ModelConfigError, match=r"no version in .*late \(there: none\)"):
+        load_version(tmp_path, "late")
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    folder = put(tmp_path, model=False)
+    with pytest.raises(ModelConfigError, match="expected it at") as refused:
+        load_version(tmp_path, "late")
+    assert str(folder / "model.onnx") in str(refused.value)
+    (folder / "model.onnx").touch()
+    (folder / "config.yaml").unlink()
+    with pytest.raises(ModelConfigError, match=r"maps event fields .* \(docs/models.md\)") as refused:
+        load_version(tmp_path, "late")
+    assert str(folder / "config.yaml") in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ("", "expected `inputs:` and `outputs:`, found None"),
+        ("- late", r"expected `inputs:` and `outputs:`, found \['late'\]"),
+        ("inputs: [", "can't be read: while parsing"),
+        (b"\xff\xfe\x00", "can't be read"),
+        ("outputs: [{tensor: y}]", "inputs: Field required"),
+        ("inputs: []\noutputs: []", r"inputs: List should have at least 1 item"),
+        ("colour: red", "colour: Extra inputs are not permitted"),
+        ("inputs: [{tensor: x, dtype: int64}]", "inputs.0: write either `field`"),
+        ("inputs: [{tensor: x, field: a, fields: [b], dtype: int64}]", "inputs.0: write either `field`"),
+        ("inputs: [{tensor: x, fields: [], dtype: int64}]", "inputs.0.fields: List should have at least 1 item"),
+        ("inputs: [{tensor: x, fields: [a], dtype: int8}]", "dtype `int8` is not one of float32, float64"),
+        ("inputs: [{tensor: x, field: a, dtype: int64, shape: [-1, 2]}]", r"shape \[-1, 2\] is the shape of one event"),
+        ("batch_sizes: [0]", "batch_sizes.0: Input should be greater than or equal to 1"),
+    ],
+)
+def test_wrong_config_is_refused_with_its_place(tmp_path: Path, config: str | bytes, says: str) -> None:
+    folder = put(tmp_path, config)
+    with pytest.raises(ModelConfigError, match=says) as refused:
+        load_version(tmp_path, "late")
+    assert all(line.startswith(str(folder / "config.yaml")) for line in str(refused.value).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "says"),
+    [
+        ("{tensor: x, field: a, dtype: int64}", "", "filled by the array field `a`: give its `shape`"),
+        ("{tensor: x, fields: [a, b], dtype: int64, shape: [3]}", "", r"3 values an event, but 2 fields .* \(a, b\)"),
+        (
+            "{tensor: x, fields: [a], dtype: int64}, {tensor: x, fields: [b], dtype: int64}",
+            "",
+            "tensor x is there twice",
+        ),
+        ("{tensor: x, fields: [a], dtype: int64}", ", {tensor: z, name: y}", "output y is there twice"),
+    ],
+)
+def test_mapping_that_contradicts_itself_is_refused(tmp_path: Path, inputs: str, outputs: str, says: str) -> None:
+    folder = put(tmp_path, f"inputs: [{inputs}]\noutputs: [{{tensor: y}}{outputs}]")
+    with pytest.raises(ModelConfigError, match=says) as refused:
+        load_version(tmp_path, "late")
+    assert str(folder / "config.yaml") in str(refused.value)
+
+
+def test_every_problem_of_a_config_is_told_at_once(tmp_path: Path) -> None:
+    put(tmp_path, "inputs: [{tensor: x, dtype: int64}]\noutputs: []\ncolour: red")
+    with pytest.raises(ModelConfigError) as refused:
+        load_version(tmp_path, "late")
+    assert len(str(refused.value).splitlines()) == 3

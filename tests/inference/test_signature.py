@@ -1,0 +1,228 @@
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference.errors import ModelConfigError
+from inference.signature import DTYPES, Fitted, Signature, TensorInput, TensorOutput, check_fields, fit
+
+NUMBERS = ("float32", "float64", "int32", "int64")
+SCALARS = TensorInput("scalars", ("a", "b"), array=False, dtype="float32", shape=(2,))
+VECTOR = TensorInput("vector", ("v",), array=True, dtype="float32", shape=(3,))
+
+
+def slow_value(value: Any, dtype: str, *, allow_nan: bool) -> tuple[Any, bool]:
+    """One element as the tensor takes it, and whether it does: the rule of docs/models.md, an element at a time."""
+    if value is None:
+        return None, False
+    if dtype in {"string", "bool"}:
+        return value, True
+    if dtype.startswith("int"):
+        limit = 2**31 if dtype == "int32" else 2**63
+        return int(value), -limit <= value < limit
+    with np.errstate(over="ignore"):
+        number = float(np.float32(value)) if dtype == "float32" else float(value)
+    return number, allow_nan or math.isfinite(number)
+
+
+def slow_fit(columns: dict[str, list[Any]], inputs: Sequence[TensorInput], *, allow_nan: bool) -> tuple[Any, list[int]]:
+    """Tensors as nested lists, and the rows that fit."""
+    good: list[int] = []
+    tensors: dict[str, list[list[Any]]] = {entry.tensor: [] for entry in inputs}
+    for row in range(len(next(iter(columns.values())))):
+        filled = {}
+        for entry in inputs:
+            values = columns[entry.fields[0]][row] if entry.array else [columns[field][row] for field in entry.fields]
+            taken = [slow_value(value, entry.dtype, allow_nan=allow_nan) for value in values or []]
+            if len(taken) == entry.width and all(fits for _, fits in taken):
+                filled[entry.tensor] = [value for value, _ in taken]
+        if len(filled) == len(inputs):
+            good.append(row)
+            for name, values in filled.items():
+                tensors[name].append(values)
+    return tensors, good
+
+
+def elements(dtype: str) -> tuple[pl.DataType, st.SearchStrategy[Any]]:
+    """A field type that fills a tensor of this type, and values of it; nulls, extremes and what is no number among them."""
+    if dtype == "string":
+        return pl.String(), st.none() | st.text(max_size=3)
+    if dtype == "bool":
+        return pl.Boolean(), st.none() | st.booleans()
+    near = st.sampled_from([0, 1, -(2**31) - 1, -(2**31), 2**31 - 1, 2**31, -(2**63), 2**63 - 1])
+    whole = st.none() | st.integers(-5, 5) | near
+    if dtype.startswith("int"):
+        return pl.Int64(), whole
+    return pl.Float64(), st.none() | st.floats(width=64) | st.just(1.0)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[pl.DataFrame, dict[str, list[Any]], list[TensorInput]]:
+    """A frame, the same as lists, and one to three inputs that it may or may not fill."""
+    events = draw(st.integers(0, 6))
+    columns: dict[str, list[Any]] = {}
+    types: dict[str, pl.DataType] = {}
+    inputs = []
+    for at in range(draw(st.integers(1, 3))):
+        dtype = draw(st.sampled_from(list(DTYPES)))
+        field_type, values = elements(dtype)
+        shape = draw(st.sampled_from([(1,), (2,), (2, 1)]))
+        array = draw(st.booleans())
+        fields = (f"v{at}",) if array else tuple(f"s{at}_{column}" for column in range(math.prod(shape)))
+        for field in fields:
+            width = math.prod(shape)
+            lists = st.none() | st.lists(values, min_size=width, max_size=width) | st.lists(values, max_size=3)
+            columns[field] = draw(st.lists(lists if array else values, min_size=events, max_size=events))
+            types[field] = pl.List(field_type) if array else field_type
+        inputs.append(TensorInput(f"t{at}", fields, array, dtype, shape))
+    return pl.DataFrame(columns, schema=types), columns, inputs
+
+
+@given(cases(), st.booleans())
+def test_exactly_the_wrong_events_are_unfit_and_the_rest_are_the_tensors(
+    case: tuple[pl.DataFrame, dict[str, list[Any]], list[TensorInput]], allow_nan: bool
+) -> None:
+    frame, columns, inputs = case
+    fitted = fit(frame, inputs, allow_nan=allow_nan)
+    tensors, good = slow_fit(columns, inputs, allow_nan=allow_nan)
+    assert fitted.rows.tolist() == good
+    assert [unfit.row for unfit in fitted.unfit] == sorted(set(range(len(frame))) - set(good))
+    for entry in inputs:
+        found = fitted.tensors[entry.tensor]
+        assert found.dtype == DTYPES[entry.dtype][0]
+        assert found.shape == (len(good), *entry.shape)
+        expected = np.array(tensors[entry.tensor], found.dtype).reshape(found.shape)
+        np.testing.assert_array_equal(found, expected)  # takes NaN for equal to NaN
+    for unfit in fitted.unfit:
+        names = [(entry.tensor, entry.fields) for entry in inputs]
+        assert any(f"`{t}`" in unfit.error and any(f"`{f}`" in unfit.error for f in fields) for t, fields in names)
+
+
+def fitted_scalars(a: Any, b: Any, entry: TensorInput = SCALARS) -> Fitted:
+    return fit(pl.DataFrame({"a": a, "b": b}), [entry], allow_nan=False)
+
+
+def test_events_wrong_in_different_ways_are_all_found() -> None:
+    """A null is found before a NaN is looked for; the event with the NaN must not slip through beside it."""
+    fitted = fitted_scalars([None, 1.0, 2.0], [1.0, math.nan, 3.0])
+    assert [unfit.row for unfit in fitted.unfit] == [0, 1]
+    assert fitted.rows.tolist() == [2]
+    assert fitted.tensors["scalars"].tolist() == [[2.0, 3.0]]
+
+
+@pytest.mark.parametrize(
+    ("a", "dtype", "says"),
+    [
+        (None, "float32", "field `a` is null, but tensor `scalars` needs a value"),
+        (math.nan, "float32", "field `a` is NaN or infinite, which tensor `scalars` does not take"),
+        (1e300, "float32", "field `a` is NaN or infinite, which tensor `scalars` does not take"),
+        (2**31, "int32", "field `a` is 2147483648, out of range for int32, but tensor `scalars` needs a value"),
+    ],
+)
+def test_unfit_scalar_names_field_tensor_and_what_was_found(a: float | None, dtype: str, says: str) -> None:
+    kind = pl.Int64 if dtype == "int32" else pl.Float64
+    frame = pl.DataFrame({"a": pl.Series([a], dtype=kind), "b": pl.Series([1], dtype=kind)})
+    (unfit,) = fit(frame, [TensorInput("scalars", ("a", "b"), False, dtype, (2,))], allow_nan=False).unfit
+    assert unfit.error == says
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (None, "field `v` has null, but tensor `vector` needs 3 values"),
+        ([], "field `v` has 0 values, but tensor `vector` needs 3 values"),
+        ([1.0, 2.0], "field `v` has 2 values, but tensor `vector` needs 3 values"),
+        ([1.0, 2.0, None], "field `v`[2] is null or out of range for float32, which tensor `vector` needs"),
+        ([1.0, math.inf, 0.0], "field `v`[1] is NaN or infinite, which tensor `vector` does not take"),
+    ],
+)
+def test_unfit_array_names_field_place_tensor_and_what_was_found(values: list[float | None] | None, says: str) -> None:
+    frame = pl.DataFrame({"v": [values]}, schema={"v": pl.List(pl.Float64)})
+    (unfit,) = fit(frame, [VECTOR], allow_nan=False).unfit
+    assert unfit.error == says
+
+
+def test_event_is_told_the_first_of_its_problems_only() -> None:
+    fitted = fitted_scalars([None], [math.nan])
+    assert len(fitted.unfit) == 1
+
+
+def test_frame_without_events_gives_tensors_without_events() -> None:
+    schema: dict[str, pl.DataType] = {"a": pl.Float64(), "b": pl.Float64(), "v": pl.List(pl.Float64)}
+    fitted = fit(pl.DataFrame(schema=schema), [SCALARS, VECTOR], allow_nan=False)
+    assert {name: array.shape for name, array in fitted.tensors.items()} == {"scalars": (0, 2), "vector": (0, 3)}
+
+
+def test_nan_and_infinity_pass_where_they_are_allowed() -> None:
+    frame = pl.DataFrame({"a": [math.nan, -math.inf], "b": [1.0, 2.0]})
+    found = fit(frame, [SCALARS], allow_nan=True).tensors["scalars"]
+    np.testing.assert_array_equal(found, [[math.nan, 1.0], [-math.inf, 2.0]])
+
+
+def test_fields_of_a_tensor_keep_their_places_and_mix_types() -> None:
+    frame = pl.DataFrame({"a": [True, False], "b": [7, 8]})
+    assert fit(frame, [SCALARS], allow_nan=False).tensors["scalars"].tolist() == [[1.0, 7.0], [0.0, 8.0]]
+
+
+def test_signature_lists_each_field_once() -> None:
+    again = TensorInput("again", ("b", "c"), array=False, dtype="float32", shape=(2,))
+    assert Signature((SCALARS, again), (TensorOutput("y", "y"),)).fields == ["a", "b", "c"]
+
+
+FILLS: dict[str, list[pl.DataType]] = {
+    "float32": [pl.Int32(), pl.Int64(), pl.Float32(), pl.Float64(), pl.Boolean()],
+    "float64": [pl.Int32(), pl.Int64(), pl.Float32(), pl.Float64(), pl.Boolean()],
+    "int32": [pl.Int32(), pl.Int64()],
+    "int64": [pl.Int32(), pl.Int64()],
+    "bool": [pl.Boolean()],
+    "string": [pl.String()],
+}
+FIELD_TYPES = [pl.Int32(), pl.Int64(), pl.Float32(), pl.Float64(), pl.Boolean(), pl.String(), pl.Binary()]
+
+
+@pytest.mark.parametrize("array", [False, True])
+@pytest.mark.parametrize("dtype", list(DTYPES))
+@pytest.mark.parametrize("found", FIELD_TYPES, ids=str)
+def test_field_fills_a_tensor_whose_type_keeps_its_meaning(dtype: str, found: pl.DataType, array: bool) -> None:
+    signature = Signature((TensorInput("x", ("f",), array, dtype, (1,)),), ())
+    columns = {"f": pl.List(found) if array else found}
+    if found in FILLS[dtype]:
+        check_fields(signature, columns, "model m", "flight")
+    else:
+        with pytest.raises(
+            ModelConfigError, match=f"model m: tensor `x` takes .*{dtype} from .* field `f`, .* `flight`"
+        ):
+            check_fields(signature, columns, "model m", "flight")
+
+
+@pytest.mark.parametrize(
+    ("entry", "columns", "says"),
+    [
+        (VECTOR, {}, "takes an array of 3 x float32 from the event's field `v`, but schema `flight` has no such field"),
+        (VECTOR, {"v": pl.Float32()}, "but schema `flight` has float32 there"),
+        (VECTOR, {"v": pl.List(pl.String)}, "but schema `flight` has an array of string there"),
+        (
+            SCALARS,
+            {"a": pl.Int64(), "b": pl.String()},
+            "takes float32 from the event's field `b`, but schema `flight` has",
+        ),
+        (
+            SCALARS,
+            {"a": pl.List(pl.Float32), "b": pl.Int64()},
+            "field `a`, but schema `flight` has list(float32) there",
+        ),
+    ],
+)
+def test_field_that_cannot_fill_its_tensor_is_named(
+    entry: TensorInput, columns: dict[str, pl.DataType], says: str
+) -> None:
+    with pytest.raises(ModelConfigError) as refused:
+        check_fields(Signature((entry,), ()), columns, "model m version 1 (m/1/config.yaml)", "flight")
+    assert str(refused.value).startswith("model m version 1 (m/1/config.yaml): ")
+    assert says in str(refused.value)
+    assert "Change the mapping" in str(refused.value)
