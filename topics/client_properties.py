@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 _DELIVERY = "it follows from `delivery`; leave it out"
-_COMMITS = "Millstream commits an event once its result is stored; how often is `limits.checkpoint_every`"
+_COMMITS = "Millstream commits an event once its result is stored; how often is `commit_every`"
 _OWNED = {
     "bootstrap.servers": "write the addresses under `kafka.bootstrap`",
     "metadata.broker.list": "write the addresses under `kafka.bootstrap`",

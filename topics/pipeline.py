@@ -10,7 +10,20 @@ from topics.errors import PipelineError, Problem
 from topics.pipeline_problems import problems_of
 from topics.pipeline_schema import schema_tree
 from topics.secret import Origin
-from topics.sections import Batch, DeadLetters, Input, Kafka, Limits, Model, Output, Schemas, Section, Text
+from topics.sections import (
+    Batch,
+    DeadLetters,
+    GroupMembership,
+    Input,
+    Kafka,
+    Limits,
+    Model,
+    Output,
+    Schemas,
+    Section,
+    Text,
+)
+from topics.units import PositiveDuration
 from topics.yaml_places import Document, Loc, dotted, read_document
 
 if TYPE_CHECKING:
@@ -40,9 +53,20 @@ class Pipeline(Section):
     batch: Batch = Field(
         {}, validate_default=True, description="When a micro-batch is closed: at the first of these bounds."
     )
-    delivery: Literal["at_least_once"] = Field(
+    delivery: Literal["at_least_once", "exactly_once"] = Field(
         "at_least_once",
-        description="What a crash may do: with `at_least_once` no prediction is lost and a few may be written twice.",
+        description="What a crash may do. `at_least_once`: no result is lost, and a few may be written twice. `exactly_once`: "
+        "results and offsets commit in one Kafka transaction, and readers see each result once (with "
+        "`isolation.level=read_committed`).",
+    )
+    commit_every: PositiveDuration | None = Field(
+        None,
+        description="How often results and offsets are committed. With `exactly_once` readers see a result only then, so it is "
+        "a latency setting.",
+        json_schema_extra={"default": "100ms; 20ms with exactly_once"},
+    )
+    membership: GroupMembership = Field(
+        {}, validate_default=True, description="How a worker is a member of its consumer group."
     )
     limits: Limits = Field({}, validate_default=True, description="How much a worker holds and how long it may take.")
 
@@ -71,6 +95,13 @@ class Pipeline(Section):
     def group_id(self) -> str:
         """The consumer group: `group`, or the pipeline's name."""
         return self.group or self.name
+
+    @property
+    def commit_seconds(self) -> float:
+        """How often results and offsets are committed, seconds."""
+        if self.commit_every is not None:
+            return self.commit_every
+        return 0.02 if self.delivery == "exactly_once" else 0.1
 
     def client_config(self) -> dict[str, str | int | float | bool]:
         """Return the settings that every Kafka client of the pipeline starts from. Holds secrets: never print it."""
@@ -133,6 +164,15 @@ def _conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, st
             f"limits.held_bytes ({pipeline.limits.held_bytes} bytes) must be at least twice batch.max_bytes "
             f"({pipeline.batch.max_bytes} bytes): one batch runs while the next one fills.",
         )
+    if pipeline.membership.static and pipeline.membership.protocol == "consumer":
+        yield (
+            ("membership", "static"),
+            "expected false with `protocol: consumer`: the broker would refuse a worker restarted before its session timed out.",
+        )
+    yield from _registry_conflicts(pipeline)
+
+
+def _registry_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
     registry = pipeline.schemas.registry
     if registry and pipeline.schemas.directory:
         yield ("schemas", "directory"), "schemas come from a directory or from a registry, found both. Keep one."

@@ -253,6 +253,21 @@ class Batch(Section):
     max_bytes: Size = Field("1MiB", validate_default=True, description="Most bytes of record values in a batch.")
 
 
+class GroupMembership(Section):
+    """How a worker is a member of its consumer group."""
+
+    protocol: Literal["classic", "consumer"] = Field(
+        "classic",
+        description="`classic`: cooperative-sticky, a crashed worker's partitions move after 6 s. `consumer`: the broker "
+        "assigns (KIP-848) and joining is faster; its session timeout (45 s by default) is the broker's setting.",
+    )
+    static: bool = Field(
+        False,
+        description="Whether a restarted worker takes its partitions back at once, by its slot's name. Only for workers that "
+        "come back: one that ends for good leaves its partitions alone until the session times out. With `classic` only.",
+    )
+
+
 class Limits(Section):
     """How much a worker holds and how long it may take."""
 
@@ -263,9 +278,6 @@ class Limits(Section):
         "Above it partitions pause; below half of it they resume.",
     )
     held_bytes: Size = Field("64MiB", validate_default=True, description="The same in bytes of record values.")
-    checkpoint_every: PositiveDuration = Field(
-        "100ms", validate_default=True, description="How often acknowledged work is committed."
-    )
     drain_timeout: PositiveDuration = Field(
         "25s", validate_default=True, description="How long a stopping worker may take to finish what it holds."
     )

@@ -68,11 +68,12 @@ batch:
   max_events: 64
   max_wait: 0ms
   max_bytes: 512KiB
-delivery: at_least_once
+delivery: exactly_once
+commit_every: 50ms
+membership: {protocol: classic, static: true}
 limits:
   held_events: 128
   held_bytes: 1MiB
-  checkpoint_every: 50ms
   drain_timeout: 1m
   stall_after: 2m
 """

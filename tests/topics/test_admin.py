@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+
+from tests.broker.clients import create_topic, produce
+from tests.broker.ports import free_ports
+from tests.consumers.service import vector_service
+from topics import admin
+from topics.errors import BrokerUnreachableError, TopicError
+from topics.pipeline import Pipeline, load_pipeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.broker.choice import Broker
+    from tests.conftest import MakeTopic
+
+
+def pipeline_without_topics(folder: Path, kafka: Broker) -> Pipeline:
+    return load_pipeline(vector_service(folder, kafka, with_topics=False).file, os.environ)
+
+
+def largest_record(kafka: Broker, topic: str) -> int:
+    asked = ConfigResource(ResourceType.TOPIC, topic)
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap})  # it must outlive its answer
+    found = client.describe_configs([asked])[asked].result(10)
+    return int(found["max.message.bytes"].value)
+
+
+@pytest.mark.durable
+def test_all_topics_are_made_with_the_same_partitions(kafka: Broker, tmp_path: Path) -> None:
+    pipeline = pipeline_without_topics(tmp_path, kafka)
+    client = pipeline.client_config()
+    names = [name for _, name in admin.roles(pipeline)]
+    assert [state.partitions for state in admin.states(client, admin.roles(pipeline))] == [None] * 3
+    assert admin.create(client, pipeline, partitions=2) == names
+    found = admin.states(client, admin.roles(pipeline))
+    assert [(state.role, state.name, state.partitions, state.replication_factor) for state in found] == [
+        (role, name, 2, 1) for role, name in admin.roles(pipeline)
+    ]
+    assert admin.create(client, pipeline, partitions=5) == []
+    admin.require(client, pipeline)
+
+
+@pytest.mark.durable
+def test_missing_topics_are_named_with_what_to_do(kafka: Broker, tmp_path: Path) -> None:
+    pipeline = pipeline_without_topics(tmp_path, kafka)
+    create_topic(kafka.bootstrap, pipeline.input.topics[0], 1, {})
+    with pytest.raises(TopicError) as raised:
+        admin.require(pipeline.client_config(), pipeline)
+    said = str(raised.value)
+    assert f"{pipeline.output.topic} (output)" in said
+    assert pipeline.input.topics[0] not in said
+    assert "millstream topics create pipeline.yaml" in said
+
+
+@pytest.mark.durable
+@pytest.mark.parametrize("limit", [None, 3_000_000])
+def test_dead_letter_topic_has_room_for_the_largest_event_and_its_key_once_more(
+    kafka: Broker, tmp_path: Path, limit: int | None
+) -> None:
+    pipeline = pipeline_without_topics(tmp_path, kafka)
+    if limit is not None:
+        create_topic(kafka.bootstrap, pipeline.input.topics[0], 1, {"max.message.bytes": str(limit)})
+    admin.create(pipeline.client_config(), pipeline, partitions=1)
+    room = largest_record(kafka, pipeline.input.topics[0])
+    assert room == limit or limit is None
+    assert largest_record(kafka, pipeline.dead_letters.topic) >= 2 * room + 10_000
+
+
+@pytest.mark.durable
+def test_topic_that_the_broker_refuses_is_told_with_the_reason(kafka: Broker, tmp_path: Path) -> None:
+    pipeline = pipeline_without_topics(tmp_path, kafka)
+    with pytest.raises(TopicError, match=r"topic .*-events-0 could not be created: .*[Rr]eplication"):
+        admin.create(pipeline.client_config(), pipeline, replication=3)
+
+
+def test_broker_that_is_away_is_told_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT", 0.5)
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    with pytest.raises(BrokerUnreachableError, match=f"no Kafka broker answers at {address} .*kafka.bootstrap"):
+        admin.states({"bootstrap.servers": address, "log_level": 0}, [("input", "any")])
+
+
+def test_existing_topics_are_seen(kafka: Broker, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    produce(kafka.bootstrap, topic, [(None, b"v")])
+    [state] = admin.states({"bootstrap.servers": kafka.bootstrap}, [("input", topic)])
+    assert (state.partitions, state.replication_factor) == (4, 1)

@@ -1,0 +1,175 @@
+"""Topics as the broker has them: look, create. The only module that administers."""
+
+import logging
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
+
+from topics.errors import BrokerUnreachableError, TopicError
+from topics.pipeline import Pipeline
+
+ANSWER_TIMEOUT = 10.0  # seconds
+BROKER_DEFAULT = -1
+# A dead letter is its event, the event's key once more (its own), and a little: where the event just fitted its topic,
+# its dead letter must fit too, or no worker ever gets past it.
+DEAD_LETTER_ROOM = 65_536  # bytes
+DEFAULT_MAX_BYTES = 1_048_588  # Kafka's own default for `max.message.bytes`
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """One topic of a pipeline."""
+
+    role: str  # input, output or dead letters
+    name: str
+    partitions: int | None  # None: the topic does not exist
+    replication_factor: int | None
+
+
+def roles(pipeline: Pipeline) -> list[tuple[str, str]]:
+    """The pipeline's topics: (role, name)."""
+    return [
+        *(("input", topic) for topic in pipeline.input.topics),
+        ("output", pipeline.output.topic),
+        ("dead letters", pipeline.dead_letters.topic),
+    ]
+
+
+def connect(client: Mapping[str, Any]) -> AdminClient:
+    """An administrator's client."""
+    return AdminClient(dict(client), logger=logging.getLogger("kafka.admin"))
+
+
+def states(client: Mapping[str, Any], names: Iterable[tuple[str, str]]) -> list[TopicState]:
+    """How the topics (role, name) are on the broker.
+
+    Raises:
+        BrokerUnreachableError: no broker answers.
+    """
+    found = _topics(connect(client), str(client["bootstrap.servers"]))
+    return [
+        TopicState(role, name, len(found[name].partitions), len(found[name].partitions[0].replicas))
+        if name in found and found[name].partitions
+        else TopicState(role, name, None, None)
+        for role, name in names
+    ]
+
+
+def require(client: Mapping[str, Any], pipeline: Pipeline) -> None:
+    """Check that every topic of the pipeline exists.
+
+    Raises:
+        BrokerUnreachableError: no broker answers.
+        TopicError: naming each that is missing, and what to do.
+    """
+    missing = [state for state in states(client, roles(pipeline)) if state.partitions is None]
+    if missing:
+        names = ", ".join(f"{state.name} ({state.role})" for state in missing)
+        raise TopicError(
+            f"these topics of {pipeline.path.name} do not exist on {client['bootstrap.servers']}, or may not be seen by this "
+            f"user: {names}. Create them: millstream topics create {pipeline.path.name}"
+        )
+
+
+def refuse_unfit_broker(client: Mapping[str, Any], pipeline: Pipeline) -> None:
+    """Refuse what the broker can't do.
+
+    Raises:
+        BrokerUnreachableError: no broker answers.
+        TopicError: exactly once on the embedded broker.
+    """
+    metadata = _metadata(connect(client), str(client["bootstrap.servers"]))
+    if pipeline.delivery == "exactly_once" and _is_embedded(metadata):
+        raise TopicError(
+            f"{pipeline.path.name} asks for `delivery: exactly_once`, but {client['bootstrap.servers']} is the embedded broker, "
+            f"which does not keep the offsets of a transaction. Use a real broker (make broker), or at_least_once."
+        )
+
+
+def create(
+    client: Mapping[str, Any],
+    pipeline: Pipeline,
+    *,
+    partitions: int = BROKER_DEFAULT,
+    replication: int = BROKER_DEFAULT,
+) -> list[str]:
+    """Create the pipeline's topics that don't exist yet, all with the same number of partitions.
+
+    Returns:
+        the names of those created.
+
+    Raises:
+        BrokerUnreachableError: no broker answers.
+        TopicError: the broker refused one; the message says which and why.
+    """
+    admin = connect(client)
+    there = _topics(admin, str(client["bootstrap.servers"]))
+    missing = [(role, name) for role, name in roles(pipeline) if name not in there]
+    if not missing:
+        return []
+    room = max([DEFAULT_MAX_BYTES, *(_max_bytes(admin, topic) for topic in pipeline.input.topics if topic in there)])
+    asked = [
+        NewTopic(
+            name,
+            num_partitions=partitions,
+            replication_factor=replication,
+            config={"max.message.bytes": str(2 * room + DEAD_LETTER_ROOM)} if role == "dead letters" else {},
+        )
+        for role, name in missing
+    ]
+    for name, future in admin.create_topics(asked, request_timeout=ANSWER_TIMEOUT).items():
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise TopicError(f"topic {name} could not be created: {error.args[0].str()}") from None
+    made = [name for _, name in missing]
+    _wait_for(made, admin, str(client["bootstrap.servers"]))
+    return made
+
+
+def _wait_for(names: Sequence[str], admin: AdminClient, bootstrap: str) -> None:
+    """Wait until the brokers know the topics: what the controller has made reaches them a little later."""
+    until = time.monotonic() + ANSWER_TIMEOUT
+    while time.monotonic() < until and not _topics(admin, bootstrap).keys() >= set(names):
+        time.sleep(0.05)
+
+
+def largest_records(client: Mapping[str, Any], names: Iterable[str]) -> dict[str, int]:
+    """The largest record that each topic takes, bytes (`max.message.bytes`); Kafka's default where it may not be asked."""
+    admin = connect(client)
+    embedded = _is_embedded(_metadata(admin, str(client["bootstrap.servers"])))
+    return {name: DEFAULT_MAX_BYTES if embedded else _max_bytes(admin, name) for name in names}
+
+
+def _max_bytes(admin: AdminClient, topic: str) -> int:
+    asked = ConfigResource(ResourceType.TOPIC, topic)
+    try:
+        found = admin.describe_configs([asked], request_timeout=ANSWER_TIMEOUT)[asked].result()
+        return int(found["max.message.bytes"].value)
+    except (KafkaException, KeyError):  # not ours to read: the default will do for nearly all
+        return DEFAULT_MAX_BYTES
+
+
+def _topics(admin: AdminClient, bootstrap: str) -> dict[str, Any]:
+    topics: dict[str, Any] = _metadata(admin, bootstrap).topics
+    return topics
+
+
+def _is_embedded(metadata: Any) -> bool:
+    """Whether this is librdkafka's mock cluster, which answers no questions about settings."""
+    return str(metadata.cluster_id).startswith("mockCluster")
+
+
+def _metadata(admin: AdminClient, bootstrap: str) -> Any:
+    try:
+        return admin.list_topics(timeout=ANSWER_TIMEOUT)
+    except KafkaException as error:
+        raise BrokerUnreachableError(
+            f"no Kafka broker answers at {bootstrap} ({error.args[0].str()}). Start one, correct `kafka.bootstrap` in the "
+            f"pipeline file, or check the user and TLS settings under `kafka.client`."
+        ) from None

@@ -1,0 +1,210 @@
+"""Records read and written without a group: what the command line's tools and the demo need. Workers have their own clients."""
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from topics.errors import BrokerUnreachableError, TopicError
+
+ANSWER_TIMEOUT = 10.0  # seconds
+DELIVERY_TIMEOUT = 30.0  # seconds
+PASSING = {
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._RESOLVE,
+}
+"""Errors the client mends by itself, if the broker comes back."""
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRecord:
+    """A record as it lies in its topic."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int  # ms since the epoch; -1 where it has none
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class RecordReader:
+    """Reads all partitions of some topics, as nobody's group: nothing is committed, no worker is disturbed."""
+
+    def __init__(self, client: Mapping[str, Any], topics: Sequence[str], *, from_beginning: bool) -> None:
+        """Look where the partitions begin and end now; what is written after this returns is read.
+
+        Raises:
+            BrokerUnreachableError: no broker answers.
+            TopicError: a topic does not exist.
+        """
+        self._consumer = Consumer(
+            {
+                **client,
+                "group.id": "millstream-reader",  # the client wants one; it is never joined
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+            },
+            logger=logging.getLogger("kafka.reader"),
+        )
+        try:
+            self._consumer.assign(
+                [
+                    # Asked here and not left to the client, which would look for the end only some time later.
+                    TopicPartition(topic, number, self._bounds(topic, number)[0 if from_beginning else 1])
+                    for topic in topics
+                    for number in _partitions(self._consumer, topic)
+                ]
+            )
+        except KafkaException as error:
+            self._consumer.close()
+            raise _unreachable(client, error.args[0]) from None
+        except TopicError:
+            self._consumer.close()
+            raise
+
+    def read(self, limit: int, timeout: float) -> list[ReadRecord]:
+        """Read what is there, up to `limit` records; wait up to `timeout` seconds where nothing is.
+
+        Raises:
+            TopicError: a topic can't be read (any more).
+        """
+        # `consume` waits until it has all it was asked for, so a first record is waited for by `poll`.
+        first = self._consumer.poll(timeout)
+        if first is None:
+            return []
+        records = []
+        for message in [first, *self._consumer.consume(limit - 1, 0)]:
+            error = message.error()
+            if error is None:
+                records.append(_record(message))
+            elif error.code() not in PASSING:
+                raise TopicError(f"topic {message.topic()} can't be read: {error.str()}.")
+        return records
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._consumer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_TIMEOUT)
+        return low, high
+
+
+class RecordWriter:
+    """Writes records to one topic; each is stored once, in the order written, or an error says that it is not."""
+
+    def __init__(self, client: Mapping[str, Any], topic: str) -> None:
+        """Look for the topic.
+
+        Raises:
+            BrokerUnreachableError: no broker answers.
+            TopicError: the topic does not exist.
+        """
+        self._topic = topic
+        self._failure: KafkaError | None = None
+        self.delivered = 0  # records that the broker has acknowledged
+        self._producer = Producer(
+            {
+                # The same key goes to the same partition as with Java's clients, and as with Millstream's workers.
+                "partitioner": "murmur2_random",
+                **client,
+                "enable.idempotence": True,
+                "message.timeout.ms": int(DELIVERY_TIMEOUT * 1000),
+                "message.max.bytes": 100_000_000,  # the broker's limit is the one that counts
+                "on_delivery": self._on_delivery,
+            },
+            logger=logging.getLogger("kafka.writer"),
+        )
+        try:
+            _partitions(self._producer, topic)
+        except KafkaException as error:
+            raise _unreachable(client, error.args[0]) from None
+
+    def write(self, value: bytes, key: bytes | None) -> None:
+        """Hand a record to the client, which sends it soon.
+
+        Raises:
+            TopicError: this or an earlier record can't be written.
+        """
+        while True:
+            try:
+                self._producer.produce(self._topic, value, key)
+                break
+            except BufferError:  # the client's queue is full: wait for the broker
+                self._producer.poll(0.1)
+                self._check()
+            except KafkaException as error:
+                raise self._undelivered(error.args[0]) from None
+        self._producer.poll(0)
+        self._check()
+
+    def flush(self) -> None:
+        """Wait until all that was written is acknowledged.
+
+        Raises:
+            TopicError: a record could not be delivered.
+        """
+        until = time.monotonic() + DELIVERY_TIMEOUT + ANSWER_TIMEOUT
+        while self._producer.flush(0.2) and time.monotonic() < until:  # in short steps, so that Ctrl-C is heard
+            self._check()
+        self._check()
+
+    def _on_delivery(self, error: KafkaError | None, _: object) -> None:
+        if error is None:
+            self.delivered += 1
+        elif self._failure is None:
+            self._failure = error
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._undelivered(self._failure)
+
+    def _undelivered(self, error: KafkaError) -> TopicError:
+        advice = {
+            KafkaError.MSG_SIZE_TOO_LARGE: "Raise the topic's `max.message.bytes`.",
+            KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant WRITE on it to the user of `kafka.client` in the pipeline file.",
+            KafkaError._MSG_TIMED_OUT: f"The broker did not store it within {DELIVERY_TIMEOUT:g} s: is it still there?",
+        }.get(error.code(), "Look at the broker's log.")
+        return TopicError(f"a record could not be written to topic {self._topic}: {error.str()}. {advice}")
+
+
+def _partitions(client: Consumer | Producer, topic: str) -> list[int]:
+    found = client.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
+    if found.error is not None:
+        raise TopicError(f"topic {topic}: {found.error.str()}. Create it: millstream topics create PIPELINE")
+    return sorted(found.partitions)
+
+
+def _unreachable(client: Mapping[str, Any], error: KafkaError) -> BrokerUnreachableError:
+    return BrokerUnreachableError(
+        f"no Kafka broker answers at {client['bootstrap.servers']} ({error.str()}). Start one, correct `kafka.bootstrap` in the "
+        f"pipeline file, or check the user and TLS settings under `kafka.client`."
+    )
+
+
+def _record(message: Any) -> ReadRecord:
+    kind, timestamp = message.timestamp()
+    return ReadRecord(
+        topic=message.topic(),
+        partition=message.partition(),
+        offset=message.offset(),
+        timestamp=-1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
+        key=message.key(),
+        value=message.value(),
+        headers=tuple(message.headers() or ()),
+    )
