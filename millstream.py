@@ -9,14 +9,17 @@ import sys
 from pathlib import Path
 
 PACKAGES = ("schemas", "topics", "inference", "consumers")
+ROOT = Path(__file__).resolve().parent
 
 
-def claim_packages(root: Path = Path(__file__).resolve().parent) -> None:
+def claim_packages(root: Path = ROOT) -> None:
     """Import our top-level packages from `root`; a package of the same name elsewhere on the path is not looked at."""
     for name in PACKAGES:
         folder = root / name
-        spec = importlib.util.spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
-        if spec is None or spec.loader is None:
+        spec = importlib.util.spec_from_file_location(
+            name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+        )
+        if spec is None or spec.loader is None or not folder.is_dir():
             raise ImportError(f"Millstream is not whole: {folder} is missing. Install it again.")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module

@@ -1,0 +1,279 @@
+"""The Kafka producer, and what makes its records count: an acknowledgement (at least once) or a transaction (exactly once)."""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from consumers.errors import Abandoned, DeliveryFailed, SlotTaken, TransactionAborted
+from consumers.events import Ends, Epochs
+from consumers.metrics import KAFKA_ERRORS, RETRIES, TRANSACTIONS, Metrics
+
+log = logging.getLogger(__name__)
+
+DEFAULTS = {
+    # The same key goes to the same partition as with Java's clients, so that topics can be joined.
+    "partitioner": "murmur2_random",
+    "linger.ms": 5,
+}
+OWNED = {
+    "enable.idempotence": True,
+    # The broker's limit is the one that counts; a dead letter is its event and a little more.
+    "message.max.bytes": 100_000_000,
+    # A call back into Python for each success costs a microsecond; a checkpoint asks whether all are acknowledged instead.
+    "delivery.report.only.error": True,
+}
+AT_LEAST_ONCE = {
+    # An outage of any length makes lag: a record waits for the broker's return as long as the worker lives.
+    "message.timeout.ms": 0,
+}
+EXACTLY_ONCE = {
+    # An open transaction of a worker that never returns hides all that follows it for this long (Kafka Streams' default too).
+    "transaction.timeout.ms": 10_000,
+}
+WAIT = 0.2  # seconds between two looks at whether to give up
+STEP = 5.0  # seconds that one step of a transaction may take before it is called again
+
+FINAL = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "Raise `max.message.bytes` of topic {topic}",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant WRITE and DESCRIBE on topic {topic} to the user of `kafka.client`",
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "Create topic {topic}: millstream topics create PIPELINE",
+    KafkaError._UNKNOWN_TOPIC: "Create topic {topic}: millstream topics create PIPELINE",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant WRITE and DESCRIBE on the transactional ids prefixed by the group",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Grant READ on the group to the user of `kafka.client`",
+}
+"""Failures that no repetition mends, and what does."""
+FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The consumer's side of a transaction."""
+
+    epochs: Callable[[], Epochs]  # the current assignment
+    lock: threading.Lock  # held while it changes
+    group_metadata: Callable[[], Any]  # the broker refuses offsets of a member that it has thrown out (KIP-447)
+
+
+class Delivery(Protocol):
+    """Takes output records, and makes them count together with the input's offsets. One thread calls it."""
+
+    def start(self) -> None:
+        """Get ready to write; may wait for the broker. Raises DeliveryFailed, Abandoned."""
+
+    def produce(
+        self, topic: str, value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None
+    ) -> None:
+        """Hand a record over. Raises DeliveryFailed, Abandoned, TransactionAborted."""
+
+    def serve(self) -> None:
+        """Let the client report failures; returns at once."""
+
+    def checkpoint(self, ends: Ends) -> None:
+        """Wait until all records count; `ends` are the offsets up to which they answer the input.
+
+        Raises:
+            DeliveryFailed, Abandoned: nothing since the last checkpoint may be committed.
+            TransactionAborted: nothing since the last checkpoint counts; call `abort`, and answer those events again.
+        """
+
+    def abort(self) -> None:
+        """Take back all since the last checkpoint. Raises DeliveryFailed, Abandoned."""
+
+
+class _Outbox:
+    """What both have in common."""
+
+    def __init__(
+        self, client: Mapping[str, Any], own: Mapping[str, Any], abandon: threading.Event, metrics: Metrics
+    ) -> None:
+        self._abandon = abandon
+        self._metrics = metrics
+        self._failure: KafkaError | None = None
+        self._failed_topic: str | None = None
+        self._producer = Producer(
+            {**DEFAULTS, **client, **OWNED, **own, "error_cb": self._on_error, "on_delivery": self._undelivered},
+            logger=logging.getLogger("kafka.producer"),
+        )
+
+    def serve(self) -> None:
+        self._producer.poll(0)
+
+    def _enqueue(self, topic: str, value: bytes, key: bytes | None, headers: Any) -> None:
+        while True:
+            try:
+                if headers:
+                    self._producer.produce(topic, value, key, headers=headers)
+                else:
+                    self._producer.produce(topic, value, key)
+                return
+            except BufferError:
+                self._metrics.count(RETRIES, 1, "producer_queue")
+                self._producer.poll(WAIT)
+                self._check()
+
+    def _check(self) -> None:
+        if self._abandon.is_set():
+            raise Abandoned(f"{len(self._producer)} output records were not acknowledged in time")
+
+    def _undelivered(self, error: KafkaError | None, message: Any) -> None:
+        if error is not None and self._failure is None:
+            self._failure, self._failed_topic = error, message.topic()
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._metrics.count(KAFKA_ERRORS, 1, error.name())
+        if error.fatal() and self._failure is None:
+            self._failure = error
+        log.warning("Kafka producer: %s", error.str())
+
+
+class AtLeastOnce(_Outbox):
+    """Records count when the broker has acknowledged them; the consumer commits the offsets afterwards."""
+
+    def __init__(self, client: Mapping[str, Any], *, abandon: threading.Event, metrics: Metrics) -> None:
+        super().__init__(client, AT_LEAST_ONCE, abandon, metrics)
+
+    def start(self) -> None:
+        """See `Delivery`."""
+
+    def produce(
+        self, topic: str, value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None
+    ) -> None:
+        """See `Delivery`."""
+        try:
+            self._enqueue(topic, value, key, headers)
+        except KafkaException as error:
+            raise failed(topic, error.args[0]) from None
+
+    def checkpoint(self, ends: Ends) -> None:  # noqa: ARG002  (the consumer commits them)
+        """See `Delivery`."""
+        while self._producer.flush(WAIT):
+            self._check()
+        self._check()
+
+    def abort(self) -> None:
+        """See `Delivery`; there is nothing to take back."""
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise failed(self._failed_topic, self._failure)
+        super()._check()
+
+
+class ExactlyOnce(_Outbox):
+    """Records and offsets count together, by a Kafka transaction (KIP-98, KIP-447).
+
+    What librdkafka says of an error decides: *retriable*: the step is called again; *abortable*: TransactionAborted, the caller
+    aborts and the events are answered again; *fatal*: the worker ends, and its successor takes over.
+    """
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        *,
+        transactional_id: str,
+        membership: Membership,
+        abandon: threading.Event,
+        metrics: Metrics,
+    ) -> None:
+        """Args:
+        client: the pipeline's client settings.
+        transactional_id: lasts over restarts, so that the successor ends what the predecessor left open.
+        membership: what the broker and this worker check before offsets are committed.
+        abandon: set when waiting for a broker must end.
+        metrics: where to count.
+        """
+        super().__init__(client, {**EXACTLY_ONCE, "transactional.id": transactional_id}, abandon, metrics)
+        self._membership = membership
+        self._open = False
+
+    def start(self) -> None:
+        """See `Delivery`. Ends what a predecessor of the same transactional id left open, and fences it."""
+        self._step("init_transactions", lambda: self._producer.init_transactions(STEP))
+
+    def produce(
+        self, topic: str, value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None
+    ) -> None:
+        """See `Delivery`."""
+        self._begin()
+        try:
+            self._enqueue(topic, value, key, headers)
+        except KafkaException as error:
+            raise self._answer(topic, error.args[0]) from None
+
+    def checkpoint(self, ends: Ends) -> None:
+        """See `Delivery`."""
+        if not ends and not self._open:
+            return
+        self._begin()
+        offsets = [TopicPartition(*partition, offset) for partition, (_, offset) in ends.items()]
+        # A partition can't go while its offsets are being committed: the callback that lets it go takes the same lock.
+        with self._membership.lock:
+            epochs = self._membership.epochs()
+            gone = [partition for partition, (epoch, _) in ends.items() if epochs.get(partition) != epoch]
+            if gone:
+                raise TransactionAborted(f"partitions {gone} went to another worker before the transaction's end")
+            group = self._membership.group_metadata()
+            self._step("send_offsets", lambda: self._producer.send_offsets_to_transaction(offsets, group, STEP))
+            self._step("commit", lambda: self._producer.commit_transaction(STEP))
+        self._open = False
+        self._metrics.count(TRANSACTIONS, 1, "committed")
+
+    def abort(self) -> None:
+        """See `Delivery`."""
+        if self._open:
+            try:
+                self._step("abort", lambda: self._producer.abort_transaction(STEP))
+            except TransactionAborted as error:
+                raise DeliveryFailed(
+                    f"a transaction could not be aborted: {error}; the broker ends it by itself."
+                ) from None
+            self._open = False
+            self._metrics.count(TRANSACTIONS, 1, "aborted")
+        self._failure = self._failed_topic = None
+
+    def _begin(self) -> None:
+        if not self._open:
+            self._producer.begin_transaction()
+            self._open = True
+
+    def _step(self, name: str, call: Callable[[], object]) -> None:
+        """Call one step of the transaction until it is done."""
+        while True:
+            try:
+                call()
+                return
+            except KafkaException as problem:
+                error = problem.args[0]
+                if not error.retriable() and error.code() != KafkaError._TIMED_OUT:
+                    raise self._answer(self._failed_topic, error) from None
+                # A step that timed out goes on inside the client: calling it again resumes it, anything else would not be right.
+                self._metrics.count(RETRIES, 1, f"transaction_{name}")
+                log.warning("transaction, %s: %s; trying again", name, error.str())
+                self._check()
+                self._abandon.wait(WAIT)
+
+    def _answer(self, topic: str | None, error: KafkaError) -> Exception:
+        """What an error that no repetition mends leads to."""
+        if error.code() in FENCED or (self._failure is not None and self._failure.code() in FENCED):
+            return SlotTaken(
+                "another worker with this slot has taken over: this one ends, and what it had not committed is answered by the "
+                "other. Give each worker a slot of its own (--slot)."
+            )
+        if self._failure is not None and self._failure.code() in FINAL:
+            return failed(self._failed_topic, self._failure)
+        if error.fatal() or error.code() in FINAL:
+            return failed(topic, error)
+        return TransactionAborted(error.str())
+
+
+def failed(topic: str | None, error: KafkaError) -> DeliveryFailed:
+    """The error for a record that can't be written for good."""
+    advice = FINAL.get(error.code(), "Look at the broker's log").format(topic=topic)
+    return DeliveryFailed(
+        f"a record for topic {topic} could not be written: {error.str()}. {advice}; nothing unwritten was "
+        f"committed, so a new worker writes it again."
+    )

@@ -1,0 +1,32 @@
+"""What can go wrong while a worker runs."""
+
+
+class WorkerError(Exception):
+    """Base of this package's errors; the message says what to do. The command line prints it and exits with 1."""
+
+
+class PlanError(WorkerError):
+    """The pipeline's parts don't fit each other. Raised by `plan` before anything runs; the caller ends."""
+
+
+class DeliveryFailed(WorkerError):  # noqa: N818
+    """An output record could not be written for good.
+
+    Raised by `sink`. Nothing above it was committed, so the worker ends and its successor reads those events again.
+    """
+
+
+class TransactionAborted(WorkerError):  # noqa: N818
+    """The broker took the transaction back, or would. Raised by `delivery`; the writer aborts, and the loop reads again."""
+
+
+class SlotTaken(WorkerError):  # noqa: N818
+    """Another worker has this slot. Raised by `slot` at start, and by `delivery` when a later one took over; the worker ends."""
+
+
+class Abandoned(WorkerError):  # noqa: N818
+    """The worker was told to stop waiting (the drain time is over). Raised inside the stages; it ends them, uncommitted."""
+
+
+class StageFailed(WorkerError):  # noqa: N818
+    """A stage's thread ended by an error of its own. Raised by `worker` with that error as its cause."""

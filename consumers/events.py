@@ -1,0 +1,156 @@
+"""What travels between the stages: plain frozen records, events as columns."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from inference.executors.interface import Tensors, join_rows
+
+Partition = tuple[str, int]
+"""Topic and partition number."""
+
+Headers = list[tuple[str, bytes | None]]
+"""A record's headers, in their order; a name may be there more than once."""
+
+Epochs = Mapping[Partition, int]
+"""The assignment that a record was read under: partition -> the number of that assignment. Replaced, never changed."""
+
+Ends = dict[Partition, tuple[int, int]]
+"""How far partitions are done: partition -> (its epoch, the offset of the next record)."""
+
+
+class Record(Protocol):
+    """A Kafka record as the client gives it; what it holds is read once, by column."""
+
+    def __len__(self) -> int:
+        """Bytes of the value."""
+        ...
+
+    def topic(self) -> str: ...  # noqa: D102
+    def partition(self) -> int: ...  # noqa: D102
+    def offset(self) -> int: ...  # noqa: D102
+    def key(self) -> bytes | None: ...  # noqa: D102
+    def value(self) -> bytes | None: ...  # noqa: D102
+    def timestamp(self) -> tuple[int, int]: ...  # noqa: D102
+    def headers(self) -> Headers | None: ...  # noqa: D102
+
+
+@dataclass(frozen=True, slots=True)
+class Polled:
+    """Records of one or more polls, as read."""
+
+    records: list[Record]
+    epochs: Epochs
+    arrived: float  # seconds on the monotonic clock, when the first of them was read
+    ingest_time: int  # ms since the epoch, the same moment
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A record that can't become a prediction: it goes to the dead-letter topic."""
+
+    row: int  # in the block's records
+    reason: str  # a code: undecodable, unknown_schema, schema_incompatible, unfit, model_rejected
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The records of some polls as columns: those that became events, those refused with reasons, tombstones with neither."""
+
+    epochs: Epochs
+    arrived: float
+    ingest_time: int
+    # One value a record:
+    partitions: list[Partition]
+    offsets: list[int]
+    timestamps: npt.NDArray[np.int64]  # ms since the epoch; -1 where the record has none
+    timestamp_types: Sequence[int]  # as Kafka numbers them: 0 none, 1 the producer's time, 2 the broker's
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[Headers | None] | None  # None: no record has any
+    ends: npt.NDArray[np.int64]  # bytes of the values up to and including each record's
+    # One value an event:
+    good: npt.NDArray[np.int64]  # its record, ascending
+    ids: list[str]
+    event_times: npt.NDArray[np.int64]  # ms since the epoch
+    tensors: Tensors
+    # The others:
+    refused: list[Refused]  # ascending row
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A range of a block's records and of its events."""
+
+    block: Block
+    start: int  # records start to stop
+    stop: int
+    first: int  # good[first:last]
+    last: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the values in the range."""
+        ends = self.block.ends
+        return (
+            int(ends[self.stop - 1]) - (int(ends[self.start - 1]) if self.start else 0) if self.stop > self.start else 0
+        )
+
+    def refused(self) -> Iterator[Refused]:
+        """The refused records of the range."""
+        return (refused for refused in self.block.refused if self.start <= refused.row < self.stop)
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """Events that run through a model in one call, and the records around them that don't."""
+
+    parts: tuple[Rows, ...]
+    reason: str  # why it was closed: size, bytes, time or drain
+
+    @property
+    def events(self) -> int:
+        """Events to run."""
+        return sum(part.last - part.first for part in self.parts)
+
+    @property
+    def records(self) -> int:
+        """Records covered, good or not."""
+        return sum(part.stop - part.start for part in self.parts)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of their values."""
+        return sum(part.bytes for part in self.parts)
+
+    @property
+    def arrived(self) -> float:
+        """When the oldest was read, seconds on the monotonic clock."""
+        return min(part.block.arrived for part in self.parts)
+
+    def tensors(self) -> dict[str, npt.NDArray[Any]]:
+        """The model's inputs, [events, ...]; views where the batch comes from one block."""
+        filled = [part for part in self.parts if part.last > part.first]
+        return join_rows([{name: array[p.first : p.last] for name, array in p.block.tensors.items()} for p in filled])
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A micro-batch with what the model said."""
+
+    batch: MicroBatch
+    outputs: Tensors  # output name -> [len(rows), ...]
+    rows: npt.NDArray[np.int64]  # events of the batch that have an output, ascending
+    rejected: dict[int, str]  # event of the batch -> why the model refused it
+    prediction_time: int  # ms since the epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Asks each stage to finish all that came before it; the last one answers by `done`."""
+
+    done: Any  # threading.Event

@@ -1,0 +1,88 @@
+"""The worker's HTTP port: `/metrics`, `/live` and `/ready`."""
+
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from consumers.errors import WorkerError
+
+
+class Health:
+    """What the probes ask: does the worker's loop turn, and does it take events?"""
+
+    def __init__(self, stall_after: float) -> None:
+        """Args:
+        stall_after: seconds without a turn of the loop after which the worker is no longer live.
+        """
+        self._stall_after = stall_after
+        self._turned = time.monotonic()
+        self.ready = False
+        self.waiting_for = ""  # what a worker that is not ready waits for
+
+    def turn(self) -> None:
+        """The loop has turned."""
+        self._turned = time.monotonic()
+
+    def live(self) -> tuple[bool, str]:
+        """Whether the loop turns, and a sentence."""
+        age = time.monotonic() - self._turned
+        return (
+            age < self._stall_after,
+            f"the worker's loop turned {age:.1f} s ago (stalled after {self._stall_after:g} s)",
+        )
+
+    def readiness(self) -> tuple[bool, str]:
+        """Whether the worker takes events, and a sentence."""
+        return self.ready, "ready" if self.ready else f"not ready: {self.waiting_for or 'starting'}"
+
+
+class HealthServer:
+    """Serves a worker's health and metrics."""
+
+    def __init__(self, health: Health, registry: CollectorRegistry, host: str, port: int) -> None:
+        """Bind the port; 0 takes a free one.
+
+        Raises:
+            WorkerError: the port is taken.
+        """
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                path = self.path.split("?")[0]
+                if path == "/metrics":
+                    self._answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
+                elif path in {"/live", "/ready"}:
+                    good, text = health.live() if path == "/live" else health.readiness()
+                    self._answer(200 if good else 503, f"{text}\n".encode())
+                else:
+                    self._answer(404, b"/metrics, /live or /ready\n")
+
+            def _answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base class's name)
+                """Probes every few seconds are no news."""
+
+        try:
+            self._server = ThreadingHTTPServer((host, port), Handler)
+        except OSError as error:
+            raise WorkerError(
+                f"the metrics port {host}:{port} can't be opened: {error.strerror}. "
+                f"Choose another with --metrics-port, or 0 for a free one."
+            ) from None
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

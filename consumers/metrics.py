@@ -1,0 +1,195 @@
+"""Every metric of a worker: declared here, used by name, listed by `millstream metrics`."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+LATENCY = (
+    0.001,
+    0.002,
+    0.003,
+    0.005,
+    0.0075,
+    0.01,
+    0.015,
+    0.02,
+    0.03,
+    0.05,
+    0.075,
+    0.1,
+    0.15,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+    60,
+    300,
+    3600,
+)
+EVENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+RATIO = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric's declaration. Each also carries the label `pipeline`."""
+
+    name: str
+    kind: str  # counter, gauge or histogram
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+RECORDS_READ = Metric("millstream_records_read_total", "counter", "Records read from the input topics.", ("topic",))
+TOMBSTONES = Metric("millstream_tombstones_total", "counter", "Records without a value, passed by.")
+PREDICTIONS = Metric(
+    "millstream_predictions_total",
+    "counter",
+    "Predictions written to the output topic.",
+    ("model", "version", "variant"),
+)
+DEAD_LETTERS = Metric(
+    "millstream_dead_letters_total", "counter", "Events written to the dead-letter topic.", ("reason",)
+)
+STALE = Metric(
+    "millstream_stale_records_total",
+    "counter",
+    "Records dropped because their partition was revoked before they were written; its new owner reads them again.",
+)
+BATCHES = Metric(
+    "millstream_batches_total", "counter", "Micro-batches closed: by size, bytes, time or drain.", ("reason",)
+)
+BATCH_EVENTS = Metric("millstream_batch_events", "histogram", "Events in a micro-batch.", (), EVENTS)
+BATCH_FILL = Metric(
+    "millstream_batch_fill_ratio", "histogram", "Events in a micro-batch over `batch.max_events`.", (), RATIO
+)
+STAGE_SECONDS = Metric(
+    "millstream_stage_seconds",
+    "histogram",
+    "Time in a stage, per poll or micro-batch: poll (until records came), decode, queue (oldest event's wait for "
+    "its batch to run), infer, encode, produce, commit (until acknowledged).",
+    ("stage",),
+    SECONDS,
+)
+END_TO_END = Metric(
+    "millstream_end_to_end_seconds",
+    "histogram",
+    "From the event's record timestamp to its prediction handed to the producer, per event.",
+    (),
+    LATENCY,
+)
+TRANSACTIONS = Metric(
+    "millstream_transactions_total", "counter", "Transactions ended (exactly once): committed or aborted.", ("outcome",)
+)
+LAG = Metric(
+    "millstream_lag_events", "gauge", "Records not yet acknowledged, by assigned partition.", ("topic", "partition")
+)
+OLDEST_UNCOMMITTED = Metric(
+    "millstream_oldest_uncommitted_seconds", "gauge", "Age of the oldest record that was read and not yet acknowledged."
+)
+HELD_EVENTS = Metric("millstream_held_events", "gauge", "Records read and not yet acknowledged.")
+HELD_BYTES = Metric("millstream_held_bytes", "gauge", "Bytes of their values.")
+IN_FLIGHT = Metric("millstream_in_flight_batches", "gauge", "Micro-batches closed and not yet written.")
+PAUSED = Metric("millstream_paused_partitions", "gauge", "Partitions paused because the worker holds its limit.")
+ASSIGNED = Metric("millstream_assigned_partitions", "gauge", "Partitions assigned to this worker.")
+REBALANCES = Metric("millstream_rebalances_total", "counter", "Assignments, revocations and losses.", ("kind",))
+RETRIES = Metric("millstream_retries_total", "counter", "Waits because something the events need was away.", ("what",))
+KAFKA_ERRORS = Metric("millstream_kafka_errors_total", "counter", "Errors that the Kafka client reported.", ("code",))
+READY = Metric("millstream_ready", "gauge", "1 after warm-up and the first assignment, until the worker drains.")
+
+ALL = (
+    *(RECORDS_READ, TOMBSTONES, PREDICTIONS, DEAD_LETTERS, STALE),
+    *(BATCHES, BATCH_EVENTS, BATCH_FILL, STAGE_SECONDS, END_TO_END),
+    TRANSACTIONS,
+    *(LAG, OLDEST_UNCOMMITTED, HELD_EVENTS, HELD_BYTES, IN_FLIGHT, PAUSED, ASSIGNED),
+    *(REBALANCES, RETRIES, KAFKA_ERRORS, READY),
+)
+
+
+class Metrics:
+    """The metrics of one worker, in a registry of their own."""
+
+    def __init__(self, pipeline: str) -> None:
+        self.registry = CollectorRegistry()
+        self._pipeline = pipeline
+        self._families = {m.name: _family(m, self.registry) for m in ALL if m is not END_TO_END}
+        self._children: dict[tuple[str, ...], Any] = {}
+        self.end_to_end = BulkHistogram(END_TO_END, pipeline)
+        self.registry.register(self.end_to_end)
+
+    def count(self, metric: Metric, by: float = 1, *labels: str) -> None:
+        """Add to a counter."""
+        self._child(metric, labels).inc(by)
+
+    def set(self, metric: Metric, value: float, *labels: str) -> None:
+        """Set a gauge."""
+        self._child(metric, labels).set(value)
+
+    def observe(self, metric: Metric, value: float, *labels: str) -> None:
+        """Add one observation to a histogram."""
+        self._child(metric, labels).observe(value)
+
+    def forget(self, metric: Metric, *labels: str) -> None:
+        """Drop one labelled value, such as the lag of a partition that went elsewhere."""
+        if self._children.pop((metric.name, *labels), None) is not None:
+            self._families[metric.name].remove(self._pipeline, *labels)
+
+    def _child(self, metric: Metric, labels: tuple[str, ...]) -> Any:
+        key = (metric.name, *labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = self._families[metric.name].labels(self._pipeline, *labels)
+        return child
+
+
+def _family(metric: Metric, registry: CollectorRegistry) -> Any:
+    labels = ("pipeline", *metric.labels)
+    if metric.kind == "counter":
+        return Counter(metric.name, metric.help, labels, registry=registry)
+    if metric.kind == "gauge":
+        return Gauge(metric.name, metric.help, labels, registry=registry)
+    return Histogram(metric.name, metric.help, labels, buckets=metric.buckets, registry=registry)
+
+
+class BulkHistogram(Collector):
+    """A histogram that takes arrays: prometheus-client's own takes a microsecond for each value, this a few a batch."""
+
+    def __init__(self, metric: Metric, pipeline: str) -> None:
+        self._metric = metric
+        self._pipeline = pipeline
+        self._bounds = np.array(metric.buckets)
+        self._counts = np.zeros(len(self._bounds) + 1, np.int64)
+        self._sum = 0.0
+
+    def observe_many(self, values: npt.NDArray[np.float64]) -> None:
+        """Add all `values`; called by one thread."""
+        buckets = np.searchsorted(self._bounds, values, side="left")
+        self._counts += np.bincount(buckets, minlength=len(self._counts))
+        self._sum += float(values.sum())
+
+    def quantile(self, share: float) -> float:
+        """The upper bound of the bucket in which this share of the values lies; NaN where there are none."""
+        cumulative = self._counts.cumsum()
+        if not cumulative[-1]:
+            return float("nan")
+        at = int(np.searchsorted(cumulative, share * cumulative[-1]))
+        return float(self._bounds[at]) if at < len(self._bounds) else float("inf")
+
+    def collect(self) -> Iterable[HistogramMetricFamily]:
+        """See `prometheus_client.registry.Collector`."""
+        family = HistogramMetricFamily(self._metric.name, self._metric.help, labels=("pipeline",))
+        bounds = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
+        counts = self._counts.cumsum().tolist()
+        family.add_metric([self._pipeline], list(zip(bounds, counts, strict=True)), self._sum)
+        return [family]

@@ -1,0 +1,224 @@
+"""From a pipeline file to the parts of a worker: everything is loaded and checked here, before the first event."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from consumers.batcher import Limits
+from consumers.decoder import BlockDecoder, EventFields
+from consumers.delivery import AtLeastOnce, Delivery, ExactlyOnce, Membership
+from consumers.errors import PlanError
+from consumers.events import Partition
+from consumers.metrics import Metrics
+from consumers.schema_store import open_store
+from consumers.sink import ROOM, Outputs, Sink
+from consumers.source import Source, Subscription
+from consumers.worker import Settings, Stages
+from inference.errors import ModelRejected
+from inference.executors.onnx import OnnxExecutor
+from inference.repository import ModelVersion, load_version
+from inference.signature import check_fields
+from schemas.avro import AvroDecoder
+from schemas.dead_letters import DeadLetterEncoder
+from schemas.decoded import Decoder
+from schemas.json import JsonDecoder
+from schemas.predictions import JsonPredictionEncoder, PredictionEncoder, PredictionRows, UnsupportedOutputError
+from schemas.records import DEAD_LETTER, PREDICTION, OwnRecord
+from schemas.store import Schema, SchemaStore
+from topics.admin import largest_records
+from topics.pipeline import Pipeline
+
+VARIANT = "primary"
+TIME_UNITS = {"timestamp-millis": 1, "timestamp-micros": 1000, "timestamp-nanos": 1_000_000}  # values in a millisecond
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A pipeline with all that it names loaded."""
+
+    pipeline: Pipeline
+    store: SchemaStore
+    reader: Schema
+    model: ModelVersion
+    executor: OnnxExecutor
+    decoder: BlockDecoder
+
+
+def make_plan(pipeline: Pipeline) -> Plan:
+    """Load schemas and model and check them against each other. Kafka is not asked.
+
+    Raises:
+        SchemaError, ModelConfigError, DeviceError, PlanError: with the place, what was expected and what to do.
+    """
+    store = open_store(pipeline)
+    reader = store.by_name(pipeline.input.schema_name)
+    model = load_version(
+        pipeline.model.repository, pipeline.model.name, pipeline.model.version, _field_overrides(pipeline)
+    )
+    # A field that the model wants and the schema lacks is left to `check_fields`, which names the tensor that takes it.
+    there = _names(reader)
+    fields = list(
+        dict.fromkeys([*(field for field in model.signature.fields if field in there), *_own_fields(pipeline)])
+    )
+    avro = pipeline.input.format == "avro"
+    decoder: Decoder = AvroDecoder(store, reader, fields) if avro else JsonDecoder(reader, fields)
+    check_fields(model.signature, decoder.columns, model.place, reader.name)
+    executor = OnnxExecutor(
+        model, device=pipeline.model.device, threads=pipeline.model.threads, max_events=pipeline.batch.max_events
+    )
+    event_fields = EventFields(pipeline.input.event_id, pipeline.input.event_time, _time_unit(pipeline, reader))
+    blocks = BlockDecoder(decoder, event_fields, model.signature, allow_nan=pipeline.model.allow_nan)
+    return Plan(pipeline, store, reader, model, executor, blocks)
+
+
+def own_schema_id(pipeline: Pipeline, store: SchemaStore, record: OwnRecord, topic: str) -> int:
+    """The id under which a record of ours is written to `topic`: reserved with a folder, given by a registry."""
+    if pipeline.schemas.registry is None:
+        return record.reserved_id
+    return store.register(f"{topic}-value", record.definition)
+
+
+def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
+    """The worker's limits."""
+    batch, limits = plan.pipeline.batch, plan.pipeline.limits
+    return Settings(
+        batch=Limits(min(batch.max_events, plan.executor.max_events), batch.max_bytes, batch.max_wait),
+        held_events=limits.held_events,
+        held_bytes=limits.held_bytes,
+        commit_every=plan.pipeline.commit_seconds,
+        exactly_once=plan.pipeline.delivery == "exactly_once",
+        drain_timeout=limits.drain_timeout,
+        until_idle=until_idle,
+    )
+
+
+def stages_of(plan: Plan, metrics: Metrics, *, slot: str, until_idle: bool) -> Stages:
+    """The worker's stages; `slot` names it in its group, and lasts over restarts."""
+    pipeline = plan.pipeline
+    client = pipeline.client_config()
+    limits = largest_records(client, (pipeline.output.topic, pipeline.dead_letters.topic))
+    outputs = outputs_of(plan, limits)
+    # A batch of records that is larger than its topic takes would be refused as one.
+    producer = {"batch.size": min(1_000_000, *(limit - ROOM for limit in limits.values())), **client}
+    exactly_once = pipeline.delivery == "exactly_once"
+
+    subscription = Subscription(
+        group=pipeline.group_id,
+        topics=pipeline.input.topics,
+        start=pipeline.input.start,
+        membership=_membership(pipeline, slot),
+        pin_start=exactly_once and pipeline.input.start == "latest",
+        until_idle=until_idle,
+    )
+
+    def source(on_revoke: Callable[[list[Partition]], object]) -> Source:
+        return Source(client, subscription, on_revoke=on_revoke, metrics=metrics)
+
+    def sink(source: Source, abandon: threading.Event) -> Sink:
+        delivery: Delivery
+        if exactly_once:
+            membership = Membership(lambda: source.epochs, source.lock, lambda: source.group_metadata)
+            delivery = ExactlyOnce(
+                producer, transactional_id=slot, membership=membership, abandon=abandon, metrics=metrics
+            )
+        else:
+            delivery = AtLeastOnce(producer, abandon=abandon, metrics=metrics)
+        return Sink(delivery, outputs, epochs=lambda: source.epochs, metrics=metrics)
+
+    return Stages(plan.decoder, plan.executor, source, sink)
+
+
+def _membership(pipeline: Pipeline, slot: str) -> dict[str, str]:
+    """How the consumer is a member of its group."""
+    if pipeline.membership.protocol == "consumer":
+        # The broker assigns and times out (KIP-848); the client refuses to hear of these settings then.
+        chosen = {"group.protocol": "consumer"}
+    else:
+        chosen = {
+            "partition.assignment.strategy": "cooperative-sticky",
+            # Short, so that a crashed worker's partitions move in seconds.
+            "session.timeout.ms": "6000",
+            "heartbeat.interval.ms": "2000",
+        }
+    return {**chosen, "group.instance.id": slot} if pipeline.membership.static else chosen
+
+
+def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
+    """What is written, where; `limits` are the largest records that the output topics take, bytes."""
+    pipeline, store = plan.pipeline, plan.store
+    identity: dict[str, Any] = {
+        "pipeline": pipeline.name,
+        "model": plan.model.name,
+        "version": plan.model.version,
+        "variant": VARIANT,
+    }
+    predictions: PredictionRows
+    if pipeline.output.format == "avro":
+        predictions = PredictionEncoder(own_schema_id(pipeline, store, PREDICTION, pipeline.output.topic), **identity)
+    else:
+        predictions = JsonPredictionEncoder(**identity)
+    check_answers(plan)
+    letters = DeadLetterEncoder(own_schema_id(pipeline, store, DEAD_LETTER, pipeline.dead_letters.topic))
+    return Outputs(
+        **identity,
+        predictions=predictions,
+        prediction_topic=pipeline.output.topic,
+        dead_letters=letters,
+        dead_letter_topic=pipeline.dead_letters.topic,
+        prediction_bytes=limits[pipeline.output.topic],
+        dead_letter_bytes=limits[pipeline.dead_letters.topic],
+        carry_headers=frozenset(pipeline.output.carry_headers),
+    )
+
+
+def check_answers(plan: Plan) -> None:
+    """Encode one answer: what a prediction can't hold is found now, not at the first event.
+
+    Raises:
+        PlanError: naming the output.
+    """
+    predictions = JsonPredictionEncoder(pipeline="", model="", version=1, variant="")
+    time = np.zeros(1, np.int64)
+    try:
+        predictions.encode(["check"], time, time, 0, plan.executor.run(plan.executor.blank(1)))
+    except ModelRejected:
+        return  # it takes no blank event: then the first real one tells
+    except UnsupportedOutputError as error:
+        raise PlanError(f"{plan.model.place}: {error}") from None
+
+
+def _field_overrides(pipeline: Pipeline) -> dict[str, str | list[str]]:
+    return {
+        tensor: fields if isinstance(fields, str) else list(fields) for tensor, fields in pipeline.model.inputs.items()
+    }
+
+
+def _names(reader: Schema) -> set[str]:
+    definition = reader.definition
+    return {entry["name"] for entry in definition.get("fields", ())} if isinstance(definition, dict) else set()
+
+
+def _own_fields(pipeline: Pipeline) -> list[str]:
+    return [field for field in (pipeline.input.event_id, pipeline.input.event_time) if field is not None]
+
+
+def _time_unit(pipeline: Pipeline, reader: Schema) -> int:
+    """Values of the event-time field in a millisecond."""
+    field = pipeline.input.event_time
+    if field is None:
+        return 1
+    types = next(entry["type"] for entry in reader.definition["fields"] if entry["name"] == field)
+    branches = [branch for branch in (types if isinstance(types, list) else [types]) if branch != "null"]
+    kind = branches[0] if len(branches) == 1 else types
+    if kind == "long":
+        return 1
+    unit = TIME_UNITS.get(str(kind.get("logicalType", "")).removeprefix("local-")) if isinstance(kind, dict) else None
+    if unit is None:
+        raise PlanError(
+            f"input.event_time: field `{field}` of schema `{reader.name}` is {kind}: expected a long (milliseconds since 1970) "
+            f"or an Avro timestamp. Name another field, or none to take the record's timestamp."
+        )
+    return unit

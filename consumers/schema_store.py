@@ -1,0 +1,17 @@
+"""Where a pipeline's schemas are found; in a module of its own, for commands that load no model."""
+
+from schemas.directory import DirectoryStore
+from schemas.records import OWN_SCHEMAS_FOLDER
+from schemas.registry import RegistryStore
+from schemas.store import SchemaStore
+from topics.pipeline import Pipeline
+
+
+def open_store(pipeline: Pipeline) -> SchemaStore:
+    """Where the pipeline's schemas are."""
+    registry = pipeline.schemas.registry
+    if registry is None:
+        assert pipeline.schemas.directory is not None  # one of the two, says the pipeline file's check
+        return DirectoryStore(OWN_SCHEMAS_FOLDER, pipeline.schemas.directory)
+    password = registry.password.get_secret_value() if registry.password else None
+    return RegistryStore(registry.url, username=registry.username, password=password, ca=registry.ca)

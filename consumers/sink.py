@@ -1,0 +1,214 @@
+"""Results to records: predictions and dead letters, and how far each partition is done."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from consumers.delivery import Delivery
+from consumers.events import Answered, Block, Ends, Epochs, Headers, Partition, Refused, Rows
+from consumers.metrics import DEAD_LETTERS, PREDICTIONS, STAGE_SECONDS, STALE, TOMBSTONES, Metrics
+from schemas.dead_letters import DeadLetter, DeadLetterEncoder
+from schemas.predictions import PredictionRows
+
+log = logging.getLogger(__name__)
+
+ROOM = 512  # bytes of a record beside key, value and headers, and to be on the safe side
+TIMESTAMP_TYPES = (None, "create_time", "log_append_time")  # by Kafka's number for them
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What is written, where."""
+
+    pipeline: str
+    model: str
+    version: int
+    variant: str
+    predictions: PredictionRows  # encodes them
+    prediction_topic: str
+    dead_letters: DeadLetterEncoder
+    dead_letter_topic: str
+    prediction_bytes: int  # largest record that the topic takes
+    dead_letter_bytes: int  # the same
+    carry_headers: frozenset[str]  # names of the record headers that predictions carry over
+
+
+class Sink:
+    """Writes results in arrival order. One thread calls it."""
+
+    def __init__(self, delivery: Delivery, outputs: Outputs, *, epochs: Callable[[], Epochs], metrics: Metrics) -> None:
+        """Args:
+        delivery: takes the records.
+        outputs: what is written, where.
+        epochs: gives the current assignment.
+        metrics: where to count.
+        """
+        self._delivery = delivery
+        self._outputs = outputs
+        self._epochs = epochs
+        self._metrics = metrics
+        self._ends: Ends = {}
+        self._floor = 0  # what was read under an epoch up to this one was taken back, and is read again
+
+    def start(self) -> None:
+        """Get ready to write; may wait for the broker. Raises DeliveryFailed, Abandoned."""
+        self._delivery.start()
+
+    def write(self, answered: Answered) -> None:
+        """Hand a micro-batch's predictions and dead letters to the producer. Raises what `Delivery.produce` does."""
+        started = time.perf_counter()
+        values = self._encode(answered)
+        encoded = time.perf_counter()
+        self._metrics.observe(STAGE_SECONDS, encoded - started, "encode")
+        first = 0
+        for part in answered.batch.parts:
+            last = first + part.last - part.first
+            self._write_part(part, values[first:last], answered.rejected, first)
+            first = last
+        self._delivery.serve()
+        self._metrics.observe(STAGE_SECONDS, time.perf_counter() - encoded, "produce")
+
+    def _encode(self, answered: Answered) -> list[bytes | None]:
+        """One value an event of the batch; None for those without a prediction."""
+        batch = answered.batch
+        if not len(answered.rows):
+            return [None] * batch.events
+        ids = [event_id for part in batch.parts for event_id in part.block.ids[part.first : part.last]]
+        times = np.concatenate([part.block.event_times[part.first : part.last] for part in batch.parts])
+        ingest = np.repeat(
+            [part.block.ingest_time for part in batch.parts], [part.last - part.first for part in batch.parts]
+        )
+        if len(answered.rows) == batch.events:
+            return list(
+                self._outputs.predictions.encode(ids, times, ingest, answered.prediction_time, answered.outputs)
+            )
+        rows = answered.rows
+        encoded = self._outputs.predictions.encode(
+            [ids[row] for row in rows.tolist()], times[rows], ingest[rows], answered.prediction_time, answered.outputs
+        )
+        values: list[bytes | None] = [None] * batch.events
+        for row, value in zip(rows.tolist(), encoded, strict=True):
+            values[row] = value
+        return values
+
+    def _write_part(self, part: Rows, values: list[bytes | None], rejected: dict[int, str], first: int) -> None:
+        block = part.block
+        ours = self._ours(block.epochs)
+        refused = list(part.refused())
+        produce = self._delivery.produce
+        written: list[int] = []
+        for event, (row, value) in enumerate(
+            zip(block.good[part.first : part.last].tolist(), values, strict=True), first
+        ):
+            if ours is not None and block.partitions[row] not in ours:
+                continue
+            if value is None:
+                refused.append(Refused(row, "model_rejected", rejected[event]))
+                continue
+            if len(value) > self._outputs.prediction_bytes:
+                refused.append(self._too_large(row, value))
+                continue
+            produce(self._outputs.prediction_topic, value, block.keys[row], self._carried(block, row))
+            written.append(row)
+        for refusal in refused:
+            if ours is None or block.partitions[refusal.row] in ours:
+                self._write_dead_letter(block, refusal)
+        model = (self._outputs.model, str(self._outputs.version), self._outputs.variant)
+        self._metrics.count(PREDICTIONS, len(written), *model)
+        self._note_latency(block.timestamps[written])
+        self._note_ends(part, ours)
+
+    def _too_large(self, row: int, value: bytes) -> Refused:
+        return Refused(
+            row,
+            "prediction_too_large",
+            f"the prediction has {len(value)} bytes, more than topic {self._outputs.prediction_topic} takes "
+            f"(max.message.bytes): raise that, then replay",
+        )
+
+    def _note_latency(self, timestamps: npt.NDArray[np.int64]) -> None:
+        """Measure how long ago the events of predictions just written were; a record without a timestamp tells nothing."""
+        waits = time.time() * 1000 - timestamps[timestamps >= 0]
+        self._metrics.end_to_end.observe_many(np.maximum(waits, 0.0) / 1000)
+
+    def _ours(self, read_under: Epochs) -> set[Partition] | None:
+        """The partitions whose records still are to be written; None: all, which is usual, and none need be asked."""
+        epochs = self._epochs()
+        if read_under is epochs and min(epochs.values(), default=0) > self._floor:
+            return None
+        return {p for p, epoch in read_under.items() if epochs.get(p) == epoch and epoch > self._floor}
+
+    def _note_ends(self, part: Rows, ours: set[Partition] | None) -> None:
+        """Remember how far each partition is done, and count what needs no writing."""
+        block = part.block
+        # Records of one partition are in the order of their offsets, so the last one of each is what the dict keeps.
+        last = dict(zip(block.partitions[part.start : part.stop], block.offsets[part.start : part.stop], strict=True))
+        self._ends |= {p: (block.epochs[p], offset + 1) for p, offset in last.items() if ours is None or p in ours}
+        covered = part.stop - part.start
+        stale = 0 if ours is None else sum(p not in ours for p in block.partitions[part.start : part.stop])
+        if stale:
+            self._metrics.count(STALE, stale)
+        tombstones = covered - (part.last - part.first) - sum(1 for _ in part.refused())
+        if tombstones and not stale:
+            self._metrics.count(TOMBSTONES, tombstones)
+
+    def _write_dead_letter(self, block: Block, refused: Refused) -> None:
+        row = refused.row
+        topic, partition = block.partitions[row]
+        letter = DeadLetter(
+            reason=refused.reason,
+            error=refused.error,
+            pipeline=self._outputs.pipeline,
+            topic=topic,
+            partition=partition,
+            offset=block.offsets[row],
+            timestamp=int(block.timestamps[row]),
+            timestamp_type=TIMESTAMP_TYPES[block.timestamp_types[row]],
+            failed_at=time.time_ns() // 1_000_000,
+            key=block.keys[row],
+            value=block.values[row],
+            headers=tuple(block.headers[row] or ()) if block.headers else (),
+        )
+        letters = self._outputs.dead_letters
+        encoded, headers = letters.encode(letter), letters.headers(letter)
+        size = len(encoded) + len(letter.key or b"") + sum(len(name) + len(value) for name, value in headers) + ROOM
+        if size > self._outputs.dead_letter_bytes:
+            # Nothing of it would be kept otherwise, and the worker would fail at this event for ever.
+            letter = replace(letter, value=None, headers=(), error=f"{letter.error} {self._left_out(letter)}")
+            encoded, headers = letters.encode(letter), letters.headers(letter)
+            log.warning("dead letter of %s/%d@%d: %s", topic, partition, letter.offset, self._left_out(letter))
+        self._delivery.produce(self._outputs.dead_letter_topic, encoded, block.keys[row], headers)
+        self._metrics.count(DEAD_LETTERS, 1, refused.reason)
+
+    def _left_out(self, letter: DeadLetter) -> str:
+        return (
+            f"[value and headers left out: with them the dead letter is larger than topic "
+            f"{self._outputs.dead_letter_topic} takes (max.message.bytes); the event is at offset {letter.offset} of "
+            f"{letter.topic}/{letter.partition} for as long as that keeps it]"
+        )
+
+    def _carried(self, block: Block, row: int) -> Headers | None:
+        headers = block.headers[row] if block.headers else None
+        return [header for header in headers if header[0] in self._outputs.carry_headers] if headers else None
+
+    def checkpoint(self) -> Ends:
+        """Wait until all that was written counts. Raises what `Delivery.checkpoint` does.
+
+        Returns:
+            how far each partition is done, for what was written since the last checkpoint.
+        """
+        started = time.perf_counter()
+        self._delivery.checkpoint(self._ends)
+        self._metrics.observe(STAGE_SECONDS, time.perf_counter() - started, "commit")
+        ends, self._ends = self._ends, {}
+        return ends
+
+    def abort(self) -> None:
+        """Take back all since the last checkpoint, and write nothing more of what was read up to now."""
+        self._delivery.abort()
+        self._ends = {}
+        self._floor = max(self._epochs().values(), default=self._floor)

@@ -1,0 +1,313 @@
+"""The input side of Kafka: one consumer, its assignment epochs, pause and resume, commits. The only module that reads."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+
+from consumers.errors import WorkerError
+from consumers.events import Epochs, Partition, Polled, Record
+from consumers.metrics import ASSIGNED, KAFKA_ERRORS, PAUSED, REBALANCES, Metrics
+
+log = logging.getLogger(__name__)
+
+DEFAULTS = {
+    "isolation.level": "read_committed",
+    # What the client fetches ahead of us, in all: its default is 64 MiB a worker.
+    "queued.max.messages.kbytes": 16384,
+}
+ANSWER_TIMEOUT = 15.0  # seconds; longer than a transaction that a lost worker left open hides a partition's offset
+NOTHING_ASSIGNED = 6.0  # seconds after which a member without partitions takes it that there are none for it
+PASSING = {
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._RESOLVE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
+"""Errors the client mends by itself: an outage makes lag and nothing worse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What is read, and as which member of a group."""
+
+    group: str
+    topics: tuple[str, ...]
+    start: str  # earliest or latest, for partitions without a committed offset
+    membership: Mapping[str, str]  # the client's settings of how it is a member
+    pin_start: bool  # commit where a partition without an offset begins, so that `rewind` finds it
+    until_idle: bool  # follow the partitions' ends, for `idle`
+
+
+class Source:
+    """Reads the pipeline's input topics as a member of its group. One thread calls it; callbacks run inside `poll`."""
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        subscription: Subscription,
+        *,
+        on_revoke: Callable[[list[Partition]], object],
+        metrics: Metrics,
+    ) -> None:
+        """Make the consumer; nothing is read before `subscribe`.
+
+        Args:
+            client: the pipeline's client settings, `bootstrap.servers` among them.
+            subscription: what to read, as whom.
+            on_revoke: called with partitions about to go, while they still are ours: finish and commit what belongs to them.
+            metrics: where to count.
+        """
+        self._subscription = subscription
+        self._on_revoke = on_revoke
+        self._metrics = metrics
+        self._epochs: Epochs = {}
+        self._number = 0  # of the latest assignment
+        self.lock = threading.Lock()  # held while the assignment changes
+        self._paused = False
+        self._at_end: set[Partition] = set()
+        self._fatal: KafkaError | None = None
+        self.assigned_once = False
+        self._reassigned = 0.0  # when the assignment last changed
+        self._sent: dict[Partition, int] = {}  # offsets whose commit was sent and did not fail
+        self.group_metadata: Any = None  # goes with the offsets of a transaction
+        self._consumer = Consumer(
+            {
+                **DEFAULTS,
+                **subscription.membership,
+                **client,
+                "group.id": subscription.group,
+                "auto.offset.reset": subscription.start,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "enable.partition.eof": subscription.until_idle,
+                "error_cb": self._on_error,
+                "on_commit": self._committed,
+            },
+            logger=logging.getLogger("kafka.consumer"),
+        )
+
+    @property
+    def epochs(self) -> Epochs:
+        """The current assignment; an object that never changes, another one after each rebalance."""
+        return self._epochs
+
+    def subscribe(self) -> None:
+        """Join the group."""
+        self._consumer.subscribe(
+            list(self._subscription.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+        )
+
+    def poll(self, limit: int, timeout: float) -> Polled | None:
+        """Read what is there, up to `limit` records; wait up to `timeout` seconds where nothing is.
+
+        Raises:
+            WorkerError: a topic or the group can't be read at all.
+        """
+        before = self._epochs
+        records = self._consumer.consume(limit, 0)
+        if not records:
+            # `consume` waits until it has all it was asked for, so a first record is waited for by `poll`.
+            first = self._consumer.poll(timeout)
+            if first is not None:
+                records = [first, *self._consumer.consume(limit - 1, 0)]
+        if self._fatal is not None:
+            raise WorkerError(f"the Kafka consumer can't go on: {self._fatal.str()}")
+        if before is not self._epochs:
+            self.refresh_metadata()
+        if not records:
+            return None
+        now, wall = time.monotonic(), time.time_ns() // 1_000_000
+        good = cast("list[Record]", [record for record in records if record.error() is None])
+        if len(good) < len(records):
+            for event in records:
+                if event.error() is not None:
+                    self._note_event(event)
+        if before is not self._epochs:
+            # The client itself leaves out what it fetched under an assignment that has ended meanwhile (librdkafka's
+            # rd_kafka_purge_outdated_messages); what is left of partitions that went is not for us to answer.
+            good = [record for record in good if (record.topic(), record.partition()) in self._epochs]
+        return Polled(good, self._epochs, now, wall) if good else None
+
+    def _note_event(self, event: Any) -> None:
+        """Take a message that is no record: the end of a partition, or an error."""
+        error = event.error()
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._at_end.add((event.topic(), event.partition()))
+        else:
+            self._on_record_error(error, event.topic())
+
+    def _on_record_error(self, error: KafkaError, topic: str | None) -> None:
+        self._metrics.count(KAFKA_ERRORS, 1, error.name())
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise WorkerError(
+                f"input topic {topic} does not exist (any more). Create it: millstream topics create PIPELINE."
+            )
+        if error.code() in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}:
+            raise WorkerError(
+                f"the broker does not let this user read: {error.str()}. Grant READ and DESCRIBE on the input topics and READ on "
+                f"the group to the user of `kafka.client` in the pipeline file."
+            )
+        log.warning("reading %s: %s", topic, error.str())
+
+    @property
+    def idle(self) -> bool:
+        """Whether every assigned partition was read to where it ended at some time. Only with `until_idle`."""
+        if not self._epochs:
+            # A member's first assignment may be empty only until the others have given partitions up.
+            return self.assigned_once and time.monotonic() - self._reassigned > NOTHING_ASSIGNED
+        return self._epochs.keys() <= self._at_end
+
+    def pause(self) -> None:
+        """Stop fetching; polling goes on, so that the group keeps this member."""
+        self._paused = True
+        self._consumer.pause(_positions(self._epochs))
+        self._metrics.set(PAUSED, len(self._epochs))
+
+    def resume(self) -> None:
+        """Fetch again."""
+        self._paused = False
+        self._consumer.resume(_positions(self._epochs))
+        self._metrics.set(PAUSED, 0)
+
+    def commit(self, offsets: Mapping[Partition, int], *, wait: bool) -> bool:
+        """Commit offsets (of the next record to read) of partitions that are ours, those that were not sent yet.
+
+        A commit that fails is logged and sent again with the next one; if there is none, the partition's new owner reads again.
+
+        Returns:
+            False where `wait` and it failed.
+        """
+        new = {
+            p: offset for p, offset in offsets.items() if p in self._epochs and (wait or self._sent.get(p) != offset)
+        }
+        if not new:
+            return True
+        self._sent |= new
+        positions = [TopicPartition(*partition, offset) for partition, offset in new.items()]
+        try:
+            if wait:
+                self._consumer.commit(offsets=positions, asynchronous=False)
+            else:
+                self._consumer.commit(offsets=positions, asynchronous=True)
+        except KafkaException as error:
+            self._committed(error.args[0], positions)
+            return bool(error.args[0].code() == KafkaError._NO_OFFSET)
+        return True
+
+    def refresh_metadata(self) -> None:
+        """Learn anew how the broker knows this member.
+
+        Only the thread that polls may ask the client: asked from another, it was seen to wait for ever.
+        """
+        self.group_metadata = self._consumer.consumer_group_metadata()
+
+    def rewind(self) -> None:
+        """Read every partition again from its committed offset: what was read since does not count.
+
+        Raises:
+            WorkerError: the offsets can't be had; the worker ends, and its successor reads from them.
+        """
+        with self.lock:
+            self._number += 1
+            self._epochs = dict.fromkeys(self._epochs, self._number)
+        self._at_end.clear()
+        try:
+            for position in self._consumer.committed(_positions(self._epochs), timeout=ANSWER_TIMEOUT):
+                if position.offset < 0:
+                    position.offset = OFFSET_BEGINNING if self._subscription.start == "earliest" else OFFSET_END
+                self._consumer.seek(position)
+        except KafkaException as error:
+            raise WorkerError(
+                f"the committed offsets can't be read after an aborted transaction: {error.args[0].str()}. A new worker "
+                f"reads on from them."
+            ) from None
+        log.info("reading %d partitions again from their committed offsets", len(self._epochs))
+
+    def _pin(self, partitions: list[TopicPartition]) -> None:
+        """Commit the end of each partition that has no offset, for a group that starts at the latest."""
+        missing = [p for p in self._consumer.committed(partitions, timeout=ANSWER_TIMEOUT) if p.offset < 0]
+        for position in missing:
+            _, position.offset = self._consumer.get_watermark_offsets(position, timeout=ANSWER_TIMEOUT)
+        if missing:
+            self._consumer.commit(offsets=missing, asynchronous=False)
+
+    def lag(self, acknowledged: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Records between the acknowledged offset and the end of each assigned partition, as far as the client knows them."""
+        found: dict[Partition, int] = {}
+        positions = {(p.topic, p.partition): p.offset for p in self._consumer.position(_positions(self._epochs))}
+        for partition in self._epochs:
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
+            done = acknowledged.get(partition, positions.get(partition, -1))
+            if high >= 0 and done >= 0:
+                found[partition] = max(high - max(done, low), 0)
+        return found
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._consumer.close()
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        with self.lock:
+            self._number += 1
+            self._epochs = {**self._epochs, **{(p.topic, p.partition): self._number for p in partitions}}
+        self.assigned_once = True
+        self._at_end -= {(p.topic, p.partition) for p in partitions}
+        if partitions:
+            if self._subscription.pin_start:
+                self._pin(partitions)
+            consumer.incremental_assign(partitions)
+            if self._paused:
+                consumer.pause(partitions)
+        self._note_assignment("assigned", partitions)
+
+    def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._on_revoke([(p.topic, p.partition) for p in partitions])
+        self._drop(consumer, "revoked", partitions)
+
+    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._drop(consumer, "lost", partitions)
+
+    def _drop(self, consumer: Consumer, kind: str, partitions: list[TopicPartition]) -> None:
+        gone = {(p.topic, p.partition) for p in partitions}
+        with self.lock:
+            self._epochs = {partition: number for partition, number in self._epochs.items() if partition not in gone}
+        self._at_end -= gone
+        for partition in gone:
+            self._sent.pop(partition, None)
+        consumer.incremental_unassign(partitions)
+        self._note_assignment(kind, partitions)
+
+    def _note_assignment(self, kind: str, partitions: list[TopicPartition]) -> None:
+        self._metrics.count(REBALANCES, 1, kind)
+        self._metrics.set(ASSIGNED, len(self._epochs))
+        self._metrics.set(PAUSED, len(self._epochs) if self._paused else 0)
+        self._reassigned = time.monotonic()
+        names = ", ".join(f"{p.topic}/{p.partition}" for p in partitions) or "nothing"
+        log.info("%s %s; now %d partitions", kind, names, len(self._epochs))
+
+    def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        if error is None or error.code() == KafkaError._NO_OFFSET:
+            return
+        for position in partitions:
+            self._sent.pop((position.topic, position.partition), None)
+        self._metrics.count(KAFKA_ERRORS, 1, error.name())
+        log.warning(
+            "offsets of %s were not committed: %s (nothing is lost: the next commit, or the next owner, covers them)",
+            ", ".join(f"{p.topic}/{p.partition}@{p.offset}" for p in partitions),
+            error.str(),
+        )
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._metrics.count(KAFKA_ERRORS, 1, error.name())
+        if error.fatal():
+            self._fatal = error
+        log.log(logging.WARNING if error.code() in PASSING else logging.ERROR, "Kafka consumer: %s", error.str())
+
+
+def _positions(epochs: Epochs) -> list[TopicPartition]:
+    return [TopicPartition(*partition) for partition in epochs]

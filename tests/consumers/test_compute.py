@@ -1,0 +1,249 @@
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consumers import compute
+from consumers.batcher import Limits
+from consumers.compute import Compute
+from consumers.decoder import BlockDecoder, EventFields
+from consumers.errors import Abandoned
+from consumers.events import Answered, Barrier, Polled
+from consumers.metrics import RETRIES, Metrics
+from inference.errors import ExecutorUnavailable, ModelRejected
+from inference.executors.interface import Tensors
+from schemas.errors import SchemaUnavailable
+from tests.consumers.in_memory import (
+    EPOCHS,
+    SIGNATURE,
+    NegatingExecutor,
+    NumberDecoder,
+    ended,
+    offsets,
+    polled,
+    running,
+)
+
+Message = Polled | Barrier | None
+FOREVER = 1e9  # seconds
+LIMITS = Limits(max_events=4, max_bytes=1_000_000, max_wait=FOREVER)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def short_waits() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compute, "BACK_OFF", (0.001, 0.002))
+        yield
+
+
+class Stage:
+    """A computing stage with what is around it."""
+
+    def __init__(
+        self, messages: Sequence[Message], limits: Limits = LIMITS, before: Callable[[Tensors], None] | None = None
+    ) -> None:
+        self.inbox: SimpleQueue[Message] = SimpleQueue()
+        self.answers: SimpleQueue[Answered | Barrier | None] = SimpleQueue()
+        for message in messages:
+            self.inbox.put(message)
+        self.abandon = threading.Event()
+        self.metrics = Metrics("p")
+        self.numbers = NumberDecoder()
+        self.executor = NegatingExecutor(before) if before else NegatingExecutor()
+        self.compute = Compute(
+            self.inbox,
+            self.answers,
+            decoder=BlockDecoder(self.numbers, EventFields(None, None, 1), SIGNATURE, allow_nan=False),
+            limits=limits,
+            executor=self.executor,
+            abandon=self.abandon,
+            metrics=self.metrics,
+        )
+
+    def run(self) -> list[Answered | Barrier | None]:
+        """Run to the end, which the messages hold."""
+        self.compute.run()
+        return self.given()
+
+    def given(self) -> list[Answered | Barrier | None]:
+        return [self.answers.get() for _ in range(self.answers.qsize())]
+
+    def retries(self, what: str) -> float | None:
+        return self.metrics.registry.get_sample_value(RETRIES.name, {"pipeline": "p", "what": what})
+
+
+def batches(given: Sequence[Answered | Barrier | None]) -> list[Answered]:
+    return [one for one in given if isinstance(one, Answered)]
+
+
+def order(given: Sequence[Answered | Barrier | None]) -> list[int]:
+    return [offset for one in batches(given) for offset in offsets(one.batch)]
+
+
+def predictions(given: Sequence[Answered | Barrier | None]) -> dict[str, float]:
+    """Event id -> its output."""
+    found = {}
+    for one in batches(given):
+        ids = [event for part in one.batch.parts for event in part.block.ids[part.first : part.last]]
+        for at, row in enumerate(one.rows.tolist()):
+            found[ids[row]] = float(one.outputs["y"][at, 0])
+    return found
+
+
+VALUES = st.sampled_from([b"1", b"2", b"3", b"x", b"nan", None])
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(VALUES, min_size=1, max_size=7), max_size=6),
+    st.integers(1, 6),
+    st.sets(st.integers(0, 5)),
+    st.sets(st.integers(0, 5)),
+)
+def test_every_record_is_answered_once_in_order(
+    polls: list[list[bytes | None]], most: int, barriers: set[int], moves: set[int]
+) -> None:
+    """Whatever the polls hold, with barriers and rebalances between them; the model refuses every 3."""
+
+    def before(inputs: Tensors) -> None:
+        if 3 in inputs["x"]:
+            raise ModelRejected("a 3")
+
+    messages: list[Message] = []
+    values: list[bytes | None] = []
+    assignment = dict(EPOCHS)
+    for at, poll in enumerate(polls):
+        if at in moves:
+            assignment = dict(EPOCHS)
+        messages.append(polled(poll, len(values), epochs=assignment))
+        values += poll
+        if at in barriers:
+            messages.append(Barrier(threading.Event()))
+    given = Stage([*messages, None], Limits(most, 1_000_000, FOREVER), before).run()
+    assert order(given) == list(range(len(values)))
+    expected = {f"in-0-{row}": -float(value) for row, value in enumerate(values) if value in {b"1", b"2"}}
+    assert predictions(given) == expected
+    rejected = sum(len(one.rejected) for one in batches(given))
+    assert rejected == values.count(b"3")
+    assert given[-1] is None
+
+
+def test_barrier_is_passed_on_after_all_before_it_and_before_all_after_it() -> None:
+    barrier = Barrier(threading.Event())
+    given = Stage([polled([b"1"] * 6), barrier, polled([b"1"] * 3, 6), None]).run()
+    at = given.index(barrier)
+    assert order(given[:at]) == [0, 1, 2, 3, 4, 5]
+    assert order(given[at:]) == [6, 7, 8]
+    assert not barrier.done.is_set()
+
+
+def test_micro_batch_closes_by_time_while_nothing_more_comes() -> None:
+    stage = Stage([polled([b"1"])], Limits(4, 1000, 0.01))
+    thread = running(stage.compute.run)
+    first = stage.answers.get(timeout=10)
+    assert isinstance(first, Answered)
+    assert first.batch.reason == "time"
+    stage.inbox.put(None)
+    assert ended(thread)
+
+
+def test_full_micro_batches_do_not_wait() -> None:
+    stage = Stage([polled([b"1"] * 9)])
+    thread = running(stage.compute.run)
+    full = [stage.answers.get(timeout=10) for _ in range(2)]
+    assert order(full) == list(range(8))
+    assert {one.batch.reason for one in batches(full)} == {"size"}
+    stage.inbox.put(None)
+    assert ended(thread)
+
+
+def test_polls_of_one_assignment_are_decoded_together() -> None:
+    given = Stage([polled([b"1"]), polled([b"1"] * 3, 1), None]).run()
+    assert [len(one.batch.parts) for one in batches(given)] == [1]
+
+
+def test_rebalance_splits_blocks_and_each_keeps_its_assignment() -> None:
+    later = {("in", 0): 2}
+    given = Stage([polled([b"1"] * 2), polled([b"1"] * 2, 2, epochs=later), None]).run()
+    (one,) = batches(given)
+    assert [part.block.epochs for part in one.batch.parts] == [EPOCHS, later]
+    assert order(given) == [0, 1, 2, 3]
+
+
+def test_joined_polls_have_the_time_of_the_oldest() -> None:
+    given = Stage([polled([b"1"], arrived=5.0), polled([b"1"], 1, arrived=6.0), None]).run()
+    (one,) = batches(given)
+    assert one.batch.arrived == 5.0
+
+
+def test_blocks_stay_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute, "DECODE_RECORDS", 3)
+    given = Stage([*(polled([b"1"], at) for at in range(7)), None]).run()
+    assert order(given) == list(range(7))
+    assert max(len(part.block.offsets) for one in batches(given) for part in one.batch.parts) == 3
+
+
+def test_micro_batch_without_events_does_not_run_the_model() -> None:
+    stage = Stage([polled([None, b"x"]), None])
+    (one,) = batches(stage.run())
+    assert (one.batch.records, one.batch.events, one.outputs, one.rejected) == (2, 0, {}, {})
+    assert stage.executor.sizes == []
+
+
+def test_outage_of_the_executor_is_waited_out_and_loses_nothing() -> None:
+    failures = [ExecutorUnavailable("the GPU is away")] * 5
+
+    def before(_inputs: Tensors) -> None:
+        if failures:
+            raise failures.pop()
+
+    stage = Stage([polled([b"1"] * 6), None], before=before)
+    given = stage.run()
+    assert order(given) == list(range(6))
+    assert len(predictions(given)) == 6
+    assert stage.executor.sizes == [4] * 6 + [2]
+    assert stage.retries("executor") == 5
+
+
+def test_outage_of_the_schemas_is_waited_out_and_loses_nothing() -> None:
+    stage = Stage([polled([b"1"] * 2), None])
+    stage.numbers.failures += [SchemaUnavailable("the registry is away")] * 3
+    assert len(predictions(stage.run())) == 2
+    assert stage.retries("schemas") == 3
+
+
+def test_outage_is_given_up_when_told_and_nothing_of_it_is_answered() -> None:
+    def before(_inputs: Tensors) -> None:
+        if len(stage.executor.sizes) > 1:
+            stage.abandon.set()
+            raise ExecutorUnavailable("the GPU is away")
+
+    stage = Stage([polled([b"1"] * 8), Barrier(threading.Event()), None], before=before)
+    with pytest.raises(Abandoned, match="gave up waiting: the GPU is away"):
+        stage.compute.run()
+    given = stage.given()
+    assert order(given) == [0, 1, 2, 3]
+    assert len(given) == 1
+
+
+def test_rejected_event_is_not_waited_for() -> None:
+    def before(inputs: Tensors) -> None:
+        if 3 in inputs["x"]:
+            raise ModelRejected("no 3 please")
+
+    stage = Stage([polled([b"1", b"3", b"2"]), None], before=before)
+    (one,) = batches(stage.run())
+    assert one.rejected == {1: "no 3 please"}
+    assert one.rows.tolist() == [0, 2]
+    assert stage.retries("executor") is None
+
+
+def test_fault_of_our_own_ends_the_stage() -> None:
+    def before(_inputs: Tensors) -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Stage([polled([b"1"]), None], before=before).run()

@@ -1,0 +1,138 @@
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consumers.decoder import BlockDecoder, EventFields
+from consumers.events import Block, Polled, Record
+from schemas.errors import SchemaUnavailable
+from tests.consumers.in_memory import EPOCHS, SIGNATURE, MemoryRecord, NumberDecoder, polled
+
+RECORD_FIELDS = EventFields(event_id=None, event_time=None, time_unit=1)
+Column = Callable[[list[float | None]], pl.Series]
+
+
+def decode(values: Sequence[bytes | None], fields: EventFields = RECORD_FIELDS, **extra: Column) -> Block:
+    decoder = BlockDecoder(NumberDecoder(extra), fields, SIGNATURE, allow_nan=False)
+    return decoder.decode(polled(values, 100))
+
+
+def column(*values: object, dtype: pl.DataType) -> Column:
+    return lambda _numbers: pl.Series(values, dtype=dtype)
+
+
+VALUES = st.sampled_from([b"1", b"2.5", b"-3", b"nan", b"inf", b"null", b"x", b"", None])
+
+
+@given(st.lists(VALUES, min_size=1, max_size=20))
+def test_each_record_is_an_event_or_refused_or_a_tombstone(values: list[bytes | None]) -> None:
+    block = decode(values)
+    finite = {b"1": 1.0, b"2.5": 2.5, b"-3": -3.0}
+    reasons = {b"x": "undecodable", b"": "undecodable", b"nan": "unfit", b"inf": "unfit", b"null": "unfit"}
+    good = [row for row, value in enumerate(values) if value in finite]
+    assert block.good.tolist() == good
+    assert block.tensors["x"][:, 0].tolist() == [finite[values[row] or b""] for row in good]
+    assert block.ids == [f"in-0-{100 + row}" for row in good]
+    assert [(bad.row, bad.reason) for bad in block.refused] == [
+        (row, reasons[value]) for row, value in enumerate(values) if value in reasons
+    ]
+    assert len(block.event_times) == len(good)
+
+
+@settings(max_examples=30)
+@given(st.lists(VALUES, min_size=1, max_size=20))
+def test_block_keeps_every_record_whole(values: list[bytes | None]) -> None:
+    block = decode(values)
+    assert block.values == values
+    assert block.offsets == list(range(100, 100 + len(values)))
+    assert block.partitions == [("in", 0)] * len(values)
+    assert np.diff(block.ends, prepend=0).tolist() == [len(value or b"") for value in values]
+
+
+def test_refused_record_says_why() -> None:
+    undecodable, unfit = decode([b"x", b"null"]).refused
+    assert undecodable.error == "b'x' is no number"
+    assert unfit.error == "field `number` is null, but tensor `x` needs a value"
+
+
+def test_block_has_the_assignment_and_times_of_its_poll() -> None:
+    poll = polled([b"1"], arrived=12.5)
+    block = BlockDecoder(NumberDecoder(), RECORD_FIELDS, SIGNATURE, allow_nan=False).decode(poll)
+    assert block.epochs is EPOCHS
+    assert (block.arrived, block.ingest_time) == (12.5, poll.ingest_time)
+
+
+def test_keys_headers_and_timestamps_come_along() -> None:
+    records: list[Record] = [
+        MemoryRecord(3, b"1", ("in", 1), (2, 55), b"key", [("trace", b"a"), ("trace", None)]),
+        MemoryRecord(9, None, ("other", 0), (0, -1)),
+    ]
+    decoder = BlockDecoder(NumberDecoder(), RECORD_FIELDS, SIGNATURE, allow_nan=False)
+    block = decoder.decode(Polled(records, EPOCHS, 0.0, 0))
+    assert block.partitions == [("in", 1), ("other", 0)]
+    assert block.keys == [b"key", None]
+    assert block.headers == [[("trace", b"a"), ("trace", None)], None]
+    assert block.timestamps.tolist() == [55, -1]
+    assert list(block.timestamp_types) == [2, 0]
+    assert block.ids == ["in-1-3"]
+
+
+def test_records_without_headers_have_none_at_all() -> None:
+    assert decode([b"1", b"2"]).headers is None
+
+
+def test_event_id_is_its_field() -> None:
+    fields = EventFields("id", None, 1)
+    assert decode([b"1", b"2"], fields, id=column("a", "b", dtype=pl.String())).ids == ["a", "b"]
+    assert decode([b"1", b"2"], fields, id=column(7, 8, dtype=pl.Int64())).ids == ["7", "8"]
+
+
+def test_event_without_its_id_is_refused_and_the_rows_of_the_others_stay_right() -> None:
+    """Three kinds of refusal in one block: each counts rows after the ones before it have gone."""
+    ids = column(None, "b", "c", None, "e", dtype=pl.String())
+    block = decode([None, b"1", b"x", b"2", b"nan", b"null", b"5"], EventFields("id", None, 1), id=ids)
+    assert [(bad.row, bad.reason) for bad in block.refused] == [
+        (1, "unfit"),
+        (2, "undecodable"),
+        (4, "unfit"),
+        (5, "unfit"),
+    ]
+    assert block.refused[0].error == "field `id`, the event id, is null"
+    assert (block.good.tolist(), block.ids) == ([3, 6], ["b", "e"])
+    assert block.tensors["x"][:, 0].tolist() == [2.0, 5.0]
+
+
+@pytest.mark.parametrize(("unit", "expected"), [(1, [5_000_999, 7_000_000]), (1000, [5_000, 7_000])])
+def test_event_time_is_its_field_in_milliseconds(unit: int, expected: list[int]) -> None:
+    times = column(5_000_999, 7_000_000, dtype=pl.Int64())
+    assert decode([b"1", b"2"], EventFields(None, "at", unit), at=times).event_times.tolist() == expected
+
+
+@pytest.mark.parametrize("unit", [1, 1000])
+def test_event_without_its_time_has_its_records(unit: int) -> None:
+    times = column(None, 6_000 * unit, dtype=pl.Int64())
+    found = decode([b"1", b"2"], EventFields(None, "at", unit), at=times).event_times.tolist()
+    assert found == [1_700_000_000_000, 6_000]
+
+
+def test_event_times_leave_out_the_refused() -> None:
+    times = column(1, 2, 3, dtype=pl.Int64())
+    assert decode([b"1", b"nan", b"x", b"3"], EventFields(None, "at", 1), at=times).event_times.tolist() == [1, 3]
+
+
+def test_nan_passes_where_the_model_takes_it() -> None:
+    decoder = BlockDecoder(NumberDecoder(), RECORD_FIELDS, SIGNATURE, allow_nan=True)
+    assert decoder.decode(polled([b"nan"])).refused == []
+
+
+def test_schemas_that_are_away_leave_the_records_for_later() -> None:
+    numbers = NumberDecoder()
+    numbers.failures.append(SchemaUnavailable("the registry is away"))
+    decoder = BlockDecoder(numbers, RECORD_FIELDS, SIGNATURE, allow_nan=False)
+    poll = polled([b"1"])
+    with pytest.raises(SchemaUnavailable):
+        decoder.decode(poll)
+    assert decoder.decode(poll).good.tolist() == [0]

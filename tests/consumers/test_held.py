@@ -1,0 +1,82 @@
+from itertools import accumulate
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumers.held import Held
+from tests.consumers.in_memory import ended, running
+
+STEPS = st.lists(st.tuples(st.booleans(), st.integers(1, 6), st.integers(0, 20)), max_size=40)
+
+
+def has_room(held: Held) -> bool:
+    return held.wait_for_room(0)
+
+
+@given(STEPS, st.integers(1, 20), st.integers(1, 150))
+def test_full_at_the_limit_and_room_again_at_half_of_it(
+    steps: list[tuple[bool, int, int]], most: int, most_bytes: int
+) -> None:
+    held = Held(most, most_bytes)
+    polls: list[tuple[int, int]] = []  # added and not released: the model
+    full = False
+    for adding, events, size in steps:
+        if adding:
+            held.add(events, size, 0.0)
+            polls.append((events, size))
+        elif polls:
+            held.release(*polls.pop(0))
+        count, amount = sum(poll[0] for poll in polls), sum(poll[1] for poll in polls)
+        assert (held.events, held.bytes) == (count, amount)
+        if count >= most or amount >= most_bytes:
+            full = True
+        elif count <= most // 2 and amount <= most_bytes // 2:
+            full = False
+        assert has_room(held) == (not full)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.lists(st.integers(1, 5), max_size=12))
+def test_oldest_is_the_first_poll_with_an_event_still_held(polls: list[int], releases: list[int]) -> None:
+    held = Held(1000, 1000)
+    for at, events in enumerate(polls):
+        held.add(events, 0, float(at))
+    ends = list(accumulate(polls))
+    done = 0
+    assert held.oldest() == 0.0
+    for events in releases:
+        released = min(events, held.events)
+        held.release(released, 0)
+        done += released
+        assert held.oldest() == next((float(at) for at, end in enumerate(ends) if end > done), None)
+
+
+def test_nothing_held_has_no_age_and_room() -> None:
+    held = Held(1, 1)
+    assert (held.events, held.bytes, held.oldest(), has_room(held)) == (0, 0, None, True)
+
+
+def test_room_comes_back_at_half_and_not_before() -> None:
+    held = Held(10, 1000)
+    held.add(10, 10, 0.0)
+    held.release(4, 4)
+    assert not has_room(held)
+    held.release(1, 1)
+    assert has_room(held)
+
+
+def test_bytes_alone_fill_it() -> None:
+    held = Held(100, 10)
+    held.add(1, 10, 0.0)
+    assert not has_room(held)
+    held.release(1, 10)
+    assert has_room(held)
+
+
+def test_waiting_for_room_ends_when_there_is_room() -> None:
+    held = Held(2, 100)
+    held.add(2, 2, 0.0)
+    found: list[bool] = []
+    waiting = running(lambda: found.append(held.wait_for_room(30)))
+    held.release(2, 2)
+    assert ended(waiting)
+    assert found == [True]

@@ -1,0 +1,111 @@
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+import consumers.metrics as m
+from consumers.cli.metrics import metrics_markdown
+
+VALUES = st.lists(st.floats(0, 5000, allow_nan=False), max_size=30)
+
+
+def exposed(metrics: m.Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """What a scrape reads: sample name and labels -> value."""
+    text = generate_latest(metrics.registry).decode()
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    return {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for sample in samples}
+
+
+def labels(**given: str) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted({"pipeline": "flights", **given}.items()))
+
+
+def test_every_declared_metric_is_listed_and_no_other() -> None:
+    declared = {value for value in vars(m).values() if isinstance(value, m.Metric)}
+    assert set(m.ALL) == declared
+    assert len({metric.name for metric in m.ALL}) == len(m.ALL)
+
+
+@pytest.mark.parametrize("metric", m.ALL, ids=lambda metric: metric.name)
+def test_names_follow_prometheus(metric: m.Metric) -> None:
+    assert re.fullmatch(r"millstream_[a-z_]+", metric.name)
+    assert metric.name.endswith("_total") == (metric.kind == "counter")
+    assert bool(metric.buckets) == (metric.kind == "histogram")
+    assert list(metric.buckets) == sorted(set(metric.buckets))
+    assert metric.help.endswith(".")
+
+
+def test_counters_gauges_and_histograms_reach_a_scrape_with_the_pipelines_name() -> None:
+    metrics = m.Metrics("flights")
+    metrics.count(m.RECORDS_READ, 3, "in")
+    metrics.count(m.RECORDS_READ, 2, "in")
+    metrics.set(m.LAG, 7, "in", "0")
+    metrics.observe(m.STAGE_SECONDS, 0.003, "infer")
+    found = exposed(metrics)
+    assert found["millstream_records_read_total", labels(topic="in")] == 5
+    assert found["millstream_lag_events", labels(topic="in", partition="0")] == 7
+    assert found["millstream_stage_seconds_bucket", labels(stage="infer", le="0.0025")] == 0
+    assert found["millstream_stage_seconds_bucket", labels(stage="infer", le="0.005")] == 1
+
+
+def test_forgotten_value_is_gone_and_may_come_back() -> None:
+    metrics = m.Metrics("flights")
+    for partition in ("0", "1"):
+        metrics.set(m.LAG, 7, "in", partition)
+    metrics.forget(m.LAG, "in", "0")
+    metrics.forget(m.LAG, "in", "0")  # what is gone already is no error
+    lags = {key for key in exposed(metrics) if key[0] == "millstream_lag_events"}
+    assert lags == {("millstream_lag_events", labels(topic="in", partition="1"))}
+    metrics.set(m.LAG, 1, "in", "0")
+    assert exposed(metrics)["millstream_lag_events", labels(topic="in", partition="0")] == 1
+
+
+def test_two_workers_in_a_process_count_apart() -> None:
+    one, other = m.Metrics("flights"), m.Metrics("flights")
+    one.count(m.TOMBSTONES)
+    assert ("millstream_tombstones_total", labels()) not in exposed(other)
+
+
+@settings(max_examples=25)
+@given(st.lists(VALUES, max_size=4))
+def test_bulk_histogram_counts_as_prometheus_own_does(batches: list[list[float]]) -> None:
+    metrics = m.Metrics("flights")
+    own = m._family(m.Metric("own", "histogram", "", (), m.LATENCY), metrics.registry).labels("flights")
+    for values in batches:
+        metrics.end_to_end.observe_many(np.array(values, np.float64))
+        for value in values:
+            own.observe(value)
+    found = exposed(metrics)
+    for bound in [*map(float, m.LATENCY), math.inf]:
+        le = "+Inf" if math.isinf(bound) else str(bound)
+        bulk = found["millstream_end_to_end_seconds_bucket", labels(le=le)]
+        assert bulk == found["own_bucket", labels(le=le)]
+    assert found["millstream_end_to_end_seconds_count", labels()] == found["own_count", labels()]
+    assert found["millstream_end_to_end_seconds_sum", labels()] == pytest.approx(found["own_sum", labels()])
+
+
+@given(VALUES.filter(bool), st.floats(0.01, 1))
+def test_quantile_is_the_bucket_bound_above_it(values: list[float], share: float) -> None:
+    metrics = m.Metrics("flights")
+    metrics.end_to_end.observe_many(np.array(values))
+    value = sorted(values)[math.ceil(share * len(values)) - 1]
+    expected = next((float(bound) for bound in m.LATENCY if value <= bound), math.inf)
+    assert metrics.end_to_end.quantile(share) == expected
+
+
+def test_quantile_of_nothing_is_nan() -> None:
+    assert math.isnan(m.Metrics("flights").end_to_end.quantile(0.5))
+
+
+def test_reference_page_is_up_to_date() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    introduction = page.split("| metric |")[0]
+    assert page == introduction + metrics_markdown(), (
+        "docs/metrics.md is not what the code says. Write it again: make docs"
+    )

@@ -1,0 +1,221 @@
+import threading
+from collections.abc import Mapping, Sequence
+from queue import SimpleQueue
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consumers.errors import DeliveryFailed, TransactionAborted
+from consumers.events import Answered, Barrier, Partition
+from consumers.held import Held
+from consumers.sink import Sink
+from consumers.writer import Writer
+from tests.consumers.in_memory import answered, ended, offsets, running
+
+FOREVER = 1e9  # seconds
+Message = Answered | Barrier | None
+
+
+class MemorySink:
+    """Writes into a list; fails for good at its call number `fails_at`."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.written: list[int] = []  # offsets, and all of them acknowledged up to `safe`
+        self.safe = 0
+        self.checkpoints = 0
+        self._end: int | None = None
+        self._calls_left = fails_at
+
+    def write(self, one: Answered) -> None:
+        self._call()
+        self.written += offsets(one.batch)
+        self._end = self.written[-1] + 1
+
+    def checkpoint(self) -> dict[Partition, tuple[int, int]]:
+        self._call()
+        self.checkpoints += 1
+        self.safe = len(self.written)
+        end, self._end = self._end, None
+        return {} if end is None else {("in", 0): (1, end)}
+
+    def _call(self) -> None:
+        if self._calls_left == 0:
+            raise DeliveryFailed("the broker refuses")
+        if self._calls_left is not None:
+            self._calls_left -= 1
+
+
+class Stage:
+    """A writing stage with what is around it."""
+
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        *,
+        every: float = FOREVER,
+        records: int = 1000,
+        sink: MemorySink | None = None,
+    ) -> None:
+        self.answers: SimpleQueue[Message] = SimpleQueue()
+        self.held = Held(10_000, 10_000_000)
+        for message in messages:
+            self.put(message)
+        self.sink = sink or MemorySink()
+        self.acknowledged: list[int] = []  # the offset of the next record to read, at each checkpoint with one
+        self.news = threading.Event()
+        self.read_again = threading.Event()
+        self.writer = Writer(
+            self.answers,
+            sink=cast("Sink", self.sink),
+            held=self.held,
+            acknowledge=self._acknowledge,
+            read_again=self.read_again.set,
+            checkpoint_every=every,
+            checkpoint_records=records,
+        )
+
+    def put(self, message: Message) -> None:
+        if isinstance(message, Answered):
+            self.held.add(message.batch.records, message.batch.bytes, message.batch.arrived)
+        self.answers.put(message)
+
+    def _acknowledge(self, ends: Mapping[Partition, tuple[int, int]]) -> None:
+        for epoch, end in ends.values():
+            assert epoch == 1
+            # Not one record is let go before the commit knows of it: `until_idle` ends when nothing is held.
+            assert self.held.events >= end - (self.acknowledged[-1] if self.acknowledged else 0)
+            self.acknowledged.append(end)
+        self.news.set()
+
+
+def test_results_are_written_in_their_order() -> None:
+    stage = Stage([answered("ert"), answered("ee", 3), answered("t", 5), None])
+    stage.writer.run()
+    assert stage.sink.written == [0, 1, 2, 3, 4, 5]
+
+
+def test_checkpoint_comes_after_so_many_records() -> None:
+    stage = Stage([answered("ee"), answered("rt", 2), answered("e", 4), None], records=4)
+    stage.writer.run()
+    assert stage.acknowledged == [4]
+    assert stage.held.events == 1
+
+
+def test_checkpoint_comes_after_so_long_while_results_keep_coming(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+
+    class TickingSink(MemorySink):
+        def write(self, one: Answered) -> None:
+            nonlocal now
+            now += 0.6
+            super().write(one)
+
+    monkeypatch.setattr("consumers.writer.time.monotonic", lambda: now)
+    stage = Stage([*(answered("e", at) for at in range(5)), None], every=1.0, sink=TickingSink())
+    stage.writer.run()
+    assert stage.acknowledged == [2, 4]
+
+
+def test_checkpoint_comes_after_so_long_when_nothing_more_comes() -> None:
+    stage = Stage([answered("ee")], every=0.01)
+    thread = running(stage.writer.run)
+    assert stage.news.wait(10)
+    stage.put(None)
+    assert ended(thread)
+    assert stage.acknowledged == [2]
+    assert (stage.held.events, stage.held.bytes) == (0, 0)
+    assert stage.sink.checkpoints == 1
+
+
+def test_barrier_is_answered_when_all_before_it_is_acknowledged() -> None:
+    barrier = Barrier(threading.Event())
+    stage = Stage([answered("eee"), barrier, answered("e", 3), None])
+    stage.writer.run()
+    assert barrier.done.is_set()
+    assert stage.acknowledged == [3]
+    assert stage.held.events == 1
+
+
+def test_barrier_with_nothing_before_it_is_answered() -> None:
+    barrier = Barrier(threading.Event())
+    Stage([barrier, None]).writer.run()
+    assert barrier.done.is_set()
+
+
+def test_end_acknowledges_nothing_more() -> None:
+    stage = Stage([answered("ee"), None])
+    stage.writer.run()
+    assert stage.acknowledged == []
+    assert stage.held.events == 2
+
+
+STEPS = st.lists(st.sampled_from(["e", "eet", "rt", "barrier"]), min_size=1, max_size=12)
+
+
+@settings(max_examples=60)
+@given(STEPS, st.integers(0, 15), st.integers(1, 6))
+def test_what_a_failing_sink_did_not_write_is_never_acknowledged(steps: list[str], fails_at: int, records: int) -> None:
+    messages: list[Message] = []
+    start = 0
+    for step in steps:
+        messages.append(Barrier(threading.Event()) if step == "barrier" else answered(step, start))
+        start += 0 if step == "barrier" else len(step)
+    stage = Stage([*messages, None], records=records, sink=MemorySink(fails_at))
+    failed = False
+    try:
+        stage.writer.run()
+    except DeliveryFailed:
+        failed = True
+    done = stage.acknowledged[-1] if stage.acknowledged else 0
+    assert done == stage.sink.safe
+    assert stage.acknowledged == sorted(set(stage.acknowledged))
+    assert stage.held.events == start - done
+    barriers = [one.done.is_set() for one in messages if isinstance(one, Barrier)]
+    assert barriers == sorted(barriers, reverse=True)
+    assert failed or all(barriers)
+
+
+@pytest.mark.parametrize("fails_at", [0, 1], ids=["write", "checkpoint"])
+def test_failure_ends_the_stage_and_leaves_the_barrier_unanswered(fails_at: int) -> None:
+    barrier = Barrier(threading.Event())
+    stage = Stage([answered("ee"), barrier, None], sink=MemorySink(fails_at))
+    with pytest.raises(DeliveryFailed, match="the broker refuses"):
+        stage.writer.run()
+    assert not barrier.done.is_set()
+    assert stage.acknowledged == []
+    assert stage.held.events == 2
+
+
+class AbortingSink(MemorySink):
+    """Aborts the transaction in its first checkpoint, or in its first write."""
+
+    def __init__(self, *, at: str) -> None:
+        super().__init__()
+        self.at = at
+        self.aborted = 0
+
+    def write(self, one: Answered) -> None:
+        self._maybe_abort("write")
+        super().write(one)
+
+    def checkpoint(self) -> dict[Partition, tuple[int, int]]:
+        self._maybe_abort("checkpoint")
+        return super().checkpoint()
+
+    def abort(self) -> None:
+        self.aborted += 1
+
+    def _maybe_abort(self, place: str) -> None:
+        if self.at == place and not self.aborted:
+            raise TransactionAborted("the broker says so")
+
+
+@pytest.mark.parametrize("place", ["write", "checkpoint"])
+def test_aborted_transaction_acknowledges_nothing_and_asks_to_read_again(place: str) -> None:
+    sink = AbortingSink(at=place)
+    stage = Stage([answered("ee"), None], records=2, sink=sink)
+    stage.writer.run()
+    assert (sink.aborted, stage.acknowledged, stage.read_again.is_set()) == (1, [], True)
+    assert (stage.held.events, stage.held.bytes) == (0, 0)  # the loop has room to read them again

@@ -1,0 +1,116 @@
+"""The `millstream` command as a user starts it: a process of its own, in a folder of theirs."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import millstream
+from consumers.cli.main import COMMANDS
+from consumers.cli.metrics import metrics_markdown
+
+ROOT = Path(__file__).parents[1]
+AS_MODULE = [sys.executable, "-m", "millstream"]
+AS_FILE = [sys.executable, str(ROOT / "millstream.py")]
+
+
+def run(
+    arguments: Sequence[str], folder: Path, start: Sequence[str] = AS_FILE, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        [*start, *arguments],
+        cwd=folder,
+        env={**outside, **environment},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def folder_with_our_names(tmp_path: Path) -> Path:
+    """A user's folder whose packages have the names of ours, and fail when they are imported."""
+    for name in ("schemas", "topics", "inference"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"raise RuntimeError('the {name} of the user')\n")
+    (tmp_path / "consumers.py").write_text("raise RuntimeError('the consumers of the user')\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("start", "path"),
+    [(AS_FILE, ""), (AS_FILE, "."), (AS_MODULE, os.pathsep.join([".", str(ROOT)]))],
+    ids=["file", "file with the folder on the path", "module with the folder on the path"],
+)
+def test_packages_of_the_user_are_left_alone(folder_with_our_names: Path, start: list[str], path: str) -> None:
+    found = run(["metrics"], folder_with_our_names, start, PYTHONPATH=path)
+    assert (found.returncode, found.stderr) == (0, "")
+    assert found.stdout == metrics_markdown()
+
+
+def test_installed_command_leaves_packages_of_the_user_alone(folder_with_our_names: Path) -> None:
+    script = Path(sys.executable).parent / "millstream"
+    if not script.is_file():
+        pytest.skip("millstream is not installed here")
+    found = run(["options"], folder_with_our_names, [str(script)], PYTHONPATH=".")
+    assert (found.returncode, found.stderr) == (0, "")
+    assert "| `kafka.bootstrap` |" in found.stdout
+
+
+def test_help_lists_every_command_and_the_exit_codes(tmp_path: Path) -> None:
+    found = run(["--help"], tmp_path)
+    assert (found.returncode, found.stderr) == (0, "")
+    text = " ".join(found.stdout.split())
+    assert all(f"{command} {summary}" in text for command, summary in COMMANDS.items())
+    assert "Exit codes: 0 done, 1 failed, 2 wrong use." in text
+
+
+def test_help_needs_no_model_runtime_and_no_kafka_client(tmp_path: Path) -> None:
+    slow = "import sys, millstream; sys.argv[1:] = ['--version']\ntry: millstream.main()\nexcept SystemExit: pass\n"
+    check = "print(sorted({'onnxruntime', 'confluent_kafka', 'polars'} & set(sys.modules)))"
+    found = run(["-c", slow + check], tmp_path, [sys.executable], PYTHONPATH=str(ROOT))
+    assert found.stdout.splitlines()[-1] == "[]", found.stdout + found.stderr
+
+
+def test_version_is_told(tmp_path: Path) -> None:
+    found = run(["--version"], tmp_path)
+    assert found.returncode == 0
+    assert found.stdout.startswith("millstream ")
+
+
+@pytest.mark.parametrize("arguments", [[], ["dance"], ["lag"], ["lag", "p.yaml", "--colour"]], ids=str)
+def test_wrong_use_exits_with_2_and_says_how_to(tmp_path: Path, arguments: list[str]) -> None:
+    found = run(arguments, tmp_path)
+    assert found.returncode == 2
+    assert found.stderr.startswith("usage: millstream")
+    assert found.stdout == ""
+
+
+def test_failure_exits_with_1_and_one_message(tmp_path: Path) -> None:
+    found = run(["lag", "nowhere.yaml"], tmp_path)
+    assert found.returncode == 1
+    assert "nowhere.yaml" in found.stderr
+    assert "Traceback" not in found.stderr
+    assert len(found.stderr.splitlines()) == 1
+    assert found.stdout == ""
+
+
+def test_reader_that_goes_away_is_no_failure(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*AS_FILE, "options"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
+
+
+def test_missing_package_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ImportError, match=r"Millstream is not whole: .*schemas is missing"):
+        millstream.claim_packages(tmp_path)
