@@ -1,0 +1,49 @@
+"""`millstream check`: everything that a worker would find wrong at its start, without starting one."""
+
+import argparse
+
+from rich.console import Console
+
+from consumers.cli.arguments import add_pipeline, read_pipeline
+from consumers.plan import Plan, check_answers, make_plan
+from topics.admin import require
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See `cli.main`."""
+    add_pipeline(parser)
+    parser.add_argument("--offline", action="store_true", help="leave Kafka's topics out")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check; 0 when a worker would start."""
+    console = Console(highlight=False, soft_wrap=True)
+    pipeline = read_pipeline(args)
+    console.print(f"pipeline  {pipeline.name} ({pipeline.path})", markup=False)
+    plan = make_plan(pipeline)
+    console.print(f"schema    {plan.reader.name}, id {plan.reader.id}", markup=False)
+    for line in _mapping(plan):
+        console.print(line, markup=False)
+    plan.executor.warm_up()
+    sizes = ", ".join(map(str, plan.executor.batch_sizes))
+    console.print(f"warm-up   runs on {plan.executor.device} with {sizes} events", markup=False)
+    check_answers(plan)
+    if args.offline:
+        console.print("topics    not asked (--offline)")
+    else:
+        require(pipeline.client_config(), pipeline)
+        console.print(f"topics    all there on {pipeline.kafka.bootstrap}", markup=False)
+    console.print("ok        a worker would start")
+    return 0
+
+
+def _mapping(plan: Plan) -> list[str]:
+    signature = plan.model.signature
+    return [
+        f"model     {plan.model.place}",
+        *(
+            f"input     {e.tensor}: {e.dtype} {list(e.shape)} an event, from {', '.join(e.fields)}"
+            for e in signature.inputs
+        ),
+        *(f"output    {entry.name}, from {entry.tensor}" for entry in signature.outputs),
+    ]

@@ -1,0 +1,106 @@
+"""`millstream demo`: real flights through the whole service, on a broker of its own or a real one."""
+
+import argparse
+import logging
+import math
+import os
+import signal
+import sys
+import threading
+from types import FrameType
+
+from rich.console import Console
+
+from consumers.cli.arguments import positive
+from consumers.demo.errors import DemoDataError
+from consumers.demo.run import Options, run_demo
+from consumers.demo.scene import PARTITIONS
+
+SWITCH_INTERVAL = 0.0005  # seconds; see `work`: at the default the demo would measure its own threads' waits
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See `cli.main`."""
+    parser.add_argument("--events", type=positive, default=20_000, metavar="N", help="how many (default: 20000)")
+    parser.add_argument(
+        "--rate",
+        type=_rate,
+        default=2000.0,
+        metavar="R",
+        help="events a second (default: 2000; 0: as fast as they are answered)",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        choices=range(1, PARTITIONS + 1),
+        default=1,
+        help="processes for each model version (default: 1)",
+    )
+    parser.add_argument(
+        "--model-version", choices=["1", "2", "both"], default="both", help="1, 2, or both side by side (the default)"
+    )
+    parser.add_argument(
+        "--broken",
+        type=_count,
+        default=10,
+        metavar="N",
+        help="events broken on purpose, for dead letters (default: 10)",
+    )
+    parser.add_argument("--plain", action="store_true", help="a line a second; so too where the output is no terminal")
+    parser.add_argument(
+        "--bootstrap",
+        metavar="HOST:PORT",
+        help="a Kafka broker to use (default: the environment variable KAFKA_BOOTSTRAP, else a broker in this process)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run it; 0 when every event came out, 1 when not."""
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    logging.basicConfig(level="WARNING", format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("kafka").setLevel("ERROR")  # what the client mends by itself is no news on this screen
+    console = Console()
+    options = Options(
+        events=args.events,
+        rate=args.rate,
+        workers=args.workers,
+        versions=(1, 2) if args.model_version == "both" else (int(args.model_version),),
+        broken=min(args.broken, args.events),
+        plain=args.plain or not console.is_terminal,
+        bootstrap=args.bootstrap or os.environ.get("KAFKA_BOOTSTRAP") or None,
+    )
+    try:
+        return 0 if run_demo(options, console, _stop_on_signals()) else 1
+    except DemoDataError as error:
+        print(error, file=sys.stderr)
+        return 1
+
+
+def _stop_on_signals() -> threading.Event:
+    """Set by the first Ctrl-C or SIGTERM; a second one ends the demo without waiting for what is unanswered."""
+    stop = threading.Event()
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGTERM, handle)
+    return stop
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if not 0 <= rate < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number of at least 0, found {text!r}")
+    return rate
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, found {text!r}")
+    return int(text)

@@ -1,0 +1,62 @@
+"""`millstream init`: a folder with a pipeline that runs, to begin one's own from."""
+
+import argparse
+import shutil
+from pathlib import Path
+
+from consumers.demo.flights import example_folder
+from consumers.errors import WorkerError
+
+COPIED = ("pipeline.yaml", "schemas", "models", "events.jsonl")
+
+README = """# A Millstream pipeline
+
+`pipeline.yaml` says it all; `millstream options` lists what else it may say. `schemas/` holds the events' Avro schema,
+`models/` the model, `events.jsonl` 20 events to try it with. The example predicts which flights from New York arrive late.
+
+With a Kafka broker at `127.0.0.1:9092` (another: set the environment variable `KAFKA_BOOTSTRAP`), in this folder:
+
+```
+{commands}
+```
+"""
+COMMANDS = (
+    ("millstream check . --offline", "the file, the schemas and the model fit together"),
+    ("millstream topics create .", "make its topics"),
+    ("millstream work .", "run a worker; Ctrl-C drains and ends it"),
+    ("millstream produce . events.jsonl", "write events, in another terminal"),
+    ("millstream tail . --from-beginning", "see the predictions"),
+    ("millstream lag . --watch", "see how far the workers are behind"),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See `cli.main`."""
+    parser.add_argument("folder", metavar="DIR", type=Path, help="the folder to make; empty if it is there already")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Copy the example and say what to do next."""
+    folder: Path = args.folder
+    commands = "\n".join(f"{command:<36}# {purpose}" for command, purpose in COMMANDS)
+    try:
+        _make(folder, README.format(commands=commands))
+    except OSError as error:
+        raise WorkerError(f"{folder}: the folder can't be made: {error.strerror}. Choose another place.") from None
+    print(f"{folder} holds a pipeline that runs. Next, with a Kafka broker at 127.0.0.1:9092 or KAFKA_BOOTSTRAP:\n")
+    print(f"cd {folder}\n{commands}")
+    return 0
+
+
+def _make(folder: Path, readme: str) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        found = "a folder with something in it" if folder.is_dir() else "a file"
+        raise WorkerError(f"{folder}: expected a new or empty folder, found {found}. Choose another name.")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in COPIED:
+        source = example_folder() / name
+        if source.is_dir():
+            shutil.copytree(source, folder / name)
+        else:
+            shutil.copyfile(source, folder / name)
+    (folder / "README.md").write_text(readme, encoding="utf-8")

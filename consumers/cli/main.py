@@ -1,0 +1,73 @@
+"""`millstream`: finds the command, runs it, and turns errors into one clear message and an exit code."""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from consumers.errors import WorkerError
+from inference.errors import InferenceError
+from schemas.errors import SchemaError
+from topics.errors import TopicsError
+
+DONE, FAILED, WRONG_USE = 0, 1, 2
+
+COMMANDS = {
+    "init": "make a folder with a pipeline that runs",
+    "check": "check a pipeline's file, schemas, model and topics without running it",
+    "topics": "create or show a pipeline's topics",
+    "work": "run a worker",
+    "produce": "write feature events from JSON lines or CSV to the input topic",
+    "tail": "print predictions, or another of the pipeline's topics, as JSON lines",
+    "lag": "show how far the pipeline is behind",
+    "demo": "see it all at work on real flights",
+    "options": "list every option of the pipeline file",
+    "metrics": "list every metric of a worker",
+}
+"""Command -> what it does. Each is a module of this package with `add_arguments(parser)` and `run(args) -> exit code`."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; returns the exit code: 0 done, 1 failed, 2 wrong use."""
+    name = next((word for word in arguments if not word.startswith("-")), None)
+    args = _parser(name).parse_args(arguments)
+    try:
+        code: int = args.run(args)
+        sys.stdout.flush()
+    except (WorkerError, InferenceError, SchemaError, TopicsError) as error:
+        print(error, file=sys.stderr)
+        return FAILED
+    except KeyboardInterrupt:
+        return FAILED
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`). Python would complain once more at its end, so that gets nowhere to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    return code
+
+
+def _parser(wanted: str | None) -> argparse.ArgumentParser:
+    """The parser. Only the wanted command's module is imported, so that `--help` need not load a model runtime."""
+    parser = argparse.ArgumentParser(
+        prog="millstream",
+        description="Stream-processing inference on Kafka: feature events in, micro-batches through a model, predictions out.",
+        epilog="Exit codes: 0 done, 1 failed, 2 wrong use.",
+    )
+    parser.add_argument("--version", action="version", version=f"millstream {_version()}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, summary in COMMANDS.items():
+        command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        if name == wanted:
+            module = importlib.import_module(f"consumers.cli.{name}")
+            module.add_arguments(command)
+            command.set_defaults(run=module.run)
+    return parser
+
+
+def _version() -> str:
+    try:
+        return version("millstream")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "(not installed)"

@@ -1,0 +1,24 @@
+"""`millstream metrics`: every metric, from the code that counts it."""
+
+import argparse
+
+from consumers.metrics import ALL
+
+
+def add_arguments(_parser: argparse.ArgumentParser) -> None:
+    """See `cli.main`."""
+
+
+def run(_args: argparse.Namespace) -> int:
+    """Print a Markdown table."""
+    print(metrics_markdown(), end="")
+    return 0
+
+
+def metrics_markdown() -> str:
+    """The table of docs/metrics.md."""
+    lines = ["| metric | kind | labels | what it says |", "|---|---|---|---|"]
+    for metric in ALL:
+        labels = ", ".join(f"`{label}`" for label in ("pipeline", *metric.labels))
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
+    return "\n".join(lines) + "\n"

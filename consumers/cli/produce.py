@@ -1,0 +1,197 @@
+"""`millstream produce`: feature events from JSON lines or CSV, encoded as the pipeline's input topic wants them."""
+
+import argparse
+import csv
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from consumers.cli.arguments import add_pipeline, positive, read_pipeline
+from consumers.errors import WorkerError
+from consumers.schema_store import open_store
+from schemas.rows import RowError, encode_json_row, encode_row, parse_cells
+from topics.pipeline import Pipeline
+from topics.records import RecordWriter
+
+Encode = Callable[[Mapping[str, Any]], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row of the input and where it stands."""
+
+    number: int  # 1-based, of its first line
+    row: Mapping[str, Any] | str  # a text says why the line is no row
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See `cli.main`."""
+    add_pipeline(parser)
+    parser.add_argument("file", metavar="FILE", nargs="?", default="-", help="the events; - or nothing: standard input")
+    parser.add_argument(
+        "--format",
+        choices=["jsonl", "csv"],
+        help="JSON objects, one a line, or CSV with a header row (default: by the file's ending, else jsonl)",
+    )
+    parser.add_argument("--topic", help="the topic to write to (default: the pipeline's first input topic)")
+    parser.add_argument("--limit", type=positive, metavar="N", help="stop after so many events")
+    parser.add_argument("--rate", type=_rate, metavar="R", help="events a second (default: as fast as they go)")
+    parser.add_argument("--skip-bad", action="store_true", help="report bad rows and go on; default: stop at the first")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write; 1 where a row was bad and not to be skipped."""
+    pipeline = read_pipeline(args)
+    definition, encode = _encoder(pipeline)
+    topic = args.topic or pipeline.input.topics[0]
+    with _opened(args.file) as file:
+        writer = RecordWriter(pipeline.client_config(), topic)
+        lines = _csv_lines(file, definition) if _is_csv(args) else _json_lines(file)
+        bad = 0
+        try:
+            bad = _write_all(writer, lines, encode, pipeline.input.key, args)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return 1
+        finally:
+            writer.flush()
+            skipped = f", {bad} bad rows skipped" if bad and args.skip_bad else ""
+            print(f"{writer.delivered} events written to {topic}{skipped}")
+    return 0 if args.skip_bad or not bad else 1
+
+
+def _encoder(pipeline: Pipeline) -> tuple[Any, Encode]:
+    """The schema of the rows, and what makes values of them."""
+    schema = open_store(pipeline).by_name(pipeline.input.schema_name)
+    if pipeline.input.format == "json":
+        return schema.definition, lambda row: encode_json_row(schema.definition, row)
+    return schema.definition, lambda row: encode_row(schema.definition, schema.id, row)
+
+
+def _write_all(
+    writer: RecordWriter, lines: Iterator[Line], encode: Encode, key: str | None, args: argparse.Namespace
+) -> int:
+    """Write rows until they or the limit end, or one is bad; returns how many were bad."""
+    started = time.monotonic()
+    written = bad = 0
+    for line in lines:
+        try:
+            value, key_bytes = _encoded(line.row, encode, key)
+        except RowError as error:
+            print(f"{_place(args.file)}:{line.number}: {error}", file=sys.stderr)
+            bad += 1
+            if not args.skip_bad:
+                break
+            continue
+        if args.rate is not None:
+            time.sleep(max(started + written / args.rate - time.monotonic(), 0))
+        writer.write(value, key_bytes)
+        written += 1
+        if written == args.limit:
+            break
+    return bad
+
+
+def _encoded(row: Mapping[str, Any] | str, encode: Encode, key: str | None) -> tuple[bytes, bytes | None]:
+    if isinstance(row, str):
+        raise RowError(row)
+    value = encode(row)
+    found = None if key is None else row.get(key)
+    return value, None if found is None else str(found).encode()
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
+    return rate
+
+
+def _is_csv(args: argparse.Namespace) -> bool:
+    return args.format == "csv" or (args.format is None and args.file.lower().endswith(".csv"))
+
+
+def _place(file: str) -> str:
+    return "standard input" if file == "-" else file
+
+
+@contextmanager
+def _opened(name: str) -> Iterator[IO[str]]:
+    # Bytes that are not UTF-8 become surrogates, so that the row that holds them is told by its line.
+    reading: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": ""}
+    if name == "-":
+        sys.stdin.reconfigure(**reading)  # type: ignore[union-attr]
+        yield sys.stdin
+        return
+    try:
+        with Path(name).open(**reading) as file:
+            yield file
+    except OSError as error:
+        raise WorkerError(f"{name}: the file can't be read: {error.strerror}. Check the path.") from None
+
+
+def _json_lines(file: IO[str]) -> Iterator[Line]:
+    for number, text in enumerate(file, 1):
+        if text.strip():
+            yield Line(number, _json_row(text))
+
+
+def _json_row(text: str) -> dict[str, Any] | str:
+    if not text.isascii() and _is_not_utf8(text):
+        return "expected UTF-8 text, found other bytes. Convert the file."
+    try:
+        row = json.loads(text)
+    except json.JSONDecodeError as error:
+        return f"expected a JSON object, found a text that is none: {error.msg} at column {error.colno}."
+    except ValueError as error:  # a number with thousands of digits
+        return f"expected a JSON object, found one that can't be read: {error}."
+    except RecursionError:
+        return "expected a JSON object, found one that is nested too deeply to read."
+    return row if isinstance(row, dict) else f"expected a JSON object, found {text.strip()[:60]}"
+
+
+def _csv_lines(file: IO[str], definition: Any) -> Iterator[Line]:
+    """CSV with a header row: the fields' names. Cells become values by the schema."""
+    rows = csv.reader(file, strict=True)
+    header: list[str] | None = None
+    while True:
+        number = rows.line_num + 1
+        try:
+            cells = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield Line(number, f"expected CSV: {error}.")
+            return  # where the next row begins is not known any more
+        if header is None:
+            header = cells
+            if len(set(header)) < len(header):
+                yield Line(number, "expected each column's name once in the header row, found one twice.")
+                return
+        elif cells:
+            yield Line(number, _csv_row(header, cells, definition))
+
+
+def _csv_row(header: list[str], cells: list[str], definition: Any) -> dict[str, Any] | str:
+    if len(cells) != len(header):
+        return f"expected {len(header)} cells as in the header row, found {len(cells)}."
+    if any(_is_not_utf8(cell) for cell in cells):
+        return "expected UTF-8 text, found other bytes. Convert the file."
+    return parse_cells(definition, dict(zip(header, cells, strict=True)))
+
+
+def _is_not_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False

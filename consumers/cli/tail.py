@@ -1,0 +1,153 @@
+"""`millstream tail`: records of the pipeline's topics, decoded, as JSON lines."""
+
+import argparse
+import base64
+import json
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from consumers.cli.arguments import add_pipeline, positive, read_pipeline
+from consumers.schema_store import open_store
+from schemas.dead_letters import decode_dead_letter
+from schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
+from schemas.records import DEAD_LETTER
+from schemas.rows import decode_row
+from schemas.store import SchemaStore
+from schemas.wire import schema_id_of
+from topics.pipeline import Pipeline
+from topics.records import ReadRecord, RecordReader
+
+MOST = 500  # records of one read
+TURN = 0.2  # seconds of one read, where nothing comes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See `cli.main`."""
+    add_pipeline(parser)
+    parser.add_argument(
+        "--topic", default="predictions", help="predictions (the default), dead-letters, input, or a topic's name"
+    )
+    parser.add_argument(
+        "--from-beginning", action="store_true", help="also what is there; default: what comes from now on"
+    )
+    parser.add_argument("--limit", type=positive, metavar="N", help="stop after so many records")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop when nothing came for so long")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print until the limit, the timeout or Ctrl-C."""
+    pipeline = read_pipeline(args)
+    store = open_store(pipeline)
+    topics = _topics(pipeline, args.topic)
+    left = args.limit
+    with RecordReader(pipeline.client_config(), topics, from_beginning=args.from_beginning) as reader:
+        print(f"reading {', '.join(topics)}; Ctrl-C ends", file=sys.stderr, flush=True)
+        came = time.monotonic()
+        try:
+            while args.timeout is None or time.monotonic() - came < args.timeout:
+                records = reader.read(MOST, TURN)[:left]
+                for record in records:
+                    print(_line(as_json(record, store)))
+                if records:
+                    sys.stdout.flush()
+                    came = time.monotonic()
+                if left is not None:
+                    left -= len(records)
+                    if not left:
+                        return 0
+        except KeyboardInterrupt:  # the way to end it
+            pass
+    return 0
+
+
+def _topics(pipeline: Pipeline, name: str) -> tuple[str, ...]:
+    match name:
+        case "predictions":
+            return (pipeline.output.topic,)
+        case "dead-letters":
+            return (pipeline.dead_letters.topic,)
+        case "input":
+            return pipeline.input.topics
+    return (name,)
+
+
+def as_json(record: ReadRecord, store: SchemaStore) -> dict[str, Any]:
+    """The record as JSON can show it; what can't be decoded is base64, with an `error` beside it.
+
+    A dead letter's own `value` is the event, decoded too where that can be.
+
+    Raises:
+        SchemaUnavailable: the schema registry does not answer.
+    """
+    shown: dict[str, Any] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": _time(record.timestamp),
+        "key": _text(record.key),
+    }
+    if record.headers:  # pairs: Kafka allows a name to repeat
+        shown["headers"] = [[name, _text(value)] for name, value in record.headers]
+    return shown | _value(record.value, store)
+
+
+def _value(value: bytes | None, store: SchemaStore) -> dict[str, Any]:
+    """`{"value": ...}`, with `"error"` where it could not be decoded."""
+    if value is None:
+        return {"value": None}
+    if value[:1] in {b"{", b"["}:  # an Avro value begins with a zero byte
+        try:
+            return {"value": json.loads(value, parse_constant=str)}  # JSON has no NaN, some writers have
+        except (ValueError, RecursionError) as error:
+            return _undecoded(value, f"looks like JSON, but can't be read: {error}")
+    try:
+        return {"value": _avro(value, store)}
+    except (NotWireFormat, UnknownSchema, BadSchemaError, ValueError) as error:
+        return _undecoded(value, str(error))
+
+
+def _avro(value: bytes, store: SchemaStore) -> dict[str, Any]:
+    definition = store.by_id(schema_id_of(value)).definition
+    row = decode_row(value, definition)
+    names = ("namespace", "name")
+    if isinstance(definition, dict) and all(definition.get(n) == DEAD_LETTER.definition[n] for n in names):
+        event = _value(decode_dead_letter(value, definition).value, store)
+        row["value"] = event["value"]
+        if "error" in event:
+            row["value_error"] = event["error"]  # `error` is the dead letter's own
+    return row
+
+
+def _undecoded(value: bytes, error: str) -> dict[str, Any]:
+    return {"value": {"base64": base64.b64encode(value).decode()}, "error": error}
+
+
+def _line(shown: dict[str, Any]) -> str:
+    text = json.dumps(shown, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding)
+    except UnicodeEncodeError:  # half a surrogate pair, or a terminal of few characters
+        return json.dumps(shown)
+    return text
+
+
+def _time(timestamp: int) -> str | int | None:
+    """ISO 8601; the number itself where it is no time of a calendar."""
+    if timestamp < 0:
+        return None
+    try:
+        return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return timestamp
+
+
+def _text(value: bytes | None) -> str | dict[str, str] | None:
+    if value is None:
+        return None
+    try:
+        text = value.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    return text if text.isprintable() else {"base64": base64.b64encode(value).decode()}

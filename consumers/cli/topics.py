@@ -1,0 +1,44 @@
+"""`millstream topics create|show`."""
+
+import argparse
+import sys
+
+from rich.console import Console
+from rich.table import Table
+
+from consumers.cli.arguments import add_pipeline, positive, read_pipeline
+from topics.admin import BROKER_DEFAULT, create, roles, states
+
+WIDE = 1000  # columns of output that is no terminal's: one line a topic, so that `grep` finds it
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See `cli.main`."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    making = actions.add_parser("create", help="create those that don't exist yet")
+    add_pipeline(making)
+    making.add_argument("--partitions", type=positive, default=BROKER_DEFAULT, help="of each (default: the broker's)")
+    making.add_argument(
+        "--replication-factor", type=positive, default=BROKER_DEFAULT, help="of each (default: the broker's)"
+    )
+    add_pipeline(actions.add_parser("show", help="show how they are"))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Create or show; `show` ends with 1 where a topic is missing."""
+    pipeline = read_pipeline(args)
+    client = pipeline.client_config()
+    made: list[str] = []
+    if args.action == "create":
+        made = create(client, pipeline, partitions=args.partitions, replication=args.replication_factor)
+    table = Table(box=None, pad_edge=False)
+    for heading in ("role", "topic", "partitions", "replicas", ""):
+        table.add_column(heading, overflow="fold")  # a name is shown whole
+    found = states(client, roles(pipeline))
+    for state in found:
+        remark = "missing" if state.partitions is None else "created" if state.name in made else ""
+        table.add_row(
+            state.role, state.name, str(state.partitions or "-"), str(state.replication_factor or "-"), remark
+        )
+    Console(width=None if sys.stdout.isatty() else WIDE).print(table)
+    return 1 if any(state.partitions is None for state in found) else 0

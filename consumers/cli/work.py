@@ -1,0 +1,94 @@
+"""`millstream work`: one worker, until it is told to stop."""
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from types import FrameType
+
+from consumers.cli.arguments import add_pipeline, read_pipeline
+from consumers.health import Health, HealthServer
+from consumers.metrics import Metrics
+from consumers.plan import make_plan, settings_of, stages_of
+from consumers.slot import take_slot
+from consumers.worker import Worker
+from topics.admin import refuse_unfit_broker, require
+
+log = logging.getLogger("millstream")
+
+# The level is for these: to the schema registry's HTTP library each request is worth an "info".
+OWN_LOGGERS = ("millstream", "consumers", "inference", "schemas", "topics", "kafka")
+# Threads take turns at Python's lock; at the default of 5 ms a thread that wakes for a record waits as long as a whole window.
+SWITCH_INTERVAL = 0.0005  # seconds
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See `cli.main`."""
+    add_pipeline(parser)
+    parser.add_argument(
+        "--slot",
+        metavar="NAME",
+        help="a name that lasts over restarts, such as the pod's (default: this machine's next)",
+    )
+    parser.add_argument("--until-idle", action="store_true", help="process what is there, commit, and end")
+    parser.add_argument(
+        "--metrics-port", type=int, metavar="PORT", help="serve /metrics, /live and /ready here; 0: a free port"
+    )
+    parser.add_argument(
+        "--metrics-host", default="0.0.0.0", metavar="HOST", help="address to serve them at (default: all)"
+    )
+    parser.add_argument(
+        "--log-level", default="info", choices=["debug", "info", "warning", "error"], help="default: info"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Work; 0 when all that was read is written and committed, 1 when not."""
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    for name in OWN_LOGGERS:
+        logging.getLogger(name).setLevel(args.log_level.upper())
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    pipeline = read_pipeline(args)
+    metrics = Metrics(pipeline.name)
+    health = Health(pipeline.limits.stall_after)
+    server = None
+    if args.metrics_port is not None:
+        # Served from here on, so that a probe during the start learns what the worker waits for.
+        server = HealthServer(health, metrics.registry, args.metrics_host, args.metrics_port)
+        log.info("serving /metrics, /live and /ready on port %d", server.port)
+    try:
+        require(pipeline.client_config(), pipeline)
+        refuse_unfit_broker(pipeline.client_config(), pipeline)
+        plan = make_plan(pipeline)
+        slot = take_slot(args.slot, group=pipeline.group_id, bootstrap=pipeline.kafka.bootstrap)
+        stages = stages_of(plan, metrics, slot=slot.name, until_idle=args.until_idle)
+        worker = Worker(settings_of(plan, until_idle=args.until_idle), stages, health, metrics)
+        _stop_on_signals(worker)
+        log.info(
+            "pid %d, slot %s, runs %s: %s on %s",
+            os.getpid(),
+            slot.name,
+            pipeline.name,
+            plan.model.place,
+            plan.executor.device,
+        )
+        drained = worker.run()
+    finally:
+        if server is not None:
+            server.close()
+    log.info(
+        "drained: all that was read is written and committed" if drained else "ended without finishing what it held"
+    )
+    return 0 if drained else 1
+
+
+def _stop_on_signals(worker: Worker) -> None:
+    def stop(number: int, _frame: FrameType | None) -> None:
+        log.info("%s: draining", signal.Signals(number).name)
+        worker.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)

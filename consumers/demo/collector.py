@@ -1,0 +1,81 @@
+"""Reads what the workers wrote, as any consumer of the predictions would, and joins it to the events by id."""
+
+import threading
+import time
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import numpy as np
+import numpy.typing as npt
+
+from consumers.demo.results import Results
+from consumers.demo.scene import Scene
+from consumers.demo.stream import FlightStream
+from schemas.dead_letters import decode_dead_letter
+from schemas.records import PREDICTION
+from schemas.wire import HEAD_BYTES
+from topics.records import ReadRecord, RecordReader
+
+MOST = 1000  # records of one read
+TURN = 0.05  # seconds of one read, where nothing comes
+LAST_TURN = 0.5  # the same after the workers have ended, when only duplicates can come
+OUTPUT = "late_probability"
+
+
+class Collector(threading.Thread):
+    """Fills the results of each version."""
+
+    def __init__(self, scene: Scene, stream: FlightStream, sent_at: npt.NDArray[np.float64]) -> None:
+        """Args:
+        scene: whose topics to read.
+        stream: the events.
+        sent_at: when each was written, seconds on the monotonic clock.
+        """
+        super().__init__(name="collector", daemon=True)
+        self.results = {version: Results(len(stream)) for version in scene.pipelines}
+        self.failure: Exception | None = None
+        self._stream = stream
+        self._sent_at = sent_at
+        self._schema: Any = fastavro.parse_schema(PREDICTION.definition)
+        self._stopping = threading.Event()
+        self._predictions = {p.output.topic: self.results[version] for version, p in scene.pipelines.items()}
+        self._dead_letters = {p.dead_letters.topic: self.results[version] for version, p in scene.pipelines.items()}
+        topics = [*self._predictions, *self._dead_letters]
+        self._reader = RecordReader(scene.reading_client, topics, from_beginning=True)
+
+    def answered(self) -> int:
+        """Events that every version has answered, at least so many."""
+        return min(results.answered for results in self.results.values())
+
+    def run(self) -> None:
+        """Read until stopped, and then what is still there; an error ends it and is kept in `failure`."""
+        try:
+            with self._reader as reader:
+                while True:
+                    ending = self._stopping.is_set()
+                    records = reader.read(MOST, LAST_TURN if ending else TURN)
+                    now = time.monotonic()
+                    for record in records:
+                        self._take(record, now)
+                    if ending and not records:
+                        return
+        except Exception as error:
+            self.failure = error
+
+    def stop(self) -> None:
+        """Read to the end and no further; wait for that."""
+        self._stopping.set()
+        if self.is_alive():
+            self.join()
+
+    def _take(self, record: ReadRecord, now: float) -> None:
+        value = record.value or b""
+        if record.topic in self._dead_letters:
+            letter = decode_dead_letter(value)
+            self._dead_letters[record.topic].died(self._stream.number_of_letter(letter), letter.reason)
+            return
+        prediction: Any = fastavro.schemaless_reader(BytesIO(value[HEAD_BYTES:]), self._schema, None)
+        number = self._stream.number_of(prediction["event_id"])
+        latency = 0.0 if number is None else (now - self._sent_at[number]) * 1000
+        self._predictions[record.topic].predicted(number, prediction["outputs"][OUTPUT], latency)

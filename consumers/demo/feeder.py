@@ -1,0 +1,85 @@
+"""Writes the demo's events at a steady rate, and never further ahead of the answers than the embedded broker can hold."""
+
+import threading
+import time
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from consumers.demo.stream import DemoEvent, FlightStream
+from topics.records import RecordWriter
+
+WINDOW = 4000  # unanswered events at most: the embedded broker drops what is more than 5 MB a partition
+CHUNK = 200  # events encoded at once
+TICK = 0.002  # seconds between two looks at the clock
+
+
+Seconds = npt.NDArray[np.float64]
+
+
+class Feeder(threading.Thread):
+    """Open loop: an event is due at its time, whether or not earlier ones are answered, up to `WINDOW` of them."""
+
+    def __init__(
+        self, stream: FlightStream, writer: RecordWriter, *, rate: float, answered: Callable[[], int], sent_at: Seconds
+    ) -> None:
+        """Args:
+        stream: the events.
+        writer: where to.
+        rate: events a second; 0: as fast as they are answered.
+        answered: how many are answered so far.
+        sent_at: filled with when each event was written, on the monotonic clock.
+        """
+        super().__init__(name="feeder", daemon=True)
+        self._stream = stream
+        self._writer = writer
+        self._rate = rate
+        self._answered = answered
+        self._sent_at = sent_at
+        self._stopping = threading.Event()
+        self._encoded: list[DemoEvent] = []
+        self._first = 0  # event number of `_encoded[0]`
+        self.sent = 0
+        self.held_back = 0.0  # seconds that events were due and waited for answers
+        self.seconds = 0.0  # from the first event to the last
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        """Write all events, or until told to stop; an error ends it and is kept in `failure`."""
+        started = time.monotonic()
+        try:
+            while self.sent < len(self._stream) and not self._stopping.is_set():
+                self._write_due(started)
+                self.seconds = time.monotonic() - started
+            self._writer.flush()
+        except Exception as error:
+            self.failure = error
+
+    def stop(self) -> None:
+        """Write no more events."""
+        self._stopping.set()
+
+    def _write_due(self, started: float) -> None:
+        now = time.monotonic()
+        due = len(self._stream)
+        if self._rate:
+            due = min(due, int((now - started) * self._rate) + 1)
+        limit = min(due, self._answered() + WINDOW)
+        if self.sent >= limit:
+            self._stopping.wait(TICK)
+            if due > self.sent:
+                self.held_back += time.monotonic() - now
+            return
+        for event in self._next(limit - self.sent):
+            number = self.sent
+            self.sent += 1  # before it is written: its answer may come at once
+            self._sent_at[number] = time.monotonic()
+            self._writer.write(event.value, event.key)
+
+    def _next(self, most: int) -> list[DemoEvent]:
+        if self.sent == self._first + len(self._encoded):
+            self._first = self.sent
+            self._encoded = self._stream.events(self.sent, min(self.sent + CHUNK, len(self._stream)))
+        start = self.sent - self._first
+        return self._encoded[start : start + most]

@@ -1,0 +1,192 @@
+"""The demo from beginning to end: broker, workers, events, answers, and whether it all adds up."""
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Console
+
+from consumers.demo.collector import Collector
+from consumers.demo.feeder import Feeder
+from consumers.demo.flights import departures
+from consumers.demo.scene import PARTITIONS, Scene, scene
+from consumers.demo.screen import LiveScreen, Look, PlainScreen, Screen, VersionLook
+from consumers.demo.stream import FlightStream
+from consumers.demo.summary import Sent, sample, summary
+from consumers.demo.workers import Workers
+from consumers.schema_store import open_store
+from topics.records import RecordWriter
+
+MONTHS = (9, 10, 11, 12)  # the models were trained on January to August
+STALL = 30.0  # seconds without any answer, while some are due, after which the demo gives up
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command line says."""
+
+    events: int
+    rate: float  # events a second; 0: as fast as they are answered
+    workers: int  # for each version
+    versions: Sequence[int]
+    broken: int  # events that can't be processed
+    plain: bool  # a line a second, no table
+    bootstrap: str | None  # None: the embedded broker
+
+
+def run_demo(options: Options, console: Console, stop: threading.Event) -> bool:
+    """Run it; whether every event came out exactly once or more. `stop` set: no more events, drain, sum up.
+
+    Raises:
+        DemoDataError: the flights are not there.
+        WorkerError: a worker died, or nothing is answered any more.
+        BrokerUnreachableError, TopicError: from the broker that was named.
+    """
+    with ExitStack() as stack:
+        placed = stack.enter_context(scene(options.versions, options.bootstrap))
+        console.print(_opening(options, placed), markup=False, highlight=False, soft_wrap=True)
+        workers = stack.enter_context(Workers(placed.pipelines, options.workers, PARTITIONS, placed.folder))
+        stream = _stream(options, placed)
+        feeder, collector = _threads(options, placed, stream)
+        stack.callback(collector.stop)
+        stack.callback(feeder.stop)
+        collector.start()
+        workers.wait_until_ready(stop)
+        if stop.is_set():
+            console.print("Stopped before the first event.")
+            return True
+        feeder.start()
+        _watch(options, placed, stream, Watched(feeder, collector, workers), stop, console)
+        workers.stop()  # before the last read: a draining worker may still write
+        collector.stop()
+        broken = sum(spot < feeder.sent for spot in stream.breakages)
+        sent = Sent(feeder.sent, feeder.seconds, options.rate, feeder.held_back, broken)
+        console.print(f"\n{summary(sent, stream, collector.results)}", markup=False, highlight=False, soft_wrap=True)
+        if not placed.embedded:
+            console.print(f"\nThe demo's topics and groups on {placed.bootstrap} are deleted now.", markup=False)
+        return all(result.tally(feeder.sent).adds_up for result in collector.results.values())
+
+
+def _opening(options: Options, placed: Scene) -> str:
+    count = f"{options.workers} worker{'s' if options.workers > 1 else ''}"
+    broker = "an embedded broker" if placed.embedded else f"the broker at {placed.bootstrap}"
+    versions = " and ".join(f"version {version}" for version in options.versions)
+    each = ", each with a consumer group of its own" if len(options.versions) > 1 else ""
+    return (
+        f"{options.events:,} departures from New York, September 2013 on, through {broker}; {count} for {versions}{each}.\n"
+        "Will they arrive 15 minutes late or more? Starting ..."
+    )
+
+
+def _stream(options: Options, placed: Scene) -> FlightStream:
+    pipeline = next(iter(placed.pipelines.values()))
+    schema = open_store(pipeline).by_name(pipeline.input.schema_name)
+    return FlightStream(departures(MONTHS), events=options.events, broken=options.broken, schema=schema)
+
+
+def _threads(options: Options, placed: Scene, stream: FlightStream) -> tuple[Feeder, Collector]:
+    writer = RecordWriter(placed.client, placed.input_topic)
+    sent_at = np.zeros(len(stream))
+    collector = Collector(placed, stream, sent_at)
+    return Feeder(stream, writer, rate=options.rate, answered=collector.answered, sent_at=sent_at), collector
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """What runs while the demo waits."""
+
+    feeder: Feeder
+    collector: Collector
+    workers: Workers
+
+    def check(self) -> None:
+        """Raise what ended one of them."""
+        self.workers.check()
+        for failure in (self.feeder.failure, self.collector.failure):
+            if failure is not None:
+                raise failure
+
+    def done(self) -> bool:
+        """Whether no more events come and all are answered."""
+        return not self.feeder.is_alive() and self.collector.answered() >= self.feeder.sent
+
+
+def _watch(
+    options: Options, placed: Scene, stream: FlightStream, watched: Watched, stop: threading.Event, console: Console
+) -> None:
+    """Show how it goes until all events are sent and answered.
+
+    Raises:
+        WorkerError: nothing is answered any more.
+    """
+    screen: Screen = PlainScreen(console) if options.plain else LiveScreen(console)
+    pace = 1.0 if options.plain else 0.5  # seconds between two looks
+    eye = Eye(placed, stream, watched)
+    answered, moved = 0, time.monotonic()
+    with screen:
+        while not watched.done():
+            due = time.monotonic() + pace
+            while time.monotonic() < due and not watched.done():
+                time.sleep(0.02)
+                if stop.is_set():
+                    watched.feeder.stop()
+            watched.check()
+            screen.show(eye.look())
+            now, before = watched.collector.answered(), answered
+            answered = now
+            if now > before or now == watched.feeder.sent:
+                moved = time.monotonic()
+            elif time.monotonic() - moved > STALL:
+                raise watched.workers.logs()
+
+
+class Eye:
+    """Makes looks: what happened since the last one."""
+
+    def __init__(self, placed: Scene, stream: FlightStream, watched: Watched) -> None:
+        self._placed = placed
+        self._stream = stream
+        self._watched = watched
+        self._started = self._then = time.monotonic()
+        self._sent = 0
+        self._answered = dict.fromkeys(placed.pipelines, 0)
+        self._batches = dict.fromkeys(placed.pipelines, (0, 0))
+
+    def look(self) -> Look:
+        """The demo now."""
+        now = time.monotonic()
+        passed, self._then = now - self._then, now
+        feeder, results = self._watched.feeder, self._watched.collector.results
+        sent, before = feeder.sent, self._sent
+        self._sent = sent
+        latest = min((result.latest for result in results.values() if result.latest is not None), default=None)
+        return Look(
+            seconds=now - self._started,
+            sent=sent,
+            events=len(self._stream),
+            rate=(sent - before) / passed,
+            versions=[self._version(version, passed, sent) for version in results],
+            sample="" if latest is None else sample(self._stream, results, latest),
+        )
+
+    def _version(self, version: int, passed: float, sent: int) -> VersionLook:
+        result = self._watched.collector.results[version]
+        answered, before = result.answered, self._answered[version]
+        self._answered[version] = answered
+        (batches, events), (batches_before, events_before) = (
+            self._watched.workers.batches(version),
+            self._batches[version],
+        )
+        self._batches[version] = (batches, events)
+        new = batches - batches_before
+        return VersionLook(
+            version=version,
+            tally=result.tally(sent),
+            latency=result.recent_latency(),
+            rate=(answered - before) / passed,
+            batch_events=(events - events_before) / new if new else float("nan"),
+            max_events=self._placed.pipelines[version].batch.max_events,
+        )

@@ -1,0 +1,126 @@
+"""Where the demo plays: a broker, and a copy of the flights example with one pipeline for each model version."""
+
+import logging
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from consumers.demo.flights import example_folder
+from topics.admin import ANSWER_TIMEOUT, connect, create, roles
+from topics.embedded import EmbeddedBroker
+from topics.pipeline import Pipeline, load_pipeline
+
+log = logging.getLogger(__name__)
+
+PARTITIONS = EmbeddedBroker.partitions  # of each topic, on any broker
+# The embedded broker answers a fetch that finds nothing only when the whole wait is over, whatever came meanwhile: with the
+# client's default of 500 ms events wait 250 ms on average, with 5 ms they wait 5.
+EMBEDDED_READING = {"fetch.wait.max.ms": 5}
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What is set up for one run."""
+
+    folder: Path  # temporary
+    bootstrap: str
+    pipelines: dict[int, Pipeline]  # by model version: the same events, two consumer groups
+    embedded: bool
+
+    @property
+    def client(self) -> dict[str, Any]:
+        """Settings of a Kafka client."""
+        return {"bootstrap.servers": self.bootstrap}
+
+    @property
+    def reading_client(self) -> dict[str, Any]:
+        """Settings of a Kafka client that reads."""
+        return {**self.client, **(EMBEDDED_READING if self.embedded else {})}
+
+    @property
+    def input_topic(self) -> str:
+        """Where the events go."""
+        return next(iter(self.pipelines.values())).input.topics[0]
+
+
+@contextmanager
+def scene(versions: Sequence[int], bootstrap: str | None) -> Iterator[Scene]:
+    """Set up; at the end nothing is left of folder, topics and groups.
+
+    Args:
+        versions: of the model, each gets a pipeline.
+        bootstrap: a broker to use; None: one inside this process.
+
+    Raises:
+        BrokerUnreachableError, TopicError: the given broker is away, or does not let us create topics.
+    """
+    with tempfile.TemporaryDirectory(prefix="millstream-demo-") as folder:
+        example = Path(folder) / "flights"
+        shutil.copytree(example_folder(), example, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+        if bootstrap is None:
+            with EmbeddedBroker() as broker:
+                pipelines = _pipelines(example, versions, {"bootstrap": broker.bootstrap, "client": EMBEDDED_READING})
+                broker.ensure_topics(_topics(pipelines))
+                yield Scene(example, broker.bootstrap, pipelines, embedded=True)
+            return
+        # Names of this run alone: the broker may hold topics of the plain names that somebody cares for.
+        run = f"demo-{uuid.uuid4().hex[:6]}-"
+        placed = Scene(example, bootstrap, _pipelines(example, versions, {"bootstrap": bootstrap}, run), embedded=False)
+        created: list[str] = []
+        try:
+            for pipeline in placed.pipelines.values():
+                created += create(placed.client, pipeline, partitions=PARTITIONS)
+            yield placed
+        finally:
+            if created:
+                _delete(placed, created)
+
+
+def _pipelines(
+    example: Path, versions: Sequence[int], kafka: Mapping[str, object], prefix: str = ""
+) -> dict[int, Pipeline]:
+    return {version: _pipeline(example, version, kafka, prefix) for version in versions}
+
+
+def _pipeline(example: Path, version: int, kafka: Mapping[str, object], prefix: str) -> Pipeline:
+    content = yaml.safe_load((example / "pipeline.yaml").read_text(encoding="utf-8"))
+    name = f"{prefix}{content['name']}-v{version}"
+    content["name"] = name
+    content["kafka"] = kafka
+    content["input"]["topics"] = [f"{prefix}{topic}" for topic in content["input"]["topics"]]
+    content["output"]["topic"] = f"{name}-predictions"
+    content["dead_letters"]["topic"] = f"{name}-dead-letters"
+    content["model"]["version"] = version
+    path = example / f"pipeline-v{version}.yaml"
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    return load_pipeline(path, {})
+
+
+def _topics(pipelines: dict[int, Pipeline]) -> list[str]:
+    return list(dict.fromkeys(name for pipeline in pipelines.values() for _, name in roles(pipeline)))
+
+
+def _delete(placed: Scene, topics: list[str]) -> None:
+    """Best effort: that something can't be deleted is said, and no reason to fail."""
+    admin = connect(placed.client)
+    try:
+        groups = [pipeline.group_id for pipeline in placed.pipelines.values()]
+        waiting = {
+            **admin.delete_topics(topics, request_timeout=ANSWER_TIMEOUT),
+            **admin.delete_consumer_groups(groups, request_timeout=ANSWER_TIMEOUT),
+        }
+    except Exception as error:  # the client's own exception, which only `topics` knows
+        log.warning("the demo's topics and groups were not deleted: %s", error)
+        return
+    for name, future in waiting.items():
+        try:
+            future.result()
+        except Exception as error:
+            log.warning("%s was not deleted: %s", name, error)

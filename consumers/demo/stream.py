@@ -1,0 +1,107 @@
+"""The demo's events by number: real flights in the order of departure, again and again, a few of them broken on purpose."""
+
+import math
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from consumers.demo.flights import encode_events
+from schemas.dead_letters import DeadLetter
+from schemas.rows import RowError, decode_row
+from schemas.store import Schema
+
+FIRST_ROUND = 1  # later rounds mark the flight's id with their number
+BREAKAGES = ("truncated", "unknown schema id", "departure delay not a number", "bytes too many", "no Avro at all")
+NO_SCHEMA = 424_242  # an id that no schema of the demo has
+
+
+@dataclass(frozen=True, slots=True)
+class DemoEvent:
+    """An event as it is written."""
+
+    key: bytes | None  # the aircraft, as with `input.key` of the example's pipeline file; of a broken event its id
+    value: bytes
+
+
+class FlightStream:
+    """`len(stream)` events; event n is a row of `flights`, and from round 2 on its id ends in `#2`, `#3`, ..."""
+
+    def __init__(self, flights: pl.DataFrame, *, events: int, broken: int, schema: Schema) -> None:
+        """Args:
+        flights: `flights.departures`, at least one.
+        events: how many in all.
+        broken: how many of them can't be processed, spread evenly.
+        schema: of the events.
+        """
+        self._flights = flights
+        self._events = events
+        self._schema = schema
+        self._row_of = {flight: row for row, flight in enumerate(flights["id"])}
+        spots = [events * (2 * place + 1) // (2 * broken) for place in range(broken)]
+        self.breakages = {spot: BREAKAGES[place % len(BREAKAGES)] for place, spot in enumerate(spots)}
+
+    def __len__(self) -> int:
+        return self._events
+
+    def events(self, start: int, stop: int) -> list[DemoEvent]:
+        """Events `start` to `stop` (exclusive), encoded."""
+        events: list[DemoEvent] = []
+        while start < stop:
+            rounds, row = divmod(start, len(self._flights))
+            rows = self._flights[row : min(row + stop - start, len(self._flights))]
+            if rounds + 1 > FIRST_ROUND:
+                rows = rows.with_columns(pl.format("{}#{}", "id", pl.lit(rounds + 1)).alias("id"))
+            values = encode_events(rows, self._schema.id)
+            for number, (flight, tail, value) in enumerate(
+                zip(rows["id"], rows["tail_number"], values, strict=True), start
+            ):
+                breakage = self.breakages.get(number)
+                if breakage is None:
+                    events.append(DemoEvent(tail.encode() if tail else None, value))
+                else:
+                    events.append(DemoEvent(flight.encode(), self._broken(breakage, value, rows[number - start])))
+            start += len(rows)
+        return events
+
+    def number_of(self, event_id: str) -> int | None:
+        """Which event has this id; None for one that is not of this stream."""
+        flight, _, rounds = event_id.partition("#")
+        row = self._row_of.get(flight)
+        if row is None or not (rounds.isdecimal() or not rounds):
+            return None
+        number = row + (int(rounds or FIRST_ROUND) - 1) * len(self._flights)
+        return number if number < self._events else None
+
+    def number_of_letter(self, letter: DeadLetter) -> int | None:
+        """Which event this dead letter is; None where it is none of this stream."""
+        number = self.number_of((letter.key or b"").decode(errors="replace"))
+        if number is not None:
+            return number  # the key of an event that was broken on purpose
+        try:
+            return self.number_of(str(decode_row(letter.value or b"", self._schema.definition)["id"]))
+        except RowError:
+            return None
+
+    def late(self, numbers: Sequence[int]) -> pl.Series:
+        """Whether each of these flights came late; null where its arrival is unknown."""
+        return self._flights["late"].gather([number % len(self._flights) for number in numbers])
+
+    def name_of(self, number: int) -> str:
+        """The flight as people say it: UA1545 EWR→IAH."""
+        row = self._flights.row(number % len(self._flights), named=True)
+        return f"{row['carrier']}{row['flight']} {row['origin']}→{row['dest']}"
+
+    def _broken(self, breakage: str, value: bytes, row: pl.DataFrame) -> bytes:
+        match breakage:
+            case "truncated":
+                return value[: len(value) // 2]
+            case "unknown schema id":
+                return struct.pack(">bI", 0, NO_SCHEMA) + value[5:]
+            case "departure delay not a number":
+                lost = row.with_columns(departure_delay=pl.lit(math.nan, pl.Float32))
+                return encode_events(lost, self._schema.id)[0]
+            case "bytes too many":
+                return value + b"\0\0\0"
+        return b"flight " + value[5:31]

@@ -1,0 +1,96 @@
+"""What the demo says at its end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from consumers.demo.results import Latency, Results, Tally
+from consumers.demo.scores import auc
+from consumers.demo.screen import latency_text
+from consumers.demo.stream import FlightStream
+
+NEXT = """Try next
+  millstream demo --workers 2 --rate 0        as fast as two workers a version take them
+  millstream init flights                     a folder with this pipeline, to begin your own from
+  millstream options                          all that a pipeline file may say"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What the feeder did."""
+
+    events: int
+    seconds: float
+    rate: float  # events a second that were asked for; 0: as fast as they are answered
+    held_back: float  # seconds that events were due and waited, because too many were unanswered
+    broken: int  # of the events, on purpose
+
+
+def summary(sent: Sent, stream: FlightStream, results: Mapping[int, Results]) -> str:
+    """The text, without the last line's end."""
+    rate = f", {sent.events / sent.seconds:,.0f}/s" if sent.seconds else ""
+    lines = [
+        f"Sent       {sent.events:,} events in {sent.seconds:.1f} s{rate}, {sent.broken} of them broken on purpose"
+    ]
+    if not sent.rate:
+        lines.append("           as fast as they were answered: latency is then mostly the wait of those in line")
+    elif sent.held_back > 0.05 * sent.seconds:
+        lines.append(
+            f"           too fast for this machine: for {sent.held_back:.1f} s events waited until earlier ones were answered"
+        )
+    for version, result in results.items():
+        lines += ["", *_version(version, result.tally(sent.events), result.latency(), ranking(stream, result))]
+    lines += ["", *samples(stream, results), "", NEXT]
+    return "\n".join(lines)
+
+
+def _version(version: int, tally: Tally, latency: Latency, ranked: str) -> list[str]:
+    verdict = "adds up" if tally.adds_up else "DOES NOT ADD UP"
+    counted = f"{tally.predicted:,} predictions + {tally.dead:,} dead letters = {tally.predicted + tally.dead:,}"
+    reasons = ", ".join(f"{reason} {count}" for reason, count in tally.reasons.items()) or "none"
+    extra = [
+        f"{count:,} {what}"
+        for count, what in ((tally.unanswered, "without an answer"), (tally.strangers, "for no event that was sent"))
+        if count
+    ]
+    return [
+        f"Version {version}  {counted} of {tally.sent:,} events: {verdict}" + "".join(f", {text}" for text in extra),
+        f"           dead letters by reason: {reasons}; written twice: {tally.duplicates}",
+        f"           latency p50/p95/p99 {latency_text(latency)} ms, from writing an event to reading its prediction",
+        f"           {ranked}",
+    ]
+
+
+def ranking(stream: FlightStream, result: Results) -> str:
+    """How well the predictions rank what came true, in words."""
+    numbers, scores = result.scores()
+    late = stream.late(numbers.tolist())
+    known = late.is_not_null()
+    truths = late.filter(known)
+    if truths.n_unique() < 2:
+        return "AUC unknown: there are too few flights"
+    area = auc(truths, pl.Series(scores).filter(known))
+    return f"AUC {area:.3f} against what came true for {len(truths):,} flights (0.5 is guessing, 1 is never wrong)"
+
+
+def samples(stream: FlightStream, results: Mapping[int, Results], most: int = 3) -> list[str]:
+    """Some predictions beside what came true: late ones and punctual ones."""
+    everywhere = None
+    for result in results.values():
+        numbers = set(result.scores()[0].tolist())
+        everywhere = numbers if everywhere is None else everywhere & numbers
+    chosen = sorted(everywhere or ())[-1000:]
+    late = [number for number, was_late in zip(chosen, stream.late(chosen), strict=True) if was_late]
+    punctual = [number for number, was_late in zip(chosen, stream.late(chosen), strict=True) if was_late is False]
+    return [sample(stream, results, number) for number in (*late[-most:], *punctual[-most:])]
+
+
+def sample(stream: FlightStream, results: Mapping[int, Results], number: int) -> str:
+    """One event's predictions and outcome; "" where a version has none for it."""
+    scores = {version: result.score(number) for version, result in results.items()}
+    if None in scores.values():
+        return ""
+    said = ", ".join(f"version {version}: {score:.0%} late" for version, score in scores.items())
+    outcome = {True: "arrived late", False: "arrived on time", None: "arrival unknown"}[stream.late([number])[0]]
+    return f"{stream.name_of(number):<16} {said}; {outcome}"

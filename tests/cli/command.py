@@ -1,0 +1,33 @@
+"""Runs the `millstream` command as users do."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from consumers.demo.flights import example_folder
+from tests.conftest import MakeTopic
+
+COMMAND = str(Path(sys.executable).with_name("millstream"))
+ENVIRON = {name: value for name, value in os.environ.items() if name != "KAFKA_BOOTSTRAP"}
+
+
+def millstream(*arguments: str | Path, stdin: bytes = b"") -> "subprocess.CompletedProcess[str]":
+    """Run the command to its end; times out after a minute."""
+    done = subprocess.run(
+        [COMMAND, *map(str, arguments)], input=stdin, capture_output=True, timeout=60, env=ENVIRON, check=False
+    )
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def flights_pipeline(folder: Path, bootstrap: str, make_topic: MakeTopic) -> dict[str, str]:
+    """Write `folder`/pipeline.yaml: the flights with topics of their own; returns role -> topic."""
+    example = example_folder()
+    topics = {role: make_topic() for role in ("flights-departures", "flights-predictions", "flights-dead-letters")}
+    text = (example / "pipeline.yaml").read_text().replace("${KAFKA_BOOTSTRAP:-127.0.0.1:9092}", bootstrap)
+    for name, topic in topics.items():
+        text = text.replace(name, topic)
+    text = text.replace("directory: schemas", f"directory: {example / 'schemas'}")
+    text = text.replace("repository: models", f"repository: {example / 'models'}")
+    (folder / "pipeline.yaml").write_text(text)
+    return {role.removeprefix("flights-"): topic for role, topic in topics.items()}

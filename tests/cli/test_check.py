@@ -1,0 +1,154 @@
+"""`millstream check`: what would stop a worker, each in one message that says where, what and what to do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from consumers.cli import main as cli
+from tests.broker.choice import Broker
+from tests.broker.ports import free_ports
+from tests.consumers.service import flights_service, vector_service
+from topics import admin
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.consumers.service import Service
+
+NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")  # for what is found without a broker
+
+
+def said_by_check(service: Service, capsys: pytest.CaptureFixture[str], *options: str) -> str:
+    """The message of a check that fails."""
+    assert cli.run(["check", str(service.file), *options]) == 1
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert said.count("\n") == 1
+    return said
+
+
+def test_pipeline_that_would_run_is_ok(kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = flights_service(tmp_path, kafka)
+    assert cli.run(["check", str(service.file)]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    assert said.out.splitlines()[-1] == "ok        a worker would start"
+    assert "from carrier, origin, dest" in said.out
+    assert f"all there on {kafka.bootstrap}" in said.out
+
+
+def test_folder_stands_for_its_pipeline_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flights_service(tmp_path, NOWHERE, with_topics=False)
+    assert cli.run(["check", str(tmp_path), "--offline"]) == 0
+    assert "topics    not asked (--offline)" in capsys.readouterr().out
+
+
+def remove_schema(folder: Path) -> None:
+    (folder / "schemas" / "2-vector-event.avsc").unlink()
+
+
+def remove_model(folder: Path) -> None:
+    (folder / "models" / "vector" / "1" / "model.onnx").unlink()
+
+
+def spoil_model(folder: Path) -> None:
+    (folder / "models" / "vector" / "1" / "model.onnx").write_bytes(b"no model")
+
+
+def map_to(text: str) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / "models" / "vector" / "1" / "config.yaml").write_text(text, encoding="utf-8")
+
+    return change
+
+
+def in_pipeline(section: str, **options: object) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        file = folder / "pipeline.yaml"
+        document: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+        document.setdefault(section, {}).update(options)
+        file.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+    return change
+
+
+OUTPUTS = "outputs: [{tensor: score}]\n"
+MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
+    "schema missing": (remove_schema, ["vector-event", "/schemas"]),
+    "model file missing": (remove_model, ["model.onnx"]),
+    "no model": (spoil_model, ["model.onnx", "can't be loaded"]),
+    "version missing": (in_pipeline("model", version=7), ["7", "vector"]),
+    "model missing": (in_pipeline("model", name="other"), ["other"]),
+    "field not there": (
+        map_to("inputs: [{tensor: x, field: y, dtype: float32, shape: [32]}]\n" + OUTPUTS),
+        ["tensor `x`", "field `y`", "schema `vector-event`", "no such field"],
+    ),
+    "field of another type": (
+        map_to("inputs: [{tensor: x, field: id, dtype: float32, shape: [32]}]\n" + OUTPUTS),
+        ["tensor `x`", "field `id`", "string"],
+    ),
+    "tensor of another name": (
+        map_to("inputs: [{tensor: z, field: x, dtype: float32, shape: [32]}]\n" + OUTPUTS),
+        ["'z'", "'x'", "config.yaml"],
+    ),
+    "tensor of another shape": (
+        map_to("inputs: [{tensor: x, field: x, dtype: float32, shape: [16]}]\n" + OUTPUTS),
+        ["tensor `x`", "[16]", "32"],
+    ),
+    "tensor of another type": (
+        map_to("inputs: [{tensor: x, field: x, dtype: float64, shape: [32]}]\n" + OUTPUTS),
+        ["tensor `x`", "float64", "tensor(float)"],
+    ),
+    "output not there": (
+        map_to("inputs: [{tensor: x, field: x, dtype: float32, shape: [32]}]\noutputs: [{tensor: answer}]\n"),
+        ["`answer`", "score"],
+    ),
+    "event id not there": (in_pipeline("input", event_id="uid"), ["uid", "vector-event"]),
+    "event time no time": (in_pipeline("input", event_time="id"), ["input.event_time", "`id`"]),
+    "no GPU": (in_pipeline("model", device="cuda"), ["model.device: cuda", "GPU"]),
+    "unknown option": (in_pipeline("batch", max_event=3), ["pipeline.yaml:", "batch.max_event", "max_events"]),
+}
+
+
+@pytest.mark.parametrize(("change", "expected"), MISFITS.values(), ids=MISFITS)
+def test_misfit_is_told_in_one_message(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: Callable[[Path], None], expected: list[str]
+) -> None:
+    service = vector_service(tmp_path, NOWHERE, with_topics=False)
+    change(tmp_path)
+    said = said_by_check(service, capsys, "--offline")
+    for words in expected:
+        assert words in said
+
+
+@pytest.mark.durable
+def test_topics_that_are_missing_are_all_named(
+    kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = vector_service(tmp_path, kafka, with_topics=False)
+    said = said_by_check(service, capsys)
+    for words in (f"{service.inputs[0]} (input)", f"{service.output} (output)", f"{service.letters} (dead letters)"):
+        assert words in said
+    assert "millstream topics create" in said
+
+
+def test_broker_that_is_away_is_told_with_its_address(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT", 0.5)
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    service = vector_service(tmp_path, Broker(address, durable=False, kind="mock"), with_topics=False)
+    said = said_by_check(service, capsys)
+    assert address in said
+    assert "kafka.bootstrap" in said
+
+
+def test_file_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["check", str(tmp_path / "absent.yaml")]) == 1
+    said = capsys.readouterr().err
+    assert "absent.yaml" in said
+    assert "Traceback" not in said

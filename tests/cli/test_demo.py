@@ -1,0 +1,151 @@
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from tests.broker.choice import Broker
+from tests.broker.clients import wait_until
+from tests.cli.command import COMMAND, ENVIRON, millstream
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@contextmanager
+def running(folder: Path, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
+    """The demo with one model version, far from its end; its temporary files are in `folder`."""
+    command = [COMMAND, "demo", "--plain", "--model-version", "1", "--events", "1000000", *arguments]
+    demo = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**ENVIRON, "TMPDIR": str(folder)}
+    )
+    with demo:
+        try:
+            yield demo
+        finally:
+            demo.kill()
+
+
+def workers_of(demo: "subprocess.Popen[str]") -> dict[int, str]:
+    """Processes below the demo that are not zombies: pid -> when each started, so that a pid used again is another."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state, parent, *rest = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # it ended meanwhile
+            continue
+        if int(parent) == demo.pid and state != "Z":
+            found[int(folder.name)] = rest[17]
+    return found
+
+
+def alive(workers: dict[int, str]) -> bool:
+    for pid, started in workers.items():
+        try:
+            state, _, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if state != "Z" and rest[17] == started:
+            return True
+    return False
+
+
+def wait_for_events(demo: "subprocess.Popen[str]") -> None:
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if "lag" in line:
+            return
+    assert demo.stderr is not None
+    pytest.fail(f"the demo ended early: {demo.stderr.read()}")
+
+
+def test_events_of_both_versions_add_up() -> None:
+    done = millstream("demo", "--events", "2000", "--plain", "--rate", "0")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    assert "Version 1  1,992 predictions + 8 dead letters = 2,000 of 2,000 events: adds up\n" in done.stdout
+    assert "Version 2  1,990 predictions + 10 dead letters = 2,000 of 2,000 events: adds up\n" in done.stdout
+    assert "undecodable 6, unknown_schema 2, unfit 2" in done.stdout
+    areas = [float(area) for area in re.findall(r"AUC (\d\.\d+)", done.stdout)]
+    assert len(areas) == 2
+    assert 0.6 < areas[0] < areas[1] < 1
+
+
+@needs_proc
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signal_drains_sums_up_and_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
+    with running(tmp_path) as demo:
+        wait_for_events(demo)
+        workers = workers_of(demo)
+        assert len(workers) == 1
+        demo.send_signal(number)
+        out, err = demo.communicate(timeout=60)
+        assert (demo.returncode, err) == (0, "")
+        assert re.search(r"= ([\d,]+) of \1 events: adds up", out)
+        assert not alive(workers)
+        assert not list(tmp_path.glob("millstream-demo-*"))
+
+
+@needs_proc
+def test_signal_while_workers_start_leaves_nothing(tmp_path: Path) -> None:
+    with running(tmp_path) as demo:
+        wait_until(lambda: bool(workers_of(demo)), 30, "a worker")
+        workers = workers_of(demo)
+        demo.send_signal(signal.SIGTERM)
+        out, _ = demo.communicate(timeout=60)
+        assert demo.returncode == 0
+        assert out.endswith("Stopped before the first event.\n")
+        assert not alive(workers)
+        assert not list(tmp_path.glob("millstream-demo-*"))
+
+
+@needs_proc
+def test_killed_demo_takes_its_workers_along(tmp_path: Path) -> None:
+    with running(tmp_path, "--workers", "2") as demo:
+        wait_until(lambda: len(workers_of(demo)) == 2, 30, "two workers")
+        workers = workers_of(demo)
+        demo.kill()
+        demo.wait()
+        wait_until(lambda: not alive(workers), 10, "the workers' end")
+
+
+@needs_proc
+def test_dead_worker_ends_the_demo_with_its_log(tmp_path: Path) -> None:
+    with running(tmp_path) as demo:
+        wait_for_events(demo)
+        (worker,) = workers_of(demo)
+        os.kill(worker, signal.SIGKILL)
+        _, err = demo.communicate(timeout=60)
+        assert demo.returncode == 1
+        assert f"the worker of version 1 (pid {worker}) ended with status -9. Its log ends:\n" in err
+        assert "consumers.worker: ready" in err
+        assert "Traceback" not in err
+
+
+@pytest.mark.durable
+def test_real_broker_is_left_as_it_was(kafka: Broker) -> None:
+    def topics() -> set[str]:
+        return set(AdminClient({"bootstrap.servers": kafka.bootstrap}).list_topics(timeout=10).topics)
+
+    arguments = ("--events", "500", "--rate", "0", "--plain", "--model-version", "2")
+    done = millstream("demo", *arguments, "--bootstrap", kafka.bootstrap)
+    assert done.returncode == 0, done.stderr
+    assert "= 500 of 500 events: adds up" in done.stdout
+    wait_until(lambda: not any(topic.startswith("demo-") for topic in topics()), 10, "the demo's topics to be gone")
+
+
+def test_broker_that_is_away_is_one_clear_message() -> None:
+    done = millstream("demo", "--bootstrap", "127.0.0.1:9", "--plain")
+    assert done.returncode == 1
+    assert "no Kafka broker answers at 127.0.0.1:9" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--rate", "-1"], ["--workers", "5"]])
+def test_impossible_option_is_wrong_use(arguments: list[str]) -> None:
+    assert millstream("demo", *arguments).returncode == 2

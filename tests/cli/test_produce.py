@@ -1,0 +1,120 @@
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from consumers.demo.flights import example_folder
+from schemas.rows import decode_row
+from tests.broker.choice import Broker
+from tests.broker.clients import read_all
+from tests.cli.command import flights_pipeline, millstream
+from tests.conftest import MakeTopic
+
+EVENTS = example_folder() / "events.jsonl"
+ROWS = [json.loads(line) for line in EVENTS.read_text().splitlines()]
+SCHEMA = json.loads((example_folder() / "schemas" / "1-flight-departure.avsc").read_text())
+
+
+@pytest.fixture
+def topic(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> str:
+    """The input topic of the pipeline in `tmp_path`."""
+    return flights_pipeline(tmp_path, kafka.bootstrap, make_topic)["departures"]
+
+
+def ids(kafka: Broker, topic: str, count: int) -> list[str]:
+    values = [message.value() for message in read_all(kafka.bootstrap, topic, count)]
+    return sorted(decode_row(value or b"", SCHEMA)["id"] for value in values)
+
+
+def test_json_lines_become_keyed_avro_events(tmp_path: Path, kafka: Broker, topic: str) -> None:
+    done = millstream("produce", tmp_path, EVENTS)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"20 events written to {topic}\n", "")
+    messages = read_all(kafka.bootstrap, topic, len(ROWS))
+    found = {}
+    for message in messages:
+        row = decode_row(message.value() or b"", SCHEMA)
+        found[row["id"]] = (row["carrier"], row["distance"], message.key())
+    assert len(messages) == len(ROWS)
+    assert found == {
+        row["id"]: (row["carrier"], row["distance"], row["tail_number"] and row["tail_number"].encode()) for row in ROWS
+    }
+
+
+def test_csv_and_json_lines_give_the_same_bytes(
+    tmp_path: Path, kafka: Broker, topic: str, make_topic: MakeTopic
+) -> None:
+    other = make_topic()
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(ROWS[0]))
+    writer.writeheader()
+    writer.writerows(ROWS)
+    (tmp_path / "events.csv").write_text(text.getvalue())
+    assert millstream("produce", tmp_path, tmp_path / "events.csv", "--topic", other).returncode == 0
+    assert millstream("produce", tmp_path, EVENTS).returncode == 0
+    by_csv, by_json = (
+        sorted((message.partition(), message.key(), message.value()) for message in read_all(kafka.bootstrap, t, 20))
+        for t in (other, topic)
+    )
+    assert by_csv == by_json
+
+
+def test_bad_row_stops_after_the_rows_before_it(tmp_path: Path, kafka: Broker, topic: str) -> None:
+    lines = EVENTS.read_text().splitlines()[:5]
+    lines[2] = lines[2].replace('"month":9', '"month":"September"')
+    (tmp_path / "events.jsonl").write_text("\n".join(lines))
+    done = millstream("produce", tmp_path, tmp_path / "events.jsonl")
+    assert (done.returncode, done.stdout) == (1, f"2 events written to {topic}\n")
+    assert done.stderr.startswith(f"{tmp_path / 'events.jsonl'}:3: field 'month'")
+    assert ids(kafka, topic, 2) == sorted(row["id"] for row in ROWS[:2])
+
+
+def test_skip_bad_writes_all_others_and_tells_each(tmp_path: Path, kafka: Broker, topic: str) -> None:
+    good = [line.encode() for line in EVENTS.read_text().splitlines()[:3]]
+    bad = [b"{", b"[1]", b'{"id": "x"}', b'{"id": "\xff"}', b'{"id": ' + b"9" * 5000 + b"}"]
+    done = millstream("produce", tmp_path, "--skip-bad", stdin=b"\n".join([*bad, b"", *good]))
+    assert (done.returncode, done.stdout) == (0, f"3 events written to {topic}, 5 bad rows skipped\n")
+    told = done.stderr.splitlines()
+    assert [line.split(":")[1] for line in told] == ["1", "2", "3", "4", "5"]
+    assert all(line.startswith("standard input:") for line in told)
+    assert ids(kafka, topic, 3) == sorted(row["id"] for row in ROWS[:3])
+
+
+def test_limit_ends_in_the_middle_of_endless_input(tmp_path: Path, kafka: Broker, topic: str) -> None:
+    done = millstream("produce", tmp_path, EVENTS, "--limit", "7", "--rate", "1000")
+    assert (done.returncode, done.stdout) == (0, f"7 events written to {topic}\n")
+    assert len(read_all(kafka.bootstrap, topic, 7)) == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("id,id\n1,2\n", ":1: expected each column's name once"),
+        ("id,carrier\n1,UA\n2\n", ":2: "),
+        ('id\n"a\nb",c\n', ":2: expected 1 cells as in the header row, found 2."),
+        ('id\n"never closed\n', ":2: expected CSV"),
+    ],
+)
+def test_bad_csv_is_told_by_its_line(tmp_path: Path, topic: str, text: str, told: str) -> None:
+    done = millstream("produce", tmp_path, "--format", "csv", stdin=text.encode())
+    assert (done.returncode, done.stdout) == (1, f"0 events written to {topic}\n")
+    assert told in done.stderr
+
+
+def test_missing_file_is_one_clear_message(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
+    flights_pipeline(tmp_path, kafka.bootstrap, make_topic)
+    done = millstream("produce", tmp_path, tmp_path / "none.jsonl")
+    assert done.returncode == 1
+    assert (
+        done.stderr
+        == f"{tmp_path / 'none.jsonl'}: the file can't be read: No such file or directory. Check the path.\n"
+    )
+
+
+@pytest.mark.durable  # the mock makes topics that are asked for
+def test_missing_topic_is_one_clear_message(tmp_path: Path, topic: str) -> None:
+    done = millstream("produce", tmp_path, EVENTS, "--topic", f"{topic}-not-there")
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"topic {topic}-not-there")
+    assert "millstream topics create" in done.stderr

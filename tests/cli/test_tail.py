@@ -1,0 +1,145 @@
+import json
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumers.cli.tail import as_json
+from consumers.demo.flights import example_folder
+from schemas.dead_letters import DeadLetter, DeadLetterEncoder
+from schemas.directory import DirectoryStore
+from schemas.records import DEAD_LETTER, OWN_SCHEMAS_FOLDER
+from schemas.rows import encode_row
+from tests.broker.choice import Broker
+from tests.broker.clients import produce
+from tests.cli.command import COMMAND, ENVIRON, flights_pipeline, millstream
+from tests.conftest import MakeTopic
+from topics.records import ReadRecord
+
+STORE = DirectoryStore(OWN_SCHEMAS_FOLDER, example_folder() / "schemas")
+ROW = json.loads((example_folder() / "events.jsonl").read_text().splitlines()[0])
+EVENT = encode_row(STORE.by_id(1).definition, 1, ROW)
+
+
+def shown(value: bytes | None, **fields: Any) -> dict[str, Any]:
+    record = {"topic": "t", "partition": 1, "offset": 2, "timestamp": 1378026480000, "key": None, "headers": ()}
+    row = as_json(ReadRecord(**{**record, **fields, "value": value}), STORE)
+    json.dumps(row, allow_nan=False)  # it is JSON, and not only what Python takes for it
+    return row
+
+
+def letter(value: bytes | None) -> bytes:
+    bare = DeadLetter(
+        reason="undecodable",
+        error="bad",
+        pipeline="p",
+        topic="in",
+        partition=3,
+        offset=4,
+        timestamp=5,
+        failed_at=6,
+        key=b"k",
+        value=value,
+    )
+    return DeadLetterEncoder(DEAD_LETTER.reserved_id).encode(bare)
+
+
+def test_avro_event_is_shown_by_the_schema_its_id_names() -> None:
+    row = shown(EVENT, key=b"N57869", headers=(("a", b"1"), ("a", b"\xff"), ("b", None)))
+    assert row["value"] == {**ROW, "departed_at": "2013-09-01T09:08:00Z"}
+    assert row | {"value": 0} == {
+        "topic": "t",
+        "partition": 1,
+        "offset": 2,
+        "timestamp": "2013-09-01T09:08:00.000Z",
+        "key": "N57869",
+        "headers": [["a", "1"], ["a", {"base64": "/w=="}], ["b", None]],
+        "value": 0,
+    }
+
+
+def test_json_value_and_tombstone_are_shown_as_they_are() -> None:
+    assert shown(b'{"a": [1, NaN]}')["value"] == {"a": [1, "NaN"]}
+    assert shown(None)["value"] is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"text", b"{", b'{"a": "\xff"}', b"[" * 100_000, b"\0\0\0\0\x09body", EVENT[:-1], EVENT + b"\0", b"\0\0"],
+)
+def test_undecodable_value_is_base64_with_an_error(value: bytes) -> None:
+    row = shown(value)
+    assert list(row["value"]) == ["base64"]
+    assert row["error"]
+
+
+def test_dead_letter_shows_the_event_inside_it() -> None:
+    row = shown(letter(EVENT))
+    assert row["value"]["reason"] == "undecodable"
+    assert row["value"]["value"]["id"] == ROW["id"]
+    assert "error" not in row
+    assert shown(letter(None))["value"]["value"] is None
+
+
+def test_dead_letter_shows_bytes_of_an_event_that_nobody_can_read() -> None:
+    row = shown(letter(EVENT[:-1]))
+    assert list(row["value"]["value"]) == ["base64"]
+    assert row["value"]["error"] == "bad"
+    assert "expected a record" in row["value"]["value_error"]
+
+
+def test_timestamp_of_no_calendar_is_shown_as_the_number() -> None:
+    assert shown(None, timestamp=2**62)["timestamp"] == 2**62
+    assert shown(None, timestamp=-1)["timestamp"] is None
+
+
+def test_from_beginning_prints_what_is_there(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
+    topics = flights_pipeline(tmp_path, kafka.bootstrap, make_topic)
+    produce(kafka.bootstrap, topics["departures"], [(b"a", EVENT), (b"b", b"junk"), (None, None), (b"d", b'"\\ud800')])
+    done = millstream("tail", tmp_path, "--topic", "input", "--from-beginning", "--limit", "4", "--timeout", "20")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0
+    assert {row["key"] for row in rows} == {"a", "b", None, "d"}
+    assert sum("error" in row for row in rows) == 2
+    few = millstream("tail", tmp_path, "--topic", topics["departures"], "--from-beginning", "--limit", "2")
+    assert len(few.stdout.splitlines()) == 2
+
+
+def test_timeout_ends_a_quiet_topic(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
+    flights_pipeline(tmp_path, kafka.bootstrap, make_topic)
+    done = millstream("tail", tmp_path, "--from-beginning", "--timeout", "0.5")
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_follows_what_comes_after_its_start_until_interrupted(
+    tmp_path: Path, kafka: Broker, make_topic: MakeTopic
+) -> None:
+    topics = flights_pipeline(tmp_path, kafka.bootstrap, make_topic)
+    produce(kafka.bootstrap, topics["departures"], [(b"before", EVENT)])
+    tail = subprocess.Popen(
+        [COMMAND, "tail", str(tmp_path), "--topic", "input"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=ENVIRON,
+    )
+    assert tail.stdout is not None and tail.stderr is not None
+    with tail:
+        try:
+            assert b"Ctrl-C ends" in tail.stderr.readline()
+            produce(kafka.bootstrap, topics["departures"], [(b"after", EVENT)])
+            assert json.loads(tail.stdout.readline())["key"] == "after"
+            tail.send_signal(signal.SIGINT)
+            assert tail.wait(20) == 0
+            assert tail.stdout.read() == tail.stderr.read() == b""
+        finally:
+            tail.kill()
+
+
+@pytest.mark.durable  # the mock makes topics that are asked for
+def test_missing_topic_is_one_clear_message(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
+    topics = flights_pipeline(tmp_path, kafka.bootstrap, make_topic)
+    done = millstream("tail", tmp_path, "--topic", f"{topics['departures']}-not-there")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "millstream topics create" in done.stderr
