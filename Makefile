@@ -36,7 +36,7 @@ broker: $(VENV)/.dev ## A real Kafka broker on this machine (Java 17 and Maven),
 
 docs: $(VENV)/.dev ## Write the reference pages anew from the code
 	@$(BIN)/python -m topics.pipeline_docs
-	@$(BIN)/python -m consumers.cli.metrics
+	@{ sed '/^| metric |/,$$d' docs/metrics.md; $(BIN)/millstream metrics; } > docs/metrics.new && mv docs/metrics.new docs/metrics.md
 
 lock: $(VENV)/.dev ## Pin the newest versions that pyproject.toml allows
 	@for extras in "demo" "demo --extra dev"; do \
