@@ -102,7 +102,9 @@ class BlockDecoder:
         field = self._fields.event_time
         if field is None:
             return timestamps
-        times = frame[field].fill_null(0).to_numpy().astype(np.int64, copy=False)
+        column = frame[field]
+        missing = column.null_count() > 0
+        times = (column.fill_null(0) if missing else column).to_numpy().astype(np.int64, copy=False)
         if self._fields.time_unit != 1:
             times = times // self._fields.time_unit
-        return np.where(frame[field].is_null().to_numpy(), timestamps, times) if frame[field].null_count() else times
+        return np.where(column.is_null().to_numpy(), timestamps, times) if missing else times

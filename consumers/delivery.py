@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 DEFAULTS = {
     # The same key goes to the same partition as with Java's clients, so that topics can be joined.
     "partitioner": "murmur2_random",
-    "linger.ms": 5,
+    "linger.ms": 1,
 }
 OWNED = {
     "enable.idempotence": True,

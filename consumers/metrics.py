@@ -38,6 +38,11 @@ LATENCY = (
 )
 EVENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 RATIO = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1)
+REASONS = (
+    *("undecodable", "unknown_schema", "schema_incompatible"),
+    *("unfit", "model_rejected", "prediction_too_large"),
+)
+"""Why an event becomes a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,12 @@ class Metrics:
         self._children: dict[tuple[str, ...], Any] = {}
         self.end_to_end = BulkHistogram(END_TO_END, pipeline)
         self.registry.register(self.end_to_end)
+        # A series that appears with its first count hides that count from `rate`; those whose labels are known begin at 0.
+        for metric in ALL:
+            if not metric.labels and metric is not END_TO_END:
+                self._child(metric, ())
+        for reason in REASONS:
+            self._child(DEAD_LETTERS, (reason,))
 
     def count(self, metric: Metric, by: float = 1, *labels: str) -> None:
         """Add to a counter."""

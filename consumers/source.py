@@ -21,6 +21,7 @@ DEFAULTS = {
     "queued.max.messages.kbytes": 16384,
 }
 ANSWER_TIMEOUT = 15.0  # seconds; longer than a transaction that a lost worker left open hides a partition's offset
+LEAVE_TIMEOUT = 5.0  # seconds
 NOTHING_ASSIGNED = 6.0  # seconds after which a member without partitions takes it that there are none for it
 PASSING = {
     KafkaError._ALL_BROKERS_DOWN,
@@ -102,8 +103,10 @@ class Source:
             list(self._subscription.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
 
-    def poll(self, limit: int, timeout: float) -> Polled | None:
+    def poll(self, limit: int, timeout: float, company: float = 0.0) -> Polled | None:
         """Read what is there, up to `limit` records; wait up to `timeout` seconds where nothing is.
+
+        A first record that had to be waited for waits `company` seconds for others: each turn of the loop wakes three threads.
 
         Raises:
             WorkerError: a topic or the group can't be read at all.
@@ -114,6 +117,7 @@ class Source:
             # `consume` waits until it has all it was asked for, so a first record is waited for by `poll`.
             first = self._consumer.poll(timeout)
             if first is not None:
+                time.sleep(company)
                 records = [first, *self._consumer.consume(limit - 1, 0)]
         if self._fatal is not None:
             raise WorkerError(f"the Kafka consumer can't go on: {self._fatal.str()}")
@@ -248,8 +252,13 @@ class Source:
         return found
 
     def close(self) -> None:
-        """Leave the group."""
-        self._consumer.close()
+        """Leave the group; where the broker is away this is not waited for, and the session's end frees the partitions."""
+        # The client's `close` waits for commits under way, and those wait for the broker as long as that is away.
+        leaving = threading.Thread(target=self._consumer.close, name="leave", daemon=True)
+        leaving.start()
+        leaving.join(LEAVE_TIMEOUT)
+        if leaving.is_alive():
+            log.warning("the group was not left within %g s: the broker is away", LEAVE_TIMEOUT)
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         with self.lock:

@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 POLL_RECORDS = 2000  # most records of one poll
 WAIT = 0.1  # seconds that the loop waits for something before it turns again
+COMPANY = 0.2  # of `max_wait`, for which a record that comes alone waits for others before the loop goes on
 PAUSE_AFTER = (
     0.5  # seconds without room: a short wait is cheaper than a pause, which throws away what was fetched ahead
 )
@@ -163,7 +164,8 @@ class Worker:
             return
         started = time.perf_counter()
         room = self._settings.held_events - self._held.events  # none while paused, when nothing but a rebalance comes
-        polled = self._source.poll(max(min(POLL_RECORDS, room), 1), WAIT)
+        company = self._settings.batch.max_wait * COMPANY
+        polled = self._source.poll(max(min(POLL_RECORDS, room), 1), WAIT, company)
         if polled is not None:
             self._metrics.observe(m.STAGE_SECONDS, time.perf_counter() - started, "poll")
             self._take(polled)

@@ -176,6 +176,9 @@ def _fill_scalars(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, s
 def _fill_array(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[Any] | None:
     field, polars_type = entry.fields[0], DTYPES[entry.dtype][1]
     series = frame[field]
+    whole = _whole_array(series, entry, polars_type)
+    if whole is not None:
+        return whole
     lengths = series.list.len()
     if series.null_count() or not bool((lengths == entry.width).all()):
         for row in np.flatnonzero((lengths != entry.width).fill_null(value=True).to_numpy()).tolist():
@@ -195,3 +198,15 @@ def _fill_array(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str
             )
         return None
     return cast.to_numpy().reshape(len(frame), *entry.shape)
+
+
+def _whole_array(series: pl.Series, entry: TensorInput, polars_type: pl.DataType) -> npt.NDArray[Any] | None:
+    """The tensor where all is as it should be, which is usual and takes a tenth of the time; else None."""
+    if not polars_type.is_float() or series.null_count() or not len(series):
+        return None
+    try:
+        array = series.cast(pl.Array(polars_type, entry.width)).to_numpy()
+    except pl.exceptions.PolarsError:  # a length is another
+        return None
+    # A null in an array would be NaN here.
+    return array.reshape(len(series), *entry.shape) if np.isfinite(array).all() else None

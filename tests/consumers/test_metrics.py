@@ -69,7 +69,16 @@ def test_forgotten_value_is_gone_and_may_come_back() -> None:
 def test_two_workers_in_a_process_count_apart() -> None:
     one, other = m.Metrics("flights"), m.Metrics("flights")
     one.count(m.TOMBSTONES)
-    assert ("millstream_tombstones_total", labels()) not in exposed(other)
+    name = ("millstream_tombstones_total", labels())
+    assert (exposed(one)[name], exposed(other)[name]) == (1, 0)
+
+
+def test_series_whose_labels_are_known_begin_at_zero() -> None:
+    """Prometheus' `rate` misses the count that a series begins with."""
+    found = exposed(m.Metrics("flights"))
+    for reason in m.REASONS:
+        assert found["millstream_dead_letters_total", labels(reason=reason)] == 0
+    assert found["millstream_paused_partitions", labels()] == 0
 
 
 @settings(max_examples=25)
