@@ -13,6 +13,7 @@ from consumers.events import Answered, Block, Ends, Epochs, Headers, Partition, 
 from consumers.metrics import DEAD_LETTERS, PREDICTIONS, STAGE_SECONDS, STALE, TOMBSTONES, Metrics
 from schemas.dead_letters import DeadLetter, DeadLetterEncoder
 from schemas.predictions import PredictionRows
+from topics.dead_letters import attempts_before
 
 log = logging.getLogger(__name__)
 
@@ -159,6 +160,7 @@ class Sink:
     def _write_dead_letter(self, block: Block, refused: Refused) -> None:
         row = refused.row
         topic, partition = block.partitions[row]
+        sent_with = tuple(block.headers[row] or ()) if block.headers else ()
         letter = DeadLetter(
             reason=refused.reason,
             error=refused.error,
@@ -171,7 +173,8 @@ class Sink:
             failed_at=time.time_ns() // 1_000_000,
             key=block.keys[row],
             value=block.values[row],
-            headers=tuple(block.headers[row] or ()) if block.headers else (),
+            headers=sent_with,
+            attempts=attempts_before(sent_with) + 1,
         )
         letters = self._outputs.dead_letters
         encoded, headers = letters.encode(letter), letters.headers(letter)

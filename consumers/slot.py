@@ -6,6 +6,7 @@ import os
 import socket
 import tempfile
 from pathlib import Path
+from typing import IO
 
 from consumers.errors import SlotTaken
 
@@ -26,7 +27,18 @@ class Slot:
         self.name = f"{group}-{name}"  # of the worker in its group, and of its transactions
         known_as = hashlib.sha256(f"{bootstrap} {self.name}".encode()).hexdigest()[:24]
         path = Path(tempfile.gettempdir()) / f"millstream-slot-{os.getuid()}-{known_as}"
-        self._file = path.open("a+")
+        self._path = path
+        while True:
+            self._file = path.open("a+")
+            self._lock(name, group)
+            if _is_file(self._file, path):
+                break
+            self._file.close()  # its last holder removed it between our opening and our locking
+        self._file.truncate(0)
+        self._file.write(str(os.getpid()))
+        self._file.flush()
+
+    def _lock(self, name: str, group: str) -> None:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -34,12 +46,21 @@ class Slot:
             holder = self._file.read().strip() or "unknown"
             self._file.close()
             raise SlotTaken(
-                f"slot {name} of group {group} is taken by process {holder} on this machine. Give each worker a slot of its own: "
-                f"--slot {name}-2, for example; without --slot each takes the next one that is free."
+                f"slot {name} of group {group} is taken by process {holder} on this machine. Give each worker a slot of its "
+                f"own: --slot {name}-2, for example; without --slot each takes the next one that is free."
             ) from None
-        self._file.truncate(0)
-        self._file.write(str(os.getpid()))
-        self._file.flush()
+
+    def release(self) -> None:
+        """Give the slot back; a process that just ends gives it back too, and leaves an empty file behind."""
+        self._path.unlink(missing_ok=True)
+        self._file.close()
+
+
+def _is_file(file: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def take_slot(name: str | None, *, group: str, bootstrap: str) -> Slot:

@@ -21,12 +21,14 @@ COMMANDS = {
     "work": "run a worker",
     "produce": "write feature events from JSON lines or CSV to the input topic",
     "tail": "print predictions, or another of the pipeline's topics, as JSON lines",
+    "dead-letters": "list, show and replay the events that could not be processed",
     "lag": "show how far the pipeline is behind",
     "demo": "see it all at work on real flights",
     "options": "list every option of the pipeline file",
     "metrics": "list every metric of a worker",
 }
-"""Command -> what it does. Each is a module of this package with `add_arguments(parser)` and `run(args) -> exit code`."""
+"""Command -> what it does. Each is a module of this package with `add_arguments(parser)` and `run(args) -> exit code`; in its
+name `_` stands for `-`."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -60,7 +62,7 @@ def _parser(wanted: str | None) -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
         if name == wanted:
-            module = importlib.import_module(f"consumers.cli.{name}")
+            module = importlib.import_module(f"consumers.cli.{name.replace('-', '_')}")
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     return parser

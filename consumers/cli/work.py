@@ -76,6 +76,7 @@ def run(args: argparse.Namespace) -> int:
             plan.executor.device,
         )
         drained = worker.run()
+        slot.release()
     finally:
         if server is not None:
             server.close()

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.broker.clients import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
 ROOT = Path(__file__).parents[2]
@@ -29,10 +29,15 @@ class Worker:
     """One worker process; a context manager that leaves none behind."""
 
     def __init__(
-        self, pipeline: Path, *options: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+        self,
+        pipeline: Path,
+        *options: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        program: Sequence[str] = (str(ROOT / "millstream.py"),),
     ) -> None:
         self._log = pipeline.with_name(f"worker-{os.urandom(4).hex()}.log")
-        command = [sys.executable, "-P", str(ROOT / "millstream.py"), "work", str(pipeline), "--metrics-port", "0"]
+        command = [sys.executable, "-P", *program, "work", str(pipeline), "--metrics-port", "0"]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_DIE_WITH_PARENT), str(os.getpid()), *command, *options],
@@ -101,9 +106,13 @@ class Worker:
                     samples[f"{sample.name}{{{labels}}}"] = sample.value
         return samples
 
+    def send(self, what: signal.Signals) -> None:
+        """Send a signal and go on."""
+        self._process.send_signal(what)
+
     def stop(self, how: signal.Signals = signal.SIGTERM, timeout: float = 40) -> int:
         """Tell the worker to end; returns its exit code."""
-        self._process.send_signal(how)
+        self.send(how)
         return self._process.wait(timeout)
 
     def wait(self, timeout: float = 60) -> int:

@@ -1,0 +1,314 @@
+"""`millstream dead-letters list|show|replay`."""
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from consumers.cli.arguments import add_pipeline, positive, read_pipeline
+from consumers.cli.tail import as_json
+from consumers.schema_store import open_store
+from schemas.dead_letters import DeadLetter, DeadLetterError, decode_dead_letter
+from schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
+from schemas.store import SchemaStore
+from schemas.wire import schema_id_of
+from topics.dead_letter_reader import DeadLetterReader, Decode
+from topics.dead_letters import NoLetter, Position, Replay, Selection, Stays, StoredLetter, parse_moment
+from topics.pipeline import Pipeline
+from topics.records import ReadRecord
+from topics.replay import Replayer, batches, plan
+
+WIDE = 1000  # columns of output that is no terminal's: one line a letter, so that `grep` finds it
+SHORT = 100  # characters of an error in the table
+ROW_BYTES = 16  # of a hex dump
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See `cli.main`."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    listing = actions.add_parser("list", help="list them, with a summary by reason")
+    add_pipeline(listing)
+    _add_selection(listing)
+    listing.add_argument("--all", action="store_true", help="also those that were replayed")
+    listing.add_argument("--limit", type=positive, metavar="N", help="list at most so many; the summary counts all")
+    listing.add_argument("--json", action="store_true", help="one JSON object a line, no summary")
+    showing = actions.add_parser("show", help="show one, with its event decoded where that can be")
+    add_pipeline(showing)
+    showing.add_argument("position", type=_position, metavar="POSITION", help="partition@offset, as `list` prints it")
+    replaying = actions.add_parser("replay", help="write their events back to the input topic, each once")
+    add_pipeline(replaying)
+    _add_selection(replaying)
+    replaying.add_argument("--limit", type=positive, metavar="N", help="replay at most so many")
+    replaying.add_argument("--dry-run", action="store_true", help="print what would be replayed, and write nothing")
+    replaying.add_argument("--yes", action="store_true", help="don't ask first (nobody is asked without a terminal)")
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    several: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument("--reason", metavar="R", help="only with this reason; may be repeated", **several)
+    parser.add_argument("--topic", help="only events read from this topic; may be repeated", **several)
+    parser.add_argument(
+        "--source-partition",
+        type=int,
+        metavar="N",
+        help="only events read from this partition; may be repeated",
+        **several,
+    )
+    parser.add_argument(
+        "--since", type=_moment, metavar="TIME", help="only since 2026-03-01T12:00 (UTC), or 15m or 2h ago"
+    )
+    parser.add_argument("--until", type=_moment, metavar="TIME", help="only before this time, written likewise")
+
+
+def run(args: argparse.Namespace) -> int:
+    """List, show or replay; 1 where letters that are wanted could not be replayed."""
+    pipeline = read_pipeline(args)
+    store = open_store(pipeline)
+    with DeadLetterReader(pipeline.client_config(), pipeline.dead_letters.topic, _decoder(store)) as reader:
+        match args.action:
+            case "list":
+                return _list(reader, args)
+            case "show":
+                return _show(reader.letter(args.position), pipeline.dead_letters.topic, store)
+        return _replay(reader, pipeline, args)
+
+
+def _decoder(store: SchemaStore) -> Decode:
+    def decode(value: bytes) -> DeadLetter:
+        try:
+            writer = store.by_id(schema_id_of(value)).definition
+        except (NotWireFormat, UnknownSchema, BadSchemaError) as error:
+            raise DeadLetterError(f"no dead letter: {error}") from None
+        return decode_dead_letter(value, writer)
+
+    return decode
+
+
+def _wanted(reader: DeadLetterReader, args: argparse.Namespace, *, replayed: bool) -> Iterator[StoredLetter]:
+    """The letters that the arguments select; says on stderr what is no letter."""
+    selection = Selection(
+        frozenset(args.reason), frozenset(args.topic), frozenset(args.source_partition), args.since, args.until
+    )
+    for stored in reader.letters(replayed=replayed):
+        if isinstance(stored, NoLetter):
+            print(f"{stored.position}: {stored.error}", file=sys.stderr)
+        elif selection.takes(stored.letter):
+            yield stored
+
+
+def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
+    wanted = _wanted(reader, args, replayed=args.all)
+    if args.json:
+        for stored in islice(wanted, args.limit):
+            print(json.dumps(_row(stored)))
+        return 0
+    table = Table(box=None, pad_edge=False)
+    for heading in ("position", "failed at", "reason", "event", "key", "attempts", "replayed", "error"):
+        table.add_column(heading, overflow="fold")  # a name is shown whole
+    reasons: Counter[str] = Counter()
+    for stored in wanted:
+        reasons[stored.letter.reason] += 1
+        if args.limit is None or reasons.total() <= args.limit:
+            table.add_row(*_cells(stored))
+    console = Console(width=None if sys.stdout.isatty() else WIDE, markup=False, highlight=False)
+    if table.rows:
+        console.print(table)
+    if table.row_count < reasons.total():
+        console.print(f"... and {reasons.total() - table.row_count} more")
+    console.print(_summary(reasons))
+    return 0
+
+
+def _summary(reasons: Counter[str]) -> str:
+    by_reason = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    return f"{reasons.total()} dead letters: {by_reason}" if reasons else "no dead letters"
+
+
+def _row(stored: StoredLetter) -> dict[str, Any]:
+    letter = stored.letter
+    return {
+        "position": str(stored.position),
+        "failed_at": _time(letter.failed_at),
+        "reason": letter.reason,
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "key": _text(letter.key),
+        "attempts": letter.attempts,
+        "replayed_at": _time(stored.replayed_at),
+        "error": letter.error,
+    }
+
+
+def _cells(stored: StoredLetter) -> Iterator[str]:
+    row = _row(stored)
+    event = f"{row['topic']}/{row['partition']}@{row['offset']}"
+    error = stored.letter.error if len(stored.letter.error) <= SHORT else f"{stored.letter.error[: SHORT - 3]}..."
+    for cell in (
+        row["position"],
+        row["failed_at"],
+        row["reason"],
+        event,
+        row["key"],
+        row["attempts"],
+        row["replayed_at"],
+    ):
+        yield "-" if cell is None else _printable(str(cell))
+    yield _printable(error)
+
+
+def _show(stored: StoredLetter | NoLetter, topic: str, store: SchemaStore) -> int:
+    if isinstance(stored, NoLetter):
+        print(f"{stored.position} of {topic}: {stored.error}", file=sys.stderr)
+        return 1
+    letter, row = stored.letter, _row(stored)
+    value = letter.value
+    event = as_json(
+        ReadRecord(letter.topic, letter.partition, letter.offset, letter.timestamp, letter.key, value, letter.headers),
+        store,
+    )
+    lines = {
+        "dead letter": f"{stored.position} of {topic}",
+        "pipeline": letter.pipeline,
+        "reason": letter.reason,
+        "error": letter.error,
+        "failed at": row["failed_at"],
+        "attempts": letter.attempts,
+        "replayed at": row["replayed_at"] or "not replayed",
+        "event": f"{letter.topic}/{letter.partition}@{letter.offset}",
+        "timestamp": f"{event['timestamp'] or 'none'} ({letter.timestamp_type or 'type not known'})",
+        "key": json.dumps(event["key"]),
+        **{f"header {name}": json.dumps(text) for name, text in event.get("headers", [])},
+        "value": "left out: see the error" if value is None else f"{len(value)} bytes",
+    }
+    for name, text in lines.items():
+        print(f"{_printable(name):<12} {_printable(str(text))}")
+    if value is not None:
+        decoded = "error" not in event
+        print(
+            json.dumps(event["value"], indent=2)
+            if decoded
+            else f"not decoded: {_printable(event['error'])}\n{_hex(value)}"
+        )
+    return 0
+
+
+def _hex(value: bytes) -> str:
+    lines = []
+    for start in range(0, len(value), ROW_BYTES):
+        piece = value[start : start + ROW_BYTES]
+        text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in piece)
+        lines.append(f"{start:08x}  {piece.hex(' '):<{3 * ROW_BYTES}} {text}")
+    return "\n".join(lines)
+
+
+def _replay(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespace) -> int:
+    if args.dry_run:
+        return _dry_run(reader, pipeline, args)
+    if sys.stdin.isatty() and not args.yes and not _agreed(reader, pipeline, args):
+        return 1
+    done, stays = 0, list[Stays]()
+    with Replayer(pipeline.client_config(), pipeline.group_id, pipeline.dead_letters.topic) as replayer:
+        # Before anything is read: what an earlier replay had open is ended by this, and its markers can be seen.
+        replayer.start()
+        try:
+            for batch in batches(_replays(reader, pipeline, args, stays)):
+                refused = replayer.replay(batch)
+                done += len(batch) - len(refused)
+                for position, why in refused.items():
+                    _note(Stays(position, why), stays)
+        finally:
+            print(f"{done} replayed{_staying(stays)}")
+    return 1 if stays else 0
+
+
+def _dry_run(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespace) -> int:
+    stays = list[Stays]()
+    count = 0
+    for replay in _replays(reader, pipeline, args, stays):
+        count += 1
+        key = _printable(_text(replay.key) or "-")
+        print(f"{replay.position} -> {replay.topic}/{replay.partition}, key {key}, {len(replay.value)} bytes")
+    print(f"{count} would be replayed{_staying(stays)}")
+    return 1 if stays else 0
+
+
+def _agreed(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespace) -> bool:
+    planned = plan(_wanted(reader, args, replayed=False), reader, pipeline)
+    count = sum(1 for _ in islice((item for item in planned if isinstance(item, Replay)), args.limit))
+    return input(f"Write {count} events to {', '.join(pipeline.input.topics)} again? [y/N] ").strip().lower() in {
+        "y",
+        "yes",
+    }
+
+
+def _replays(
+    reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespace, stays: list[Stays]
+) -> Iterator[Replay]:
+    """What to write, up to the limit; what can't be replayed is told and added to `stays`."""
+    count = 0
+    for item in plan(_wanted(reader, args, replayed=False), reader, pipeline):
+        if isinstance(item, Stays):
+            _note(item, stays)
+            continue
+        yield item
+        count += 1
+        if count == args.limit:
+            return
+
+
+def _note(item: Stays, stays: list[Stays]) -> None:
+    stays.append(item)
+    print(f"{item.position} stays: {_printable(item.why)}.", file=sys.stderr)
+
+
+def _staying(stays: list[Stays]) -> str:
+    return f", {len(stays)} could not be" if stays else ""
+
+
+def _position(text: str) -> Position:
+    try:
+        return Position.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _moment(text: str) -> int:
+    try:
+        return parse_moment(text, time.time())
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _time(timestamp: int | None) -> str | None:
+    """ISO 8601; the number itself where it is no time of a calendar."""
+    if timestamp is None:
+        return None
+    try:
+        return datetime.fromtimestamp(timestamp / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp)
+
+
+def _text(key: bytes | None) -> str | None:
+    """The key as text, or as hex where it is none."""
+    if key is None:
+        return None
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        return key.hex()
+    return text if text.isprintable() else key.hex()
+
+
+def _printable(text: str) -> str:
+    """What an event says of itself must not reach the terminal as an escape sequence."""
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

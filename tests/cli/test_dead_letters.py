@@ -1,0 +1,195 @@
+"""`millstream dead-letters`, with workers that write the letters and answer what is replayed."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.load import VECTOR_SCHEMA, vector_events
+from tests.broker.choice import Broker
+from tests.broker.clients import Headers, produce, read_all, wait_until
+from tests.cli.command import COMMAND, ENVIRON, millstream
+from tests.consumers.processes import Worker
+from tests.consumers.service import Service, id_of, vector_service
+from tests.topics.letters import a_letter, write_letters
+
+pytestmark = pytest.mark.durable  # transactions
+UNKNOWN = 9  # a schema id that is added later
+
+
+def with_schema(value: bytes, schema_id: int) -> bytes:
+    return b"\0" + schema_id.to_bytes(4) + value[5:]
+
+
+def work(service: Service) -> None:
+    with Worker(service.file, "--until-idle") as worker:
+        assert worker.wait() == 0
+
+
+def listed(service: Service, *options: str) -> list[dict[str, Any]]:
+    done = millstream("dead-letters", "list", service.file, "--json", *options)
+    assert (done.returncode, done.stderr) == (0, "")
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_event_is_answered_once_after_its_schema_is_there_and_its_letter_replayed(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    service = vector_service(tmp_path, kafka)
+    load = vector_events(10, seed=3)
+    headers: Headers = [("traceparent", b"00-1"), ("odd", b"\xff")]
+    later = [with_schema(value, UNKNOWN) for value in load.values[:4]]
+    produce(
+        kafka.bootstrap,
+        service.inputs[0],
+        [(key, value, headers) for key, value in zip(load.keys, later, strict=False)],
+    )
+    produce(kafka.bootstrap, service.inputs[0], list(zip(load.keys[4:], load.values[4:], strict=True)))
+    produce(kafka.bootstrap, service.inputs[0], [(b"\x1b[31m", b"junk")])
+    work(service)
+
+    table = millstream("dead-letters", "list", service.file).stdout.splitlines()
+    assert table[-1] == "5 dead letters: 4 unknown_schema, 1 undecodable"
+    assert len(table) == 1 + 5 + 1
+    letters = listed(service, "--reason", "unknown_schema")
+    assert [letter["attempts"] for letter in letters] == [1] * 4
+    shown = millstream("dead-letters", "show", service.file, letters[0]["position"]).stdout
+    assert "not decoded: no schema has the id 9" in shown
+    assert later[0][:16].hex(" ") in shown or any(value[:16].hex(" ") in shown for value in later)
+    dry = millstream("dead-letters", "replay", service.file, "--reason", "unknown_schema", "--dry-run")
+    assert dry.stdout.splitlines()[-1] == "4 would be replayed"
+
+    (tmp_path / "schemas" / f"{UNKNOWN}-vector-event-later.avsc").write_text(json.dumps(VECTOR_SCHEMA))
+    shown = millstream("dead-letters", "show", service.file, letters[0]["position"]).stdout
+    assert '"id": "event-000000000' in shown
+    assert 'header traceparent "00-1"' in shown
+    done = millstream("dead-letters", "replay", service.file, "--reason", "unknown_schema", "--yes")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "4 replayed\n", "")
+    again = millstream("dead-letters", "replay", service.file, "--reason", "unknown_schema", "--yes")
+    assert (again.returncode, again.stdout) == (0, "0 replayed\n")
+    assert [letter["reason"] for letter in listed(service)] == ["undecodable"]
+    assert Counter(letter["replayed_at"] is None for letter in listed(service, "--all")) == {False: 4, True: 1}
+
+    work(service)
+    assert sorted(map(id_of, service.predictions())) == [f"event-{number:010d}" for number in range(10)]
+    records = read_all(kafka.bootstrap, service.inputs[0])
+    places = {(record.partition(), record.value()): record for record in records}
+    replayed = [record for record in records if dict(record.headers() or []).get("millstream.attempts") == b"1"]
+    assert sorted(record.value() or b"" for record in replayed) == sorted(later)
+    for record in replayed:
+        first = places[record.partition(), record.value()]  # in the same partition
+        assert record.key() == first.key()
+        assert list(record.headers() or [])[:2] == [("traceparent", b"00-1"), ("odd", b"\xff")]
+
+
+def test_event_that_fails_again_has_one_attempt_more(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    produce(kafka.bootstrap, service.inputs[0], [(b"k", b"junk", [("millstream.attempts", b"99999999999")])])
+    work(service)
+    for attempts in (1, 2):
+        [letter] = listed(service)
+        assert letter["attempts"] == attempts
+        assert millstream("dead-letters", "replay", service.file).stdout == "1 replayed\n"
+        work(service)
+    headers = [record.headers() for record in read_all(kafka.bootstrap, service.inputs[0], 3)]
+    assert [len(each or []) for each in headers] == [1, 2, 2]  # a later replay replaces what an earlier one said
+
+
+def test_replay_that_is_killed_and_run_again_replays_each_once(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    count = 4000
+    letters = [
+        a_letter(pipeline=service.group, topic=service.inputs[0], partition=number % 4, value=b"%d" % number)
+        for number in range(count)
+    ]
+    write_letters(kafka.bootstrap, service.letters, letters)
+    with subprocess.Popen([COMMAND, "dead-letters", "replay", str(service.file), "--yes"], env=ENVIRON) as replay:
+        try:
+            # In the middle of a transaction: some are committed, and it goes on.
+            wait_until(lambda: sum(service.input_ends().values()) > 500, 60, "the first events to be replayed")
+        finally:
+            replay.send_signal(signal.SIGKILL)
+    assert replay.returncode == -signal.SIGKILL
+    done = millstream("dead-letters", "replay", service.file, "--yes")
+    assert done.returncode == 0
+    assert 0 < int(done.stdout.split()[0]) < count
+    found = Counter(record.value() for record in read_all(kafka.bootstrap, service.inputs[0], count))
+    assert found == {letter.value: 1 for letter in letters}
+    assert listed(service) == []
+
+
+def test_filters_list_what_they_say(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    noon = 1_772_366_400_000  # 2026-03-01T12:00Z
+    write_letters(
+        kafka.bootstrap,
+        service.letters,
+        [
+            a_letter(offset=0, failed_at=noon - 2, key=b"\x1b[31m"),
+            a_letter(offset=1, failed_at=noon - 1, reason="unfit", key=None),
+            a_letter(offset=2, failed_at=noon, partition=1),
+            a_letter(offset=3, failed_at=noon + 1, partition=1, reason="unfit", error="long " * 100),
+        ],
+    )
+    for options, offsets in (
+        ([], [0, 1, 2, 3]),
+        (["--reason", "unfit", "--reason", "undecodable", "--source-partition", "1"], [2, 3]),
+        (["--since", "2026-03-01T12:00", "--limit", "1"], [2]),
+        (["--until", "2026-03-01T12:00", "--topic", "in"], [0, 1]),
+    ):
+        assert [letter["offset"] for letter in listed(service, *options)] == offsets, options
+    table = millstream("dead-letters", "list", service.file, "--limit", "3").stdout
+    assert "\x1b" not in table
+    assert table.splitlines()[-2:] == ["... and 1 more", "4 dead letters: 2 undecodable, 2 unfit"]
+
+
+@pytest.mark.parametrize(("answer", "code", "replayed"), [("n", 1, 0), ("", 1, 0), ("y", 0, 2)])
+def test_replay_at_a_terminal_asks_first(kafka: Broker, tmp_path: Path, answer: str, code: int, replayed: int) -> None:
+    service = vector_service(tmp_path, kafka)
+    letters = [a_letter(pipeline=service.group, topic=service.inputs[0], value=b"%d" % number) for number in range(3)]
+    write_letters(kafka.bootstrap, service.letters, letters)
+    ours, theirs = pty.openpty()
+    os.write(ours, f"{answer}\n".encode())
+    command = [COMMAND, "dead-letters", "replay", str(service.file), "--limit", "2"]
+    done = subprocess.run(command, stdin=theirs, capture_output=True, env=ENVIRON, timeout=60, check=False)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == code
+    assert f"Write 2 events to {service.inputs[0]} again? [y/N]" in done.stdout.decode()
+    assert len(read_all(kafka.bootstrap, service.inputs[0], replayed)) == replayed
+
+
+def test_letter_that_can_not_be_replayed_is_told_and_the_others_are(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    ours = {"pipeline": service.group, "topic": service.inputs[0]}
+    write_letters(
+        kafka.bootstrap, service.letters, [a_letter(**ours, value=None), a_letter(topic="x"), a_letter(**ours)]
+    )
+    produce(kafka.bootstrap, service.letters, [(None, b"junk")], partition=1)
+    done = millstream("dead-letters", "replay", service.file)
+    assert (done.returncode, done.stdout) == (1, "1 replayed, 2 could not be\n")
+    first, second, third = done.stderr.splitlines()
+    assert first == f"0@0 stays: its value was left out, and the event is gone from {service.inputs[0]}/0@0."
+    assert second == "0@1 stays: it is pipeline p's."
+    assert third.startswith("1@0: no dead letter")
+    assert "left out" in millstream("dead-letters", "show", service.file, "0@0").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["show", "x.yaml", "3"], "expected partition@offset, such as 3@17, found '3'"),
+        (["list", "x.yaml", "--since", "yesterday"], "expected a time such as 2026-03-01T12:00 (UTC)"),
+        ([], "ACTION"),
+    ],
+)
+def test_wrong_use_is_told(arguments: list[str], message: str) -> None:
+    done = millstream("dead-letters", *arguments)
+    assert done.returncode == 2
+    assert message in done.stderr

@@ -1,0 +1,127 @@
+"""A seeded, endless load, sent at a steady rate from a thread; it remembers what the broker acknowledged, and where."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from benchmarks.load import vector_events
+from tests.broker.clients import wait_until
+from tests.faults.checker import Sent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+KEYS = 97  # few, so that each has many events whose order counts
+_PIECE = 0.02  # seconds of events that are sent at once
+
+
+class Event(NamedTuple):
+    """What is sent."""
+
+    id: str
+    key: bytes
+    value: bytes
+
+
+def vectors(seed: int) -> Iterator[Event]:
+    """Events for `vector_service`, without end."""
+    values = vector_events(2000, seed).values
+    keys = random.Random(seed)
+    number = 0
+    while True:
+        value, event_id = values[number % len(values)], f"event-{number:010d}"
+        # After the head and a length the id follows, 16 characters.
+        yield Event(event_id, b"key-%d" % keys.randrange(KEYS), value[:6] + event_id.encode() + value[22:])
+        number += 1
+
+
+def places(seed: int) -> Iterator[Event]:
+    """JSON events for the model `tests.inference.models.looking_up`, without end: of 40 one is poison, one undecodable."""
+    chance = random.Random(seed)
+    number = 0
+    while True:
+        event_id, kind = f"event-{number:010d}", chance.randrange(40)
+        good = json.dumps({"id": event_id, "place": 9 if kind == 0 else chance.randrange(3)}).encode()
+        yield Event(event_id, b"key-%d" % chance.randrange(KEYS), good[:-5] if kind == 1 else good)
+        number += 1
+
+
+class Stream:
+    """Sends events until it is stopped; a context manager."""
+
+    def __init__(self, bootstrap: str, topic: str, events: Iterator[Event], rate: int) -> None:
+        """Args:
+        bootstrap: of the broker.
+        topic: to send to.
+        events: what to send.
+        rate: events a second.
+        """
+        self._topic = topic
+        self._events = events
+        self._rate = rate
+        self._stop = threading.Event()
+        self._failed: list[KafkaError] = []
+        self._of_key: Counter[bytes] = Counter()
+        # Idempotent and patient, so that an outage neither loses, doubles nor reorders events on their way to the workers.
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "message.timeout.ms": 0, "log_level": 0}
+        )
+        self._thread = threading.Thread(target=self._run, name="stream")
+        self.acknowledged: list[Sent] = []
+
+    def stop(self) -> list[Sent]:
+        """Send no more; returns all that was sent, once it is acknowledged."""
+        self._stop.set()
+        self._thread.join()
+        assert self._producer.flush(60) == 0
+        assert not self._failed
+        return self.acknowledged
+
+    def wait_for_more(self, events: int) -> None:
+        """Wait until so many more are acknowledged."""
+        until = len(self.acknowledged) + events
+        wait_until(lambda: len(self.acknowledged) >= until, 60, f"{events} more events to be acknowledged")
+
+    def _run(self) -> None:
+        started = time.monotonic()
+        sent = 0
+        while not self._stop.wait(_PIECE):
+            due = int((time.monotonic() - started) * self._rate)
+            for _ in range(due - sent):
+                self._send(next(self._events))
+            sent = due
+            self._producer.poll(0)
+
+    def _send(self, event: Event) -> None:
+        seq = self._of_key[event.key]
+        self._of_key[event.key] += 1
+        delivered = partial(self._delivered, event.id, event.key, seq)
+        self._producer.produce(self._topic, event.value, event.key, on_delivery=delivered)
+
+    def _delivered(self, event_id: str, key: bytes, seq: int, error: KafkaError | None, message: Message) -> None:
+        partition, offset = message.partition(), message.offset()
+        if error is not None or partition is None or offset is None:
+            self._failed.append(error or KafkaError(KafkaError._FAIL))
+        else:
+            self.acknowledged.append(Sent(event_id, key, seq, partition, offset))
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._producer.purge()  # where the broker stays away, closing would wait for it
+        self._producer.close()

@@ -1,0 +1,186 @@
+"""A pipeline's workers by their slots, for tests that take them down; and what is left in Kafka at the end."""
+
+from __future__ import annotations
+
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tests.broker.clients import read_all, wait_until
+from tests.broker.maven import MavenKafka
+from tests.consumers.processes import Worker
+from tests.consumers.service import id_of, vector_service
+from tests.faults.checker import RIGHT, Result, check
+from tests.faults.load import Stream, vectors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from confluent_kafka import Message
+
+    from tests.broker.choice import Broker
+    from tests.consumers.service import Service
+    from tests.faults.checker import Sent, Verdict
+
+RATE = 1500  # events a second
+
+
+class Crew:
+    """Workers of one pipeline, each with a slot; a context manager that leaves none behind."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._workers: dict[str, Worker] = {}
+
+    def __getitem__(self, slot: str) -> Worker:
+        return self._workers[slot]
+
+    def start(self, *slots: str, **settings: Any) -> None:
+        """Start a worker in each slot; those before must have ended. `settings` are `Worker`'s."""
+        for slot in slots:
+            assert slot not in self._workers or not self._workers[slot].running
+            self._workers[slot] = Worker(self._service.file, "--slot", slot, **settings)
+
+    def wait_ready(self) -> None:
+        """Wait until all have been given partitions."""
+        for worker in self._workers.values():
+            worker.wait_ready()
+
+    def kill(self, *slots: str) -> None:
+        """End workers as a crash does."""
+        for slot in slots:
+            self._workers[slot].send(signal.SIGKILL)
+        for slot in slots:
+            assert self._workers.pop(slot).wait() == -signal.SIGKILL
+
+    def stop(self, *slots: str) -> None:
+        """Drain workers; each must end with 0."""
+        for slot in slots:
+            self._workers[slot].send(signal.SIGTERM)
+        for slot in slots:
+            assert self._workers[slot].wait() == 0, self._workers[slot].log
+            del self._workers[slot]
+
+    def revive(self) -> None:
+        """Start those anew that ended by themselves, as a supervisor does; they must have said why."""
+        for slot in [slot for slot, worker in self._workers.items() if not worker.running]:
+            ended = self._workers[slot]
+            assert ended.wait() in {0, 1}, ended.log
+            assert "Traceback" not in ended.log, ended.log
+            self.start(slot)
+
+    def finish(self, stream: Stream, *, revive: bool = False) -> list[Sent]:
+        """Send no more, wait until all is answered, drain all; returns what was sent."""
+        sent = stream.stop()
+
+        def done() -> bool:
+            if revive:
+                self.revive()
+            for slot, worker in self._workers.items():
+                assert worker.running, f"worker {slot} ended:\n{worker.log}"
+            return all_committed(self._service)
+
+        wait_until(done, 150, f"{len(sent)} events to be answered and committed")
+        self.stop(*list(self._workers))
+        return sent
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._workers.values():
+            worker.__exit__(kind, error, trace)
+
+
+@contextmanager
+def under_load(
+    folder: Path, kafka: Broker, seed: int, *, rate: int = RATE, **sections: Any
+) -> Iterator[tuple[Service, Crew, Stream]]:
+    """A service for vector events, exactly once where `sections` say nothing else, with its load; workers are yours."""
+    service = vector_service(folder, kafka, **{"delivery": "exactly_once"} | sections)
+    with Stream(service.bootstrap, service.inputs[0], vectors(seed), rate) as stream, Crew(service) as crew:
+        yield service, crew, stream
+
+
+class FreezableKafka(MavenKafka):
+    """A broker that can be stopped and go on as if nothing had been."""
+
+    def freeze(self) -> None:
+        """Stop its process where it is."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, what: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(what)
+
+
+def verdict_of(service: Service, sent: Sequence[Sent]) -> Verdict:
+    """What a read-committed reader finds, once no transaction is open any more."""
+    wait_until(lambda: _no_transaction_open(service), 60, "the last transaction's end to reach the output topics")
+    at = {(event.partition, event.offset): event.id for event in sent}
+    letters = [
+        Result(at.get(_source(message), f"letter {_source(message)}"), *_place(message))
+        for message in read_all(service.bootstrap, service.letters)
+    ]
+    predictions = [Result(id_of(message), *_place(message)) for message in service.predictions()]
+    committed = {partition: offset for (_, partition), offset in service.committed().items()}
+    return check(sent, predictions + letters, committed)
+
+
+def assert_exactly_once(service: Service, sent: Sequence[Sent]) -> None:
+    """Each event has one result, each key its order, and all is committed."""
+    assert sent
+    verdict = verdict_of(service, sent)
+    assert verdict == RIGHT, str(verdict)
+    assert service.committed() == service.input_ends()
+
+
+def all_committed(service: Service) -> bool:
+    """Whether all that is in the input topic is; False also where an open transaction or an outage hides the answer."""
+    try:
+        return service.committed() == service.input_ends()
+    except KafkaException:
+        return False
+
+
+def _no_transaction_open(service: Service) -> bool:
+    return _ends(service, "read_committed") == _ends(service, "read_uncommitted")
+
+
+def _ends(service: Service, isolation: str) -> list[int]:
+    """Where a reader of this isolation sees each output partition's end."""
+    settings = {"bootstrap.servers": service.bootstrap, "group.id": "asking", "isolation.level": isolation}
+    consumer = Consumer(settings)
+    try:
+        return [
+            consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1]
+            for topic in (service.output, service.letters)
+            for partition in sorted(consumer.list_topics(topic, timeout=10).topics[topic].partitions)
+        ]
+    finally:
+        consumer.close()
+
+
+def _place(message: Message) -> tuple[bytes, str, int, int]:
+    key, topic, partition, offset = message.key(), message.topic(), message.partition(), message.offset()
+    assert isinstance(key, bytes)
+    assert topic is not None
+    assert partition is not None
+    assert offset is not None
+    return key, topic, partition, offset
+
+
+def _source(message: Message) -> tuple[int, int]:
+    """The input partition and offset that a dead letter names in its headers."""
+    headers = dict(message.headers() or [])
+    return int(headers["millstream.source.partition"] or -1), int(headers["millstream.source.offset"] or -1)

@@ -1,0 +1,92 @@
+"""Workers that end in every way while events keep coming: each event has its one result, each key its order."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from consumers import metrics as m
+from tests.faults.service import assert_exactly_once, under_load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.broker.choice import Broker
+    from tests.faults.service import Crew
+
+pytestmark = pytest.mark.durable
+SESSION = 6  # seconds after which the group throws out a member that is silent
+
+
+def test_workers_killed_at_random_points(kafka: Broker, tmp_path: Path, full: bool) -> None:
+    chance = random.Random(1)
+    kills, least = 0, 50 if full else 8
+    with under_load(tmp_path, kafka, seed=101) as (service, crew, stream):
+        crew.start("w0", "w1")
+        crew.wait_ready()
+        while kills < least:
+            victims = chance.choice([("w0",), ("w1",), ("w0", "w1"), ("w0", "w1")])
+            _go_on(crew, chance)
+            crew.kill(*victims)
+            crew.start(*victims)
+            kills += len(victims)
+        assert_exactly_once(service, crew.finish(stream))
+
+
+def _go_on(crew: Crew, chance: random.Random) -> None:
+    """Let the workers write some results, and then some time go by; now and then kill them while they start or join."""
+    if chance.random() < 0.2:
+        time.sleep(chance.uniform(0, 4))
+        return
+    for slot in ("w0", "w1"):
+        crew[slot].wait_for(lambda slot=slot: crew[slot].metrics().get(m.PREDICTIONS.name, 0) > 0, 60, "at work")  # type: ignore[misc]
+    time.sleep(chance.uniform(0, 0.5))
+
+
+def test_workers_restarted_one_after_the_other(kafka: Broker, tmp_path: Path, full: bool) -> None:
+    with under_load(tmp_path, kafka, seed=102) as (service, crew, stream):
+        crew.start("w0", "w1")
+        crew.wait_ready()
+        for _ in range(5 if full else 1):
+            for slot in ("w0", "w1"):
+                stream.wait_for_more(1000)
+                crew.stop(slot)
+                crew.start(slot)
+                crew.wait_ready()
+        assert_exactly_once(service, crew.finish(stream))
+
+
+@pytest.mark.parametrize("beyond", [2, 8], ids=["partitions moved", "transaction timed out"])
+def test_worker_stopped_for_longer_than_its_session_writes_nothing_of_what_has_moved(
+    kafka: Broker, tmp_path: Path, beyond: float
+) -> None:
+    with under_load(tmp_path, kafka, seed=103) as (service, crew, stream):
+        crew.start("w0", "w1")
+        crew.wait_ready()
+        stream.wait_for_more(2000)
+        crew["w0"].send(signal.SIGSTOP)
+        crew["w1"].wait_for(lambda: crew["w1"].metrics().get(m.ASSIGNED.name) == 4, 60, "given all partitions")
+        time.sleep(beyond)
+        crew["w0"].send(signal.SIGCONT)
+        stream.wait_for_more(2000)
+        assert_exactly_once(service, crew.finish(stream, revive=True))
+
+
+def test_workers_from_one_to_four_to_two_to_three(kafka: Broker, tmp_path: Path) -> None:
+    with under_load(tmp_path, kafka, seed=104) as (service, crew, stream):
+        crew.start("w0")
+        crew.wait_ready()
+        stream.wait_for_more(1000)
+        crew.start("w1", "w2", "w3")
+        crew.wait_ready()
+        stream.wait_for_more(2000)
+        crew.stop("w0", "w2")
+        stream.wait_for_more(2000)
+        crew.start("w4")
+        crew.wait_ready()
+        stream.wait_for_more(1000)
+        assert_exactly_once(service, crew.finish(stream))

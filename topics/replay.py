@@ -1,0 +1,249 @@
+"""Writes dead letters' events back to their topics, once: event and marker in one Kafka transaction."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Self
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from topics.dead_letter_reader import DeadLetterReader
+from topics.dead_letters import Position, Replay, Stays, StoredLetter, marker, replay_of
+from topics.errors import TopicError
+from topics.pipeline import Pipeline
+
+log = logging.getLogger(__name__)
+
+STEP: Final = 5.0  # seconds that one step of a transaction may take before it is called again
+LONGEST_WAIT: Final = 60.0  # seconds that a broker may be away
+# Until a transaction ends, workers see nothing that follows its events: so it is short, also where a replay is killed.
+TRANSACTION_TIMEOUT: Final = 10_000  # ms
+
+BATCH, BATCH_BYTES = 100, 4_000_000  # of one transaction, which so ends well within its time
+
+FENCED: Final = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+REFUSALS: Final = {
+    KafkaError.MSG_SIZE_TOO_LARGE: "the event is larger than the topic takes: raise its `max.message.bytes`",
+    KafkaError.INVALID_TIMESTAMP: "the event is older than the topic takes: raise its `message.timestamp.before.max.ms`",
+    KafkaError.INVALID_RECORD: "the topic refuses the event (a compacted topic wants a key)",
+    KafkaError._UNKNOWN_PARTITION: "the topic has no such partition any more",
+}
+"""What a broker has against one event; the others can be replayed without it."""
+ADVICE: Final = {
+    KafkaError.INVALID_RECORD: "The dead-letter topic takes no records without key: set its `cleanup.policy` to `delete`, for "
+    "where it is compacted a dead letter displaces the one before it with the same key.",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant WRITE on input and dead-letter topics to the user of `kafka.client`.",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant WRITE and DESCRIBE on the transactional ids prefixed by the group.",
+}
+
+
+def plan(letters: Iterable[StoredLetter], reader: DeadLetterReader, pipeline: Pipeline) -> Iterator[Replay | Stays]:
+    """What to write for each letter, or why it can't be replayed.
+
+    Raises:
+        BrokerUnreachableError: no broker answers.
+        TopicError: a topic can't be read.
+    """
+    # Only where it is the event's time: elsewhere a record of now lives as long as the topic keeps records.
+    keep_timestamp = pipeline.input.event_time is None
+    partitions = {topic: reader.partitions(topic) for topic in pipeline.input.topics}
+    for stored in letters:
+        letter = stored.letter
+        # Nothing that lies in a topic may tell us to write elsewhere than to this pipeline's input.
+        if letter.pipeline != pipeline.name:
+            yield Stays(stored.position, f"it is pipeline {letter.pipeline}'s")
+        elif letter.topic not in partitions:
+            yield Stays(stored.position, f"its topic {letter.topic} is no input of this pipeline (any more)")
+        elif letter.partition not in partitions[letter.topic]:
+            yield Stays(stored.position, f"topic {letter.topic} has no partition {letter.partition} (any more)")
+        else:
+            original = reader.original(letter) if letter.value is None else None
+            replay = replay_of(stored, pipeline.dead_letters.topic, original, keep_timestamp=keep_timestamp)
+            yield replay or Stays(
+                stored.position,
+                f"its value was left out, and the event is gone from {letter.topic}/{letter.partition}@{letter.offset}",
+            )
+
+
+def batches(replays: Iterable[Replay]) -> Iterator[list[Replay]]:
+    """Cut into what one transaction takes."""
+    batch: list[Replay] = []
+    size = 0
+    for replay in replays:
+        batch.append(replay)
+        size += len(replay.value)
+        if len(batch) == BATCH or size > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class Replayer:
+    """Replays in transactions, one batch each. One at a time: a later one takes over from an earlier. A context manager."""
+
+    def __init__(self, client: Mapping[str, Any], group: str, topic: str) -> None:
+        """Args:
+        client: the pipeline's client settings.
+        group: the pipeline's consumer group; the transactional id is made from it.
+        topic: the dead-letter topic.
+        """
+        self._topic = topic
+        self._open = False
+        self._producer = Producer(
+            {
+                **client,
+                "enable.idempotence": True,
+                "transactional.id": f"{group}-dead-letters-replay",
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT,
+                "message.timeout.ms": TRANSACTION_TIMEOUT,
+                "message.max.bytes": 100_000_000,  # the broker's limit is the one that counts
+                "batch.num.messages": 1,  # so that what the broker refuses is one event
+                "linger.ms": 0,
+            },
+            logger=logging.getLogger("kafka.replay"),
+        )
+
+    def start(self) -> None:
+        """End what an earlier replay left open, and fence it: markers that are there after this are all there are.
+
+        Raises:
+            TopicError: the broker does not let us, or does not answer.
+        """
+        self._step(lambda: self._producer.init_transactions(STEP))
+
+    def replay(self, events: Sequence[Replay]) -> dict[Position, str]:
+        """Write the events and their letters' markers in one transaction, and wait until it is committed.
+
+        Returns:
+            the letters whose events the broker refuses, with the reason; they are not replayed, the others are.
+
+        Raises:
+            TopicError: none of them was replayed (where the message doesn't say that this isn't known).
+        """
+        refused: dict[Position, str] = {}
+        left = list(events)
+        while left and (faults := self._transaction(left)):
+            refused |= faults
+            left = [event for event in left if event.position not in faults]
+        return refused
+
+    def close(self) -> None:
+        """End what is open, so that nobody waits for it."""
+        if self._open:
+            try:
+                self._step(lambda: self._producer.abort_transaction(STEP))
+            except TopicError as error:  # the broker ends it by itself
+                log.warning("%s", error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _transaction(self, events: Sequence[Replay]) -> dict[Position, str]:
+        """Commit all, or take all back and return those that the broker refuses."""
+        faults: dict[Position | None, KafkaError] = {}
+        self._producer.begin_transaction()
+        self._open = True
+        self._write(events, faults)
+        if not faults:
+            self._step(lambda: self._producer.commit_transaction(STEP))
+            self._open = False
+            return {}
+        found = dict(faults)  # an abort adds all that was not sent yet
+        self._step(lambda: self._producer.abort_transaction(STEP))
+        self._open = False
+        refused = {
+            position: f"{REFUSALS[error.code()]} ({error.str()})"
+            for position, error in found.items()
+            if position is not None and error.code() in REFUSALS
+        }
+        if not refused:
+            raise _failed(next(iter(found.values())))
+        return refused
+
+    def _write(self, events: Sequence[Replay], faults: dict[Position | None, KafkaError]) -> None:
+        """Send events and markers, and wait until each is acknowledged or in `faults`, None standing for a marker."""
+
+        def note(position: Position | None, error: KafkaError | None, _: object) -> None:
+            if error is not None:
+                faults.setdefault(position, error)
+
+        for event in events:
+            try:
+                self._send(
+                    topic=event.topic,
+                    partition=event.partition,
+                    key=event.key,
+                    value=event.value,
+                    headers=list(event.headers),
+                    on_delivery=partial(note, event.position),
+                    **({} if event.timestamp is None else {"timestamp": event.timestamp}),
+                )
+                self._send(
+                    topic=self._topic,
+                    partition=event.position.partition,
+                    headers=marker(event.position),
+                    on_delivery=partial(note, None),
+                )
+            except KafkaException as error:
+                # After a first refusal the client takes nothing more; which it was is told by the call back.
+                self._flush(STEP)
+                if not faults or error.args[0].code() in REFUSALS:
+                    faults[event.position] = error.args[0]
+                return
+        until = time.monotonic() + LONGEST_WAIT
+        while self._flush(1.0) and not faults and time.monotonic() < until:
+            pass
+
+    def _send(self, **record: Any) -> None:
+        while True:
+            try:
+                self._producer.produce(**record)
+                return
+            except BufferError:  # the client's queue is full: wait for the broker
+                self._producer.poll(0.1)
+
+    def _flush(self, seconds: float) -> int:
+        """Send, and let the client call back; returns how many records are left."""
+        try:
+            return self._producer.flush(seconds)
+        except (KafkaException, SystemError):
+            # The client's binding raises a fatal error from here, and calls back with it raised, which Python takes for a fault
+            # of its own. The next step of the transaction tells the error.
+            return 0
+
+    def _step(self, call: Callable[[], object]) -> None:
+        """Call one step of a transaction until it is done."""
+        until = time.monotonic() + LONGEST_WAIT
+        while True:
+            try:
+                call()
+                return
+            except KafkaException as problem:
+                error = problem.args[0]
+                # A step that timed out goes on inside the client: calling it again resumes it.
+                if not error.retriable() and error.code() != KafkaError._TIMED_OUT:
+                    self._open &= not error.fatal()  # after such an error nothing can be aborted any more
+                    raise _failed(error) from None
+                if time.monotonic() > until:
+                    raise TopicError(
+                        f"the broker did not answer for {LONGEST_WAIT:g} s ({error.str()}). Whether the last events were "
+                        f"replayed is not known here; replay again once it is back: what was replayed is not repeated."
+                    ) from None
+                time.sleep(0.1)
+
+
+def _failed(error: KafkaError) -> TopicError:
+    if error.code() in FENCED:
+        return TopicError(
+            "another replay of this pipeline's dead letters has started, or the broker was away for longer than a transaction "
+            "lasts (10 s), and this one ends. What it had replayed is marked and not repeated: run one at a time, and again."
+        )
+    advice = ADVICE.get(error.code(), "Look at the broker's log.")
+    return TopicError(
+        f"dead letters could not be replayed: {error.str()}. {advice} What was replayed before is marked."
+    )
