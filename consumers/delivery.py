@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -100,7 +101,9 @@ class _Outbox:
         )
 
     def serve(self) -> None:
-        self._producer.poll(0)
+        """See `Delivery`. The client raises here what it has told `error_cb` already: `checkpoint` gives the answer to that."""
+        with suppress(KafkaException, SystemError):
+            self._producer.poll(0)
 
     def _enqueue(self, topic: str, value: bytes, key: bytes | None, headers: Any) -> None:
         while True:
@@ -150,9 +153,17 @@ class AtLeastOnce(_Outbox):
 
     def checkpoint(self, ends: Ends) -> None:  # noqa: ARG002  (the consumer commits them)
         """See `Delivery`."""
-        while self._producer.flush(WAIT):
+        while self._unacknowledged():
             self._check()
         self._check()
+
+    def _unacknowledged(self) -> int:
+        """Records that the broker has not acknowledged yet, after waiting a moment for it."""
+        try:
+            return self._producer.flush(WAIT)
+        except (KafkaException, SystemError) as error:  # the client has failed for good
+            cause = error.args[0] if isinstance(error, KafkaException) else KafkaError(KafkaError._FATAL)
+            raise failed(self._failed_topic, self._failure or cause) from None
 
     def abort(self) -> None:
         """See `Delivery`; there is nothing to take back."""
@@ -273,7 +284,7 @@ class ExactlyOnce(_Outbox):
 def failed(topic: str | None, error: KafkaError) -> DeliveryFailed:
     """The error for a record that can't be written for good."""
     advice = FINAL.get(error.code(), "Look at the broker's log").format(topic=topic)
+    what = f"a record for topic {topic}" if topic else "records"
     return DeliveryFailed(
-        f"a record for topic {topic} could not be written: {error.str()}. {advice}; nothing unwritten was "
-        f"committed, so a new worker writes it again."
+        f"{what} could not be written: {error.str()}. {advice}; nothing unwritten was committed, so a new worker writes it again."
     )

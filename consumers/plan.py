@@ -1,7 +1,7 @@
 """From a pipeline file to the parts of a worker: everything is loaded and checked here, before the first event."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,7 @@ def make_plan(pipeline: Pipeline) -> Plan:
     )
     # A field that the model wants and the schema lacks is left to `check_fields`, which names the tensor that takes it.
     there = _names(reader)
+    _check_own_fields(pipeline, reader.name, there)
     fields = list(
         dict.fromkeys([*(field for field in model.signature.fields if field in there), *_own_fields(pipeline)])
     )
@@ -199,6 +200,15 @@ def _field_overrides(pipeline: Pipeline) -> dict[str, str | list[str]]:
 def _names(reader: Schema) -> set[str]:
     definition = reader.definition
     return {entry["name"] for entry in definition.get("fields", ())} if isinstance(definition, dict) else set()
+
+
+def _check_own_fields(pipeline: Pipeline, schema: str, there: Collection[str]) -> None:
+    for option, field in (("event_id", pipeline.input.event_id), ("event_time", pipeline.input.event_time)):
+        if field is not None and field not in there:
+            raise PlanError(
+                f"{pipeline.path}: input.{option}: expected a field of schema `{schema}` ({', '.join(sorted(there))}), found "
+                f"`{field}`. Name one of these, or leave the option out."
+            )
 
 
 def _own_fields(pipeline: Pipeline) -> list[str]:

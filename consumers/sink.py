@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -176,20 +176,21 @@ class Sink:
             headers=sent_with,
             attempts=attempts_before(sent_with) + 1,
         )
-        letters = self._outputs.dead_letters
+        letters, key = self._outputs.dead_letters, letter.key
         encoded, headers = letters.encode(letter), letters.headers(letter)
-        size = len(encoded) + len(letter.key or b"") + sum(len(name) + len(value) for name, value in headers) + ROOM
-        if size > self._outputs.dead_letter_bytes:
+        if _size(encoded, key, headers) > self._outputs.dead_letter_bytes:
             # Nothing of it would be kept otherwise, and the worker would fail at this event for ever.
-            letter = replace(letter, value=None, headers=(), error=f"{letter.error} {self._left_out(letter)}")
-            encoded, headers = letters.encode(letter), letters.headers(letter)
             log.warning("dead letter of %s/%d@%d: %s", topic, partition, letter.offset, self._left_out(letter))
-        self._delivery.produce(self._outputs.dead_letter_topic, encoded, block.keys[row], headers)
+            error = f"{letter.error} {self._left_out(letter)}"
+            letter = replace(letter, key=None, value=None, headers=(), error=error)
+            encoded, headers = letters.encode(letter), letters.headers(letter)
+            key = key if _size(encoded, key, headers) <= self._outputs.dead_letter_bytes else None
+        self._delivery.produce(self._outputs.dead_letter_topic, encoded, key, headers)
         self._metrics.count(DEAD_LETTERS, 1, refused.reason)
 
     def _left_out(self, letter: DeadLetter) -> str:
         return (
-            f"[value and headers left out: with them the dead letter is larger than topic "
+            f"[key, value and headers left out: with them the dead letter is larger than topic "
             f"{self._outputs.dead_letter_topic} takes (max.message.bytes); the event is at offset {letter.offset} of "
             f"{letter.topic}/{letter.partition} for as long as that keeps it]"
         )
@@ -215,3 +216,8 @@ class Sink:
         self._delivery.abort()
         self._ends = {}
         self._floor = max(self._epochs().values(), default=self._floor)
+
+
+def _size(value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes]]) -> int:
+    """Bytes of a record, rather more than fewer."""
+    return len(value) + len(key or b"") + sum(len(name) + len(content) for name, content in headers) + ROOM

@@ -243,7 +243,8 @@ class Worker:
         until = time.monotonic() + self._settings.drain_timeout
         while not done.wait(WAIT) and time.monotonic() < until and self._failure is None:
             self._health.turn()
-        committed = self._commit(wait=True)
+        # What is not done because the broker is away can't be committed either, and waiting for that takes its own time.
+        committed = self._commit(wait=done.is_set())
         if not done.is_set() and self._failure is None:
             log.warning(
                 "%d events were not finished within the drain time of %g s: they are not committed, and are read again",

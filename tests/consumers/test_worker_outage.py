@@ -108,6 +108,7 @@ def test_registry_that_is_away_pauses_the_worker_and_loses_nothing(
         worker.wait_ready()
         produce(kafka.bootstrap, service.inputs[0], _events(0, 100, old))
         service.wait_written(100)
+        service.wait_committed()  # nothing is held any more
         registry.broken = (503, b"{}")
         # More than the worker may hold, all by a schema that it has to ask for.
         produce(kafka.bootstrap, service.inputs[0], _events(100, 5 * HELD, new))
