@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-mock check format bench broker lock docs clean
+.PHONY: help demo test test-mock faults check format bench broker lock docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ test: $(VENV)/.dev ## All tests, on the best broker there is; ARGS="-k name"
 
 test-mock: $(VENV)/.dev ## The tests that need Kafka, on the embedded broker alone
 	@MILLSTREAM_TEST_BROKER=mock $(BIN)/python -m pytest -m kafka $(ARGS)
+
+faults: $(VENV)/.dev ## Kill workers and brokers, then account for every event; a shorter form is part of `make test`
+	@MILLSTREAM_FAULTS=full $(BIN)/python -m pytest tests/faults $(ARGS)
 
 check: $(VENV)/.dev ## Format, lint and types
 	@$(BIN)/ruff format --check --quiet . || { echo "Run 'make format'."; exit 1; }

@@ -115,7 +115,8 @@ class Sink:
                 continue
             produce(self._outputs.prediction_topic, value, block.keys[row], self._carried(block, row))
             written.append(row)
-        for refusal in refused:
+        # In the order of their records, whoever refused them.
+        for refusal in sorted(refused, key=lambda refused: refused.row):
             if ours is None or block.partitions[refusal.row] in ours:
                 self._write_dead_letter(block, refusal)
         model = (self._outputs.model, str(self._outputs.version), self._outputs.variant)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import signal
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from consumers import metrics as m
 from tests.broker.clients import read_all, wait_until
 from tests.broker.maven import MavenKafka
 from tests.consumers.processes import Worker
@@ -49,6 +51,16 @@ class Crew:
         """Wait until all have been given partitions."""
         for worker in self._workers.values():
             worker.wait_ready()
+
+    def wait_written(self) -> None:
+        """Wait until each has written a result."""
+        for slot, worker in self._workers.items():
+            written = partial(_has_written, worker)
+            worker.wait_for(written, 60, f"at work in slot {slot}")
+
+    def discard(self, slot: str) -> None:
+        """Forget a worker that has ended."""
+        assert not self._workers.pop(slot).running
 
     def kill(self, *slots: str) -> None:
         """End workers as a crash does."""
@@ -143,6 +155,10 @@ def assert_exactly_once(service: Service, sent: Sequence[Sent]) -> None:
     verdict = verdict_of(service, sent)
     assert verdict == RIGHT, str(verdict)
     assert service.committed() == service.input_ends()
+
+
+def _has_written(worker: Worker) -> bool:
+    return worker.metrics().get(m.PREDICTIONS.name, 0) > 0
 
 
 def all_committed(service: Service) -> bool:

@@ -1,0 +1,172 @@
+"""A worker with a bug and a fault: `buggy_worker.py BUG FAULT CHECKPOINT work PIPELINE ...`. It shows that the checker sees bugs.
+
+The fault strikes once, in the transaction's step that a bug makes dangerous, at the checkpoint with this number.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import uuid
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from consumers import delivery
+from consumers.cli import main as cli
+from consumers.delivery import AtLeastOnce, ExactlyOnce
+from consumers.errors import TransactionAborted
+from consumers.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from consumers.events import Ends
+
+
+def offsets_first() -> None:
+    """Offsets in a transaction of their own, and the results after it: a crash between them loses events."""
+    produce = ExactlyOnce.produce
+    later: list[Any] = []
+
+    def checkpoint(self: ExactlyOnce, ends: Ends) -> None:
+        if ends:
+            _commit(self, ends, self._membership.group_metadata(), "commit_offsets")
+            while later:
+                produce(self, *later.pop(0))
+            self._begin()
+            self._step("commit", self._producer.commit_transaction)
+            self._open = False
+
+    ExactlyOnce.produce = lambda _, *record: later.append(record)  # type: ignore[method-assign]
+    ExactlyOnce.checkpoint = checkpoint  # type: ignore[method-assign]
+
+
+def commits_what_it_should_abort() -> None:
+    """Results of an aborted transaction stay, and are written again."""
+
+    def abort(self: ExactlyOnce) -> None:
+        self._step("abort", self._producer.commit_transaction)
+        self._open = False
+
+    ExactlyOnce.abort = abort  # type: ignore[method-assign]
+
+
+def never_reads_again() -> None:
+    """After an abort it goes on where it was, and what was aborted is lost."""
+
+    def rewind(self: Source, *_: object) -> None:
+        with self.lock:
+            self._number += 1
+            self._epochs = dict.fromkeys(self._epochs, self._number)
+
+    Source.rewind = rewind  # type: ignore[method-assign]
+
+
+def unfenced() -> None:
+    """Neither the producer nor the group know it again: what it held when it was taken for dead counts nevertheless."""
+    begin = ExactlyOnce.__init__
+    # Its transaction must not time out before it is woken, or the broker itself would undo the bug.
+    delivery.EXACTLY_ONCE["transaction.timeout.ms"] = 300_000
+
+    def init(self: ExactlyOnce, client: Any, **others: Any) -> None:
+        begin(self, client, **others | {"transactional_id": uuid.uuid4().hex})
+        group = others["transactional_id"].removesuffix("-w0")
+        consumer = Consumer({"bootstrap.servers": client["bootstrap.servers"], "group.id": group})
+        stranger = consumer.consumer_group_metadata()  # of no member, so the broker asks nothing
+
+        def checkpoint(self: ExactlyOnce, ends: Ends) -> None:
+            if ends:
+                _commit(self, ends, stranger, "commit")
+
+        ExactlyOnce.checkpoint = checkpoint  # type: ignore[method-assign]
+
+    ExactlyOnce.__init__ = init  # type: ignore[method-assign]
+
+
+def newest_first() -> None:
+    """The results of each transaction are written from the last to the first."""
+    produce, commit = ExactlyOnce.produce, ExactlyOnce.checkpoint
+    later: list[Any] = []
+
+    def checkpoint(self: ExactlyOnce, ends: Ends) -> None:
+        while later:
+            produce(self, *later.pop())
+        commit(self, ends)
+
+    ExactlyOnce.produce = lambda _, *record: later.append(record)  # type: ignore[method-assign]
+    ExactlyOnce.checkpoint = checkpoint  # type: ignore[method-assign]
+
+
+def acknowledges_early() -> None:
+    """At least once: offsets are committed while their results still wait in the client."""
+    delivery.DEFAULTS["linger.ms"] = 60_000
+    AtLeastOnce.checkpoint = lambda self, ends: None  # type: ignore[method-assign]  # noqa: ARG005
+
+
+def none() -> None:
+    """No bug: what a fault alone must not do."""
+
+
+def _commit(self: ExactlyOnce, ends: Ends, group: Any, name: str) -> None:
+    """Commit offsets and what is in the open transaction, whoever has the partitions by now."""
+    offsets = [TopicPartition(*partition, offset) for partition, (_, offset) in ends.items()]
+    self._begin()
+    self._step("send_offsets", lambda: self._producer.send_offsets_to_transaction(offsets, group))
+    self._step(name, self._producer.commit_transaction)
+    self._open = False
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _sleep() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _abort() -> None:
+    raise TransactionAborted("a test says so")
+
+
+BUGS = {
+    bug.__name__: bug
+    for bug in (
+        offsets_first,
+        commits_what_it_should_abort,
+        never_reads_again,
+        unfenced,
+        newest_first,
+        acknowledges_early,
+        none,
+    )
+}
+FAULTS: dict[str, tuple[str, Callable[[], None]]] = {
+    "die": ("commit", _die),
+    "sleep": ("send_offsets", _sleep),
+    "abort": ("send_offsets", _abort),
+    "none": ("", lambda: None),
+}
+"""Fault -> before which step it strikes, and what it does."""
+
+
+def arm(fault: str, checkpoint: int) -> None:
+    """Let the fault strike at this checkpoint."""
+    where, strike = FAULTS[fault]
+    numbers, step = count(1), ExactlyOnce._step
+
+    def striking(self: ExactlyOnce, name: str, call: Callable[[], object]) -> None:
+        if name == where and next(numbers) == checkpoint:
+            strike()
+        step(self, name, call)
+
+    ExactlyOnce._step = striking  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    bug, fault, checkpoint, *arguments = sys.argv[1:]
+    BUGS[bug]()
+    arm(fault, int(checkpoint))
+    sys.exit(cli.run(arguments))

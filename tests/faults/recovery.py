@@ -1,0 +1,218 @@
+"""How long a read-committed reader sees nothing when a worker goes: `python -m tests.faults.recovery`, on a broker of its own.
+
+Writes benchmarks/results/recovery.json and recovery.md. The silence is the longest time without a result of some one input
+partition, while events come at a steady rate: with it go the stop or crash, the rebalance, and the worker's start where it
+comes back.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, Self
+
+from confluent_kafka import Consumer, TopicPartition
+
+from benchmarks.machine import machine
+from consumers import metrics as m
+from tests.broker.choice import Broker
+from tests.broker.clients import wait_until
+from tests.broker.maven import MavenKafka
+from tests.consumers.service import id_of
+from tests.faults.service import assert_exactly_once, under_load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from tests.consumers.service import Service
+    from tests.faults.load import Stream
+    from tests.faults.service import Crew
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
+ROUNDS = 3
+RATE = 500  # events a second
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A case's figures, seconds: the median of the rounds, and the worst."""
+
+    case: str
+    limit: str
+    median: float
+    worst: float
+    start: float  # from a worker's start until it asks to join the group, the median of those that start; 0: none does
+
+
+class Reader:
+    """Notes when each result becomes visible to a read-committed reader; a context manager."""
+
+    def __init__(self, service: Service) -> None:
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": service.bootstrap,
+                "group.id": "recovery",  # never joined
+                "isolation.level": "read_committed",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 10,
+            }
+        )
+        partitions = self._consumer.list_topics(service.output, timeout=10).topics[service.output].partitions
+        self._consumer.assign([TopicPartition(service.output, number, 0) for number in partitions])
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.seen: dict[str, float] = {}  # event id -> seconds on the monotonic clock
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            records = self._consumer.consume(1000, 0.01)
+            now = time.monotonic()
+            self.seen |= {id_of(record): now for record in records if record.error() is None}
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._consumer.close()
+
+
+def drain_and_return(crew: Crew, stream: Stream) -> list[float]:
+    """Two workers, one after the other, are drained and started anew."""
+    starts = []
+    for slot in ("w0", "w1"):
+        crew.stop(slot)
+        starts.append(_start(crew, slot))
+        crew.wait_ready()
+        stream.wait_for_more(5 * RATE)
+    return starts
+
+
+def drain(crew: Crew, _: Stream) -> list[float]:
+    """One of two workers is drained."""
+    crew.stop("w0")
+    return []
+
+
+def kill_and_return(crew: Crew, _: Stream) -> list[float]:
+    """One of two is killed and started at once."""
+    crew.kill("w0")
+    return [_start(crew, "w0")]
+
+
+def kill(crew: Crew, _: Stream) -> list[float]:
+    """One of two is killed and never returns."""
+    crew.kill("w0")
+    return []
+
+
+CASES: list[tuple[str, str, Callable[[Crew, Stream], list[float]], dict[str, Any]]] = [
+    ("SIGTERM, one of two leaves", "1 s", drain, {}),
+    ("SIGTERM, both restarted in turn", "1 s", drain_and_return, {}),
+    ("SIGKILL, restarted at once", "7 s", kill_and_return, {}),
+    (
+        "SIGKILL, restarted at once, `membership: {static: true}`",
+        "2 s and the start",
+        kill_and_return,
+        {"static": True},
+    ),
+    ("SIGKILL, never returns", "20 s", kill, {}),
+]
+
+
+def main() -> None:
+    found = []
+    with MavenKafka() as own:
+        for case, limit, fault, membership in CASES:
+            rounds = [_round(own.bootstrap, number, fault, membership) for number in range(ROUNDS)]
+            silences = [silence for silence, _ in rounds]
+            starts = [start for _, some in rounds for start in some]
+            line = Silence(case, limit, median(silences), max(silences), median(starts) if starts else 0.0)
+            print(line, flush=True)
+            found.append(line)
+    _write(found)
+
+
+def _round(
+    bootstrap: str, seed: int, fault: Callable[[Crew, Stream], list[float]], membership: dict[str, Any]
+) -> tuple[float, list[float]]:
+    """One case once: the longest silence of any input partition, and how long each start took, seconds."""
+    with tempfile.TemporaryDirectory() as folder:
+        kafka = Broker(bootstrap, durable=True, kind="maven")
+        sections: dict[str, Any] = {"membership": membership} if membership else {}
+        with (
+            under_load(Path(folder), kafka, seed, rate=RATE, **sections) as (service, crew, stream),
+            Reader(service) as reader,
+        ):
+            crew.start("w0", "w1")
+            for slot in ("w0", "w1"):
+                crew[slot].wait_for(lambda slot=slot: _assigned(crew, slot) == 2, 60, "given two partitions")  # type: ignore[misc]
+            stream.wait_for_more(5 * RATE)
+            began = time.monotonic()
+            starts = fault(crew, stream)
+            _wait_caught_up(reader, stream)
+            ended = time.monotonic()
+            sent = crew.finish(stream)
+            wait_until(lambda: len(reader.seen) == len(sent), 60, "the reader to see all")
+        assert_exactly_once(service, sent)
+    silences = []
+    for partition in {event.partition for event in sent}:
+        times = sorted(reader.seen[event.id] for event in sent if event.partition == partition)
+        silences += [later - earlier for earlier, later in pairwise(times) if later > began and earlier < ended]
+    return max(silences), starts
+
+
+def _assigned(crew: Crew, slot: str) -> float:
+    return crew[slot].metrics().get(m.ASSIGNED.name, 0)
+
+
+def _start(crew: Crew, slot: str) -> float:
+    began = time.monotonic()
+    crew.start(slot)
+    crew[slot].wait_for(lambda: f"-{slot}, runs " in crew[slot].log, 60, "started")
+    return time.monotonic() - began
+
+
+def _wait_caught_up(reader: Reader, stream: Stream) -> None:
+    """Wait until results of all that is acknowledged now are seen, and of some seconds more."""
+    stream.wait_for_more(3 * RATE)
+    due = [event.id for event in list(stream.acknowledged)]
+    wait_until(lambda: all(event_id in reader.seen for event_id in due), 60, "the workers to catch up")
+
+
+def _write(found: list[Silence]) -> None:
+    about = machine("maven")
+    report = {"machine": about, "rounds": ROUNDS, "events_per_second": RATE, "cases": [asdict(line) for line in found]}
+    (RESULTS / "recovery.json").write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    lines = [
+        "# Recovery",
+        "",
+        f"Longest time without a result of any one input partition, as a read-committed reader sees it, in {ROUNDS} rounds; two",
+        f"workers, 4 partitions, {RATE} events/s, `delivery: exactly_once`; nothing lost, doubled or reordered in any of them.",
+        f"Machine: {', '.join(f'{name} {value}' for name, value in about.items())}; the broker shares it.",
+        "",
+        "| what happens to a worker | median | worst | aim | of it a worker's start |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {line.case} | {line.median:.1f} s | {line.worst:.1f} s | {line.limit} | "
+            f"{f'{line.start:.1f} s' if line.start else ''} |"
+            for line in found
+        ),
+    ]
+    (RESULTS / "recovery.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
