@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _STOP_TIMEOUT_S = 20.0
-_DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
+_DIE_WITH_PARENT = Path(__file__).parents[2] / "consumers" / "demo" / "die_with_parent.py"
 
 
 def spawn(command: Sequence[str], cwd: Path, log: Path) -> subprocess.Popen[bytes]:

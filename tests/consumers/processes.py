@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 ROOT = Path(__file__).parents[2]
-_DIE_WITH_PARENT = ROOT / "tests" / "broker" / "die_with_parent.py"
+_DIE_WITH_PARENT = ROOT / "consumers" / "demo" / "die_with_parent.py"
 _PORT = re.compile(r"on port (\d+)$", re.MULTILINE)
 
 
