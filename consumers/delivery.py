@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from consumers.errors import Abandoned, DeliveryFailed, SlotTaken, TransactionAborted
 from consumers.events import Ends, Epochs
 from consumers.metrics import KAFKA_ERRORS, RETRIES, TRANSACTIONS, Metrics
+from consumers.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ EXACTLY_ONCE = {
 }
 WAIT = 0.2  # seconds between two looks at whether to give up
 STEP = 5.0  # seconds that one step of a transaction may take before it is called again
+# Seconds after which a step that should have come back by then never will (github.com/confluentinc/librdkafka/issues/5456).
+HANGS = 30.0
 
 FINAL = {
     KafkaError.MSG_SIZE_TOO_LARGE: "Raise `max.message.bytes` of topic {topic}",
@@ -200,6 +203,7 @@ class ExactlyOnce(_Outbox):
         super().__init__(client, {**EXACTLY_ONCE, "transactional.id": transactional_id}, abandon, metrics)
         self._membership = membership
         self._open = False
+        self._watchdog = Watchdog(HANGS)
 
     def start(self) -> None:
         """See `Delivery`. Ends what a predecessor of the same transactional id left open, and fences it."""
@@ -225,11 +229,13 @@ class ExactlyOnce(_Outbox):
         with self._membership.lock:
             epochs = self._membership.epochs()
             gone = [partition for partition, (epoch, _) in ends.items() if epochs.get(partition) != epoch]
-            if gone:
-                raise TransactionAborted(f"partitions {gone} went to another worker before the transaction's end")
-            group = self._membership.group_metadata()
-            self._step("send_offsets", lambda: self._producer.send_offsets_to_transaction(offsets, group, STEP))
-            self._step("commit", lambda: self._producer.commit_transaction(STEP))
+            if not gone:
+                group = self._membership.group_metadata()
+                self._step("send_offsets", lambda: self._producer.send_offsets_to_transaction(offsets, group, STEP))
+                self._step("commit", lambda: self._producer.commit_transaction(STEP))
+        if gone:
+            self._settle()
+            raise TransactionAborted(f"partitions {gone} went to another worker before the transaction's end")
         self._open = False
         self._metrics.count(TRANSACTIONS, 1, "committed")
 
@@ -251,11 +257,22 @@ class ExactlyOnce(_Outbox):
             self._producer.begin_transaction()
             self._open = True
 
+    def _settle(self) -> None:
+        """Wait until the broker has all records of the transaction, or has refused them.
+
+        While it still ends the transaction before, it knows nothing of this one, and answers its abort with INVALID_TXN_STATE:
+        to the client that is fatal.
+        """
+        with suppress(KafkaException, SystemError):  # what the client has to say is said by the abort
+            while self._producer.flush(WAIT):
+                self._check()
+
     def _step(self, name: str, call: Callable[[], object]) -> None:
         """Call one step of the transaction until it is done."""
         while True:
             try:
-                call()
+                with self._watchdog.watching(name):
+                    call()
                 return
             except KafkaException as problem:
                 error = problem.args[0]

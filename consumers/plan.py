@@ -142,7 +142,8 @@ def _membership(pipeline: Pipeline, slot: str) -> dict[str, str]:
             "partition.assignment.strategy": "cooperative-sticky",
             # Short, so that a crashed worker's partitions move in seconds.
             "session.timeout.ms": "6000",
-            "heartbeat.interval.ms": "2000",
+            # The others learn of a rebalance at their next heartbeat: that long nobody reads the partitions that move.
+            "heartbeat.interval.ms": "500",
         }
     return {**chosen, "group.instance.id": slot} if pipeline.membership.static else chosen
 

@@ -17,7 +17,6 @@ from confluent_kafka import Consumer, TopicPartition
 from consumers import delivery
 from consumers.cli import main as cli
 from consumers.delivery import AtLeastOnce, ExactlyOnce
-from consumers.errors import TransactionAborted
 from consumers.source import Source
 
 if TYPE_CHECKING:
@@ -127,10 +126,6 @@ def _sleep() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def _abort() -> None:
-    raise TransactionAborted("a test says so")
-
-
 BUGS = {
     bug.__name__: bug
     for bug in (
@@ -146,7 +141,6 @@ BUGS = {
 FAULTS: dict[str, tuple[str, Callable[[], None]]] = {
     "die": ("commit", _die),
     "sleep": ("send_offsets", _sleep),
-    "abort": ("send_offsets", _abort),
     "none": ("", lambda: None),
 }
 """Fault -> before which step it strikes, and what it does."""
@@ -165,8 +159,22 @@ def arm(fault: str, checkpoint: int) -> None:
     ExactlyOnce._step = striking  # type: ignore[method-assign]
 
 
+def abort_at(checkpoint: int) -> None:
+    """Let the partitions seem to have gone at this checkpoint."""
+    numbers, commit = count(1), ExactlyOnce.checkpoint
+
+    def aborting(self: ExactlyOnce, ends: Ends) -> None:
+        gone = bool(ends) and next(numbers) == checkpoint
+        commit(self, {partition: (-1, offset) for partition, (_, offset) in ends.items()} if gone else ends)
+
+    ExactlyOnce.checkpoint = aborting  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
     bug, fault, checkpoint, *arguments = sys.argv[1:]
     BUGS[bug]()
-    arm(fault, int(checkpoint))
+    if fault == "abort":
+        abort_at(int(checkpoint))
+    else:
+        arm(fault, int(checkpoint))
     sys.exit(cli.run(arguments))

@@ -50,7 +50,7 @@ def test_crash_before_the_commit(kafka: Broker, tmp_path: Path, bug: str, found:
 def test_abort(kafka: Broker, tmp_path: Path, bug: str, found: set[str]) -> None:
     with under_load(tmp_path, kafka, seed=902) as (service, crew, stream):
         crew.start("w0", program=buggy(bug, "abort"))
-        crew["w0"].wait_for(lambda: "a test says so" in crew["w0"].log, 60, "told to abort")
+        crew["w0"].wait_for(lambda: "the transaction is aborted" in crew["w0"].log, 60, "told to abort")
         stream.wait_for_more(1000)
         assert _kinds(verdict_of(service, crew.finish(stream))) == found
 

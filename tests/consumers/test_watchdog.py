@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import threading
+from queue import SimpleQueue
+
+import pytest
+
+from consumers import watchdog
+from consumers.watchdog import Watchdog
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "LOOK", 0.01)
+
+
+def test_call_that_does_not_come_back_is_given_up_by_name() -> None:
+    said: SimpleQueue[tuple[str, float]] = SimpleQueue()
+    dog = Watchdog(0.05, lambda name, seconds: said.put((name, seconds)))
+    with dog.watching("commit"):
+        assert said.get(timeout=30) == ("commit", 0.05)
+
+
+def test_calls_that_come_back_are_not_given_up() -> None:
+    given_up = threading.Event()
+    dog = Watchdog(0.5, lambda *_: given_up.set())
+    for _ in range(100):
+        with dog.watching("commit"):
+            assert not given_up.wait(0.01)  # twice the patience in all
