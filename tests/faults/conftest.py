@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-
 FULL = os.environ.get("MILLSTREAM_FAULTS", "") == "full"
 # Brokers that die and workers with bugs take minutes.
 ONLY_IN_FULL = ("test_broker.py", "test_checker_catches_bugs.py")
