@@ -142,13 +142,25 @@ class Worker:
                 self._turn()
                 if self._settings.until_idle and self._source.idle and not self._held.events:
                     break
-            drained = self._finish(list(self._source.epochs))
+            drained = self._drain()
         finally:
             self._end()
         if isinstance(self._failure, Abandoned):
             return False
         if self._failure is not None:
             raise _as_worker_error(self._failure)
+        return drained
+
+    def _drain(self) -> bool:
+        """Finish all that was read; whether that was in time.
+
+        A rebalance at that moment refuses the commit, or aborts the transaction: both pass when the loop turns on.
+        """
+        until = time.monotonic() + self._settings.drain_timeout
+        while not (drained := self._finish(list(self._source.epochs))):
+            if self._failure is not None or time.monotonic() >= until:
+                break
+            self._turn()
         return drained
 
     def _turn(self) -> None:
