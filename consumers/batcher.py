@@ -1,6 +1,7 @@
 """The micro-batching policy: pure; time comes in as an argument."""
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,25 +22,40 @@ class Batcher:
     """Closes micro-batches by count, bytes and the age of the oldest event, in arrival order and across partitions.
 
     Records that are no events (refused, tombstones) ride along in their place, so that a batch covers every record read up
-    to its last and its offsets can be committed as one.
+    to its last and its offsets can be committed as one. Where topics have weights, each has a queue of its own, and what they
+    get of the batches under backlog is as their weights are: start-time fair queueing (Goyal, Vin and Cheng, 1996).
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, weights: Mapping[str, float] | None = None) -> None:
+        """Args:
+        limits: when a batch is closed.
+        weights: by topic; then each block holds records of one topic only. None: all wait in one queue.
+        """
         self._limits = limits
-        self._waiting: deque[Rows] = deque()
+        self._weights = weights or {}
+        self._waiting: dict[str, deque[Rows]] = {}  # by topic, those with anything in them
+        self._served: dict[str, float] = {}  # records that left, over the topic's weight
         self._events = 0
         self._bytes = 0
 
     def add(self, block: Block) -> None:
         """Take the records of a block."""
         rows = Rows(block, 0, len(block.offsets), 0, len(block.good))
-        self._waiting.append(rows)
+        topic = block.partitions[0][0] if self._weights else ""
+        if topic not in self._waiting:
+            # One that comes back has no claim for the time in which it wanted nothing.
+            least = min((self._served[other] for other in self._waiting), default=0.0)
+            self._served[topic] = max(self._served.get(topic, 0.0), least)
+            self._waiting[topic] = deque()
+        self._waiting[topic].append(rows)
         self._events += len(block.good)
         self._bytes += rows.bytes
 
     def due(self) -> float | None:
         """When the next batch closes by age, seconds on the monotonic clock; None where nothing waits."""
-        return self._waiting[0].block.arrived + self._limits.max_wait if self._waiting else None
+        if not self._waiting:
+            return None
+        return min(queue[0].block.arrived for queue in self._waiting.values()) + self._limits.max_wait
 
     def take(self, now: float) -> MicroBatch | None:
         """The next closed batch, or None where none is closed yet."""
@@ -58,19 +74,33 @@ class Batcher:
         parts: list[Rows] = []
         events, size = self._limits.max_events, self._limits.max_bytes
         while self._waiting and (events > 0 and size > 0):
-            rows = self._waiting.popleft()
-            head, tail = _split(rows, events, size, alone=not parts)
-            if head is not None:
-                parts.append(head)
-                events -= head.last - head.first
-                size -= head.bytes
+            topic = min(self._waiting, key=self._served.__getitem__)
+            queue = self._waiting[topic]
+            rows = queue.popleft()
+            head, tail = _split(rows, min(events, self._turn(topic)), size, alone=not parts)
             if tail is not None:
-                self._waiting.appendleft(tail)
+                queue.appendleft(tail)
+            if not queue:
+                del self._waiting[topic]
+            if head is None:
+                break
+            parts.append(head)
+            events -= head.last - head.first
+            size -= head.bytes
+            self._served[topic] += (head.stop - head.start) / self._weights.get(topic, 1.0)
+            if tail is not None and len(self._waiting) == 1:
                 break
         batch = MicroBatch(tuple(parts), reason)
         self._events -= batch.events
         self._bytes -= batch.bytes
         return batch
+
+    def _turn(self, topic: str) -> int:
+        """Most events that the topic gives before the next one has its turn."""
+        if len(self._waiting) == 1:
+            return self._limits.max_events
+        total = sum(self._weights[other] for other in self._waiting)
+        return max(int(self._limits.max_events * self._weights[topic] / total), 1)
 
 
 def _split(rows: Rows, events: int, size: int, *, alone: bool) -> tuple[Rows | None, Rows | None]:

@@ -1,5 +1,6 @@
 """Records to columns: decode, event ids and times, the model's tensors; what can't be an event is set apart with its reason."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import methodcaller
 
@@ -7,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consumers.events import Block, Partition, Polled, Refused
+from consumers.events import NEVER, Block, Headers, Partition, Polled, Refused
 from inference.signature import Signature, fit
 from schemas.decoded import Decoded, Decoder
 
@@ -24,16 +25,28 @@ class EventFields:
     event_id: str | None  # None: "<topic>-<partition>-<offset>"
     event_time: str | None  # None: the record's timestamp
     time_unit: int  # values of `event_time` in a millisecond: 1 for ms, 1000 for microseconds
+    max_age: int | None = None  # ms after its time that an event is worth a prediction
+    deadline_header: str | None = None  # name of the record header that says until when, ms since the epoch
 
 
 class BlockDecoder:
     """Turns polled records into a `Block`."""
 
-    def __init__(self, decoder: Decoder, fields: EventFields, signature: Signature, *, allow_nan: bool) -> None:
+    def __init__(
+        self, decoder: Decoder, fields: EventFields, signature: Signature, *, allow_nan: bool, keep: Sequence[str] = ()
+    ) -> None:
+        """Args:
+        decoder: reads the values.
+        fields: what the events themselves need.
+        signature: of the primary, whose tensors are filled.
+        allow_nan: whether a feature may be NaN or infinite.
+        keep: fields that shadows take.
+        """
         self._decoder = decoder
         self._fields = fields
         self._inputs = signature.inputs
         self._allow_nan = allow_nan
+        self._keep = list(keep)
 
     def decode(self, polled: Polled) -> Block:
         """Decode all records of `polled`.
@@ -51,13 +64,16 @@ class BlockDecoder:
         rows = np.arange(len(values))
         if None in values:  # tombstones are no events
             rows = np.fromiter((row for row, value in enumerate(values) if value is not None), np.int64)
-        decoded = self._decoder.decode([value for value in values if value is not None])
+        decoded = self._decoder.decode([] if polled.refuse else [value for value in values if value is not None])
         refused = [Refused(int(rows[bad.row]), bad.reason, bad.error) for bad in decoded.bad]
+        if polled.refuse:
+            refused = [Refused(int(row), polled.refuse.reason, polled.refuse.error) for row in rows]
         frame, rows = self._with_ids(decoded, rows[decoded.rows], refused)
         fitted = fit(frame, self._inputs, allow_nan=self._allow_nan)
         refused += [Refused(int(rows[unfit.row]), "unfit", unfit.error) for unfit in fitted.unfit]
         if len(fitted.rows) < len(rows):
             frame, rows = frame[fitted.rows], rows[fitted.rows]
+        event_times = self._event_times(frame, timestamps[rows])
         return Block(
             polled.epochs,
             polled.arrived,
@@ -72,8 +88,10 @@ class BlockDecoder:
             ends=np.fromiter(map(len, records), np.int64, len(records)).cumsum(),
             good=rows,
             ids=self._ids(frame, partitions, offsets, rows),
-            event_times=self._event_times(frame, timestamps[rows]),
+            event_times=event_times,
+            deadlines=self._deadlines(event_times, headers, rows),
             tensors=fitted.tensors,
+            features=frame.select(self._keep) if self._keep else None,
             refused=sorted(refused, key=lambda refusal: refusal.row),
         )
 
@@ -108,3 +126,24 @@ class BlockDecoder:
         if self._fields.time_unit != 1:
             times = times // self._fields.time_unit
         return np.where(column.is_null().to_numpy(), timestamps, times) if missing else times
+
+    def _deadlines(
+        self, event_times: npt.NDArray[np.int64], headers: list[Headers | None], rows: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64] | None:
+        """The earlier of what the event's age and its header allow."""
+        fields = self._fields
+        if fields.max_age is None and fields.deadline_header is None:
+            return None
+        deadlines = np.full(len(rows), NEVER) if fields.max_age is None else event_times + fields.max_age
+        if fields.deadline_header is None:
+            return deadlines
+        stated = [_deadline(headers[row], fields.deadline_header) for row in rows.tolist()]
+        return np.minimum(deadlines, np.array(stated, np.int64))
+
+
+def _deadline(headers: Headers | None, name: str) -> int:
+    """What the header says; a header that is no number of milliseconds sets no deadline."""
+    for header, value in headers or ():
+        if header == name and value is not None and value.isdigit():
+            return min(int(value), NEVER)
+    return NEVER

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ DEFAULTS = {
     # The same key goes to the same partition as with Java's clients, so that topics can be joined.
     "partitioner": "murmur2_random",
     "linger.ms": 1,
+    # The topics are there when the worker starts: one that is gone for this long was deleted. It has to be noticed while the
+    # records of a transaction still wait for it; the client's default is 30 s.
+    "topic.metadata.propagation.max.ms": 5000,
 }
 OWNED = {
     "enable.idempotence": True,
@@ -31,6 +35,11 @@ OWNED = {
 AT_LEAST_ONCE = {
     # An outage of any length makes lag: a record waits for the broker's return as long as the worker lives.
     "message.timeout.ms": 0,
+}
+BEST_EFFORT = {
+    "message.timeout.ms": 30_000,
+    "queue.buffering.max.kbytes": 16_384,
+    "linger.ms": 50,
 }
 EXACTLY_ONCE = {
     # An open transaction of a worker that never returns hides all that follows it for this long (Kafka Streams' default too).
@@ -46,6 +55,7 @@ FINAL = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant WRITE and DESCRIBE on topic {topic} to the user of `kafka.client`",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "Create topic {topic}: millstream topics create PIPELINE",
     KafkaError._UNKNOWN_TOPIC: "Create topic {topic}: millstream topics create PIPELINE",
+    KafkaError._UNKNOWN_PARTITION: "Create topic {topic}: millstream topics create PIPELINE",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant WRITE and DESCRIBE on the transactional ids prefixed by the group",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Grant READ on the group to the user of `kafka.client`",
 }
@@ -177,6 +187,35 @@ class AtLeastOnce(_Outbox):
         super()._check()
 
 
+class BestEffort(_Outbox):
+    """Records that nothing waits for: what can't be written is left out, and counted."""
+
+    def __init__(self, client: Mapping[str, Any], *, lost: Callable[[], object], metrics: Metrics) -> None:
+        """Args:
+        client: the pipeline's client settings.
+        lost: called for each record that was not written.
+        metrics: where to count.
+        """
+        self._lost = lost
+        super().__init__(client, BEST_EFFORT, threading.Event(), metrics)
+
+    def produce(self, topic: str, value: bytes, key: bytes) -> None:
+        """Hand a record over, or leave it out."""
+        try:
+            self._producer.produce(topic, value, key)
+        except (BufferError, KafkaException):
+            self._lost()
+
+    def close(self, timeout: float) -> None:
+        """Wait for the records handed over, up to `timeout` seconds; the others are left out."""
+        with suppress(KafkaException, SystemError):
+            for _ in range(self._producer.flush(timeout)):
+                self._lost()
+
+    def _undelivered(self, error: KafkaError | None, message: Any) -> None:  # noqa: ARG002
+        self._lost()
+
+
 class ExactlyOnce(_Outbox):
     """Records and offsets count together, by a Kafka transaction (KIP-98, KIP-447).
 
@@ -269,20 +308,37 @@ class ExactlyOnce(_Outbox):
 
     def _step(self, name: str, call: Callable[[], object]) -> None:
         """Call one step of the transaction until it is done."""
+        tried = 0.0  # seconds; those for which this process itself stood still don't count
         while True:
+            started = time.monotonic()
             try:
-                with self._watchdog.watching(name):
+                with self._watchdog.watching(f"the Kafka client, in {name} of a transaction,"):
                     call()
                 return
             except KafkaException as problem:
                 error = problem.args[0]
-                if not error.retriable() and error.code() != KafkaError._TIMED_OUT:
+                # Records that timed out make a transaction abortable, under the code of a step that merely takes its time.
+                again = error.retriable() or error.code() == KafkaError._TIMED_OUT
+                if error.txn_requires_abort() or not again:
                     raise self._answer(self._failed_topic, error) from None
                 # A step that timed out goes on inside the client: calling it again resumes it, anything else would not be right.
                 self._metrics.count(RETRIES, 1, f"transaction_{name}")
                 log.warning("transaction, %s: %s; trying again", name, error.str())
                 self._check()
                 self._abandon.wait(WAIT)
+                tried += min(time.monotonic() - started, STEP + WAIT)
+                if tried > HANGS and self._broker_answers():
+                    raise DeliveryFailed(
+                        f"the Kafka client gets no further with a transaction ({name}: {error.str()}) though the broker answers. "
+                        f"This worker ends; nothing uncommitted counts, and a new worker goes on."
+                    ) from None
+
+    def _broker_answers(self) -> bool:
+        """Whether waiting for the broker is not what keeps a step from its end."""
+        try:
+            return bool(self._producer.list_topics(timeout=STEP).brokers)
+        except KafkaException:
+            return False
 
     def _answer(self, topic: str | None, error: KafkaError) -> Exception:
         """What an error that no repetition mends leads to."""

@@ -28,5 +28,23 @@ class Abandoned(WorkerError):  # noqa: N818
     """The worker was told to stop waiting (the drain time is over). Raised inside the stages; it ends them, uncommitted."""
 
 
+class WorkersFailed(WorkerError):  # noqa: N818
+    """No worker gets ready. Raised by `supervisor` with the log of one; the caller ends."""
+
+
 class StageFailed(WorkerError):  # noqa: N818
     """A stage's thread ended by an error of its own. Raised by `worker` with that error as its cause."""
+
+
+class EventRefused(WorkerError):  # noqa: N818
+    """An event was refused for a reason at which the pipeline is to stop (`on_error`).
+
+    Raised by `sink`. Nothing of its batch was committed; the worker ends, and its successor comes to the same event.
+    """
+
+    def __init__(self, partition: tuple[str, int], offset: int, reason: str, error: str) -> None:
+        topic, number = partition
+        super().__init__(
+            f"the event at offset {offset} of {topic}/{number} was refused ({reason}): {error}. The pipeline stops there "
+            f"(`on_error.{reason}: stop`): mend what is wrong with it and start the worker again, or write `dead_letter`."
+        )

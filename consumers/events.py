@@ -1,11 +1,12 @@
 """What travels between the stages: plain frozen records, events as columns."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 
 from inference.executors.interface import Tensors, join_rows
 
@@ -20,6 +21,10 @@ Epochs = Mapping[Partition, int]
 
 Ends = dict[Partition, tuple[int, int]]
 """How far partitions are done: partition -> (its epoch, the offset of the next record)."""
+
+
+NEVER = np.iinfo(np.int64).max
+"""A deadline that never comes, ms since the epoch."""
 
 
 class Record(Protocol):
@@ -46,6 +51,7 @@ class Polled:
     epochs: Epochs
     arrived: float  # seconds on the monotonic clock, when the first of them was read
     ingest_time: int  # ms since the epoch, the same moment
+    refuse: "Rejection | None" = None  # why none of them is to be decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,14 @@ class Refused:
 
     row: int  # in the block's records
     reason: str  # a code: undecodable, unknown_schema, schema_incompatible, unfit, model_rejected
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why an event of a batch has no prediction."""
+
+    reason: str  # a code: model_rejected, nan_output, expired, crashed
     error: str
 
 
@@ -77,7 +91,9 @@ class Block:
     good: npt.NDArray[np.int64]  # its record, ascending
     ids: list[str]
     event_times: npt.NDArray[np.int64]  # ms since the epoch
+    deadlines: npt.NDArray[np.int64] | None  # ms since the epoch, after which it need not run; None: no event has one
     tensors: Tensors
+    features: pl.DataFrame | None  # the fields that shadows take, where there are any
     # The others:
     refused: list[Refused]  # ascending row
 
@@ -132,6 +148,27 @@ class MicroBatch:
         """When the oldest was read, seconds on the monotonic clock."""
         return min(part.block.arrived for part in self.parts)
 
+    def deadlines(self) -> npt.NDArray[np.int64]:
+        """When each event need not run any more, ms since the epoch; a time that never comes where it has no deadline."""
+        return np.concatenate(
+            [
+                np.full(part.last - part.first, NEVER)
+                if part.block.deadlines is None
+                else part.block.deadlines[part.first : part.last]
+                for part in self.parts
+            ]
+        )
+
+    def expired(self, now: int) -> npt.NDArray[np.int64]:
+        """Events whose deadline is before `now`, ms since the epoch; ascending."""
+        if all(part.block.deadlines is None for part in self.parts):
+            return np.empty(0, np.int64)
+        return np.flatnonzero(self.deadlines() < now)
+
+    def keys(self) -> set[Hashable]:
+        """The keys of its records."""
+        return {key for part in self.parts for key in part.block.keys[part.start : part.stop] if key is not None}
+
     def tensors(self) -> dict[str, npt.NDArray[Any]]:
         """The model's inputs, [events, ...]; views where the batch comes from one block."""
         filled = [part for part in self.parts if part.last > part.first]
@@ -142,11 +179,13 @@ class MicroBatch:
 class Answered:
     """A micro-batch with what the model said."""
 
+    number: int  # its place in the order of departures, from 0 without a gap
     batch: MicroBatch
     outputs: Tensors  # output name -> [len(rows), ...]
     rows: npt.NDArray[np.int64]  # events of the batch that have an output, ascending
-    rejected: dict[int, str]  # event of the batch -> why the model refused it
+    rejected: dict[int, Rejection]  # event of the batch -> why it has none
     prediction_time: int  # ms since the epoch
+    seconds: float = 0.0  # in the model
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,10 +21,24 @@ class Health:
         self._turned = time.monotonic()
         self.ready = False
         self.waiting_for = ""  # what a worker that is not ready waits for
+        self._away: dict[tuple[str, int], str] = {}  # (what, the thread that waits for it) -> the error
 
     def turn(self) -> None:
         """The loop has turned."""
         self._turned = time.monotonic()
+
+    def away(self, what: str, error: str) -> None:
+        """The calling thread waits for something that is away: no event is answered meanwhile."""
+        self._away[what, threading.get_ident()] = error
+
+    def back(self, what: str) -> None:
+        """What the calling thread waited for is there again, or is waited for no more."""
+        self._away.pop((what, threading.get_ident()), None)
+
+    @property
+    def outage(self) -> str | None:
+        """What is away, as a sentence; None where nothing is."""
+        return next(iter(list(self._away.values())), None)
 
     def live(self) -> tuple[bool, str]:
         """Whether the loop turns, and a sentence."""
@@ -36,14 +50,18 @@ class Health:
 
     def readiness(self) -> tuple[bool, str]:
         """Whether the worker takes events, and a sentence."""
+        if self.ready and (outage := self.outage):
+            return False, f"not ready: {outage}"
         return self.ready, "ready" if self.ready else f"not ready: {self.waiting_for or 'starting'}"
 
 
 class HealthServer:
     """Serves a worker's health and metrics."""
 
-    def __init__(self, health: Health, registry: CollectorRegistry, host: str, port: int) -> None:
-        """Bind the port; 0 takes a free one.
+    def __init__(
+        self, health: Health, registry: CollectorRegistry, host: str, port: int, *, option: str = "--metrics-port"
+    ) -> None:
+        """Bind the port; 0 takes a free one. `option` is what the command line calls it.
 
         Raises:
             WorkerError: the port is taken.
@@ -75,7 +93,7 @@ class HealthServer:
         except OSError as error:
             raise WorkerError(
                 f"the metrics port {host}:{port} can't be opened: {error.strerror}. "
-                f"Choose another with --metrics-port, or 0 for a free one."
+                f"Choose another with {option}, or 0 for a free one."
             ) from None
         self.port = int(self._server.server_address[1])
         self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)

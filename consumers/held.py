@@ -1,19 +1,22 @@
 """What a worker holds: events read and not yet acknowledged, bounded with hysteresis."""
 
 import threading
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Mapping
 
 
 class Held:
     """Counts events and bytes between the poll and the commit. Thread-safe: one thread adds, another releases, in order."""
 
-    def __init__(self, max_events: int, max_bytes: int) -> None:
+    def __init__(self, max_events: int, max_bytes: int, record_bytes: int = 0) -> None:
         """Args:
         max_events: full from here on; room again at half of it.
         max_bytes: the same for bytes.
+        record_bytes: that a record takes beside its value: key, objects, columns.
         """
         self._max_events = max_events
         self._max_bytes = max_bytes
+        self._record_bytes = record_bytes
         self._lock = threading.Condition()
         self._full = False
         self._added = 0
@@ -25,7 +28,7 @@ class Held:
         """Count events in."""
         with self._lock:
             self._added += events
-            self._bytes += size
+            self._bytes += size + events * self._record_bytes
             self._arrivals.append((self._added, arrived))
             self._full = self._full or self.events >= self._max_events or self._bytes >= self._max_bytes
 
@@ -33,7 +36,7 @@ class Held:
         """Count events out, oldest first."""
         with self._lock:
             self._released += events
-            self._bytes -= size
+            self._bytes -= size + events * self._record_bytes
             while self._arrivals and self._arrivals[0][0] <= self._released:
                 self._arrivals.popleft()
             if self._full and self.events <= self._max_events // 2 and self._bytes <= self._max_bytes // 2:
@@ -52,10 +55,49 @@ class Held:
 
     @property
     def bytes(self) -> int:
-        """Bytes held, of the records' values."""
+        """Bytes held: of the records' values and what is around them."""
         return self._bytes
 
     def oldest(self) -> float | None:
         """When the oldest held event was read, seconds on the monotonic clock; None where nothing is held."""
         with self._lock:
             return self._arrivals[0][1] if self._arrivals else None
+
+
+class Shares:
+    """How many records of each topic may wait for the executor, by the topics' weights, with hysteresis. Thread-safe.
+
+    Without it a topic of little weight that has a backlog would fill all that a worker may hold, and the others, which are to
+    get most of the executor, could not even be read.
+    """
+
+    def __init__(self, weights: Mapping[str, float], records: int) -> None:
+        """Args:
+        weights: by topic.
+        records: that wait of all topics together.
+        """
+        self.weights = weights
+        total = sum(weights.values())
+        self._most = {topic: max(int(records * weight / total), 2) for topic, weight in weights.items()}
+        self._lock = threading.Lock()
+        self._waiting: Counter[str] = Counter()
+        self._full: frozenset[str] = frozenset()
+
+    def add(self, topic: str, records: int) -> None:
+        """Records were read."""
+        with self._lock:
+            self._waiting[topic] += records
+            if self._waiting[topic] >= self._most[topic]:
+                self._full |= {topic}
+
+    def remove(self, topic: str, records: int) -> None:
+        """Records went to the executor."""
+        with self._lock:
+            self._waiting[topic] -= records
+            if topic in self._full and self._waiting[topic] <= self._most[topic] // 2:
+                self._full -= {topic}
+
+    @property
+    def full(self) -> frozenset[str]:
+        """Topics of which nothing more is to be read."""
+        return self._full

@@ -40,7 +40,8 @@ EVENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 RATIO = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1)
 REASONS = (
     *("undecodable", "unknown_schema", "schema_incompatible"),
-    *("unfit", "model_rejected", "prediction_too_large"),
+    *("unfit", "model_rejected", "nan_output", "prediction_too_large"),
+    *("crashed", "expired"),
 )
 """Why an event becomes a dead letter."""
 
@@ -66,6 +67,12 @@ PREDICTIONS = Metric(
 )
 DEAD_LETTERS = Metric(
     "millstream_dead_letters_total", "counter", "Events written to the dead-letter topic.", ("reason",)
+)
+SKIPPED = Metric(
+    "millstream_skipped_events_total",
+    "counter",
+    "Events refused of which nothing was written (`on_error`).",
+    ("reason",),
 )
 STALE = Metric(
     "millstream_stale_records_total",
@@ -97,6 +104,17 @@ END_TO_END = Metric(
 TRANSACTIONS = Metric(
     "millstream_transactions_total", "counter", "Transactions ended (exactly once): committed or aborted.", ("outcome",)
 )
+COMPARISONS = Metric("millstream_comparisons_total", "counter", "Comparisons written.", ("shadow",))
+UNCOMPARED = Metric(
+    "millstream_uncompared_events_total",
+    "counter",
+    "Events that a shadow did not answer (estimated by its share): shed (the worker was busy, or the shadow too slow), "
+    "uncommitted, undelivered, ended (the worker did), failed.",
+    ("shadow", "reason"),
+)
+SHADOW_SECONDS = Metric(
+    "millstream_shadow_seconds", "histogram", "Time that the shadows took for a micro-batch.", (), SECONDS
+)
 LAG = Metric(
     "millstream_lag_events", "gauge", "Records not yet acknowledged, by assigned partition.", ("topic", "partition")
 )
@@ -104,19 +122,26 @@ OLDEST_UNCOMMITTED = Metric(
     "millstream_oldest_uncommitted_seconds", "gauge", "Age of the oldest record that was read and not yet acknowledged."
 )
 HELD_EVENTS = Metric("millstream_held_events", "gauge", "Records read and not yet acknowledged.")
-HELD_BYTES = Metric("millstream_held_bytes", "gauge", "Bytes of their values.")
+HELD_BYTES = Metric(
+    "millstream_held_bytes", "gauge", "Bytes of them: of their values, and 1 KiB each for what is around."
+)
 IN_FLIGHT = Metric("millstream_in_flight_batches", "gauge", "Micro-batches closed and not yet written.")
 PAUSED = Metric("millstream_paused_partitions", "gauge", "Partitions paused because the worker holds its limit.")
 ASSIGNED = Metric("millstream_assigned_partitions", "gauge", "Partitions assigned to this worker.")
 REBALANCES = Metric("millstream_rebalances_total", "counter", "Assignments, revocations and losses.", ("kind",))
 RETRIES = Metric("millstream_retries_total", "counter", "Waits because something the events need was away.", ("what",))
 KAFKA_ERRORS = Metric("millstream_kafka_errors_total", "counter", "Errors that the Kafka client reported.", ("code",))
-READY = Metric("millstream_ready", "gauge", "1 after warm-up and the first assignment, until the worker drains.")
+READY = Metric(
+    "millstream_ready",
+    "gauge",
+    "1 after warm-up and the first assignment until the worker drains, but for while the executor or the schemas are away.",
+)
 
 ALL = (
-    *(RECORDS_READ, TOMBSTONES, PREDICTIONS, DEAD_LETTERS, STALE),
+    *(RECORDS_READ, TOMBSTONES, PREDICTIONS, DEAD_LETTERS, SKIPPED, STALE),
     *(BATCHES, BATCH_EVENTS, BATCH_FILL, STAGE_SECONDS, END_TO_END),
     TRANSACTIONS,
+    *(COMPARISONS, UNCOMPARED, SHADOW_SECONDS),
     *(LAG, OLDEST_UNCOMMITTED, HELD_EVENTS, HELD_BYTES, IN_FLIGHT, PAUSED, ASSIGNED),
     *(REBALANCES, RETRIES, KAFKA_ERRORS, READY),
 )
@@ -138,6 +163,7 @@ class Metrics:
                 self._child(metric, ())
         for reason in REASONS:
             self._child(DEAD_LETTERS, (reason,))
+        self._child(SKIPPED, ("expired",))
 
     def count(self, metric: Metric, by: float = 1, *labels: str) -> None:
         """Add to a counter."""

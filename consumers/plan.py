@@ -8,25 +8,30 @@ from typing import Any
 import numpy as np
 
 from consumers.batcher import Limits
+from consumers.comparison_sink import ComparisonSink
+from consumers.crashes import CrashGuard
 from consumers.decoder import BlockDecoder, EventFields
-from consumers.delivery import AtLeastOnce, Delivery, ExactlyOnce, Membership
+from consumers.delivery import AtLeastOnce, BestEffort, Delivery, ExactlyOnce, Membership
 from consumers.errors import PlanError
 from consumers.events import Partition
 from consumers.metrics import Metrics
-from consumers.schema_store import open_store
+from consumers.schema_store import open_store, own_schema_id
+from consumers.shadow import ShadowLane
+from consumers.shadow_plan import ShadowPlan, count_undelivered, load_shadows, make_shadows, shadow_fields
 from consumers.sink import ROOM, Outputs, Sink
 from consumers.source import Source, Subscription
 from consumers.worker import Settings, Stages
 from inference.errors import ModelRejected
-from inference.executors.onnx import OnnxExecutor
+from inference.executors.choice import open_executor
+from inference.executors.interface import ModelExecutor
 from inference.repository import ModelVersion, load_version
-from inference.signature import check_fields
+from inference.signature import blank, check_fields
 from schemas.avro import AvroDecoder
 from schemas.dead_letters import DeadLetterEncoder
 from schemas.decoded import Decoder
 from schemas.json import JsonDecoder
 from schemas.predictions import JsonPredictionEncoder, PredictionEncoder, PredictionRows, UnsupportedOutputError
-from schemas.records import DEAD_LETTER, PREDICTION, OwnRecord
+from schemas.records import DEAD_LETTER, PREDICTION
 from schemas.store import Schema, SchemaStore
 from topics.admin import largest_records
 from topics.pipeline import Pipeline
@@ -43,12 +48,18 @@ class Plan:
     store: SchemaStore
     reader: Schema
     model: ModelVersion
-    executor: OnnxExecutor
+    executor: ModelExecutor
     decoder: BlockDecoder
+    shadows: list[ShadowPlan]
+    detached: bool  # whether the shadows are all that this worker is for
 
 
-def make_plan(pipeline: Pipeline) -> Plan:
-    """Load schemas and model and check them against each other. Kafka is not asked.
+def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
+    """Load schemas and models and check them against each other. Kafka is not asked.
+
+    Args:
+        pipeline: what to load.
+        detached: whether for the workers of the detached shadows.
 
     Raises:
         SchemaError, ModelConfigError, DeviceError, PlanError: with the place, what was expected and what to do.
@@ -58,28 +69,39 @@ def make_plan(pipeline: Pipeline) -> Plan:
     model = load_version(
         pipeline.model.repository, pipeline.model.name, pipeline.model.version, _field_overrides(pipeline)
     )
-    # A field that the model wants and the schema lacks is left to `check_fields`, which names the tensor that takes it.
+    shadows = load_shadows(pipeline, model, detached=detached)
+    if detached and not shadows:
+        raise PlanError(
+            f"{pipeline.path}: shadows: expected one with `detached: true` for `--role shadow`, found none. Add it, or leave out "
+            f"`--role`."
+        )
+    wanted = list(dict.fromkeys([*model.signature.fields, *shadow_fields(shadows)]))
+    # A field that a model wants and the schema lacks is left to `check_fields`, which names the tensor that takes it.
     there = _names(reader)
     _check_own_fields(pipeline, reader.name, there)
-    fields = list(
-        dict.fromkeys([*(field for field in model.signature.fields if field in there), *_own_fields(pipeline)])
-    )
+    fields = list(dict.fromkeys([*(field for field in wanted if field in there), *_own_fields(pipeline)]))
     avro = pipeline.input.format == "avro"
     decoder: Decoder = AvroDecoder(store, reader, fields) if avro else JsonDecoder(reader, fields)
-    check_fields(model.signature, decoder.columns, model.place, reader.name)
-    executor = OnnxExecutor(
+    for checked in (model, *(shadow.model for shadow in shadows)):
+        check_fields(checked.signature, decoder.columns, checked.place, reader.name)
+    executor = open_executor(
         model, device=pipeline.model.device, threads=pipeline.model.threads, max_events=pipeline.batch.max_events
     )
-    event_fields = EventFields(pipeline.input.event_id, pipeline.input.event_time, _time_unit(pipeline, reader))
-    blocks = BlockDecoder(decoder, event_fields, model.signature, allow_nan=pipeline.model.allow_nan)
-    return Plan(pipeline, store, reader, model, executor, blocks)
-
-
-def own_schema_id(pipeline: Pipeline, store: SchemaStore, record: OwnRecord, topic: str) -> int:
-    """The id under which a record of ours is written to `topic`: reserved with a folder, given by a registry."""
-    if pipeline.schemas.registry is None:
-        return record.reserved_id
-    return store.register(f"{topic}-value", record.definition)
+    event_fields = EventFields(
+        pipeline.input.event_id,
+        pipeline.input.event_time,
+        _time_unit(pipeline, reader),
+        None if pipeline.input.max_age is None else round(pipeline.input.max_age * 1000),
+        pipeline.input.deadline_header,
+    )
+    blocks = BlockDecoder(
+        decoder,
+        event_fields,
+        model.signature,
+        allow_nan=pipeline.model.allow_nan,
+        keep=shadow_fields(shadows),
+    )
+    return Plan(pipeline, store, reader, model, executor, blocks, shadows, detached)
 
 
 def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
@@ -91,6 +113,10 @@ def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
         held_bytes=limits.held_bytes,
         commit_every=plan.pipeline.commit_seconds,
         exactly_once=plan.pipeline.delivery == "exactly_once",
+        ordering=plan.pipeline.ordering,
+        weights=_weights(plan.pipeline),
+        allow_nan_outputs=plan.pipeline.model.allow_nan_outputs,
+        batch_timeout=limits.batch_timeout,
         drain_timeout=limits.drain_timeout,
         until_idle=until_idle,
     )
@@ -102,21 +128,30 @@ def stages_of(plan: Plan, metrics: Metrics, *, slot: str, until_idle: bool) -> S
     client = pipeline.client_config()
     limits = largest_records(client, (pipeline.output.topic, pipeline.dead_letters.topic))
     outputs = outputs_of(plan, limits)
+    quarter = max(pipeline.limits.held_bytes // 4 // 1024, 1)  # KiB
     # A batch of records that is larger than its topic takes would be refused as one.
-    producer = {"batch.size": min(1_000_000, *(limit - ROOM for limit in limits.values())), **client}
+    producer = {
+        "batch.size": min(1_000_000, *(limit - ROOM for limit in limits.values())),
+        "queue.buffering.max.kbytes": quarter,
+        **client,
+    }
     exactly_once = pipeline.delivery == "exactly_once"
 
     subscription = Subscription(
-        group=pipeline.group_id,
+        group=group_of(plan),
         topics=pipeline.input.topics,
         start=pipeline.input.start,
-        membership=_membership(pipeline, slot),
-        pin_start=exactly_once and pipeline.input.start == "latest",
+        # What the client fetches ahead of the worker, in all: its own default is 64 MiB.
+        client={**_membership(pipeline, slot), "queued.max.messages.kbytes": str(quarter)},
         until_idle=until_idle,
     )
 
+    shadows = make_shadows(plan.shadows, pipeline, plan.model, plan.store)
+    topic = pipeline.comparison.topic
+    guard = CrashGuard(pipeline.limits.crash_attempts, span=2 * pipeline.batch.max_events)
+
     def source(on_revoke: Callable[[list[Partition]], object]) -> Source:
-        return Source(client, subscription, on_revoke=on_revoke, metrics=metrics)
+        return Source(client, subscription, on_revoke=on_revoke, guard=guard, metrics=metrics)
 
     def sink(source: Source, abandon: threading.Event) -> Sink:
         delivery: Delivery
@@ -127,9 +162,37 @@ def stages_of(plan: Plan, metrics: Metrics, *, slot: str, until_idle: bool) -> S
             )
         else:
             delivery = AtLeastOnce(producer, abandon=abandon, metrics=metrics)
+        if plan.detached:
+            return ComparisonSink(
+                delivery, outputs, shadows, topic=topic, epochs=lambda: source.epochs, metrics=metrics
+            )
         return Sink(delivery, outputs, epochs=lambda: source.epochs, metrics=metrics)
 
-    return Stages(plan.decoder, plan.executor, source, sink)
+    def lane(source: Source, busy: Callable[[], bool]) -> ShadowLane:
+        return ShadowLane(
+            shadows,
+            BestEffort(client, lost=lambda: count_undelivered(shadows, metrics), metrics=metrics),
+            topic=topic,
+            budget=min(shadow.section.budget for shadow in plan.shadows),
+            room=8 * pipeline.batch.max_events,
+            busy=busy,
+            settled=source.settled,
+            metrics=metrics,
+        )
+
+    beside = lane if shadows and not plan.detached else None
+    return Stages(plan.decoder, plan.executor, pipeline.model.in_flight, guard, source, sink, beside)
+
+
+def group_of(plan: Plan) -> str:
+    """The consumer group of the worker."""
+    return f"{plan.pipeline.group_id}-shadow" if plan.detached else plan.pipeline.group_id
+
+
+def _weights(pipeline: Pipeline) -> dict[str, float] | None:
+    """Each input topic's weight, where the pipeline file has any."""
+    weights = pipeline.input.weights
+    return {topic: weights.get(topic, 1.0) for topic in pipeline.input.topics} if weights else None
 
 
 def _membership(pipeline: Pipeline, slot: str) -> dict[str, str]:
@@ -173,6 +236,8 @@ def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
         prediction_bytes=limits[pipeline.output.topic],
         dead_letter_bytes=limits[pipeline.dead_letters.topic],
         carry_headers=frozenset(pipeline.output.carry_headers),
+        stop_at=frozenset(reason for reason, action in pipeline.on_error if action == "stop"),
+        skip=frozenset(reason for reason, action in pipeline.on_error if action == "skip"),
     )
 
 
@@ -185,7 +250,7 @@ def check_answers(plan: Plan) -> None:
     predictions = JsonPredictionEncoder(pipeline="", model="", version=1, variant="")
     time = np.zeros(1, np.int64)
     try:
-        predictions.encode(["check"], time, time, 0, plan.executor.run(plan.executor.blank(1)))
+        predictions.encode(["check"], time, time, 0, plan.executor.run(blank(plan.model.signature.inputs, 1)))
     except ModelRejected:
         return  # it takes no blank event: then the first real one tells
     except UnsupportedOutputError as error:

@@ -1,4 +1,4 @@
-"""Isolating what a model refuses: bisect a rejected micro-batch until the bad events stand alone. Pure."""
+"""Isolating what a model refuses: a rejected micro-batch is bisected until the bad events stand alone. Pure."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,40 +6,100 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inference.errors import ExecutorUnavailable, ModelRejected, OutOfMemory
+from consumers.events import Rejection
+from consumers.working_size import WorkingSize
+from inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
 from inference.executors.interface import Tensors, join_rows, rows_between, rows_of
 
 Run = Callable[[Tensors], dict[str, npt.NDArray[Any]]]
+Result = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64], dict[int, Rejection]]
 
 
-def run_isolating(
-    run: Run, inputs: Tensors
-) -> tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64], dict[int, str]]:
-    """Run a micro-batch, halving it where the model rejects it or memory runs out.
+class Isolation:
+    """Runs micro-batches so that no event spoils another's answer. One thread calls it."""
 
-    Returns:
-        the outputs of the events that ran, their rows (ascending), and row -> reason for each event refused alone.
+    def __init__(self, run: Run, *, max_events: int, allow_nan_outputs: bool) -> None:
+        """Args:
+        run: runs a micro-batch, as `Executor.run`.
+        max_events: most events that a batch ever has.
+        allow_nan_outputs: whether NaN and infinity are answers.
+        """
+        self._run = run
+        self._working = WorkingSize(max_events)
+        self._allow_nan_outputs = allow_nan_outputs
 
-    Raises:
-        ExecutorUnavailable: nothing can run; or a single event does not fit the memory, which is no event's fault.
-    """
-    rejected: dict[int, str] = {}
-    parts: list[Tensors] = []
-    rows: list[npt.NDArray[np.int64]] = []
-    waiting = [(0, rows_of(inputs))]
-    while waiting:
-        start, stop = waiting.pop()
-        try:
-            parts.append(run(rows_between(inputs, start, stop)))
-            rows.append(np.arange(start, stop))
-        except (ModelRejected, OutOfMemory) as error:
-            if stop - start > 1:
-                middle = (start + stop) // 2
-                waiting += [(middle, stop), (start, middle)]
-            elif isinstance(error, ModelRejected):
-                rejected[start] = str(error)
-            else:
-                raise ExecutorUnavailable(str(error)) from error
-    if not parts:
-        return {}, np.empty(0, np.int64), rejected
-    return join_rows(parts), np.concatenate(rows), rejected
+    @property
+    def working_size(self) -> int:
+        """Events that run at once: less than a batch holds where the memory did not suffice."""
+        return self._working.size
+
+    def run(self, inputs: Tensors) -> Result:
+        """Run a micro-batch: halved where the model rejects it, in parts where memory ran out, not-a-number set apart.
+
+        Returns:
+            the outputs of the events that ran, their rows (ascending), and row -> rejection for each event refused alone.
+
+        Raises:
+            ExecutorUnavailable: nothing can run; or a single event does not fit the memory, which is no event's fault.
+            ModelConfigError: the parts' outputs differ in shape, so that the model depends on who shares the batch.
+        """
+        rejected: dict[int, Rejection] = {}
+        parts: list[Tensors] = []
+        rows: list[npt.NDArray[np.int64]] = []
+        waiting = [(0, rows_of(inputs))]
+        while waiting:
+            start, end = waiting.pop()
+            stop = min(end, start + self._working.size)
+            if stop < end:
+                waiting.append((stop, end))
+            try:
+                parts.append(self._run(rows_between(inputs, start, stop)))
+                rows.append(np.arange(start, stop))
+                self._working.fitted(stop - start)
+            except ModelRejected as error:
+                if stop - start > 1:
+                    middle = (start + stop) // 2
+                    waiting += [(middle, stop), (start, middle)]
+                else:
+                    rejected[start] = Rejection("model_rejected", str(error))
+            except OutOfMemory as error:
+                self._working.failed(stop - start)
+                if stop - start == 1:
+                    raise ExecutorUnavailable(str(error)) from error
+                waiting.append((start, stop))
+        if not parts:
+            return {}, np.empty(0, np.int64), rejected
+        outputs, ran = _joined(parts), np.concatenate(rows)
+        return (outputs, ran, rejected) if self._allow_nan_outputs else _without_nan(outputs, ran, rejected)
+
+
+def _joined(parts: list[Tensors]) -> dict[str, npt.NDArray[Any]]:
+    try:
+        return join_rows(parts)
+    except ValueError as error:
+        shapes = [{name: list(array.shape) for name, array in part.items()} for part in (parts[0], parts[-1])]
+        raise ModelConfigError(
+            f"the model gives outputs of another shape when a micro-batch runs in parts: {shapes[0]} and {shapes[1]}. Give each "
+            f"event the same shape, whoever shares its batch."
+        ) from error
+
+
+def _without_nan(
+    outputs: dict[str, npt.NDArray[Any]], rows: npt.NDArray[np.int64], rejected: dict[int, Rejection]
+) -> Result:
+    bad: dict[int, Rejection] = {}  # place in `rows` -> why
+    for name, array in outputs.items():
+        if array.dtype.kind != "f" or (finite := np.isfinite(array)).all():
+            continue
+        flat = finite.reshape(len(array), -1)
+        for place in np.flatnonzero(~flat.all(axis=1)).tolist():
+            at = int(flat[place].argmin())
+            where = f"`{name}`[{at}]" if array.ndim > 1 else f"`{name}`"
+            bad.setdefault(place, Rejection("nan_output", f"output {where} is {array[place].reshape(-1)[at]}"))
+    if not bad:
+        return outputs, rows, rejected
+    found = {int(rows[place]): why for place, why in bad.items()}
+    good = np.setdiff1d(np.arange(len(rows)), np.fromiter(bad, np.int64))
+    if not len(good):
+        return {}, np.empty(0, np.int64), {**rejected, **found}
+    return {name: array[good] for name, array in outputs.items()}, rows[good], {**rejected, **found}

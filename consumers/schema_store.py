@@ -1,7 +1,7 @@
 """Where a pipeline's schemas are found; in a module of its own, for commands that load no model."""
 
 from schemas.directory import DirectoryStore
-from schemas.records import OWN_SCHEMAS_FOLDER
+from schemas.records import OWN_SCHEMAS_FOLDER, OwnRecord
 from schemas.registry import RegistryStore
 from schemas.store import SchemaStore
 from topics.pipeline import Pipeline
@@ -15,3 +15,10 @@ def open_store(pipeline: Pipeline) -> SchemaStore:
         return DirectoryStore(OWN_SCHEMAS_FOLDER, pipeline.schemas.directory)
     password = registry.password.get_secret_value() if registry.password else None
     return RegistryStore(registry.url, username=registry.username, password=password, ca=registry.ca)
+
+
+def own_schema_id(pipeline: Pipeline, store: SchemaStore, record: OwnRecord, topic: str) -> int:
+    """The id under which a record of ours is written to `topic`: reserved with a folder, given by a registry."""
+    if pipeline.schemas.registry is None:
+        return record.reserved_id
+    return store.register(f"{topic}-value", record.definition)

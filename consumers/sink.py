@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from consumers.delivery import Delivery
-from consumers.events import Answered, Block, Ends, Epochs, Headers, Partition, Refused, Rows
-from consumers.metrics import DEAD_LETTERS, PREDICTIONS, STAGE_SECONDS, STALE, TOMBSTONES, Metrics
+from consumers.errors import EventRefused
+from consumers.events import Answered, Block, Ends, Epochs, Headers, Partition, Refused, Rejection, Rows
+from consumers.metrics import DEAD_LETTERS, PREDICTIONS, SKIPPED, STAGE_SECONDS, STALE, TOMBSTONES, Metrics
 from schemas.dead_letters import DeadLetter, DeadLetterEncoder
 from schemas.predictions import PredictionRows
 from topics.dead_letters import attempts_before
@@ -36,6 +37,8 @@ class Outputs:
     prediction_bytes: int  # largest record that the topic takes
     dead_letter_bytes: int  # the same
     carry_headers: frozenset[str]  # names of the record headers that predictions carry over
+    stop_at: frozenset[str] = frozenset()  # reasons of refusal at which the worker ends
+    skip: frozenset[str] = frozenset()  # reasons for which nothing is written
 
 
 class Sink:
@@ -52,26 +55,36 @@ class Sink:
         self._outputs = outputs
         self._epochs = epochs
         self._metrics = metrics
-        self._ends: Ends = {}
         self._floor = 0  # what was read under an epoch up to this one was taken back, and is read again
 
     def start(self) -> None:
         """Get ready to write; may wait for the broker. Raises DeliveryFailed, Abandoned."""
         self._delivery.start()
 
-    def write(self, answered: Answered) -> None:
-        """Hand a micro-batch's predictions and dead letters to the producer. Raises what `Delivery.produce` does."""
+    def write(self, answered: Answered) -> Ends:
+        """Hand a micro-batch's predictions and dead letters to the producer.
+
+        Returns:
+            how far it brings each partition that still is this worker's.
+
+        Raises:
+            EventRefused: an event that the pipeline is to stop at.
+            DeliveryFailed, Abandoned, TransactionAborted: as `Delivery.produce`.
+        """
+        self._stop_where_told(answered)
         started = time.perf_counter()
         values = self._encode(answered)
         encoded = time.perf_counter()
         self._metrics.observe(STAGE_SECONDS, encoded - started, "encode")
         first = 0
+        ends: Ends = {}
         for part in answered.batch.parts:
             last = first + part.last - part.first
-            self._write_part(part, values[first:last], answered.rejected, first)
+            ends |= self._write_part(part, values[first:last], answered.rejected, first)
             first = last
         self._delivery.serve()
         self._metrics.observe(STAGE_SECONDS, time.perf_counter() - encoded, "produce")
+        return ends
 
     def _encode(self, answered: Answered) -> list[bytes | None]:
         """One value an event of the batch; None for those without a prediction."""
@@ -96,7 +109,7 @@ class Sink:
             values[row] = value
         return values
 
-    def _write_part(self, part: Rows, values: list[bytes | None], rejected: dict[int, str], first: int) -> None:
+    def _write_part(self, part: Rows, values: list[bytes | None], rejected: dict[int, Rejection], first: int) -> Ends:
         block = part.block
         ours = self._ours(block.epochs)
         refused = list(part.refused())
@@ -108,29 +121,31 @@ class Sink:
             if ours is not None and block.partitions[row] not in ours:
                 continue
             if value is None:
-                refused.append(Refused(row, "model_rejected", rejected[event]))
+                refused.append(Refused(row, rejected[event].reason, rejected[event].error))
                 continue
             if len(value) > self._outputs.prediction_bytes:
-                refused.append(self._too_large(row, value))
+                refused.append(self._too_large(block, row, value))
                 continue
             produce(self._outputs.prediction_topic, value, block.keys[row], self._carried(block, row))
             written.append(row)
         # In the order of their records, whoever refused them.
         for refusal in sorted(refused, key=lambda refused: refused.row):
             if ours is None or block.partitions[refusal.row] in ours:
-                self._write_dead_letter(block, refusal)
+                self._write_refused(block, refusal)
         model = (self._outputs.model, str(self._outputs.version), self._outputs.variant)
         self._metrics.count(PREDICTIONS, len(written), *model)
         self._note_latency(block.timestamps[written])
-        self._note_ends(part, ours)
+        return self._ends_of(part, ours)
 
-    def _too_large(self, row: int, value: bytes) -> Refused:
-        return Refused(
-            row,
-            "prediction_too_large",
+    def _too_large(self, block: Block, row: int, value: bytes) -> Refused:
+        reason = "prediction_too_large"
+        error = (
             f"the prediction has {len(value)} bytes, more than topic {self._outputs.prediction_topic} takes "
-            f"(max.message.bytes): raise that, then replay",
+            f"(max.message.bytes): raise that, then replay"
         )
+        if reason in self._outputs.stop_at:
+            raise EventRefused(block.partitions[row], block.offsets[row], reason, error)
+        return Refused(row, reason, error)
 
     def _note_latency(self, timestamps: npt.NDArray[np.int64]) -> None:
         """Measure how long ago the events of predictions just written were; a record without a timestamp tells nothing."""
@@ -144,12 +159,12 @@ class Sink:
             return None
         return {p for p, epoch in read_under.items() if epochs.get(p) == epoch and epoch > self._floor}
 
-    def _note_ends(self, part: Rows, ours: set[Partition] | None) -> None:
-        """Remember how far each partition is done, and count what needs no writing."""
+    def _ends_of(self, part: Rows, ours: set[Partition] | None) -> Ends:
+        """How far each partition is done; counts what needs no writing."""
         block = part.block
         # Records of one partition are in the order of their offsets, so the last one of each is what the dict keeps.
         last = dict(zip(block.partitions[part.start : part.stop], block.offsets[part.start : part.stop], strict=True))
-        self._ends |= {p: (block.epochs[p], offset + 1) for p, offset in last.items() if ours is None or p in ours}
+        ends = {p: (block.epochs[p], offset + 1) for p, offset in last.items() if ours is None or p in ours}
         covered = part.stop - part.start
         stale = 0 if ours is None else sum(p not in ours for p in block.partitions[part.start : part.stop])
         if stale:
@@ -157,6 +172,32 @@ class Sink:
         tombstones = covered - (part.last - part.first) - sum(1 for _ in part.refused())
         if tombstones and not stale:
             self._metrics.count(TOMBSTONES, tombstones)
+        return ends
+
+    def _stop_where_told(self, answered: Answered) -> None:
+        """Raise for the first event that is refused for a reason at which the pipeline stops; nothing of its batch is written."""
+        if not self._outputs.stop_at:
+            return
+        first = 0
+        for part in answered.batch.parts:
+            good = part.block.good[part.first : part.last]
+            ours = self._ours(part.block.epochs)
+            rejected = [
+                Refused(int(good[event - first]), why.reason, why.error)
+                for event, why in answered.rejected.items()
+                if first <= event < first + len(good)
+            ]
+            for refused in sorted([*part.refused(), *rejected], key=lambda refused: refused.row):
+                place = part.block.partitions[refused.row]
+                if refused.reason in self._outputs.stop_at and (ours is None or place in ours):
+                    raise EventRefused(place, part.block.offsets[refused.row], refused.reason, refused.error)
+            first += len(good)
+
+    def _write_refused(self, block: Block, refused: Refused) -> None:
+        if refused.reason in self._outputs.skip:
+            self._metrics.count(SKIPPED, 1, refused.reason)
+        else:
+            self._write_dead_letter(block, refused)
 
     def _write_dead_letter(self, block: Block, refused: Refused) -> None:
         row = refused.row
@@ -200,22 +241,19 @@ class Sink:
         headers = block.headers[row] if block.headers else None
         return [header for header in headers if header[0] in self._outputs.carry_headers] if headers else None
 
-    def checkpoint(self) -> Ends:
+    def checkpoint(self, ends: Ends) -> None:
         """Wait until all that was written counts. Raises what `Delivery.checkpoint` does.
 
-        Returns:
-            how far each partition is done, for what was written since the last checkpoint.
+        Args:
+            ends: how far each partition is done, of what was written since the last checkpoint.
         """
         started = time.perf_counter()
-        self._delivery.checkpoint(self._ends)
+        self._delivery.checkpoint(ends)
         self._metrics.observe(STAGE_SECONDS, time.perf_counter() - started, "commit")
-        ends, self._ends = self._ends, {}
-        return ends
 
     def abort(self) -> None:
         """Take back all since the last checkpoint, and write nothing more of what was read up to now."""
         self._delivery.abort()
-        self._ends = {}
         self._floor = max(self._epochs().values(), default=self._floor)
 
 

@@ -3,23 +3,25 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
+from consumers.crashes import Attempts, CrashGuard
 from consumers.errors import WorkerError
-from consumers.events import Epochs, Partition, Polled, Record
+from consumers.events import Ends, Epochs, Partition, Polled, Record
 from consumers.metrics import ASSIGNED, KAFKA_ERRORS, PAUSED, REBALANCES, Metrics
 
 log = logging.getLogger(__name__)
 
 DEFAULTS = {
     "isolation.level": "read_committed",
-    # What the client fetches ahead of us, in all: its default is 64 MiB a worker.
-    "queued.max.messages.kbytes": 16384,
 }
+LOOK_TIMEOUT = (
+    0.05  # seconds; the offsets of a partition with an open transaction are not to be had, and asked for again
+)
 ANSWER_TIMEOUT = 15.0  # seconds; longer than a transaction that a lost worker left open hides a partition's offset
 LEAVE_TIMEOUT = 5.0  # seconds
 NOTHING_ASSIGNED = 6.0  # seconds after which a member without partitions takes it that there are none for it
@@ -39,8 +41,7 @@ class Subscription:
     group: str
     topics: tuple[str, ...]
     start: str  # earliest or latest, for partitions without a committed offset
-    membership: Mapping[str, str]  # the client's settings of how it is a member
-    pin_start: bool  # commit where a partition without an offset begins, so that `rewind` finds it
+    client: Mapping[str, str]  # the client's settings of how it is a member, and of how much it fetches ahead
     until_idle: bool  # follow the partitions' ends, for `idle`
 
 
@@ -53,6 +54,7 @@ class Source:
         subscription: Subscription,
         *,
         on_revoke: Callable[[list[Partition]], object],
+        guard: CrashGuard,
         metrics: Metrics,
     ) -> None:
         """Make the consumer; nothing is read before `subscribe`.
@@ -61,6 +63,7 @@ class Source:
             client: the pipeline's client settings, `bootstrap.servers` among them.
             subscription: what to read, as whom.
             on_revoke: called with partitions about to go, while they still are ours: finish and commit what belongs to them.
+            guard: told of the workers that ended at the offsets where this one begins.
             metrics: where to count.
         """
         self._subscription = subscription
@@ -69,17 +72,23 @@ class Source:
         self._epochs: Epochs = {}
         self._number = 0  # of the latest assignment
         self.lock = threading.Lock()  # held while the assignment changes
-        self._paused = False
+        self._guard = guard
+        self._new: set[Partition] = set()  # assigned, paused until this start is counted in their offsets' metadata
+        self._counted: dict[
+            Partition, int
+        ] = {}  # offsets whose metadata counts this start, nothing being committed since
+        self._paused: frozenset[str] = frozenset()  # topics
         self._at_end: set[Partition] = set()
         self._fatal: KafkaError | None = None
         self.assigned_once = False
         self._reassigned = 0.0  # when the assignment last changed
+        self._committed_to: Ends = {}  # what the broker has confirmed, for `settled`
         self._sent: dict[Partition, int] = {}  # offsets whose commit was sent and did not fail
         self.group_metadata: Any = None  # goes with the offsets of a transaction
         self._consumer = Consumer(
             {
                 **DEFAULTS,
-                **subscription.membership,
+                **subscription.client,
                 **client,
                 "group.id": subscription.group,
                 "auto.offset.reset": subscription.start,
@@ -91,6 +100,11 @@ class Source:
             },
             logger=logging.getLogger("kafka.consumer"),
         )
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """All that is read."""
+        return frozenset(self._subscription.topics)
 
     @property
     def epochs(self) -> Epochs:
@@ -111,14 +125,10 @@ class Source:
         Raises:
             WorkerError: a topic or the group can't be read at all.
         """
+        if self._new:
+            self._count_start()
         before = self._epochs
-        records = self._consumer.consume(limit, 0)
-        if not records:
-            # `consume` waits until it has all it was asked for, so a first record is waited for by `poll`.
-            first = self._consumer.poll(timeout)
-            if first is not None:
-                time.sleep(company)
-                records = [first, *self._consumer.consume(limit - 1, 0)]
+        records = self._consume(limit, timeout, company)
         if self._fatal is not None:
             raise WorkerError(f"the Kafka consumer can't go on: {self._fatal.str()}")
         if before is not self._epochs:
@@ -136,6 +146,17 @@ class Source:
             # rd_kafka_purge_outdated_messages); what is left of partitions that went is not for us to answer.
             good = [record for record in good if (record.topic(), record.partition()) in self._epochs]
         return Polled(good, self._epochs, now, wall) if good else None
+
+    def _consume(self, limit: int, timeout: float, company: float) -> list[Any]:
+        """What the client gives, errors among it."""
+        records = self._consumer.consume(limit, 0)
+        if not records:
+            # `consume` waits until it has all it was asked for, so a first record is waited for by `poll`.
+            first = self._consumer.poll(timeout)
+            if first is not None:
+                time.sleep(company)
+                records = [first, *self._consumer.consume(limit - 1, 0)]
+        return records
 
     def _note_event(self, event: Any) -> None:
         """Take a message that is no record: the end of a partition, or an error."""
@@ -166,17 +187,15 @@ class Source:
             return self.assigned_once and time.monotonic() - self._reassigned > NOTHING_ASSIGNED
         return self._epochs.keys() <= self._at_end
 
-    def pause(self) -> None:
-        """Stop fetching; polling goes on, so that the group keeps this member."""
-        self._paused = True
-        self._consumer.pause(_positions(self._epochs))
-        self._metrics.set(PAUSED, len(self._epochs))
-
-    def resume(self) -> None:
-        """Fetch again."""
-        self._paused = False
-        self._consumer.resume(_positions(self._epochs))
-        self._metrics.set(PAUSED, 0)
+    def pause(self, topics: frozenset[str]) -> None:
+        """Fetch nothing of these topics, and everything of the others; polling goes on, so that the group keeps this member."""
+        if topics == self._paused:
+            return
+        before, self._paused = self._paused, topics
+        counted = [partition for partition in self._epochs if partition not in self._new]
+        self._consumer.pause([TopicPartition(*p) for p in counted if p[0] in topics - before])
+        self._consumer.resume([TopicPartition(*p) for p in counted if p[0] in before - topics])
+        self._metrics.set(PAUSED, sum(p[0] in topics for p in self._epochs))
 
     def commit(self, offsets: Mapping[Partition, int], *, wait: bool) -> bool:
         """Commit offsets (of the next record to read) of partitions that are ours, those that were not sent yet.
@@ -192,6 +211,7 @@ class Source:
         if not new:
             return True
         self._sent |= new
+        self.note_committed(new)
         positions = [TopicPartition(*partition, offset) for partition, offset in new.items()]
         try:
             if wait:
@@ -202,6 +222,81 @@ class Source:
             self._committed(error.args[0], positions)
             return bool(error.args[0].code() == KafkaError._NO_OFFSET)
         return True
+
+    def note_committed(self, partitions: Iterable[Partition]) -> None:
+        """Offsets of these partitions were committed: the earlier ones, with what their metadata said, are gone."""
+        for partition in partitions:
+            self._counted.pop(partition, None)
+
+    def note_settled(self, offsets: Mapping[Partition, int]) -> None:
+        """The broker has confirmed these offsets."""
+        epochs = self._epochs
+        self._committed_to |= {p: (epochs[p], offset) for p, offset in offsets.items() if p in epochs}
+
+    def settled(self, ends: Ends) -> bool | None:
+        """Whether these ends are committed; None where they never will be, by this worker."""
+        for partition, (epoch, end) in ends.items():
+            if self._epochs.get(partition) != epoch:
+                return None
+            committed = self._committed_to.get(partition)
+            if committed is None or committed[0] != epoch or committed[1] < end:
+                return False
+        return True
+
+    def note_alone(self, partition: Partition, offset: int) -> bool:
+        """Leave word at the committed offset that its event runs alone now; False where that failed for the moment."""
+        try:
+            note = TopicPartition(*partition, offset, self._guard.note(partition).metadata())
+            self._consumer.commit(offsets=[note], asynchronous=False)
+        except KafkaException as error:
+            log.warning("the note that an event runs alone was not written: %s", error.args[0].str())
+            return False
+        self._counted[partition] = offset
+        return True
+
+    def _count_start(self) -> None:
+        """Count in the committed offsets' metadata that a worker begins there, then let their records come.
+
+        A partition without an offset gets one, where it begins: there is something to count at, and `rewind` finds it. Where
+        the broker does not answer in time, the next turn asks again.
+        """
+        new = [TopicPartition(*partition) for partition in self._new]
+        try:
+            positions = self._consumer.committed(new, timeout=LOOK_TIMEOUT)
+            offsets = {(p.topic, p.partition): self._beginning(p) for p in positions}
+            attempts = {
+                (p.topic, p.partition): Attempts.read(p.metadata)
+                for p in positions
+                if offsets[p.topic, p.partition] is not None
+            }
+            noted = self._guard.assigned(attempts)
+            marks = [TopicPartition(*p, offsets[p] or 0, attempt.metadata()) for p, attempt in noted.items()]
+            if marks:
+                self._consumer.commit(offsets=marks, asynchronous=False)
+        except KafkaException as error:
+            log.debug("the start of %d partitions is not counted yet: %s", len(new), error.args[0].str())
+            return
+        self._counted |= {partition: offset for partition, offset in offsets.items() if offset is not None}
+        self._new.clear()
+        self._consumer.resume([p for p in new if p.topic not in self._paused])
+
+    def _beginning(self, position: TopicPartition) -> int | None:
+        """Where the partition is begun; None for an empty one without an offset, where nobody can have ended."""
+        if position.offset >= 0:
+            return int(position.offset)
+        low, high = self._consumer.get_watermark_offsets(position, timeout=ANSWER_TIMEOUT)
+        if self._subscription.start == "latest":
+            return int(high)
+        return int(low) if low < high else None
+
+    def _uncount_start(self, partitions: Iterable[Partition]) -> None:
+        """This worker leaves in peace: its start does not count against the events that it did not come to."""
+        left = [TopicPartition(*p, self._counted.pop(p)) for p in partitions if p in self._counted]
+        if left:
+            try:
+                self._consumer.commit(offsets=left, asynchronous=False)
+            except KafkaException as error:
+                log.debug("a start is still counted: %s", error.args[0].str())
 
     def refresh_metadata(self) -> None:
         """Learn anew how the broker knows this member.
@@ -232,14 +327,6 @@ class Source:
             ) from None
         log.info("reading %d partitions again from their committed offsets", len(self._epochs))
 
-    def _pin(self, partitions: list[TopicPartition]) -> None:
-        """Commit the end of each partition that has no offset, for a group that starts at the latest."""
-        missing = [p for p in self._consumer.committed(partitions, timeout=ANSWER_TIMEOUT) if p.offset < 0]
-        for position in missing:
-            _, position.offset = self._consumer.get_watermark_offsets(position, timeout=ANSWER_TIMEOUT)
-        if missing:
-            self._consumer.commit(offsets=missing, asynchronous=False)
-
     def lag(self, acknowledged: Mapping[Partition, int]) -> dict[Partition, int]:
         """Records between the acknowledged offset and the end of each assigned partition, as far as the client knows them."""
         found: dict[Partition, int] = {}
@@ -267,15 +354,16 @@ class Source:
         self.assigned_once = True
         self._at_end -= {(p.topic, p.partition) for p in partitions}
         if partitions:
-            if self._subscription.pin_start:
-                self._pin(partitions)
             consumer.incremental_assign(partitions)
-            if self._paused:
-                consumer.pause(partitions)
+            consumer.pause(partitions)
+            self._new |= {(p.topic, p.partition) for p in partitions}
+            self._count_start()
         self._note_assignment("assigned", partitions)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        self._on_revoke([(p.topic, p.partition) for p in partitions])
+        gone = [(p.topic, p.partition) for p in partitions]
+        self._on_revoke(gone)
+        self._uncount_start(gone)
         self._drop(consumer, "revoked", partitions)
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -286,21 +374,26 @@ class Source:
         with self.lock:
             self._epochs = {partition: number for partition, number in self._epochs.items() if partition not in gone}
         self._at_end -= gone
+        self._new -= gone
+        self.note_committed(gone)
         for partition in gone:
             self._sent.pop(partition, None)
+            self._guard.gone(partition)
         consumer.incremental_unassign(partitions)
         self._note_assignment(kind, partitions)
 
     def _note_assignment(self, kind: str, partitions: list[TopicPartition]) -> None:
         self._metrics.count(REBALANCES, 1, kind)
         self._metrics.set(ASSIGNED, len(self._epochs))
-        self._metrics.set(PAUSED, len(self._epochs) if self._paused else 0)
+        self._metrics.set(PAUSED, sum(p[0] in self._paused for p in self._epochs))
         self._reassigned = time.monotonic()
         names = ", ".join(f"{p.topic}/{p.partition}" for p in partitions) or "nothing"
         log.info("%s %s; now %d partitions", kind, names, len(self._epochs))
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         if error is None or error.code() == KafkaError._NO_OFFSET:
+            if error is None:
+                self.note_settled({(p.topic, p.partition): p.offset for p in partitions})
             return
         for position in partitions:
             self._sent.pop((position.topic, position.partition), None)

@@ -21,8 +21,7 @@ class _Call:
 def end_process(name: str, seconds: float) -> None:
     """Say why, and end as a crash does: nothing that was not committed counts, and a new worker goes on."""
     log.critical(
-        "%s has not come back for %g s: the Kafka client hangs in it. This worker ends; nothing uncommitted counts, and a new "
-        "worker goes on.",
+        "%s has not come back for %g s and never may. This worker ends; nothing uncommitted counts, and a new worker goes on.",
         name,
         seconds,
     )

@@ -9,32 +9,46 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
 from consumers import metrics as m
 from consumers.batcher import Limits
 from consumers.compute import Compute
+from consumers.crashes import CrashGuard
 from consumers.decoder import TOPIC, BlockDecoder
 from consumers.errors import Abandoned, StageFailed, WorkerError
-from consumers.events import Answered, Barrier, Ends, Partition, Polled
+from consumers.events import Answered, Barrier, Ends, Partition, Polled, Rejection
 from consumers.health import Health
-from consumers.held import Held
+from consumers.held import Held, Shares
+from consumers.inflight import Ordering
+from consumers.lanes import Lanes
+from consumers.patience import Patience
+from consumers.poison import Isolation
+from consumers.runner import Runner
+from consumers.shadow import ShadowLane
 from consumers.sink import Sink
 from consumers.source import Source
+from consumers.watchdog import Watchdog
 from consumers.writer import Writer
 from inference.executors.interface import Executor
 
 log = logging.getLogger(__name__)
 
+RECORD_BYTES = (
+    1024  # of a held record beside its value: the client's message, keys, ids, columns (measured: 700 to 900)
+)
 POLL_RECORDS = 2000  # most records of one poll
 WAIT = 0.1  # seconds that the loop waits for something before it turns again
 COMPANY = 0.2  # of `max_wait`, for which a record that comes alone waits for others before the loop goes on
 PAUSE_AFTER = (
     0.5  # seconds without room: a short wait is cheaper than a pause, which throws away what was fetched ahead
 )
+BUSY_AFTER = 1.0  # seconds that the oldest event is held, from which on the shadows are left out
 TICK = 1.0  # seconds between two updates of the gauges
+QUICK = 0.01  # seconds that one event by itself usually takes at most
+NONE: frozenset[str] = frozenset()
 JOIN = (
     2.0  # seconds that a thread has to end when the worker does; a model that never returns must not keep the process
 )
@@ -46,9 +60,13 @@ class Settings:
 
     batch: Limits
     held_events: int
-    held_bytes: int
+    held_bytes: int  # in all: a quarter of it fetched ahead, a quarter in the producer
     commit_every: float
     exactly_once: bool
+    ordering: Ordering
+    weights: Mapping[str, float] | None  # by input topic, where these have any
+    allow_nan_outputs: bool
+    batch_timeout: float  # for one micro-batch in the model
     drain_timeout: float
     until_idle: bool
 
@@ -59,8 +77,11 @@ class Stages:
 
     decoder: BlockDecoder
     executor: Executor
+    in_flight: int  # micro-batches that it runs at a time
+    guard: CrashGuard  # told by the source, asked by the loop
     source: Callable[[Callable[[list[Partition]], object]], Source]  # takes what to call before partitions go
     sink: Callable[[Source, threading.Event], Sink]  # takes the source, and when to give up waiting
+    shadows: Callable[[Source, Callable[[], bool]], ShadowLane] | None  # takes what says that the primary is busy
 
 
 class Worker:
@@ -75,7 +96,9 @@ class Worker:
         self._abandon = threading.Event()
         self._read_again = threading.Event()
         self._failure: BaseException | None = None
-        self._held = Held(settings.held_events, settings.held_bytes)
+        self._guard = stages.guard
+        self._held = Held(settings.held_events, settings.held_bytes // 2, RECORD_BYTES)
+        self._shares = Shares(settings.weights, settings.held_events // 2) if settings.weights else None
         self._lock = threading.Lock()
         self._acknowledged: Ends = {}
         self._done: dict[Partition, int] = {}  # of those, the assigned partitions'
@@ -88,16 +111,26 @@ class Worker:
         self._inbox: SimpleQueue[Polled | Barrier | None] = SimpleQueue()
         self._answers: SimpleQueue[Answered | Barrier | None] = SimpleQueue()
         self._source = stages.source(self._finish)
+        patience = Patience(self._abandon, health, metrics)
         compute = Compute(
             self._inbox,
             self._answers,
             decoder=stages.decoder,
             limits=settings.batch,
-            executor=stages.executor,
-            abandon=self._abandon,
+            lanes=Lanes(
+                [self._runner(stages.executor, patience) for _ in range(stages.in_flight)],
+                self._answers,
+                # In a transaction are exactly the results below the offsets that it commits.
+                ordering="partition" if settings.exactly_once else settings.ordering,
+                abandon=self._abandon,
+                fail=self._fail,
+            ),
+            patience=patience,
             metrics=metrics,
+            shares=self._shares,
         )
         self._sink = stages.sink(self._source, self._abandon)
+        self._shadows = stages.shadows(self._source, self._busy) if stages.shadows else None
         writer = Writer(
             self._answers,
             sink=self._sink,
@@ -106,11 +139,29 @@ class Worker:
             read_again=self._read_again.set,
             checkpoint_every=settings.commit_every,
             checkpoint_records=settings.held_events // 4,
+            shadows=self._shadows,
         )
         self._threads = [
-            threading.Thread(target=self._guard, args=(run,), name=name, daemon=True)
+            threading.Thread(target=self._run_stage, args=(run,), name=name, daemon=True)
             for name, run in (("compute", compute.run), ("write", writer.run))
         ]
+
+    def _runner(self, executor: Executor, patience: Patience) -> Runner:
+        limits = self._settings.batch
+        return Runner(
+            Isolation(executor.run, max_events=limits.max_events, allow_nan_outputs=self._settings.allow_nan_outputs),
+            max_events=limits.max_events,
+            watchdog=Watchdog(self._settings.batch_timeout),
+            patience=patience,
+            abandon=self._abandon,
+            metrics=self._metrics,
+        )
+
+    def _busy(self) -> bool:
+        """Whether the primary has a backlog: then nothing is compared."""
+        oldest = self._held.oldest()
+        late = oldest is not None and time.monotonic() - oldest > BUSY_AFTER
+        return late or self._held.events > self._settings.held_events // 4
 
     def stop(self) -> None:
         """Ask the worker to drain and end; safe from a signal handler."""
@@ -130,7 +181,8 @@ class Worker:
             WorkerError: the worker can't go on.
         """
         self._health.waiting_for = "the model's warm-up"
-        self._executor.warm_up()
+        if not self._warm_up():
+            return True  # told to end before anything was read
         self._health.waiting_for = "the broker's answer to the producer"
         self._sink.start()
         self._health.waiting_for = "the group's assignment"
@@ -150,6 +202,14 @@ class Worker:
         if self._failure is not None:
             raise _as_worker_error(self._failure)
         return drained
+
+    def _warm_up(self) -> bool:
+        """Wait for the executor, as long as it is away; False where told to end meanwhile."""
+        try:
+            Patience(self._stopping, self._health, self._metrics).call("executor", self._executor.warm_up)
+        except Abandoned:
+            return False
+        return True
 
     def _drain(self) -> bool:
         """Finish all that was read; whether that was in time.
@@ -172,42 +232,84 @@ class Worker:
             self._read_again.clear()
             self._source.rewind()
         self._update_gauges()
-        if not self._has_room():
-            return
+        if self._guard.careful:
+            self._run_alone()
+        elif self._has_room():
+            room = self._settings.held_events - self._held.events
+            self._read(max(min(POLL_RECORDS, room), 1))
+
+    def _read(self, limit: int) -> None:
+        """Read up to `limit` records; none while all is paused, when nothing but a rebalance comes."""
         started = time.perf_counter()
-        room = self._settings.held_events - self._held.events  # none while paused, when nothing but a rebalance comes
-        company = self._settings.batch.max_wait * COMPANY
-        polled = self._source.poll(max(min(POLL_RECORDS, room), 1), WAIT, company)
+        polled = self._source.poll(limit, WAIT, self._settings.batch.max_wait * COMPANY)
         if polled is not None:
             self._metrics.observe(m.STAGE_SECONDS, time.perf_counter() - started, "poll")
             self._take(polled)
 
     def _take(self, polled: Polled) -> None:
-        for topic, count in Counter(map(TOPIC, polled.records)).items():
+        topics = Counter(map(TOPIC, polled.records))
+        for topic, count in topics.items():
             self._metrics.count(m.RECORDS_READ, count, topic)
+            if self._shares is not None:
+                self._shares.add(topic, count)
         self._first_read = self._first_read or polled.arrived
         self._held.add(len(polled.records), sum(map(len, polled.records)), polled.arrived)
         self._inbox.put(polled)
 
     def _has_room(self) -> bool:
         """Whether to poll: there is room; or there is none for long, and paused partitions are polled to stay a member."""
-        if self._held.wait_for_room(0 if self._paused else WAIT):
+        if self._health.outage is None and self._held.wait_for_room(0 if self._paused else WAIT):
             self._full_since = None
-            if self._paused:
-                self._paused = False
-                self._source.resume()
+            self._paused = False
+            self._source.pause(self._shares.full if self._shares is not None else NONE)
             return True
         now = time.monotonic()
         self._full_since = self._full_since or now
-        if not self._paused and now - self._full_since >= PAUSE_AFTER:
+        if now - self._full_since >= PAUSE_AFTER:
             self._paused = True
-            self._source.pause()
+            self._source.pause(self._source.topics)
+        else:
+            self._stopping.wait(WAIT)
         return self._paused
 
+    def _run_alone(self) -> None:
+        """Read and run one event by itself: earlier workers ended, one after the other, at what this one is about to run."""
+        if self._held.events:
+            self._wait_for_all()
+            return
+        self._source.pause(NONE)
+        polled = self._source.poll(1, WAIT)
+        if polled is None:
+            return
+        record = polled.records[0]
+        partition, offset = (record.topic(), record.partition()), record.offset()
+        verdict = self._guard.verdict(partition)
+        if verdict == "alone":
+            # Where the note can't be written, the partition is on its way to another worker, or the event runs without it.
+            self._source.note_alone(partition, offset)
+        elif verdict == "crashed":
+            log.error("workers crashed running the event at offset %d of %s/%d: it is refused", offset, *partition)
+            polled = replace(polled, refuse=Rejection("crashed", "the worker that ran it crashed, each time"))
+        self._take(polled)
+        if self._wait_for_all() and self._source.epochs.get(partition) == polled.epochs.get(partition):
+            self._guard.done(partition)
+
+    def _wait_for_all(self) -> bool:
+        """Wait until all that was read is committed, however long that takes; whether it is."""
+        done = threading.Event()
+        self._inbox.put(Barrier(done))
+        while not done.wait(QUICK) and self._failure is None and not self._stopping.is_set():
+            self._health.turn()
+            self._source.pause(self._source.topics)
+            if polled := self._source.poll(1, WAIT):
+                self._take(polled)
+        return done.is_set() and self._commit(wait=True) and not self._read_again.is_set()
+
     def _set_ready(self) -> None:
+        ready = self._source.assigned_once and self._health.outage is None
+        self._metrics.set(m.READY, ready)
         if self._source.assigned_once and not self._health.ready:
             self._health.ready = True
-            self._metrics.set(m.READY, 1)
             log.info("ready")
 
     def _acknowledge(self, ends: Ends) -> None:
@@ -222,8 +324,11 @@ class Worker:
         epochs = self._source.epochs
         # A partition that went and came back starts anew: what was acknowledged under its earlier epoch is its past.
         self._done = {p: end for p, (epoch, end) in acknowledged.items() if epochs.get(p) == epoch}
-        # In a transaction the sink has committed them.
-        return self._settings.exactly_once or self._source.commit(self._done, wait=wait)
+        if self._settings.exactly_once:  # the sink has committed them, in a transaction
+            self._source.note_committed(self._done)
+            self._source.note_settled(self._done)
+            return True
+        return self._source.commit(self._done, wait=wait)
 
     def _update_gauges(self) -> None:
         now = time.monotonic()
@@ -272,19 +377,24 @@ class Worker:
         self._metrics.set(m.READY, 0)
         self._abandon.set()
         self._inbox.put(None)
+        if self._shadows is not None:
+            self._shadows.close()
         self._source.close()
         for thread in self._threads:
             thread.join(JOIN)
         if not any(thread.is_alive() for thread in self._threads):
             self._executor.close()
 
-    def _guard(self, run: Callable[[], None]) -> None:
+    def _run_stage(self, run: Callable[[], None]) -> None:
         """Run a stage; whatever ends it early ends the worker, in `run`."""
         try:
             run()
         except BaseException as error:
-            self._failure = self._failure or error
-            self._answers.put(None)
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = self._failure or error
+        self._answers.put(None)
 
 
 def _as_worker_error(failure: BaseException) -> WorkerError:

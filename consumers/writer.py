@@ -8,13 +8,15 @@ from queue import Empty, SimpleQueue
 from consumers.errors import TransactionAborted
 from consumers.events import Answered, Barrier, Ends
 from consumers.held import Held
+from consumers.inflight import Watermark
+from consumers.shadow import ShadowLane
 from consumers.sink import Sink
 
 log = logging.getLogger(__name__)
 
 
 class Writer:
-    """Takes answered micro-batches from `answers`, in arrival order, writes them, and says what is acknowledged.
+    """Takes answered micro-batches from `answers`, writes them as they come, and says what is acknowledged.
 
     A barrier is answered when all that came before it is acknowledged; None ends the stage at once.
     """
@@ -29,6 +31,7 @@ class Writer:
         read_again: Callable[[], None],
         checkpoint_every: float,
         checkpoint_records: int,
+        shadows: ShadowLane | None = None,
     ) -> None:
         """Args:
         answers: what to write.
@@ -38,6 +41,7 @@ class Writer:
         read_again: called when a transaction was aborted: what was read since the last checkpoint is to be read again.
         checkpoint_every: seconds between two checkpoints.
         checkpoint_records: records written after which one is due earlier, so that the worker never waits for room.
+        shadows: offered what is checkpointed.
         """
         self._answers = answers
         self._sink = sink
@@ -46,8 +50,13 @@ class Writer:
         self._read_again = read_again
         self._every = checkpoint_every
         self._most_records = checkpoint_records
-        self._records = 0  # written since the last checkpoint
+        self._watermark: Watermark[tuple[Answered, Ends]] = Watermark()
+        self._unsafe = False  # whether anything was written since the last checkpoint
+        self._ends: Ends = {}  # below the watermark, since the last checkpoint; with their
+        self._records = 0
         self._bytes = 0
+        self._shadows = shadows
+        self._fresh: list[tuple[Answered, Ends]] = []  # for the shadows
         self._due = 0.0  # seconds on the monotonic clock
 
     def run(self) -> None:
@@ -58,7 +67,7 @@ class Writer:
         """
         while True:
             try:
-                message = self._answers.get(timeout=max(self._due - time.monotonic(), 0.0) if self._records else None)
+                message = self._answers.get(timeout=max(self._due - time.monotonic(), 0.0) if self._unsafe else None)
             except Empty:
                 self._checkpoint()
                 continue
@@ -71,33 +80,51 @@ class Writer:
                 self._write(message)
 
     def _write(self, answered: Answered) -> None:
-        if not self._records:
+        if not self._unsafe:
+            self._unsafe = True
             self._due = time.monotonic() + self._every
-        self._records += answered.batch.records
-        self._bytes += answered.batch.bytes
+        ends: Ends = {}
         try:
-            self._sink.write(answered)
+            ends = self._sink.write(answered)
         except TransactionAborted as error:
-            self._abort(error)
+            self._abort(error, answered)
             return
+        self._note_done(answered, ends)
         if self._records >= self._most_records or time.monotonic() >= self._due:
             self._checkpoint()
 
+    def _note_done(self, answered: Answered, ends: Ends) -> None:
+        """Results that passed others are written, and not acknowledged before those are too."""
+        for done, its_ends in self._watermark.done(answered.number, (answered, ends)):
+            self._ends |= its_ends
+            self._records += done.batch.records
+            self._bytes += done.batch.bytes
+            if self._shadows is not None:
+                self._fresh.append((done, its_ends))
+
     def _checkpoint(self) -> None:
         try:
-            ends = self._sink.checkpoint()
+            self._sink.checkpoint(self._ends)
         except TransactionAborted as error:
             self._abort(error)
             return
-        self._acknowledge(ends)
+        self._acknowledge(self._ends)
+        if self._shadows is not None:
+            for answered, ends in self._fresh:
+                self._shadows.offer(answered, ends)
         self._release()
 
-    def _abort(self, error: TransactionAborted) -> None:
+    def _abort(self, error: TransactionAborted, unwritten: Answered | None = None) -> None:
         log.warning("the transaction is aborted, its events are read again: %s", error)
         self._sink.abort()
+        if unwritten is not None:
+            self._note_done(unwritten, {})
         self._release()
         self._read_again()
 
     def _release(self) -> None:
         self._held.release(self._records, self._bytes)
+        self._ends = {}
         self._records = self._bytes = 0
+        self._fresh = []
+        self._unsafe = False

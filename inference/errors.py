@@ -27,3 +27,10 @@ class OutOfMemory(InferenceError):  # noqa: N818
 
 class ExecutorUnavailable(InferenceError):  # noqa: N818
     """The executor itself failed, whatever the events. Raised by `Executor.run`; the caller retries with back-off."""
+
+
+class ExecutorLost(ExecutorUnavailable):
+    """The executor failed and can't come back in this process (CUDA's context is spoilt). Raised by `Executor.run`.
+
+    The caller ends the worker; its successor begins with a fresh one.
+    """

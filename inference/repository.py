@@ -1,8 +1,8 @@
-"""The model repository: `<repository>/<name>/<version>/model.onnx` beside `config.yaml` (Triton's layout)."""
+"""The model repository: `<repository>/<name>/<version>/` with the model beside `config.yaml` (Triton's layout)."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from inference.errors import ModelConfigError
 from inference.signature import DTYPES, Signature, TensorInput, TensorOutput
 
-MODEL_FILE = "model.onnx"
+EXECUTORS = {"model.onnx": "onnx", "model.pt2": "torch", "model.pt": "torch", "model.py": "python"}
+"""The model's file -> the executor that runs it."""
 CONFIG_FILE = "config.yaml"
 
 
@@ -21,6 +22,7 @@ class ModelVersion:
     name: str
     version: int
     file: Path
+    executor: str  # a value of EXECUTORS
     signature: Signature
     batch_sizes: tuple[int, ...]  # preferred sizes, ascending; empty: powers of two
 
@@ -59,6 +61,7 @@ class _Output(_Entry):
 
 class _Config(_Entry):
     description: str = ""
+    executor: Literal["onnx", "torch", "python"] | None = None
     inputs: list[_Input] = Field(min_length=1)
     outputs: list[_Output] = Field(min_length=1)
     batch_sizes: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
@@ -95,12 +98,34 @@ def load_version(
         wanted = "no version" if version is None else f"no version {version}"
         raise ModelConfigError(f"model `{name}` has {wanted} in {folder} (there: {_listed(versions)}).")
     chosen = versions[-1] if version is None else version
-    file = folder / str(chosen) / MODEL_FILE
-    if not file.is_file():
-        raise ModelConfigError(f"model `{name}` version {chosen} has no {MODEL_FILE}: expected it at {file}.")
-    config = _read_config(file.parent / CONFIG_FILE)
-    signature = _signature(config, fields or {}, file.parent / CONFIG_FILE)
-    return ModelVersion(name, chosen, file, signature, tuple(sorted(set(config.batch_sizes))))
+    place = folder / str(chosen)
+    # A folder without a model is told before one without a config: that is what it lacks first.
+    files = [place / file for file in EXECUTORS if (place / file).is_file()]
+    if not files:
+        raise ModelConfigError(
+            f"model `{name}` version {chosen} has no model: expected one of {', '.join(EXECUTORS)} in {place}."
+        )
+    config = _read_config(place / CONFIG_FILE)
+    file = _model_file(files, config.executor, place)
+    signature = _signature(config, fields or {}, place / CONFIG_FILE)
+    sizes = tuple(sorted(set(config.batch_sizes)))
+    return ModelVersion(name, chosen, file, EXECUTORS[file.name], signature, sizes)
+
+
+def _model_file(files: list[Path], executor: str | None, folder: Path) -> Path:
+    fitting = [file for file in files if executor in {None, EXECUTORS[file.name]}]
+    if len(fitting) == 1:
+        return fitting[0]
+    there = ", ".join(file.name for file in files)
+    if executor is None:
+        raise ModelConfigError(
+            f"{folder} has several models: {there}. Say in {CONFIG_FILE} which one runs: `executor: "
+            f"{EXECUTORS[files[0].name]}`, for instance; or take the others away."
+        )
+    own = " or ".join(name for name, runs in EXECUTORS.items() if runs == executor)
+    raise ModelConfigError(
+        f"{folder / CONFIG_FILE}: `executor: {executor}` needs one file {own} beside it, and there is {there}."
+    )
 
 
 def _number(name: str) -> int | None:

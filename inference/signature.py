@@ -59,6 +59,14 @@ class Signature:
         return list(dict.fromkeys(field for entry in self.inputs for field in entry.fields))
 
 
+def blank(inputs: Sequence[TensorInput], events: int) -> dict[str, npt.NDArray[Any]]:
+    """Tensors of zeros and empty strings for so many events."""
+    return {
+        entry.tensor: np.full((events, *entry.shape), "" if entry.dtype == "string" else 0, DTYPES[entry.dtype][0])
+        for entry in inputs
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Unfit:
     """An event that does not fit the model's input."""

@@ -76,13 +76,7 @@ class PredictionEncoder:
             times[rows:],
             varint(prediction_time),
         ]
-        # An Avro map is a block of entries with its count before it, then an empty block.
-        if outputs:
-            pieces.append(varint(len(outputs)))
-        for name, values in outputs.items():
-            pieces += _entry(name, _plain(name, values, rows))
-        pieces.append(varint(0))
-        return weave(pieces, rows)
+        return weave([*pieces, *output_pieces(outputs, rows)], rows)
 
 
 class JsonPredictionEncoder:
@@ -123,6 +117,15 @@ class JsonPredictionEncoder:
                 event_ids, event_times.tolist(), ingest_times.tolist(), answers, strict=True
             )
         ]
+
+
+def output_pieces(outputs: Outputs, rows: int) -> list[Piece]:
+    """The map `outputs` of `rows` records, as predictions and comparisons have it. Raises UnsupportedOutputError."""
+    # An Avro map is a block of entries with its count before it, then an empty block.
+    pieces: list[Piece] = [varint(len(outputs))] if outputs else []
+    for name, values in outputs.items():
+        pieces += _entry(name, _plain(name, values, rows))
+    return [*pieces, varint(0)]
 
 
 def _plain(name: str, values: npt.NDArray[Any], rows: int) -> npt.NDArray[Any]:

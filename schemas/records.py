@@ -1,4 +1,4 @@
-"""The records Millstream itself writes: predictions, dead letters, comparisons. Their schemas lie beside this file."""
+"""The records that Millstream writes: predictions, dead letters, comparisons, evaluations. Their schemas lie beside this file."""
 
 import json
 from dataclasses import dataclass
@@ -26,3 +26,4 @@ def _own_record(reserved_id: int, name: str) -> OwnRecord:
 PREDICTION: Final = _own_record(1_000_001, "prediction-v1")
 DEAD_LETTER: Final = _own_record(1_000_002, "dead-letter-v1")
 COMPARISON: Final = _own_record(1_000_003, "comparison-v1")
+EVALUATION: Final = _own_record(1_000_004, "evaluation-v1")

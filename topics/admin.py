@@ -18,6 +18,7 @@ BROKER_DEFAULT = -1
 # its dead letter must fit too, or no worker ever gets past it.
 DEAD_LETTER_ROOM = 65_536  # bytes
 DEFAULT_MAX_BYTES = 1_048_588  # Kafka's own default for `max.message.bytes`
+EVALUATIONS = "evaluations"  # the role of that topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,9 @@ def roles(pipeline: Pipeline) -> list[tuple[str, str]]:
         *(("input", topic) for topic in pipeline.input.topics),
         ("output", pipeline.output.topic),
         ("dead letters", pipeline.dead_letters.topic),
+        *([("comparisons", pipeline.comparison.topic)] if pipeline.shadows else []),
+        *([(EVALUATIONS, pipeline.comparison.evaluations)] if pipeline.shadows else []),
+        *([("labels", pipeline.labels.topic)] if pipeline.labels else []),
     ]
 
 
@@ -117,7 +121,7 @@ def create(
             name,
             num_partitions=partitions,
             replication_factor=replication,
-            config={"max.message.bytes": str(2 * room + DEAD_LETTER_ROOM)} if role == "dead letters" else {},
+            config=_settings(role, room),
         )
         for role, name in missing
     ]
@@ -130,6 +134,13 @@ def create(
     made = [name for _, name in missing]
     _wait_for(made, admin, str(client["bootstrap.servers"]))
     return made
+
+
+def _settings(role: str, room: int) -> dict[str, str]:
+    """Settings of a new topic; `room`: bytes of the largest event."""
+    if role == "dead letters":
+        return {"max.message.bytes": str(2 * room + DEAD_LETTER_ROOM)}
+    return {"cleanup.policy": "compact"} if role == EVALUATIONS else {}
 
 
 def _wait_for(names: Sequence[str], admin: AdminClient, bootstrap: str) -> None:

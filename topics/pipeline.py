@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator
 
+from topics.comparison_sections import Comparison, Labels, Shadow
 from topics.errors import PipelineError, Problem
 from topics.pipeline_problems import problems_of
 from topics.pipeline_schema import schema_tree
@@ -18,11 +19,14 @@ from topics.sections import (
     Kafka,
     Limits,
     Model,
+    OnError,
     Output,
+    Scaling,
     Schemas,
     Section,
     Text,
 )
+from topics.shadow_conflicts import shadow_conflicts
 from topics.units import PositiveDuration
 from topics.yaml_places import Document, Loc, dotted, read_document
 
@@ -59,6 +63,11 @@ class Pipeline(Section):
         "results and offsets commit in one Kafka transaction, and readers see each result once (with "
         "`isolation.level=read_committed`).",
     )
+    ordering: Literal["partition", "key", "none"] = Field(
+        "partition",
+        description="Which results may pass others where `model.in_flight` is above 1. `partition`: none within a partition. "
+        "`key`: those of other keys. `none`: all. With `exactly_once` always `partition`.",
+    )
     commit_every: PositiveDuration | None = Field(
         None,
         description="How often results and offsets are committed. With `exactly_once` readers see a result only then, so it is "
@@ -68,7 +77,28 @@ class Pipeline(Section):
     membership: GroupMembership = Field(
         {}, validate_default=True, description="How a worker is a member of its consumer group."
     )
+    on_error: OnError = Field(
+        {},
+        validate_default=True,
+        description="What becomes of an event that gets no prediction, by reason. `dead_letter`: it is kept in the dead-letter "
+        "topic. `stop`: the worker ends with a message, and nothing after the event is committed.",
+    )
     limits: Limits = Field({}, validate_default=True, description="How much a worker holds and how long it may take.")
+    scaling: Scaling = Field(
+        {},
+        validate_default=True,
+        description="How many workers `millstream run` keeps, and how soon a backlog should be gone.",
+    )
+
+    shadows: tuple[Shadow, ...] = Field(
+        (), description="Model versions that answer a sample of the events too, for comparison alone."
+    )
+    comparison: Comparison = Field(
+        {},
+        validate_default=True,
+        description="Where comparisons of primary and shadows go, and how `millstream compare` reads them.",
+    )
+    labels: Labels | None = Field(None, description="The true outcomes, on a topic of their own, whatever its key.")
 
     _path: Path = PrivateAttr()
 
@@ -77,14 +107,17 @@ class Pipeline(Section):
         if isinstance(context, Origin):
             self._path = context.path
 
-    @field_validator("dead_letters", mode="before")
+    @field_validator("dead_letters", "comparison", mode="before")
     @classmethod
     def _named_after_pipeline(cls, value: object, info: ValidationInfo) -> object:
         section = {} if value is None else value
-        if isinstance(section, dict) and "topic" not in section:
-            # Where the name itself is wrong, that is the only problem to tell.
-            return {**section, "topic": f"{info.data.get('name', 'unnamed')}-dead-letters"}
-        return section
+        if not isinstance(section, dict):
+            return section
+        # Where the name itself is wrong, that is the only problem to tell.
+        name = info.data.get("name", "unnamed")
+        if info.field_name == "dead_letters":
+            return {"topic": f"{name}-dead-letters", **section}
+        return {"topic": f"{name}-comparisons", "evaluations": f"{name}-evaluations", **section}
 
     @property
     def path(self) -> Path:
@@ -102,6 +135,10 @@ class Pipeline(Section):
         if self.commit_every is not None:
             return self.commit_every
         return 0.02 if self.delivery == "exactly_once" else 0.1
+
+    def shadow_model(self, shadow: Shadow) -> tuple[str, int]:
+        """A shadow's model: name and version."""
+        return shadow.model or self.model.name, shadow.version
 
     def client_config(self) -> dict[str, str | int | float | bool]:
         """Return the settings that every Kafka client of the pipeline starts from. Holds secrets: never print it."""
@@ -152,16 +189,21 @@ def _conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, st
             written(("dead_letters", "topic"), ("output", "topic")),
             f"{letters} is output.topic and dead_letters.topic. Give dead letters a topic of their own.",
         )
+    for topic in sorted(set(pipeline.input.weights) - set(pipeline.input.topics)):
+        yield (
+            written(("input", "weights", topic), ("input", "weights")),
+            f"expected topics of input.topics ({', '.join(pipeline.input.topics)}), found {topic}.",
+        )
     if pipeline.limits.held_events < 2 * pipeline.batch.max_events:
         yield (
             written(("limits", "held_events"), ("batch", "max_events")),
             f"limits.held_events ({pipeline.limits.held_events}) must be at least twice batch.max_events "
             f"({pipeline.batch.max_events}): one batch runs while the next one fills.",
         )
-    if pipeline.limits.held_bytes < 2 * pipeline.batch.max_bytes:
+    if pipeline.limits.held_bytes < 8 * pipeline.batch.max_bytes:
         yield (
             written(("limits", "held_bytes"), ("batch", "max_bytes")),
-            f"limits.held_bytes ({pipeline.limits.held_bytes} bytes) must be at least twice batch.max_bytes "
+            f"limits.held_bytes ({pipeline.limits.held_bytes} bytes) must be at least 8 times batch.max_bytes "
             f"({pipeline.batch.max_bytes} bytes): one batch runs while the next one fills.",
         )
     if pipeline.membership.static and pipeline.membership.protocol == "consumer":
@@ -169,7 +211,13 @@ def _conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, st
             ("membership", "static"),
             "expected false with `protocol: consumer`: the broker would refuse a worker restarted before its session timed out.",
         )
+    if pipeline.scaling.max is not None and pipeline.scaling.max < pipeline.scaling.min:
+        yield (
+            written(("scaling", "max"), ("scaling", "min")),
+            f"scaling.max ({pipeline.scaling.max}) must be at least scaling.min ({pipeline.scaling.min}).",
+        )
     yield from _registry_conflicts(pipeline)
+    yield from shadow_conflicts(pipeline, document)
 
 
 def _registry_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:

@@ -179,6 +179,22 @@ class Input(Section):
     start: Literal["earliest", "latest"] = Field(
         "earliest", description="Where a group that has committed nothing yet begins to read."
     )
+    max_age: PositiveDuration | None = Field(
+        None,
+        description="How old an event may be, by its time, when the model would run it. An older one is refused as `expired`, "
+        "see `on_error`. Without it, any age.",
+    )
+    deadline_header: Text | None = Field(
+        None,
+        description="Header of an event that says until when a prediction is of use, in milliseconds since 1970 (UTC) as text. "
+        "After that it is refused as `expired`.",
+    )
+    weights: dict[Text, Annotated[float, Field(gt=0, le=1_000_000)]] = Field(
+        {},
+        description="Under a backlog the topics' shares of the model are as these numbers; a topic left out has 1. "
+        "Without any, first come, first served.",
+        examples=[{"urgent": 10, "bulk": 1}],
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -208,6 +224,25 @@ class DeadLetters(Section):
     )
 
 
+Refusal = Literal["dead_letter", "stop"]
+
+
+class OnError(Section):
+    """What becomes of an event that gets no prediction, by reason."""
+
+    undecodable: Refusal = Field("dead_letter", description="Its value is not what its schema says.")
+    unknown_schema: Refusal = Field("dead_letter", description="Its schema's id is known to nobody.")
+    schema_incompatible: Refusal = Field("dead_letter", description="Its schema can't be read as the pipeline's.")
+    unfit: Refusal = Field("dead_letter", description="A value does not fit the model's input.")
+    model_rejected: Refusal = Field("dead_letter", description="The model refuses it.")
+    nan_output: Refusal = Field("dead_letter", description="The model answers NaN or infinity.")
+    prediction_too_large: Refusal = Field("dead_letter", description="The prediction is larger than its topic takes.")
+    crashed: Refusal = Field("dead_letter", description="Workers crashed running it, see `limits.crash_attempts`.")
+    expired: Literal["dead_letter", "skip", "stop"] = Field(
+        "dead_letter", description="Its deadline has passed. `skip`: nothing is written, and it is counted."
+    )
+
+
 class Model(Section):
     """The model that answers."""
 
@@ -216,7 +251,7 @@ class Model(Section):
         None, description="Version of the model. Without it, the highest in the repository."
     )
     repository: FilePath = Field(
-        "models", validate_default=True, description="Folder of models, laid out `<name>/<version>/model.onnx`."
+        "models", validate_default=True, description="Folder of models, laid out `<name>/<version>/` (docs/models.md)."
     )
     inputs: dict[
         Text,
@@ -233,11 +268,20 @@ class Model(Section):
         "In place of what the model's `config.yaml` says.",
     )
     device: Literal["auto", "cpu", "cuda", "tensorrt"] = Field(
-        "auto", description="What runs the model. `auto` takes a GPU where there is one."
+        "auto", description="What runs the model. `auto` takes a GPU where there is one. `tensorrt` is for ONNX models."
     )
     threads: int = Field(1, ge=1, description="CPU threads of one inference. Workers scale by processes.")
+    in_flight: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Batches that a worker runs at a time: for a device or a server that works on several at once.",
+    )
     allow_nan: bool = Field(
         False, description="Whether a feature may be NaN or infinite. If not, its event becomes a dead letter."
+    )
+    allow_nan_outputs: bool = Field(
+        False, description="Whether an answer may be NaN or infinite. If not, its event is refused as `nan_output`."
     )
 
 
@@ -277,15 +321,52 @@ class Limits(Section):
         description="Most events that a worker holds (read, result not yet acknowledged). "
         "Above it partitions pause; below half of it they resume.",
     )
-    held_bytes: Size = Field("64MiB", validate_default=True, description="The same in bytes of record values.")
+    held_bytes: Size = Field(
+        "128MiB",
+        validate_default=True,
+        description="Most bytes that a worker holds in all: a quarter of it fetched ahead, half of it read (an event counts "
+        "with 1 KiB more than its value), a quarter of it written and not yet acknowledged.",
+    )
     drain_timeout: PositiveDuration = Field(
         "20s",
         validate_default=True,
         description="How long a stopping worker may take to finish what it holds. Leaving the group takes up to 10 s more "
         "where no broker answers.",
     )
+    batch_timeout: PositiveDuration = Field(
+        "10m",
+        validate_default=True,
+        description="How long a batch may be in the model. Then the worker ends, for a call that hangs can't be ended otherwise.",
+    )
+    crash_attempts: int = Field(
+        3,
+        ge=1,
+        description="How many workers may crash at the same events before these run one by one, and the one that takes workers "
+        "down is refused as `crashed`.",
+    )
     stall_after: PositiveDuration = Field(
         "60s",
         validate_default=True,
         description="`/live` answers false when the worker's loop has not turned for so long.",
+    )
+
+
+class Scaling(Section):
+    """How many workers `millstream run` keeps, and how soon a backlog should be gone."""
+
+    min: int = Field(1, ge=1, description="Fewest workers.")
+    max: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="Most workers. More than the input's partitions find no work.",
+        json_schema_extra={"default": "the partitions, at most the machine's cores"},
+    )
+    catch_up: PositiveDuration = Field(
+        "30s",
+        validate_default=True,
+        description="How soon a backlog should be gone: the target that workers are added for.",
+    )
+    scale_down_after: Duration = Field(
+        "2m",
+        validate_default=True,
+        description="How long fewer workers must have been enough before one goes.",
     )

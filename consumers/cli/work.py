@@ -10,7 +10,7 @@ from types import FrameType
 from consumers.cli.arguments import add_pipeline, read_pipeline
 from consumers.health import Health, HealthServer
 from consumers.metrics import Metrics
-from consumers.plan import make_plan, settings_of, stages_of
+from consumers.plan import group_of, make_plan, settings_of, stages_of
 from consumers.slot import take_slot
 from consumers.worker import Worker
 from topics.admin import refuse_unfit_broker, require
@@ -30,6 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--slot",
         metavar="NAME",
         help="a name that lasts over restarts, such as the pod's (default: this machine's next)",
+    )
+    parser.add_argument(
+        "--role",
+        default="primary",
+        choices=["primary", "shadow"],
+        help="primary (default), or shadow: only compare, for the detached shadows of the pipeline, in a group of their own",
     )
     parser.add_argument("--until-idle", action="store_true", help="process what is there, commit, and end")
     parser.add_argument(
@@ -62,8 +68,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         require(pipeline.client_config(), pipeline)
         refuse_unfit_broker(pipeline.client_config(), pipeline)
-        plan = make_plan(pipeline)
-        slot = take_slot(args.slot, group=pipeline.group_id, bootstrap=pipeline.kafka.bootstrap)
+        plan = make_plan(pipeline, detached=args.role == "shadow")
+        slot = take_slot(args.slot, group=group_of(plan), bootstrap=pipeline.kafka.bootstrap)
         stages = stages_of(plan, metrics, slot=slot.name, until_idle=args.until_idle)
         worker = Worker(settings_of(plan, until_idle=args.until_idle), stages, health, metrics)
         _stop_on_signals(worker)

@@ -1,10 +1,16 @@
 """The contract of an executor."""
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
+from inference.signature import TensorInput, blank
+
+log = logging.getLogger(__name__)
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 """Tensor name -> array whose first axis is the event of the micro-batch."""
@@ -13,7 +19,8 @@ Tensors = Mapping[str, npt.NDArray[Any]]
 class Executor(Protocol):
     """Runs micro-batches of one model version.
 
-    `run` is called by one thread at a time and may block for as long as it computes.
+    `run` may block for as long as it computes. As many threads call it at a time as the pipeline has batches in flight: one where
+    `model.in_flight` is not set.
     """
 
     def warm_up(self) -> None:
@@ -35,6 +42,14 @@ class Executor(Protocol):
         """Give the device back."""
 
 
+class ModelExecutor(Executor, Protocol):
+    """An executor with what it decided when it loaded the model."""
+
+    device: str  # cpu, cuda or tensorrt
+    batch_sizes: tuple[int, ...]  # the sizes that it is warmed up for, events, ascending
+    max_events: int  # the largest micro-batch it takes
+
+
 def rows_of(tensors: Tensors) -> int:
     """The number of events in `tensors`."""
     return len(next(iter(tensors.values())))
@@ -50,3 +65,35 @@ def join_rows(parts: list[Tensors]) -> dict[str, npt.NDArray[Any]]:
     if len(parts) == 1:
         return dict(parts[0])
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def padded(tensors: Tensors, size: int) -> dict[str, npt.NDArray[Any]]:
+    """The tensors with their last event repeated up to `size` events: real values, so that no model meets ones it never saw."""
+    return {
+        name: np.concatenate([array, np.repeat(array[-1:], size - len(array), axis=0)])
+        for name, array in tensors.items()
+    }
+
+
+def check_rows(outputs: Tensors, events: int, place: str) -> None:
+    """Check that each output has one row for each event. Raises ModelConfigError: dead letters would not help."""
+    for name, output in outputs.items():
+        if output.ndim == 0 or len(output) != events:
+            raise ModelConfigError(
+                f"{place}: output `{name}` has shape {list(output.shape)} for {events} events: its first axis must be the event."
+            )
+
+
+def warm_up(run: Callable[[Tensors], object], inputs: Sequence[TensorInput], batch_sizes: Sequence[int]) -> None:
+    """Run blank events, once for each size, ascending. Raises what `run` does, but for what says nothing against a start."""
+    for size in batch_sizes:
+        try:
+            run(blank(inputs, size))
+        except ModelRejected as error:
+            # Its right, but then the first events of each size pay for the first time.
+            log.warning("not warmed up for %d events: the model refuses blank ones: %s", size, error)
+        except OutOfMemory as error:
+            if size == 1:
+                raise ExecutorUnavailable(str(error)) from error
+            log.warning("%d events at once do not fit the memory, so batches will run in parts: %s", size, error)
+            return

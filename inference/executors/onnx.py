@@ -1,27 +1,16 @@
 """The ONNX Runtime executor: CPU, CUDA and TensorRT."""
 
-import ctypes
-import logging
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
 from inference.batch_sizes import bucket_of, default_batch_sizes
-from inference.errors import (
-    DeviceError,
-    ExecutorUnavailable,
-    InferenceError,
-    ModelConfigError,
-    ModelRejected,
-    OutOfMemory,
-)
-from inference.executors.interface import Tensors, rows_of
+from inference.devices import gpus
+from inference.errors import DeviceError, ModelConfigError
+from inference.executors.interface import Tensors, check_rows, padded, rows_of, warm_up
+from inference.executors.verdict import line_of, verdict
 from inference.repository import ModelVersion
-from inference.signature import DTYPES, TensorInput
-
-log = logging.getLogger(__name__)
 
 PROVIDERS = {
     "cpu": ["CPUExecutionProvider"],
@@ -38,18 +27,6 @@ ONNX_TYPES = {
     "string": "tensor(string)",
 }
 QUIET = 4  # ONNX Runtime's severity "fatal": an error reaches us as an exception, and is printed once for each bisected part
-
-
-def gpus() -> int:
-    """How many NVIDIA GPUs the driver shows; 0 without a driver."""
-    try:
-        cuda = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return 0
-    count = ctypes.c_int(0)
-    if cuda.cuInit(0) != 0 or cuda.cuDeviceGetCount(ctypes.byref(count)) != 0:
-        return 0
-    return count.value
 
 
 class OnnxExecutor:
@@ -82,33 +59,19 @@ class OnnxExecutor:
 
     def warm_up(self) -> None:
         """See `Executor.warm_up`."""
-        for size in self.batch_sizes:
-            try:
-                self.run(self.blank(size))
-            except ModelRejected as error:
-                # Its right, but then the first events of each size pay for the first time.
-                log.warning("not warmed up for %d events: the model refuses blank ones: %s", size, error)
-
-    def blank(self, events: int) -> dict[str, npt.NDArray[Any]]:
-        """Inputs of zeros and empty strings for so many events."""
-        return {entry.tensor: _blank(entry, events) for entry in self.model.signature.inputs}
+        warm_up(self.run, self.model.signature.inputs, self.batch_sizes)
 
     def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
         """See `Executor.run`."""
         events = rows_of(inputs)
         size = bucket_of(events, self.batch_sizes) if self._pads else events
         try:
-            outputs = self._session.run(self._outputs, inputs if size == events else _padded(inputs, size))
+            outputs = self._session.run(self._outputs, inputs if size == events else padded(inputs, size))
         except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
             if not isinstance(error, MemoryError) and not type(error).__module__.startswith("onnxruntime"):
                 raise  # a fault of ours, not of the events
-            raise _verdict(error, self.model) from error
-        for name, output in zip(self._outputs, outputs, strict=True):
-            if output.ndim == 0 or len(output) != size:
-                raise ModelConfigError(  # whatever the events, so dead letters would not help
-                    f"{self.model.place}: output `{name}` has shape {list(output.shape)} for {size} events: its first axis "
-                    f"must be the event."
-                )
+            raise verdict(error, self.model.place) from error
+        check_rows(dict(zip(self._outputs, outputs, strict=True)), size, self.model.place)
         return {name: output[:events] for name, output in zip(self._names, outputs, strict=True)}
 
     def close(self) -> None:
@@ -141,7 +104,7 @@ def _open(model: ModelVersion, device: str, threads: int) -> ort.InferenceSessio
     try:
         session = ort.InferenceSession(str(model.file), options, providers=PROVIDERS[device])
     except Exception as error:
-        raise ModelConfigError(f"{model.file} can't be loaded: {_line(error)}") from None
+        raise ModelConfigError(f"{model.file} can't be loaded: {line_of(error)}") from None
     if session.get_providers()[0] != PROVIDERS[device][0]:
         raise DeviceError(
             f"{PROVIDERS[device][0]} could not start, though a GPU is there: its libraries (CUDA, cuDNN, TensorRT) are missing "
@@ -194,30 +157,3 @@ def _check_outputs(model: ModelVersion, session: ort.InferenceSession) -> None:
                 f"{model.place}: the output `{entry.tensor}` is {own[entry.tensor]} in the model, but a prediction takes a "
                 f"tensor. Convert the model without it (scikit-learn's converter: `zipmap` False)."
             )
-
-
-def _blank(entry: TensorInput, size: int) -> npt.NDArray[Any]:
-    fill = "" if entry.dtype == "string" else 0
-    return np.full((size, *entry.shape), fill, DTYPES[entry.dtype][0])
-
-
-def _padded(inputs: Tensors, size: int) -> dict[str, npt.NDArray[Any]]:
-    """The inputs with their last event repeated up to `size` events: real values, so that no model meets ones it never saw."""
-    return {
-        name: np.concatenate([array, np.repeat(array[-1:], size - len(array), axis=0)])
-        for name, array in inputs.items()
-    }
-
-
-def _verdict(error: Exception, model: ModelVersion) -> InferenceError:
-    text = _line(error)
-    lowered = text.lower()
-    if "out of memory" in lowered or "failed to allocate memory" in lowered or isinstance(error, MemoryError):
-        return OutOfMemory(f"{model.place}: {text}")
-    if any(word in lowered for word in ("cuda failure", "cuda error", "cublas", "cudnn", "ep_fail", "device is lost")):
-        return ExecutorUnavailable(f"{model.place}: {text}")
-    return ModelRejected(f"{model.place}: {text}")
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:500]

@@ -129,6 +129,8 @@ def block(kinds: str, start: int = 0, *, sizes: Sequence[int] | None = None, arr
         good=good,
         ids=[str(start + row) for row in good.tolist()],
         event_times=good + start,
+        deadlines=None,
+        features=None,
         tensors={"x": (good + start).astype(np.float32).reshape(-1, 1)},
         refused=[Refused(row, "undecodable", "no") for row, kind in enumerate(kinds) if kind == "r"],
     )
@@ -140,10 +142,10 @@ def batch_of(kinds: str, start: int = 0) -> MicroBatch:
     return MicroBatch((Rows(whole, 0, len(kinds), 0, len(whole.good)),), "size")
 
 
-def answered(kinds: str, start: int = 0) -> Answered:
+def answered(kinds: str, start: int = 0, *, number: int = 0) -> Answered:
     """A micro-batch of one whole block, with an output for each of its events."""
     batch = batch_of(kinds, start)
-    return Answered(batch, {"y": np.zeros((batch.events, 1))}, np.arange(batch.events), {}, 1_700_000_000_456)
+    return Answered(number, batch, {"y": np.zeros((batch.events, 1))}, np.arange(batch.events), {}, 1_700_000_000_456)
 
 
 def offsets(batch: MicroBatch) -> list[int]:

@@ -1,5 +1,6 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from queue import SimpleQueue
 
 import pytest
@@ -7,18 +8,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumers import compute
+from consumers import patience as waiting
 from consumers.batcher import Limits
 from consumers.compute import Compute
 from consumers.decoder import BlockDecoder, EventFields
 from consumers.errors import Abandoned
-from consumers.events import Answered, Barrier, Polled
+from consumers.events import Answered, Barrier, Polled, Record, Rejection
+from consumers.health import Health
+from consumers.held import Shares
+from consumers.inflight import Ordering
+from consumers.lanes import Lanes
 from consumers.metrics import RETRIES, Metrics
+from consumers.patience import Patience
+from consumers.poison import Isolation
+from consumers.runner import Runner
+from consumers.watchdog import Watchdog
 from inference.errors import ExecutorUnavailable, ModelRejected
 from inference.executors.interface import Tensors
 from schemas.errors import SchemaUnavailable
 from tests.consumers.in_memory import (
     EPOCHS,
     SIGNATURE,
+    MemoryRecord,
     NegatingExecutor,
     NumberDecoder,
     ended,
@@ -29,13 +40,15 @@ from tests.consumers.in_memory import (
 
 Message = Polled | Barrier | None
 FOREVER = 1e9  # seconds
+WATCHDOG = Watchdog(600)  # each has a thread
+NO_FIELDS = EventFields(None, None, 1)
 LIMITS = Limits(max_events=4, max_bytes=1_000_000, max_wait=FOREVER)
 
 
 @pytest.fixture(autouse=True, scope="module")
 def short_waits() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compute, "BACK_OFF", (0.001, 0.002))
+        patch.setattr(waiting, "BACK_OFF", (0.001, 0.002))
         yield
 
 
@@ -43,7 +56,15 @@ class Stage:
     """A computing stage with what is around it."""
 
     def __init__(
-        self, messages: Sequence[Message], limits: Limits = LIMITS, before: Callable[[Tensors], None] | None = None
+        self,
+        messages: Sequence[Message],
+        limits: Limits = LIMITS,
+        before: Callable[[Tensors], None] | None = None,
+        *,
+        lanes: int = 1,
+        ordering: Ordering = "partition",
+        weights: dict[str, float] | None = None,
+        fields: EventFields = NO_FIELDS,
     ) -> None:
         self.inbox: SimpleQueue[Message] = SimpleQueue()
         self.answers: SimpleQueue[Answered | Barrier | None] = SimpleQueue()
@@ -53,15 +74,39 @@ class Stage:
         self.metrics = Metrics("p")
         self.numbers = NumberDecoder()
         self.executor = NegatingExecutor(before) if before else NegatingExecutor()
+        self.failure: BaseException | None = None
+        self.health = Health(60)
+        patience = Patience(self.abandon, self.health, self.metrics)
         self.compute = Compute(
             self.inbox,
             self.answers,
-            decoder=BlockDecoder(self.numbers, EventFields(None, None, 1), SIGNATURE, allow_nan=False),
+            decoder=BlockDecoder(self.numbers, fields, SIGNATURE, allow_nan=False),
             limits=limits,
-            executor=self.executor,
+            lanes=Lanes(
+                [self._runner(limits, patience) for _ in range(lanes)],
+                self.answers,
+                ordering=ordering,
+                abandon=self.abandon,
+                fail=self._fail,
+            ),
+            patience=patience,
+            metrics=self.metrics,
+            shares=Shares(weights, 1000) if weights else None,
+        )
+
+    def _runner(self, limits: Limits, patience: Patience) -> Runner:
+        return Runner(
+            Isolation(self.executor.run, max_events=limits.max_events, allow_nan_outputs=False),
+            max_events=limits.max_events,
+            watchdog=WATCHDOG,
+            patience=patience,
             abandon=self.abandon,
             metrics=self.metrics,
         )
+
+    def _fail(self, error: BaseException) -> None:
+        self.failure = self.failure or error
+        self.abandon.set()
 
     def run(self) -> list[Answered | Barrier | None]:
         """Run to the end, which the messages hold."""
@@ -236,7 +281,7 @@ def test_rejected_event_is_not_waited_for() -> None:
 
     stage = Stage([polled([b"1", b"3", b"2"]), None], before=before)
     (one,) = batches(stage.run())
-    assert one.rejected == {1: "no 3 please"}
+    assert one.rejected == {1: Rejection("model_rejected", "no 3 please")}
     assert one.rows.tolist() == [0, 2]
     assert stage.retries("executor") is None
 
@@ -247,3 +292,167 @@ def test_fault_of_our_own_ends_the_stage() -> None:
 
     with pytest.raises(ZeroDivisionError):
         Stage([polled([b"1"]), None], before=before).run()
+
+
+class Jumble:
+    """Lets the batches that run at the same time answer in another order: the first one out waits for a later one."""
+
+    def __init__(self, lanes: int) -> None:
+        self._later = threading.Semaphore(0)
+        self._calls = iter(range(10**9))
+        self._lanes = lanes
+
+    def __call__(self, _inputs: Tensors) -> None:
+        if next(self._calls) % self._lanes == 0:
+            self._later.acquire(timeout=0.05)  # there may be no later one
+        else:
+            self._later.release()
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.lists(VALUES, min_size=1, max_size=7), max_size=6), st.integers(2, 4), st.sets(st.integers(0, 5)))
+def test_several_batches_in_flight_are_answered_once_in_order(
+    polls: list[list[bytes | None]], lanes: int, barriers: set[int]
+) -> None:
+    messages: list[Message] = []
+    values: list[bytes | None] = []
+    for at, poll in enumerate(polls):
+        messages.append(polled(poll, len(values)))
+        values += poll
+        if at in barriers:
+            messages.append(Barrier(threading.Event()))
+    stage = Stage([*messages, None], Limits(2, 1_000_000, FOREVER), Jumble(lanes), lanes=lanes)
+    given = stage.run()
+    assert stage.failure is None
+    assert order(given) == list(range(len(values)))
+    assert [one.number for one in batches(given)] == list(range(len(batches(given))))
+    assert len(predictions(given)) == sum(value in {b"1", b"2", b"3"} for value in values)
+    assert given[-1] is None
+
+
+def test_results_pass_a_slow_batch_where_the_order_allows_it() -> None:
+    slow = threading.Event()
+
+    def before(inputs: Tensors) -> None:
+        if 1 in inputs["x"]:
+            assert slow.wait(10)
+
+    for ordering, first in (("none", [1]), ("partition", [0])):
+        slow.clear()
+        stage = Stage([polled([b"1", b"2"])], Limits(1, 1000, FOREVER), before, lanes=2, ordering=ordering)  # type: ignore[arg-type]
+        thread = running(stage.compute.run)
+        if ordering == "none":
+            fast = stage.answers.get(timeout=10)
+            assert isinstance(fast, Answered)
+            assert offsets(fast.batch) == first
+        slow.set()
+        stage.inbox.put(None)
+        assert ended(thread)
+        assert stage.given()[-1] is None
+
+
+def test_failure_in_a_lane_ends_the_stage() -> None:
+    def before(_inputs: Tensors) -> None:
+        raise ZeroDivisionError
+
+    stage = Stage([polled([b"1"] * 8), Barrier(threading.Event()), None], before=before, lanes=2)
+    with pytest.raises(Abandoned, match="in flight were not answered"):
+        stage.run()
+    assert isinstance(stage.failure, ZeroDivisionError)
+
+
+def test_worker_is_not_ready_while_its_executor_is_away() -> None:
+    waiting_for: list[str | None] = []
+
+    def before(_inputs: Tensors) -> None:
+        waiting_for.append(stage.health.outage)
+        if len(waiting_for) < 3:
+            raise ExecutorUnavailable("the GPU is away")
+
+    stage = Stage([polled([b"1"]), None], before=before)
+    stage.run()
+    assert waiting_for == [None, "the GPU is away", "the GPU is away"]
+    assert stage.health.outage is None
+
+
+def test_events_past_their_deadline_do_not_run() -> None:
+    stage = Stage([polled([b"1", b"2"], 0), polled([b"2"], 2), None], fields=EventFields(None, None, 1, max_age=1000))
+    (one,) = batches(stage.run())
+    assert {row: why.reason for row, why in one.rejected.items()} == {0: "expired", 1: "expired", 2: "expired"}
+    assert stage.executor.sizes == []
+
+
+def test_deadline_header_counts_by_event() -> None:
+    def record(at: int, deadline: bytes | None) -> Record:
+        return MemoryRecord(at, b"1", heads=None if deadline is None else [("until", deadline)])
+
+    late, never, wrong = b"1000", b"99999999999999", b"soon"
+    records = [record(0, late), record(1, None), record(2, never), record(3, wrong), record(4, late)]
+    stage = Stage(
+        [Polled(records, EPOCHS, 0.0, 0), None],
+        Limits(8, 1000, FOREVER),
+        fields=EventFields(None, None, 1, deadline_header="until"),
+    )
+    (one,) = batches(stage.run())
+    assert {row: why.reason for row, why in one.rejected.items()} == {0: "expired", 4: "expired"}
+    assert one.rows.tolist() == [1, 2, 3]
+    assert stage.executor.sizes == [3]
+
+
+def test_rejections_keep_their_events_beside_expired_ones() -> None:
+    def before(inputs: Tensors) -> None:
+        if 3 in inputs["x"]:
+            raise ModelRejected("no 3 please")
+
+    records: list[Record] = [
+        MemoryRecord(0, b"1", heads=[("until", b"1")]),
+        MemoryRecord(1, b"3"),
+        MemoryRecord(2, b"2"),
+    ]
+    stage = Stage(
+        [Polled(records, EPOCHS, 0.0, 0), None],
+        before=before,
+        fields=EventFields(None, None, 1, deadline_header="until"),
+    )
+    (one,) = batches(stage.run())
+    assert {row: why.reason for row, why in one.rejected.items()} == {0: "expired", 1: "model_rejected"}
+    assert one.rows.tolist() == [2]
+    assert one.outputs["y"][:, 0].tolist() == [-2]
+
+
+def test_topics_share_the_executor_by_their_weights() -> None:
+    def of(topic: str, start: int, count: int) -> Polled:
+        epochs = {("much", 0): 1, ("little", 0): 1}
+        records: list[Record] = [MemoryRecord(start + at, b"1", (topic, 0)) for at in range(count)]
+        return Polled(records, epochs, 0.0, 0)
+
+    polls = [of("little", 0, 400), of("much", 0, 400)]
+    stage = Stage([*polls, None], Limits(16, 100_000, FOREVER), weights={"much": 3, "little": 1})
+    given = batches(stage.run())
+    topics = [
+        topic for one in given for part in one.batch.parts for topic, _ in part.block.partitions[part.start : part.stop]
+    ]
+    first = topics[:400]
+    assert first.count("much") == 300
+    for topic in ("much", "little"):
+        found = [
+            offset
+            for one in given
+            for part in one.batch.parts
+            for (name, _), offset in list(zip(part.block.partitions, part.block.offsets, strict=True))[
+                part.start : part.stop
+            ]
+            if name == topic
+        ]
+        assert found == list(range(400))
+
+
+def test_refused_records_are_not_decoded() -> None:
+    refused = replace(polled([b"1"], 7), refuse=Rejection("crashed", "it takes workers down"))
+    stage = Stage([polled([b"2"]), refused, polled([b"2"], 8), None])
+    given = batches(stage.run())
+    assert [(bad.row, bad.reason) for one in given for part in one.batch.parts for bad in part.refused()] == [
+        (0, "crashed")
+    ]
+    assert stage.executor.sizes == [2]
+    assert order(given) == [0, 7, 8]

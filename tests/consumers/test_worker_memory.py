@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from benchmarks.load import vector_events, write_load
+from consumers import metrics as m
 from tests.consumers.processes import Worker
+from tests.consumers.python_service import answered, python_service, send
 from tests.consumers.service import vector_service
 
 if TYPE_CHECKING:
     from tests.broker.choice import Broker
 
+BURST = 60_000  # events: more than the ceiling has room for
 PIECE = 100_000
 GROWTH = 8  # MiB in 100,000 events: a leak of one small object an event would be more
 
@@ -34,6 +38,34 @@ def test_memory_is_flat(kafka: Broker, tmp_path: Path) -> None:
         assert worker.stop() == 0
     # Up to the second piece the client fills what it may fetch ahead, and allocators settle.
     assert min(resident[2:]) - max(resident[:2]) < GROWTH
+
+
+@pytest.mark.durable
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
+def test_memory_stays_under_its_ceiling_while_the_executor_is_stuck_and_a_burst_comes(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    body = """
+    while (FOLDER / "stuck").exists():
+        time.sleep(0.01)
+    return {"y": -inputs["x"]}
+    """
+    service = python_service(tmp_path, kafka, body, limits={"held_bytes": "32MiB", "held_events": 1_000_000})
+    with Worker(service.file) as worker:
+        worker.wait_ready()
+        send(service, range(BURST // 10))
+        service.wait_committed(60)
+        before = _resident_mib(worker.pid)
+        (tmp_path / "stuck").touch()
+        send(service, range(BURST // 10, BURST))
+        worker.wait_for(lambda: worker.metrics()[m.PAUSED.name] == 4, 60, "full")
+        stuck = _resident_mib(worker.pid)
+        (tmp_path / "stuck").unlink()
+        service.wait_committed(120)
+        assert worker.stop() == 0
+    print(f"resident MiB: {before:.0f}, stuck {stuck:.0f}")
+    assert stuck - before < 32
+    assert Counter(answered(service)) == Counter(f"e{number}" for number in range(BURST))
 
 
 def _resident_mib(pid: int) -> float:

@@ -140,7 +140,7 @@ def test_events_wait_for_a_registry_that_is_away(
             worker.wait_for(
                 lambda: worker.metrics().get(f"{m.RETRIES.name}{{what=schemas}}", 0) >= 3, 30, "asking again and again"
             )
-            assert (worker.get("/live")[0], worker.get("/ready")[0]) == (200, 200)
+            assert (worker.get("/live")[0], worker.get("/ready")[0]) == (200, 503)
             assert service.committed() == done
             line.connect()
             service.wait_written(2 * len(FLIGHTS))

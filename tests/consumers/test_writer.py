@@ -1,5 +1,6 @@
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import cast
 
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumers.errors import DeliveryFailed, TransactionAborted
-from consumers.events import Answered, Barrier, Partition
+from consumers.events import Answered, Barrier, Ends, Partition
 from consumers.held import Held
 from consumers.sink import Sink
 from consumers.writer import Writer
@@ -25,20 +26,17 @@ class MemorySink:
         self.written: list[int] = []  # offsets, and all of them acknowledged up to `safe`
         self.safe = 0
         self.checkpoints = 0
-        self._end: int | None = None
         self._calls_left = fails_at
 
-    def write(self, one: Answered) -> None:
+    def write(self, one: Answered) -> Ends:
         self._call()
         self.written += offsets(one.batch)
-        self._end = self.written[-1] + 1
+        return {("in", 0): (1, self.written[-1] + 1)}
 
-    def checkpoint(self) -> dict[Partition, tuple[int, int]]:
+    def checkpoint(self, ends: Ends) -> None:  # noqa: ARG002
         self._call()
         self.checkpoints += 1
         self.safe = len(self.written)
-        end, self._end = self._end, None
-        return {} if end is None else {("in", 0): (1, end)}
 
     def _call(self) -> None:
         if self._calls_left == 0:
@@ -59,6 +57,7 @@ class Stage:
         sink: MemorySink | None = None,
     ) -> None:
         self.answers: SimpleQueue[Message] = SimpleQueue()
+        self.departed = 0
         self.held = Held(10_000, 10_000_000)
         for message in messages:
             self.put(message)
@@ -78,6 +77,8 @@ class Stage:
 
     def put(self, message: Message) -> None:
         if isinstance(message, Answered):
+            message = replace(message, number=self.departed)
+            self.departed += 1
             self.held.add(message.batch.records, message.batch.bytes, message.batch.arrived)
         self.answers.put(message)
 
@@ -107,10 +108,10 @@ def test_checkpoint_comes_after_so_long_while_results_keep_coming(monkeypatch: p
     now = 100.0
 
     class TickingSink(MemorySink):
-        def write(self, one: Answered) -> None:
+        def write(self, one: Answered) -> Ends:
             nonlocal now
             now += 0.6
-            super().write(one)
+            return super().write(one)
 
     monkeypatch.setattr("consumers.writer.time.monotonic", lambda: now)
     stage = Stage([*(answered("e", at) for at in range(5)), None], every=1.0, sink=TickingSink())
@@ -196,13 +197,13 @@ class AbortingSink(MemorySink):
         self.at = at
         self.aborted = 0
 
-    def write(self, one: Answered) -> None:
+    def write(self, one: Answered) -> Ends:
         self._maybe_abort("write")
-        super().write(one)
+        return super().write(one)
 
-    def checkpoint(self) -> dict[Partition, tuple[int, int]]:
+    def checkpoint(self, ends: Ends) -> None:
         self._maybe_abort("checkpoint")
-        return super().checkpoint()
+        super().checkpoint(ends)
 
     def abort(self) -> None:
         self.aborted += 1

@@ -111,9 +111,9 @@ def test_model_without_a_version_is_refused(tmp_path: Path) -> None:
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
     folder = put(tmp_path, model=False)
-    with pytest.raises(ModelConfigError, match="expected it at") as refused:
+    with pytest.raises(ModelConfigError, match=r"expected one of model.onnx, .* model.py in") as refused:
         load_version(tmp_path, "late")
-    assert str(folder / "model.onnx") in str(refused.value)
+    assert str(folder) in str(refused.value)
     (folder / "model.onnx").touch()
     (folder / "config.yaml").unlink()
     with pytest.raises(ModelConfigError, match=r"maps event fields .* \(docs/models.md\)") as refused:
@@ -171,3 +171,43 @@ def test_every_problem_of_a_config_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ModelConfigError) as refused:
         load_version(tmp_path, "late")
     assert len(str(refused.value).splitlines()) == 3
+
+
+@pytest.mark.parametrize(
+    ("file", "executor"),
+    [("model.onnx", "onnx"), ("model.pt2", "torch"), ("model.pt", "torch"), ("model.py", "python")],
+)
+def test_models_file_says_what_runs_it(tmp_path: Path, file: str, executor: str) -> None:
+    folder = put(tmp_path, model=False)
+    (folder / file).touch()
+    found = load_version(tmp_path, "late")
+    assert (found.file, found.executor) == (folder / file, executor)
+
+
+def test_config_says_which_of_several_files_runs(tmp_path: Path) -> None:
+    folder = put(tmp_path, GOOD + "executor: python\n")
+    (folder / "model.py").touch()
+    assert load_version(tmp_path, "late").executor == "python"
+
+
+@pytest.mark.parametrize(
+    ("config", "files", "says"),
+    [
+        (GOOD, ["model.py"], r"has several models: model.onnx, model.py. Say in config.yaml .*`executor: onnx`"),
+        (GOOD, ["model.pt", "model.pt2"], r"has several models: model.onnx, model.pt2, model.pt"),
+        (
+            GOOD + "executor: torch",
+            [],
+            r"`executor: torch` needs one file model.pt2 or model.pt beside it, and there is model.onnx",
+        ),
+        (GOOD + "executor: torch", ["model.pt", "model.pt2"], r"`executor: torch` needs one file"),
+        (GOOD + "executor: triton", [], r"executor: Input should be 'onnx', 'torch' or 'python'"),
+    ],
+)
+def test_doubt_about_what_runs_a_model_is_refused(tmp_path: Path, config: str, files: list[str], says: str) -> None:
+    folder = put(tmp_path, config)
+    for file in files:
+        (folder / file).touch()
+    with pytest.raises(ModelConfigError, match=says) as refused:
+        load_version(tmp_path, "late")
+    assert str(folder) in str(refused.value)

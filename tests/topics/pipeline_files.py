@@ -50,6 +50,9 @@ input:
   event_time: departed_at
   key: tail_number
   start: latest
+  max_age: 1h
+  deadline_header: deadline
+  weights: {flights-departures: 5}
 output:
   topic: flights-predictions
   format: json
@@ -64,18 +67,55 @@ model:
   device: cuda
   threads: 2
   allow_nan: true
+  allow_nan_outputs: true
+  in_flight: 2
 batch:
   max_events: 64
   max_wait: 0ms
   max_bytes: 512KiB
 delivery: exactly_once
+ordering: key
 commit_every: 50ms
 membership: {protocol: classic, static: true}
+shadows:
+  - {version: 4, name: candidate, model: other, share: 0.25, detached: true, budget: 0.3}
+comparison:
+  topic: flights-compared
+  evaluations: flights-evaluated
+  output: p
+  item: 1
+  task: regression
+  threshold: 0.4
+  tolerance: 0.5
+  window: 15m
+  update_every: 5s
+  max_events: 5000
+labels:
+  topic: flights-arrivals
+  format: json
+  schema: flight-arrival
+  event_id: id
+  value: late
+  early: 5m
+  wait: 6h
+on_error:
+  undecodable: stop
+  unknown_schema: stop
+  schema_incompatible: stop
+  unfit: stop
+  model_rejected: stop
+  nan_output: stop
+  prediction_too_large: stop
+  crashed: stop
+  expired: skip
 limits:
+  batch_timeout: 30s
+  crash_attempts: 5
   held_events: 128
-  held_bytes: 1MiB
+  held_bytes: 4MiB
   drain_timeout: 1m
   stall_after: 2m
+scaling: {min: 2, max: 8, catch_up: 10s, scale_down_after: 1m}
 """
 
 

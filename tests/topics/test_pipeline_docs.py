@@ -36,7 +36,7 @@ def test_every_option_is_described_and_no_two_share_a_path() -> None:
     assert len({option.path for option in all_options}) == len(all_options)
     assert {option.path for option in all_options if option.required} == {
         "name", "kafka.bootstrap", "schemas.registry.url", "input.topics", "input.format", "input.schema",
-        "output.topic", "model.name",
+        "output.topic", "model.name", "shadows[].version", "labels.topic", "labels.schema", "labels.event_id", "labels.value",
     }  # fmt: skip
 
 
@@ -44,8 +44,9 @@ def allows(schema: dict[str, Any], value: object) -> bool:
     """The few words of JSON schema that ours uses."""
     told = {"$schema", "title", "description", "default", "examples", "$comment"}
     assert schema.keys() - told <= {
-        "type", "enum", "const", "pattern", "minimum", "minLength", "minItems", "minProperties", "maxProperties", "anyOf",
-        "oneOf", "items", "properties", "additionalProperties", "propertyNames", "required",
+        "type", "enum", "const", "pattern", "minimum", "maximum", "exclusiveMinimum", "minLength", "minItems",
+        "minProperties", "maxProperties", "anyOf", "oneOf", "items", "properties", "additionalProperties", "propertyNames",
+        "required",
     }  # fmt: skip
     types = {"string": str, "integer": int, "number": int | float, "boolean": bool, "object": dict, "array": list}
     kinds = schema.get("type", [])
@@ -60,7 +61,9 @@ def allows(schema: dict[str, Any], value: object) -> bool:
         not isinstance(value, str) or len(value) >= schema.get("minLength", 0),
         not isinstance(value, list) or len(value) >= schema.get("minItems", 0),
         not isinstance(value, list) or all(allows(schema.get("items", {}), item) for item in value),
-        not isinstance(value, int) or value >= schema.get("minimum", value),
+        not isinstance(value, int | float) or value >= schema.get("minimum", value),
+        not isinstance(value, int | float) or value <= schema.get("maximum", value),
+        not isinstance(value, int | float) or value > schema.get("exclusiveMinimum", value - 1),
         not isinstance(value, dict) or allows_keys(schema, value),
     ])  # fmt: skip
 
@@ -102,10 +105,13 @@ def test_json_schema_refuses_what_loading_refuses(tmp_path: Path, old: str, new:
 
 def test_whole_file_names_every_option() -> None:
     def paths(node: dict[str, Any], prefix: str) -> set[str]:
-        free = {"kafka.client", "model.inputs", "schemas.registry.password"}
+        free = {"kafka.client", "model.inputs", "input.weights", "schemas.registry.password"}
         found = set()
         for key, value in node.items():
             path = f"{prefix}{key}"
+            if isinstance(value, list) and value and isinstance(value[0], dict):  # a list of sections
+                found |= paths(value[0], f"{path}[].")
+                continue
             found |= paths(value, f"{path}.") if isinstance(value, dict) and path not in free else {path}
         return found
 

@@ -101,7 +101,7 @@ PROBLEMS = [
     ("name: m\n", "name: m\nlimits:\n  held_events: 500\n", 13,
      "limits.held_events: limits.held_events (500) must be at least twice"),
     ("name: m\n", "name: m\nlimits:\n  held_bytes: 1MiB\n", 13,
-     "must be at least twice batch.max_bytes (1048576 bytes)"),
+     "must be at least 8 times batch.max_bytes (1048576 bytes)"),
     ("name: m\n", "name: m\nlimits:\n  stall_after: 0s\n", 13, "limits.stall_after: expected more than 0"),
     ("name: m\n", "name: m\ndelivery: at_most_once\n", 12, "delivery: expected at_least_once or exactly_once, found"),
     ("name: m\n", "name: m\nmembership: {protocol: consumer, static: true}\n", 12, "membership.static: expected false"),

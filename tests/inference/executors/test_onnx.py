@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from inference.devices import gpus
 from inference.errors import DeviceError, ModelConfigError, ModelRejected, OutOfMemory
-from inference.executors.onnx import PROVIDERS, OnnxExecutor, gpus
+from inference.executors.onnx import PROVIDERS, OnnxExecutor
 from tests.inference.models import doubling, looking_up, tensor, write_model
 
 OUTPUT = "outputs: [{tensor: y}]\n"

@@ -1,0 +1,98 @@
+"""Micro-batches on their way through executors: one at a time, or several in flight; results leave in the pipeline's order."""
+
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+
+from consumers.errors import Abandoned
+from consumers.events import Answered, Barrier, MicroBatch
+from consumers.inflight import InFlight, Ordering
+from consumers.runner import Runner
+
+Answers = SimpleQueue[Answered | Barrier | None]
+
+LOOK = 0.1  # seconds between two looks at whether to give up
+
+
+class Lanes:
+    """Runs micro-batches, one a lane, and gives their results to `answers`. One thread calls it.
+
+    A single lane is the caller's own thread: handing a small batch to another costs more than running it.
+    """
+
+    def __init__(
+        self,
+        runners: Sequence[Runner],
+        answers: Answers,
+        *,
+        ordering: Ordering,
+        abandon: threading.Event,
+        fail: Callable[[BaseException], object],
+    ) -> None:
+        """Args:
+        runners: one a lane.
+        answers: where results go.
+        ordering: which results may pass others.
+        abandon: set when waiting for a lane must end.
+        fail: called, by a lane's thread, with what ended it.
+        """
+        self._runners = runners
+        self._answers = answers
+        self._abandon = abandon
+        self._fail = fail
+        self._departed = 0
+        self._changed = threading.Condition()
+        self._flying: InFlight[Answered] = InFlight(ordering)
+        self._by_key = ordering == "key"
+        self._running = 0
+        self._waiting: SimpleQueue[tuple[int, MicroBatch] | None] = SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._run, args=(runner,), name=f"lane-{at}", daemon=True)
+            for at, runner in enumerate(runners if len(runners) > 1 else ())
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def dispatch(self, batch: MicroBatch) -> None:
+        """Run a batch; waits for a free lane, and not for the result where there are several.
+
+        Raises:
+            Abandoned: told to give up.
+        """
+        number, self._departed = self._departed, self._departed + 1
+        if not self._threads:
+            self._answers.put(self._runners[0].answer(number, batch))
+            return
+        with self._changed:
+            self._await(lambda: self._running < len(self._threads))
+            self._running += 1
+            self._flying.depart(number, batch.keys() if self._by_key else ())
+        self._waiting.put((number, batch))
+
+    def settle(self) -> None:
+        """Wait until every batch is answered. Raises Abandoned."""
+        with self._changed:
+            self._await(lambda: not self._flying)
+
+    def close(self) -> None:
+        """End the lanes' threads, each after what it runs."""
+        for _ in self._threads:
+            self._waiting.put(None)
+
+    def _await(self, reached: Callable[[], bool]) -> None:
+        while not self._changed.wait_for(reached, LOOK):
+            if self._abandon.is_set():
+                raise Abandoned(f"{len(self._flying)} micro-batches in flight were not answered in time")
+
+    def _run(self, runner: Runner) -> None:
+        try:
+            while (departure := self._waiting.get()) is not None:
+                answered = runner.answer(*departure)
+                with self._changed:
+                    # Released under the lock: what leaves the order first must be first in the queue too.
+                    for released in self._flying.arrive(answered.number, answered):
+                        self._answers.put(released)
+                    self._running -= 1
+                    self._changed.notify_all()
+        except BaseException as error:
+            self._fail(error)

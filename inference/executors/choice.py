@@ -1,0 +1,34 @@
+"""Which executor runs a model: each runtime is imported only where a model needs it."""
+
+from inference.executors.interface import ModelExecutor
+from inference.repository import ModelVersion
+
+
+def open_executor(
+    model: ModelVersion, *, device: str = "auto", threads: int = 1, max_events: int = 256
+) -> ModelExecutor:
+    """Load the model into its executor.
+
+    Args:
+        model: what to load.
+        device: auto, cpu, cuda or tensorrt; auto takes a GPU where there is one.
+        threads: CPU threads of one inference, for the runtimes that can be told.
+        max_events: the largest micro-batch.
+
+    Raises:
+        DeviceError: the device is not there, or the executor does not know it.
+        ModelConfigError: the model can't be loaded, its runtime is not installed, or config.yaml does not fit it.
+    """
+    match model.executor:
+        case "torch":
+            from inference.executors.torch import TorchExecutor  # noqa: PLC0415
+
+            return TorchExecutor(model, device=device, threads=threads, max_events=max_events)
+        case "python":
+            from inference.executors.python import PythonExecutor  # noqa: PLC0415
+
+            return PythonExecutor(model, device=device, max_events=max_events)
+        case _:
+            from inference.executors.onnx import OnnxExecutor  # noqa: PLC0415
+
+            return OnnxExecutor(model, device=device, threads=threads, max_events=max_events)

@@ -1,0 +1,164 @@
+"""The Python executor: a class `Model` in the model's folder, which needs nothing of ours."""
+
+import logging
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from inference.batch_sizes import default_batch_sizes
+from inference.devices import cpu_or_cuda
+from inference.errors import ExecutorUnavailable, InferenceError, ModelConfigError, ModelRejected
+from inference.executors.interface import Tensors, rows_of, warm_up
+from inference.executors.python_module import ModelModule, place_in
+from inference.executors.verdict import line_of, verdict
+from inference.repository import ModelVersion
+
+log = logging.getLogger(__name__)
+
+AWAY = (ConnectionError, TimeoutError, socket.gaierror)
+# These come from no built-in one, unlike those of urllib, requests and redis.
+AWAY_NAMES = {"httpx.NetworkError", "httpx.TimeoutException", "httpx.RemoteProtocolError"}
+NATIVE = RuntimeError  # what torch and CuPy raise for the device; other classes are not searched for words, events may hold them
+
+
+class PythonExecutor:
+    """Runs `model.py`: `Model(folder, device)`, `predict(inputs)`, and `close()` where it has one.
+
+    `predict` gets the tensors of config.yaml by name, [events, ...], copies of its own, and returns the outputs by name,
+    [events, ...]. What it raises means: ConnectionError, TimeoutError (also as the cause of another), that something it needs is
+    away; MemoryError and torch's OutOfMemoryError, that the batch is too large; anything else, that it refuses an event.
+    """
+
+    def __init__(self, model: ModelVersion, *, device: str = "auto", max_events: int = 256) -> None:
+        """Load the file and make the model.
+
+        Args:
+            model: what to load.
+            device: auto, cpu or cuda; given to the model as `cpu` or `cuda`.
+            max_events: the largest micro-batch.
+
+        Raises:
+            DeviceError: the device is not there.
+            ModelConfigError: the file can't be run, or has no such class; the message names its line.
+        """
+        self.model = model
+        self.device = cpu_or_cuda(device, model.name, "python")
+        self.batch_sizes = model.batch_sizes or default_batch_sizes(max_events)
+        self.max_events = max_events
+        self._names = {entry.tensor: entry.name for entry in model.signature.outputs}
+        self._module = ModelModule(model.file)
+        self._model = self._module.make("Model", model.file.parent, self.device)
+        if not callable(getattr(self._model, "predict", None)):
+            self._module.forget()
+            raise ModelConfigError(f"{model.file}: class `Model` has no `predict(self, inputs)` (docs/models.md).")
+
+    def warm_up(self) -> None:
+        """See `Executor.warm_up`. Raises ModelConfigError where the outputs are not as config.yaml says."""
+        warm_up(self._try, self.model.signature.inputs, self.batch_sizes)
+
+    def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        """See `Executor.run`."""
+        # Copies: what the model writes into its inputs must not reach the run of their halves, nor other models.
+        outputs = self._predict({name: array.copy() for name, array in inputs.items()})
+        return self._named(outputs, rows_of(inputs))
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        close = getattr(self._model, "close", None)
+        if callable(close):
+            try:
+                close()
+            except Exception as error:
+                log.warning("%s: its close() failed: %s: %s", self.model.place, type(error).__name__, line_of(error))
+        del self._model
+        self._module.forget()
+
+    def _try(self, inputs: Tensors) -> None:
+        outputs = self._predict(dict(inputs))
+        try:
+            self._named(outputs, rows_of(inputs))
+        except ModelRejected as error:  # with blank events it is no event's doing
+            raise ModelConfigError(str(error)) from None
+
+    def _predict(self, inputs: dict[str, npt.NDArray[Any]]) -> object:
+        before = sys.exception()  # what our caller handles: Python makes it the context of all that is raised meanwhile
+        try:
+            return self._model.predict(inputs)
+        except (Exception, SystemExit) as error:  # `sys.exit` in a model would end our thread in silence
+            raise self._verdict(error, before) from error
+
+    def _verdict(self, error: BaseException, before: BaseException | None) -> InferenceError:
+        said = (
+            f"{place_in(self.model.file.parent, error) or self.model.place}: {type(error).__name__}: {line_of(error)}"
+        )
+        if any(_is_away(link) for link in _causes(error, before)):
+            return ExecutorUnavailable(said)
+        if isinstance(error, MemoryError | NATIVE):
+            found = verdict(error, "")
+            return type(found)(said)
+        return ModelRejected(said)
+
+    def _named(self, outputs: object, events: int) -> dict[str, npt.NDArray[Any]]:
+        """The outputs to keep, under the names that predictions have. Raises ModelRejected: it may be one event's doing."""
+        if not isinstance(outputs, Mapping):
+            raise ModelRejected(
+                f"{self.model.place}: `predict` returned {type(outputs).__name__}, not a dict of arrays by output name."
+            )
+        lacking = self._names.keys() - outputs.keys()
+        if lacking:
+            raise ModelRejected(
+                f"{self.model.place}: `predict` returned the outputs {sorted(map(str, outputs))}, without {sorted(lacking)}, "
+                f"which config.yaml names."
+            )
+        return {name: self._array(tensor, outputs[tensor], events) for tensor, name in self._names.items()}
+
+    def _array(self, tensor: str, output: object, events: int) -> npt.NDArray[Any]:
+        try:
+            array = np.asarray(output)
+        except Exception as error:  # nested lists of different lengths, a tensor on a GPU
+            raise ModelRejected(f"{self.model.place}: output `{tensor}` is no array: {line_of(error)}") from None
+        if array.ndim == 0 or len(array) != events:
+            raise ModelRejected(
+                f"{self.model.place}: output `{tensor}` has shape {list(array.shape)} for {events} events: its first axis "
+                f"must be the event."
+            )
+        if not _fits_a_prediction(array):
+            raise ModelRejected(
+                f"{self.model.place}: output `{tensor}` holds {_content(array)}: a prediction takes float16 to float64, integers "
+                f"that fit in 64 bits with sign, bool and str."
+            )
+        return array
+
+
+def _fits_a_prediction(array: npt.NDArray[Any]) -> bool:
+    match array.dtype.kind, array.dtype.itemsize:
+        case ("b" | "i" | "U", _) | ("u", 1 | 2 | 4) | ("f", 2 | 4 | 8):
+            return True
+        case "O", _:
+            return all(isinstance(item, str) for item in array.reshape(-1).tolist())
+    return False
+
+
+def _content(array: npt.NDArray[Any]) -> str:
+    if array.dtype.kind != "O":
+        return str(array.dtype)
+    return next(type(item).__name__ for item in array.reshape(-1).tolist() if not isinstance(item, str))
+
+
+def _is_away(error: BaseException) -> bool:
+    names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
+    return isinstance(error, AWAY) or not names.isdisjoint(AWAY_NAMES)
+
+
+def _causes(error: BaseException, before: BaseException | None) -> Iterator[BaseException]:
+    """The exception, and those that it was raised from or in the handling of, as a traceback shows them; up to `before`."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and link is not before and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)

@@ -1,0 +1,97 @@
+"""The torch executor: exported programs (`model.pt2`) and TorchScript (`model.pt`), on CPU and CUDA."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+
+from inference.batch_sizes import bucket_of, default_batch_sizes
+from inference.devices import cpu_or_cuda
+from inference.errors import DeviceError, InferenceError, ModelConfigError
+from inference.executors.interface import Tensors, check_rows, padded, rows_of, warm_up
+from inference.executors.torch_program import Program, open_program, torch
+from inference.executors.verdict import verdict
+from inference.repository import ModelVersion
+
+
+class TorchExecutor:
+    """Runs `model.pt2` or `model.pt`.
+
+    A model that gives a dict has outputs by name; one that gives a tensor or a tuple has them in the order of config.yaml.
+    """
+
+    def __init__(self, model: ModelVersion, *, device: str = "auto", threads: int = 1, max_events: int = 256) -> None:
+        """Load the model and check the mapping against its own inputs.
+
+        Args:
+            model: what to load.
+            device: auto, cpu or cuda; auto takes CUDA where a GPU is, else the CPU.
+            threads: CPU threads of one inference; the same for all torch models of the process.
+            max_events: the largest micro-batch.
+
+        Raises:
+            DeviceError: the device is not there, or this torch can't use it.
+            ModelConfigError: torch is not installed, the file is no model, or config.yaml does not fit it.
+        """
+        self.model = model
+        self.device = _device(device, model)
+        torch().set_num_threads(threads)
+        self._program: Program = open_program(model, self.device)
+        fixed, least, most = self._program.fixed, self._program.least, min(max_events, self._program.most)
+        sizes = (fixed,) if fixed else model.batch_sizes or default_batch_sizes(most)
+        self.batch_sizes = tuple(sorted({min(max(size, least), self._program.most) for size in sizes}))
+        # A GPU tunes for each new shape, so it sees few; the CPU takes any size that the model does.
+        self._pads = self.device != "cpu" or fixed is not None
+        self.max_events = min(max_events, self.batch_sizes[-1]) if self._pads else most
+
+    def warm_up(self) -> None:
+        """See `Executor.warm_up`."""
+        warm_up(self.run, self.model.signature.inputs, self.batch_sizes)
+
+    def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        """See `Executor.run`."""
+        events = rows_of(inputs)
+        size = bucket_of(events, self.batch_sizes) if self._pads else max(events, self._program.least)
+        try:
+            outputs = self._program.run(inputs if size == events else padded(inputs, size))
+        except InferenceError:
+            raise
+        except Exception as error:  # torch raises RuntimeError, AssertionError and others for what a model refuses
+            raise verdict(error, self.model.place) from error
+        named = self._named(outputs)
+        check_rows(named, size, self.model.place)
+        return {entry.name: named[entry.tensor][:events] for entry in self.model.signature.outputs}
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        del self._program
+        if self.device == "cuda":
+            torch().cuda.empty_cache()
+
+    def _named(self, outputs: Mapping[str, npt.NDArray[Any]] | list[npt.NDArray[Any]]) -> Tensors:
+        wanted = [entry.tensor for entry in self.model.signature.outputs]
+        if isinstance(outputs, list):
+            if len(outputs) != len(wanted):
+                raise ModelConfigError(
+                    f"{self.model.place}: names {len(wanted)} outputs ({', '.join(wanted)}), but the model gives {len(outputs)}, "
+                    f"in order and without names. Name them all, or let the model return a dict."
+                )
+            return dict(zip(wanted, outputs, strict=True))
+        lacking = set(wanted) - outputs.keys()
+        if lacking:
+            raise ModelConfigError(
+                f"{self.model.place}: names the outputs {sorted(lacking)}, but the model's outputs are {sorted(outputs)}."
+            )
+        return outputs
+
+
+def _device(asked: str, model: ModelVersion) -> str:
+    device = cpu_or_cuda(asked, model.name, "torch")
+    if device == "cpu" or torch().cuda.is_available():
+        return device
+    if asked == "auto":
+        return "cpu"
+    raise DeviceError(
+        f"the pipeline asks for `model.device: cuda` for model {model.name}, and a GPU is there, but this torch "
+        f"({torch().__version__}) can't use it. Install a torch with CUDA, or write `cpu`."
+    )

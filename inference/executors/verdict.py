@@ -1,0 +1,52 @@
+"""What a runtime's exception says: about the events, the memory or the device."""
+
+from inference.errors import ExecutorLost, ExecutorUnavailable, InferenceError, ModelRejected, OutOfMemory
+
+NO_MEMORY = (
+    "out of memory",
+    "failed to allocate memory",
+    "can't allocate memory",
+    "alloc_failed",
+    "resource_exhausted",
+)
+NO_MEMORY_CLASSES = {"MemoryError", "OutOfMemoryError", "ResourceExhaustedError"}  # Python, torch and CuPy, TensorFlow
+NO_DEVICE = ("cuda failure", "cuda error", "cublas", "cudnn", "ep_fail", "device is lost")
+NO_DEVICE_CLASSES = {"AcceleratorError"}  # torch
+# After these the CUDA context of the process is spoilt: every later call fails too, also with good events. (CUDA's driver
+# API, cudaErrorIllegalAddress, cudaErrorAssert and their kin: "the process must be terminated and relaunched".)
+SPOILT = (
+    "illegal memory access",
+    "device-side assert",
+    "misaligned address",
+    "illegal instruction",
+    "launch failure",
+    "uncorrectable ecc",
+    "hardware stack error",
+    "device is lost",
+)
+
+
+def line_of(error: BaseException) -> str:
+    """The exception's text in one line; its middle is left out where it is long."""
+    line = " ".join(_own_words(error).split())
+    return line if len(line) <= 500 else f"{line[:240]} ... {line[-240:]}"
+
+
+def verdict(error: Exception, place: str) -> InferenceError:
+    """What a native runtime's exception means; `place` is how messages name the model."""
+    lowered = _own_words(error).lower()
+    classes = {kind.__name__ for kind in type(error).__mro__}
+    said = f"{place}: {line_of(error) or type(error).__name__}"
+    if classes & NO_MEMORY_CLASSES or any(words in lowered for words in NO_MEMORY):
+        return OutOfMemory(said)
+    if classes & NO_DEVICE_CLASSES or any(words in lowered for words in NO_DEVICE):
+        return ExecutorLost(said) if any(words in lowered for words in SPOILT) else ExecutorUnavailable(said)
+    return ModelRejected(said)
+
+
+def _own_words(error: BaseException) -> str:
+    """The text without what TorchScript puts before it: the model's code, in which any word may stand."""
+    text = str(error)
+    if text.startswith("The following operation failed in the TorchScript interpreter"):
+        return text.rstrip().rsplit("\n", 1)[-1]
+    return text

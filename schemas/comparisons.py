@@ -1,0 +1,221 @@
+"""Comparisons as bytes, a whole micro-batch's records at once, and back: what primary and shadow each answered for an event.
+
+`docs/comparison.md` says what becomes of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any, Final, NamedTuple
+
+import fastavro
+import numpy as np
+import numpy.typing as npt
+
+from schemas.avro_types import parsed
+from schemas.avro_write import Piece, fixed_pieces, long_pieces, text, text_pieces, varint, weave
+from schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
+from schemas.predictions import Outputs, Times, UnsupportedOutputError, output_pieces
+from schemas.records import COMPARISON
+from schemas.store import Schema, SchemaStore
+from schemas.wire import HEAD_BYTES, frame, schema_id_of
+
+# Without logical types: times are plain integers.
+_SCHEMA: Final = parsed(Schema(COMPARISON.reserved_id, COMPARISON.name, COMPARISON.definition))
+_NULL, _VALUE = varint(0), varint(1)  # the branches of a nullable field
+_LONGEST_ERROR = 1000  # characters of a shadow's error in each of its comparisons
+
+Latency = float | npt.NDArray[np.float64]
+"""Milliseconds that an event's micro-batch was in the model: one for all rows, or one a row."""
+
+
+class Variant(NamedTuple):
+    """A model version in a role."""
+
+    model: str
+    version: int
+    name: str = "shadow"  # what the pipeline file calls it
+
+
+class ComparisonEncoder:
+    """Comparisons of one primary and one shadow as Avro in the wire format: schema comparison-v1 under the id `schema_id`."""
+
+    def __init__(self, schema_id: int, pipeline: str, *, primary: tuple[str, int], shadow: Variant) -> None:
+        self._head = frame(schema_id)
+        self._primary = text(pipeline) + text(primary[0]) + varint(primary[1])
+        self._shadow = text(shadow.model) + varint(shadow.version) + text(shadow.name)
+
+    def encode(
+        self,
+        event_ids: Sequence[str],
+        keys: Sequence[bytes | None],
+        event_times: Times,
+        primary_outputs: Outputs,
+        primary_latency_ms: Latency,
+        shadow_outputs: Outputs | None,
+        shadow_latency_ms: Latency,
+        errors: Mapping[int, str] | None = None,
+    ) -> list[bytes]:
+        """One value per event, in their order; the records' key is the event id.
+
+        Args:
+            event_ids: of the events.
+            keys: of the events' records.
+            event_times: milliseconds since the epoch (UTC).
+            primary_outputs: name -> [events, ...].
+            primary_latency_ms: in the primary.
+            shadow_outputs: name -> [events without an error, ...]; None where the shadow failed on all.
+            shadow_latency_ms: in the shadow, failed or not.
+            errors: event's row -> what the shadow failed with; all rows where `shadow_outputs` is None.
+
+        Raises:
+            UnsupportedOutputError: an output that no comparison can hold.
+        """
+        rows = len(event_ids)
+        if not rows:
+            return []
+        starts = self._starts(event_ids, keys, event_times, primary_outputs, primary_latency_ms)
+        failed = errors or {}
+        if shadow_outputs is None and len(failed) < rows:
+            raise UnsupportedOutputError(
+                f"a comparison needs the shadow's outputs or an error for each event: found neither for {rows - len(failed)} "
+                f"of {rows}"
+            )
+        latencies = _double_piece(shadow_latency_ms, rows)
+        if not failed:
+            assert shadow_outputs is not None
+            ends = weave([self._shadow, _VALUE, *output_pieces(shadow_outputs, rows), _NULL, latencies], rows)
+        else:
+            ends = self._ends(shadow_outputs, failed, latencies, rows)
+        return list(map(bytes.__add__, starts, ends))
+
+    def _starts(
+        self,
+        event_ids: Sequence[str],
+        keys: Sequence[bytes | None],
+        event_times: Times,
+        outputs: Outputs,
+        latency_ms: Latency,
+    ) -> list[bytes]:
+        """The rows up to the primary's latency."""
+        rows = len(event_ids)
+        return weave(
+            [
+                self._head,
+                *text_pieces(event_ids),
+                [_NULL if key is None else _VALUE + varint(len(key)) + key for key in keys],
+                *long_pieces(event_times.reshape(rows, 1)),
+                self._primary,
+                *output_pieces(outputs, rows),
+                _double_piece(latency_ms, rows),
+            ],
+            rows,
+        )
+
+    def _ends(self, outputs: Outputs | None, errors: Mapping[int, str], latencies: Piece, rows: int) -> list[bytes]:
+        """The rows from the shadow on, where it failed on some."""
+        good = [row for row in range(rows) if row not in errors]
+        middles = {row: _NULL + _VALUE + text(error[:_LONGEST_ERROR]) for row, error in errors.items()}
+        if good:
+            assert outputs is not None
+            answers = weave([_VALUE, *output_pieces(outputs, len(good)), _NULL], len(good))
+            middles |= dict(zip(good, answers, strict=True))
+        return weave([self._shadow, [middles[row] for row in range(rows)], latencies], rows)
+
+
+def _double_piece(values: Latency, rows: int) -> Piece:
+    if isinstance(values, np.ndarray):
+        # The first byte is the branch of a union where there is one; here there is none, so it is cut off.
+        (tagged,) = fixed_pieces(values.astype("<f8").reshape(rows, 1), b"\0")
+        assert isinstance(tagged, np.ndarray)
+        return tagged[:, 1:]
+    return np.array(values, "<f8").tobytes()
+
+
+class Pair(NamedTuple):
+    """What is compared."""
+
+    primary: Variant
+    shadow: Variant
+
+
+@dataclass(frozen=True, slots=True)
+class Comparisons:
+    """Comparisons as columns; one entry a row."""
+
+    rows: npt.NDArray[np.int64]  # place of each in the values given, ascending
+    ids: list[str]
+    event_times: Times  # ms since the epoch
+    pairs: list[Pair]  # those that occur ...
+    pair: npt.NDArray[np.uint16]  # ... and each row's place in them
+    primary: list[dict[str, Any]]  # outputs by name
+    shadow: list[dict[str, Any] | None]  # None: the shadow failed
+    primary_ms: npt.NDArray[np.float64]
+    shadow_ms: npt.NDArray[np.float64]
+
+
+class ComparisonDecoder:
+    """Reads comparisons back, with the schemas that they were written with."""
+
+    def __init__(self, store: SchemaStore) -> None:
+        self._store = store
+        self._writers: dict[bytes, Any] = {}  # by a value's head, as fastavro parsed it
+
+    def decode(self, values: Sequence[bytes | None]) -> tuple[Comparisons, dict[int, str]]:
+        """The comparisons, and of each value that is none (its place) what is wrong with it. Raises only SchemaUnavailable."""
+        data: list[dict[str, Any]] = []
+        rows: list[int] = []
+        bad: dict[int, str] = {}
+        for row, value in enumerate(values):
+            try:
+                data.append(self._read(value or b""))
+                rows.append(row)
+            except (NotWireFormat, UnknownSchema, BadSchemaError) as error:
+                bad[row] = str(error)
+        return _columns(data, np.array(rows, np.int64)), bad
+
+    def _read(self, value: bytes) -> dict[str, Any]:
+        head = value[:HEAD_BYTES]
+        writer = self._writers.get(head)
+        if writer is None:
+            writer = self._writers[head] = parsed(self._store.by_id(schema_id_of(value)))
+        body = BytesIO(value)
+        body.seek(HEAD_BYTES)
+        try:
+            datum = fastavro.schemaless_reader(body, writer, None if writer == _SCHEMA else _SCHEMA)
+        # Bytes that aren't of the schema make fastavro raise whatever its reading code stumbles over.
+        except Exception as fault:
+            raise BadSchemaError(f"no comparison: {type(fault).__name__}: {fault}") from fault
+        if not isinstance(datum, dict) or body.tell() != len(value):
+            raise BadSchemaError(f"no comparison: {len(value) - body.tell()} bytes are left over after the last field")
+        return datum
+
+
+def _columns(data: list[dict[str, Any]], rows: npt.NDArray[np.int64]) -> Comparisons:
+    places: dict[Pair, int] = {}
+    pair = np.empty(len(data), np.uint16)
+    for row, datum in enumerate(data):
+        pair[row] = places.setdefault(_pair(datum), len(places))
+
+    def column(side: str, name: str) -> list[Any]:
+        return [datum[side][name] for datum in data]
+
+    return Comparisons(
+        rows=rows,
+        ids=[datum["event_id"] for datum in data],
+        event_times=np.array([datum["event_time"] for datum in data], np.int64),
+        pairs=list(places),
+        pair=pair,
+        primary=column("primary", "outputs"),
+        shadow=column("shadow", "outputs"),
+        primary_ms=np.array(column("primary", "latency_ms"), np.float64),
+        shadow_ms=np.array(column("shadow", "latency_ms"), np.float64),
+    )
+
+
+def _pair(datum: dict[str, Any]) -> Pair:
+    primary, shadow = datum["primary"], datum["shadow"]
+    return Pair(
+        Variant(primary["model"], primary["version"], "primary"),
+        Variant(shadow["model"], shadow["version"], shadow["variant"]),
+    )

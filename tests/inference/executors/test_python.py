@@ -1,0 +1,243 @@
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from inference.errors import ExecutorLost, ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
+from inference.executors.python import PythonExecutor
+from inference.executors.python_module import ModelModule
+from inference.repository import load_version
+from tests.broker.ports import free_ports
+from tests.inference.python_models import DOUBLING, predicting, write_python
+
+ONE = {"x": np.ones((1, 2), np.float32)}
+PACKAGE = """
+from .features import scaled
+from . import constants
+
+class Model:
+    def __init__(self, folder, device):
+        self.bias = float((folder / "bias.txt").read_text())
+        self.device = device
+
+    def predict(self, inputs):
+        return {"y": scaled(inputs["x"]) * constants.FACTOR + self.bias}
+"""
+
+
+def loaded() -> set[str]:
+    return {name for name in sys.modules if name.startswith("millstream_model_")}
+
+
+def test_model_of_several_files_loads_with_nothing_on_the_import_path(tmp_path: Path) -> None:
+    before, path = loaded(), list(sys.path)
+    for name, factor in (("one", 10), ("two", 100)):
+        features = "from .constants import FACTOR\n\ndef scaled(x):\n    return x / FACTOR * 2\n"
+        model = write_python(tmp_path, PACKAGE, name=name, features=features, constants=f"FACTOR = {factor}\n")
+        (model.file.parent / "bias.txt").write_text("1", encoding="utf-8")
+    executors = [PythonExecutor(load_version(tmp_path, name), device="cpu") for name in ("one", "two")]
+    for executor in executors:
+        executor.warm_up()
+        assert np.allclose(executor.run(ONE)["y"], 3)
+    assert sys.path == path
+    assert len(loaded() - before) == 6
+    for executor in executors:
+        executor.close()
+    assert loaded() == before
+
+
+def test_model_is_told_its_folder_and_device_and_is_closed(tmp_path: Path) -> None:
+    code = """
+    class Model:
+        def __init__(self, folder, device):
+            self.folder = folder
+            (folder / "device").write_text(device)
+
+        def predict(self, inputs):
+            return {"y": inputs["x"]}
+
+        def close(self):
+            (self.folder / "closed").touch()
+    """
+    model = write_python(tmp_path, code)
+    executor = PythonExecutor(model, device="cpu")
+    assert (model.file.parent / "device").read_text() == "cpu" == executor.device
+    executor.close()
+    assert (model.file.parent / "closed").exists()
+
+
+def test_what_the_model_writes_into_its_inputs_stays_there(tmp_path: Path) -> None:
+    executor = PythonExecutor(predicting(tmp_path, "inputs['x'] *= 2\nreturn {'y': inputs['x']}"))
+    inputs = np.ones((3, 2), np.float32)
+    assert executor.run({"x": inputs})["y"].tolist() == [[2, 2]] * 3
+    assert inputs.tolist() == [[1, 1]] * 3
+
+
+def test_outputs_that_config_does_not_name_are_left_out(tmp_path: Path) -> None:
+    config = "inputs: [{tensor: x, field: f, dtype: float32, shape: [2]}]\noutputs: [{tensor: y, name: score}]\n"
+    executor = PythonExecutor(predicting(tmp_path, "return {'z': 1, 'y': [1.5]}", config=config))
+    assert {name: values.tolist() for name, values in executor.run(ONE).items()} == {"score": [1.5]}
+
+
+def test_texts_go_in_and_come_out(tmp_path: Path) -> None:
+    config = "inputs: [{tensor: x, fields: [name], dtype: string}]\noutputs: [{tensor: y}]\n"
+    body = "return {'y': [name.upper() for name in inputs['x'][:, 0]]}"
+    executor = PythonExecutor(predicting(tmp_path, body, config=config))
+    executor.warm_up()
+    assert executor.run({"x": np.array([["a"], ["é"]], object)})["y"].tolist() == ["A", "É"]
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        ("ValueError('no such airport')", ModelRejected),
+        ("SystemExit(3)", ModelRejected),
+        ("ValueError('CUDA error: out of memory')", ModelRejected),  # an event's text may say anything
+        ("RuntimeError('mat1 and mat2 shapes cannot be multiplied')", ModelRejected),
+        ("OSError('a file')", ModelRejected),
+        ("MemoryError()", OutOfMemory),
+        ("type('OutOfMemoryError', (RuntimeError,), {})('Tried to allocate 2 GiB')", OutOfMemory),
+        ("RuntimeError('CUDA error: out of memory')", OutOfMemory),
+        ("RuntimeError('cuDNN error: CUDNN_STATUS_INTERNAL_ERROR')", ExecutorUnavailable),
+        ("RuntimeError('CUDA error: device-side assert triggered')", ExecutorLost),
+        ("ConnectionRefusedError('feature store')", ExecutorUnavailable),
+        ("TimeoutError('feature store')", ExecutorUnavailable),
+        ("__import__('socket').gaierror('feature store')", ExecutorUnavailable),
+        ("KeyError('cached') from ConnectionResetError('feature store')", ExecutorUnavailable),
+        ("KeyError('cached') from None", ModelRejected),
+    ],
+)
+def test_what_the_model_raises_decides(tmp_path: Path, raised: str, expected: type[Exception]) -> None:
+    model = predicting(tmp_path, f"raise {raised}")
+    with pytest.raises(expected) as told:
+        PythonExecutor(model).run(ONE)
+    assert type(told.value) is expected
+    kind = type(told.value.__cause__).__name__
+    assert str(told.value).startswith(f"{model.file}:8: {kind}: ")
+
+
+def test_exception_raised_while_another_is_handled_counts_as_that_one(tmp_path: Path) -> None:
+    body = (
+        "try:\n    raise ConnectionError('feature store')\nexcept ConnectionError:\n    raise KeyError('no fallback')"
+    )
+    with pytest.raises(ExecutorUnavailable, match="KeyError: 'no fallback'"):
+        PythonExecutor(predicting(tmp_path, body)).run(ONE)
+
+
+def test_outage_that_our_caller_is_handling_is_not_the_models(tmp_path: Path) -> None:
+    body = "self.calls += 1\nraise ConnectionError('away') if self.calls == 1 else ValueError('bad')"
+    executor = PythonExecutor(predicting(tmp_path, body))
+    try:
+        executor.run(ONE)
+    except ExecutorUnavailable:
+        with pytest.raises(ModelRejected, match="ValueError: bad"):
+            executor.run(ONE)
+    assert executor._model.calls == 2
+
+
+def test_server_that_is_away_counts_by_what_an_http_client_raises(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    model = predicting(tmp_path, f"import urllib.request\nurllib.request.urlopen('http://127.0.0.1:{port}')")
+    with pytest.raises(ExecutorUnavailable, match="URLError"):
+        PythonExecutor(model).run(ONE)
+
+
+def test_client_whose_errors_have_no_built_in_cause_counts_by_their_names(tmp_path: Path) -> None:
+    body = """
+    network_error = type("NetworkError", (Exception,), {"__module__": "httpx"})
+    raise type("ConnectError", (network_error,), {"__module__": "httpx"})("refused")
+    """
+    with pytest.raises(ExecutorUnavailable, match="ConnectError: refused"):
+        PythonExecutor(predicting(tmp_path, body)).run(ONE)
+
+
+@pytest.mark.parametrize(
+    ("returned", "says"),
+    [
+        ("None", "`predict` returned NoneType, not a dict of arrays by output name"),
+        ("inputs['x']", "`predict` returned ndarray, not a dict"),
+        ("{'score': [1.0]}", r"returned the outputs \['score'\], without \['y'\], which config.yaml names"),
+        ("{'y': [[1, 2], [3]]}", "output `y` is no array: .*inhomogeneous"),
+        ("{'y': 1.0}", r"output `y` has shape \[\] for 1 events: its first axis must be the event"),
+        ("{'y': [1.0, 2.0]}", r"output `y` has shape \[2\] for 1 events"),
+        ("{'y': [None]}", "output `y` holds NoneType: a prediction takes float16 to float64"),
+        ("{'y': [{'a': 1}]}", "output `y` holds dict"),
+        ("{'y': np.zeros(1, np.complex64)}", "output `y` holds complex64"),
+        ("{'y': np.zeros(1, np.uint64)}", "output `y` holds uint64"),
+        ("{'y': np.zeros(1, 'M8[s]')}", r"output `y` holds datetime64\[s\]"),
+    ],
+)
+def test_outputs_that_are_not_as_declared_stop_the_start_and_reject_an_event(
+    tmp_path: Path, returned: str, says: str
+) -> None:
+    model = predicting(tmp_path, f"return {returned}", config=f"{DOUBLING}batch_sizes: [1]\n")
+    executor = PythonExecutor(model)
+    with pytest.raises(ModelRejected, match=says) as rejected:
+        executor.run(ONE)
+    assert str(rejected.value).startswith(model.place)
+    with pytest.raises(ModelConfigError, match=says):
+        executor.warm_up()
+
+
+def test_model_that_refuses_blank_events_starts_all_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    body = "if not inputs['x'].all():\n    raise ValueError('blank')\nreturn {'y': inputs['x']}"
+    executor = PythonExecutor(predicting(tmp_path, body), max_events=2)
+    executor.warm_up()
+    assert [record.args[0] for record in caplog.records if isinstance(record.args, tuple)] == [1, 2]
+    assert executor.run(ONE)["y"].tolist() == [[1, 1]]
+
+
+def test_model_for_which_the_memory_suffices_in_parts_only_starts_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    executor = PythonExecutor(
+        predicting(tmp_path, "if len(inputs['x']) > 2:\n    raise MemoryError\nreturn {'y': inputs['x']}")
+    )
+    executor.warm_up()
+    (told,) = caplog.messages
+    assert told.startswith("4 events at once do not fit the memory")
+
+
+def test_model_for_which_the_memory_never_suffices_is_not_ready(tmp_path: Path) -> None:
+    with pytest.raises(ExecutorUnavailable, match="MemoryError: full"):
+        PythonExecutor(predicting(tmp_path, "raise MemoryError('full')")).warm_up()
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("class Model(:\n", r"model.py:1: the model can't be loaded: SyntaxError: invalid syntax"),
+        ("import nothing_of_that_name\n", r"model.py:1: .*ModuleNotFoundError.* Install it where the worker runs."),
+        ("\nimport constants\n", r"model.py:2: .* It lies beside the model: write `from . import constants`."),
+        ("def predict(inputs): ...\n", "has no class `Model`: expected `class Model` with `predict`"),
+        (
+            "class Model:\n    def predict(self, inputs): ...\n",
+            r"can't be loaded: TypeError: Model\(\) takes no arguments",
+        ),
+        (
+            "class Model:\n    def __init__(self, folder, device): ...\n",
+            r"class `Model` has no `predict\(self, inputs\)`",
+        ),
+        (
+            "class Model:\n    def __init__(self, folder, device):\n        open(folder / 'weights')\n",
+            r"model.py:3: .*FileNotFoundError: .*weights",
+        ),
+        ("import sys\nsys.exit('no licence')\n", r"model.py:2: .*SystemExit: no licence"),
+    ],
+)
+def test_model_that_does_not_load_is_refused_with_its_line(tmp_path: Path, code: str, says: str) -> None:
+    before = loaded()
+    model = write_python(tmp_path, code, constants="FACTOR = 1\n")
+    with pytest.raises(ModelConfigError, match=says) as refused:
+        PythonExecutor(model)
+    assert str(model.file) in str(refused.value)
+    assert loaded() == before
+
+
+def test_two_loads_of_a_file_share_nothing(tmp_path: Path) -> None:
+    file = write_python(tmp_path, "STATE = []\n\ndef made():\n    STATE.append(1)\n    return len(STATE)\n").file
+    modules = [ModelModule(file), ModelModule(file)]
+    assert [module.make("made") for module in modules] == [1, 1]
+    for module in modules:
+        module.forget()

@@ -1,0 +1,124 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from inference.devices import gpus
+from inference.errors import ModelConfigError, OutOfMemory
+from inference.executors.torch import TorchExecutor
+from inference.repository import load_version
+from tests.inference.executors.torch_models import exported, scripted, torch
+
+pytestmark = pytest.mark.skipif(torch is None, reason="torch is not installed: pip install 'millstream[torch]'")
+
+INTO_MEMORY = "inputs: [{tensor: x, fields: [a], dtype: int64}]\noutputs: [{tensor: y}]\n"
+
+
+def floats(events: int) -> Any:
+    return np.arange(events * 2, dtype=np.float32).reshape(events, 2)
+
+
+def double(_: Any, x: Any) -> Any:
+    return x + x
+
+
+def example() -> dict[str, Any]:
+    return {"x": torch.zeros(3, 2)}
+
+
+def test_sizes_are_those_that_the_exported_batch_axis_allows(tmp_path: Path) -> None:
+    executor = TorchExecutor(exported(tmp_path, double, example(), batch=(2, 6)), device="cpu", max_events=64)
+    assert executor.max_events == 6
+    assert executor.batch_sizes == (2, 4, 6)
+    executor.warm_up()
+    for events in range(1, 7):
+        assert np.array_equal(executor.run({"x": floats(events)})["y"], floats(events) * 2)
+
+
+def test_fixed_batch_axis_sets_the_batch_size(tmp_path: Path) -> None:
+    executor = TorchExecutor(exported(tmp_path, double, example(), batch=None), device="cpu", max_events=64)
+    assert (executor.batch_sizes, executor.max_events) == ((3,), 3)
+    assert np.array_equal(executor.run({"x": floats(2)})["y"], floats(2) * 2)
+
+
+@pytest.mark.parametrize("save", [exported, scripted])
+def test_half_precision_is_widened(tmp_path: Path, save: Any) -> None:
+    model = save(tmp_path, lambda _, x: (x + x).to(torch.bfloat16), example())
+    outputs = TorchExecutor(model, device="cpu").run({"x": floats(2)})
+    assert outputs["y"].dtype == np.float32
+    assert outputs["y"].tolist() == [[0, 2], [4, 6]]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "says"),
+    [
+        (
+            "{tensor: x, field: f, dtype: int64, shape: [2]}",
+            "tensor `x` is float32 in the model, but config.yaml says int64",
+        ),
+        (
+            "{tensor: x, field: f, dtype: float32, shape: [3]}",
+            r"has shape \['s\d+', '2'\] .* gives \[3\] an event, from f",
+        ),
+        ("{tensor: x, field: f, dtype: float32, shape: [2, 1]}", r"gives \[2, 1\] an event, from f"),
+        (
+            "{tensor: x, field: f, dtype: string, shape: [2]}",
+            "tensor `x` is of strings, which torch has no tensors for",
+        ),
+    ],
+)
+def test_mapping_that_does_not_fit_the_models_inputs_is_refused(tmp_path: Path, inputs: str, says: str) -> None:
+    model = exported(tmp_path, double, example(), config=f"inputs: [{inputs}]\noutputs: [{{tensor: y}}]\n")
+    with pytest.raises(ModelConfigError, match=says) as refused:
+        TorchExecutor(model, device="cpu")
+    assert str(refused.value).startswith(model.place)
+
+
+@pytest.mark.parametrize(
+    ("forward", "says"),
+    [
+        (lambda _, x: {"z": x + 1}, r"names the outputs \['y'\], but the model's outputs are \['z'\]"),
+        (lambda _, x: (x + 1, x + 2), r"names 1 outputs \(y\), but the model gives 2, in order and without names"),
+        (lambda _, x: x.sum() + 1, r"output `y` has shape \[\] for 1 events: its first axis must be the event"),
+    ],
+)
+def test_outputs_that_are_not_as_declared_stop_the_start(tmp_path: Path, forward: Any, says: str) -> None:
+    executor = TorchExecutor(exported(tmp_path, forward, example()), device="cpu")
+    with pytest.raises(ModelConfigError, match=says):
+        executor.warm_up()
+
+
+def test_checkpoint_is_told_from_a_model(tmp_path: Path) -> None:
+    folder = scripted(tmp_path, double, example()).file.parent
+    torch.save({"weights": torch.zeros(2)}, folder / "model.pt")
+    with pytest.raises(ModelConfigError, match=r"holds no TorchScript: weights or a pickled module, .* as model.pt2"):
+        TorchExecutor(load_version(tmp_path, "m"), device="cpu")
+
+
+def test_micro_batch_too_large_for_the_memory_is_told_apart(tmp_path: Path) -> None:
+    """The model makes as many zeros as its first event says; 2 ** 50 of them pass every address space."""
+
+    @torch.jit.script_if_tracing  # type: ignore[untyped-decorator]
+    def zeros(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.zeros([int(x[0, 0])]).sum()
+
+    model = scripted(tmp_path, lambda _, x: zeros(x), {"x": torch.ones(2, 1, dtype=torch.int64)}, config=INTO_MEMORY)
+    executor = TorchExecutor(model, device="cpu")
+    assert executor.run({"x": np.array([[3]])})["y"].tolist() == [[3.0]]
+    with pytest.raises(OutOfMemory) as too_large:
+        executor.run({"x": np.array([[2**50]])})
+    assert model.place in str(too_large.value)
+
+
+def test_gradients_are_not_kept(tmp_path: Path) -> None:
+    executor = TorchExecutor(exported(tmp_path, lambda _, x: (x * torch.ones(2, requires_grad=True),), example()))
+    assert executor.run({"x": floats(2)})["y"].tolist() == floats(2).tolist()
+
+
+@pytest.mark.skipif(gpus() == 0, reason="no GPU is here")
+def test_auto_takes_the_gpu_and_pads_to_the_batch_sizes(tmp_path: Path) -> None:
+    executor = TorchExecutor(exported(tmp_path, double, example()), device="auto", max_events=8)
+    assert executor.device == "cuda"
+    executor.warm_up()
+    assert np.array_equal(executor.run({"x": floats(5)})["y"], floats(5) * 2)

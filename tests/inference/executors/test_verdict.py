@@ -1,0 +1,46 @@
+import pytest
+
+from inference.errors import ExecutorLost, ExecutorUnavailable, ModelRejected, OutOfMemory
+from inference.executors.verdict import line_of, verdict
+
+
+class AcceleratorError(RuntimeError):
+    """Named as torch's."""
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (RuntimeError("Got invalid dimensions for input: x"), ModelRejected),
+        (ValueError(""), ModelRejected),
+        (MemoryError(), OutOfMemory),
+        (RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB"), OutOfMemory),
+        (RuntimeError("CUDA failure 2: out of memory ; GPU=0"), OutOfMemory),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), OutOfMemory),
+        (RuntimeError("BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer"), OutOfMemory),
+        (RuntimeError("CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED"), ExecutorUnavailable),
+        (AcceleratorError("no kernel image is available"), ExecutorUnavailable),
+        (AcceleratorError("CUDA error: an illegal memory access was encountered"), ExecutorLost),
+        (RuntimeError("CUDA failure 719: unspecified launch failure"), ExecutorLost),
+    ],
+)
+def test_what_a_runtime_raises_decides(error: Exception, expected: type[Exception]) -> None:
+    told = verdict(error, "model m version 1")
+    assert type(told) is expected
+    assert str(told).startswith("model m version 1: ")
+    assert str(told).removeprefix("model m version 1: ")
+
+
+def test_code_that_torchscript_shows_decides_nothing() -> None:
+    head = "The following operation failed in the TorchScript interpreter.\nTraceback:\n  torch._convolution(cudnn_enabled)\n"
+    told = verdict(RuntimeError(f"{head}RuntimeError: index 7 is out of bounds\n"), "m")
+    assert type(told) is ModelRejected
+    assert str(told) == "m: RuntimeError: index 7 is out of bounds"
+    assert type(verdict(RuntimeError(f"{head}{'x' * 900}\nRuntimeError: CUDA out of memory"), "m")) is OutOfMemory
+
+
+def test_long_text_keeps_its_beginning_and_its_end() -> None:
+    line = line_of(ValueError(f"begins\n{'x ' * 900}\tends"))
+    assert line.startswith("begins x")
+    assert line.endswith("x ends")
+    assert len(line) < 500
