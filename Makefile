@@ -5,13 +5,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-mock faults check format bench broker lock docs clean
+.PHONY: help demo test test-mock faults check format bench bench-gpu broker lock docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.demo ## Real flights through the whole service; ARGS="--events 20000 --plain"
-	@$(BIN)/millstream demo $(ARGS)
+# A spike needs a real broker: one is started for it where none is named.
+BROKER_FOR_DEMO = $(if $(findstring spike,$(ARGS)),$(if $(KAFKA_BOOTSTRAP)$(findstring --bootstrap,$(ARGS)),,$(BIN)/python -m tests.broker --run))
+demo: $(VENV)/.demo ## Real flights through the whole service; ARGS="--events 20000 --plain" or ARGS="--load spike"
+	@$(BROKER_FOR_DEMO) $(BIN)/millstream demo $(ARGS)
 
 test: $(VENV)/.dev ## All tests, on the best broker there is; ARGS="-k name"
 	@$(BIN)/python -m pytest $(ARGS)
@@ -31,8 +33,11 @@ format: $(VENV)/.dev ## Format the code
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix --quiet .
 
-bench: $(VENV)/.dev ## Millstream beside the hand-written consumer, in one run, on a real broker
+bench: $(VENV)/.dev ## Millstream beside what else there is, in one run, on a real broker; ARGS="--workload vector", "--profile"
 	@$(BIN)/python -m benchmarks.run $(ARGS)
+
+bench-gpu: $(VENV)/.dev ## Decode, batch, executor and encode without Kafka, against the executor alone; ARGS="--executor torch"
+	@$(BIN)/python -m benchmarks.gpu.run $(ARGS)
 
 broker: $(VENV)/.dev ## A real Kafka broker on this machine (Java 17 and Maven), until Ctrl-C; ARGS="--port 9092"
 	@$(BIN)/python -m tests.broker $(ARGS)

@@ -85,7 +85,7 @@ def _send(bootstrap: str, topic: str, load: Load, rate: float, ids: Sequence[str
         wait = due[one] - time.monotonic()
         if wait > 0:
             time.sleep(wait)
-        producer.produce(topic, value, key)
+        producer.produce(topic, value, key, headers=load.headers or [])
         producer.poll(0)
     producer.flush()
 

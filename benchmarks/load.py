@@ -6,8 +6,9 @@ import json
 import struct
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 import onnx
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -16,25 +17,46 @@ from onnx import TensorProto, helper, numpy_helper
 from consumers.demo.flights import departures, encode_events
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 FLIGHTS_SCHEMA_ID = 1
 VECTOR_SCHEMA_ID = 2
 VECTOR_LENGTH = 32
+SMALL = (64, 64)  # hidden layers
+TIME_TYPE = {"type": "long", "logicalType": "timestamp-millis"}
 VECTOR_SCHEMA = {
     "type": "record",
     "name": "VectorEvent",
     "namespace": "millstream.benchmarks",
-    "doc": "An event with a vector of features: 158 bytes with the 5 bytes of the wire format.",
+    "doc": "An event with a vector of features: 158 bytes with the 5 bytes of the wire format, where the vector has 32.",
     "fields": [
         {"name": "id", "type": "string", "doc": "16 characters."},
-        {"name": "event_time", "type": {"type": "long", "logicalType": "timestamp-millis"}, "doc": "When it happened."},
-        {"name": "x", "type": {"type": "array", "items": "float"}, "doc": f"{VECTOR_LENGTH} features."},
+        {"name": "event_time", "type": TIME_TYPE, "doc": "When it happened."},
+        {"name": "x", "type": {"type": "array", "items": "float"}, "doc": "Features."},
     ],
 }
 
-_FIRST_EVENT_TIME = 1_750_000_000_000  # ms; as zigzag varints, this and the next 14 years have 6 bytes
+FIRST_EVENT_TIME = 1_750_000_000_000  # ms; as zigzag varints, this and the next 14 years have 6 bytes
 _MONTHS = range(9, 13)  # those that the flights models were not trained on
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """A kind of vector events and the model for them."""
+
+    name: str  # of the model
+    schema_id: int
+    length: int
+
+    @property
+    def schema_file(self) -> str:
+        """In `schemas/`."""
+        return f"{self.schema_id}-{self.name}-event.avsc"
+
+
+VECTOR = Vectors("vector", VECTOR_SCHEMA_ID, VECTOR_LENGTH)
+WIDE = Vectors("wide", 3, 512)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +65,7 @@ class Load:
 
     keys: list[bytes | None]
     values: list[bytes]  # wire format: zero byte, schema id, Avro body
+    headers: list[tuple[str, str | bytes | None]] | None = None  # of every event
 
 
 def flights_events(count: int, seed: int) -> Load:
@@ -59,9 +82,10 @@ def flights_events(count: int, seed: int) -> Load:
     return Load((keys * rounds)[:count], (values * rounds)[:count])
 
 
-def vector_events(count: int, seed: int) -> Load:
+def vector_events(count: int, seed: int, vectors: Vectors = VECTOR) -> Load:
     """Events of `VECTOR_SCHEMA`: features from a normal distribution, one event a millisecond, keys of 8 bytes."""
     numbers = np.arange(count, dtype=np.int64)
+    x_count = zigzag_varint(vectors.length)
     events = np.zeros(
         count,
         dtype=[
@@ -69,45 +93,82 @@ def vector_events(count: int, seed: int) -> Load:
             ("id_length", "u1"),
             ("id", "S16"),
             ("time", "u1", 6),
-            ("x_count", "u1"),
-            ("x", "<f4", VECTOR_LENGTH),
+            ("x_count", "u1", len(x_count)),
+            ("x", "<f4", vectors.length),
             ("x_end", "u1"),
         ],
     )
-    events["head"] = struct.pack(">bI", 0, VECTOR_SCHEMA_ID)
+    events["head"] = struct.pack(">bI", 0, vectors.schema_id)
     events["id_length"] = 16 << 1  # Avro writes lengths and counts in zigzag
     events["id"] = np.char.add("event-", np.char.zfill(numbers.astype("U10"), 10)).astype("S16")
-    zigzag = (_FIRST_EVENT_TIME + numbers) << 1
+    zigzag = (FIRST_EVENT_TIME + numbers) << 1
     for place in range(6):
         events["time"][:, place] = (zigzag >> (7 * place) & 0x7F) | (0x80 if place < 5 else 0)
-    events["x_count"] = VECTOR_LENGTH << 1
-    events["x"] = np.random.default_rng(seed).standard_normal((count, VECTOR_LENGTH), dtype=np.float32)
+    events["x_count"] = list(x_count)
+    events["x"] = np.random.default_rng(seed).standard_normal((count, vectors.length), dtype=np.float32)
     body, size = events.tobytes(), events.dtype.itemsize
     values = [body[start : start + size] for start in range(0, len(body), size)]
-    return Load([f"{number % 9973:08d}".encode() for number in range(count)], values)
+    return Load(keys_of(count), values)
 
 
-def write_vector_model(folder: Path, seed: int) -> None:
-    """Write `schemas/2-vector-event.avsc` and model `vector` version 1 (an MLP 32-64-64-1) for `vector_events`."""
-    model = folder / "models" / "vector" / "1"
+def json_events(count: int, seed: int) -> Load:
+    """The same events as `vector_events` makes, as JSON objects; times in milliseconds, features rounded to 6 digits."""
+    features = np.random.default_rng(seed).standard_normal((count, VECTOR_LENGTH), dtype=np.float32)
+    encode = msgspec.json.Encoder().encode
+    values = [
+        encode({"id": f"event-{number:010d}", "event_time": FIRST_EVENT_TIME + number, "x": x})
+        for number, x in enumerate(features.astype(np.float64).round(6).tolist())
+    ]
+    return Load(keys_of(count), values)
+
+
+def kserve_requests(count: int, seed: int) -> Load:
+    """The same events as requests of the KServe protocol, as MLServer's Kafka server takes them; the key would be the id."""
+    features = np.random.default_rng(seed).standard_normal((count, VECTOR_LENGTH), dtype=np.float32)
+    encode = msgspec.json.Encoder().encode
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, VECTOR_LENGTH]}
+    values = [
+        encode({"id": f"event-{number:010d}", "inputs": [{**tensor, "data": x}]})
+        for number, x in enumerate(features.astype(np.float64).round(6).tolist())
+    ]
+    return Load([None] * count, values, [("mlserver-model", VECTOR.name.encode())])
+
+
+def keys_of(count: int) -> list[bytes | None]:
+    """Keys of 8 bytes, 9,973 different ones."""
+    return [f"{number % 9973:08d}".encode() for number in range(count)]
+
+
+def zigzag_varint(number: int) -> bytes:
+    """A length or count, at least 0, as Avro writes it."""
+    left, made = number << 1, bytearray()
+    while left > 0x7F:
+        made.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes([*made, left])
+
+
+def write_vector_model(folder: Path, seed: int, vectors: Vectors = VECTOR, hidden: Sequence[int] = SMALL) -> None:
+    """Write the schema and version 1 of the model (a perceptron with these hidden layers) for `vector_events`."""
+    model = folder / "models" / vectors.name / "1"
     model.mkdir(parents=True, exist_ok=True)
-    onnx.save(vector_model(seed), str(model / "model.onnx"))
+    onnx.save(vector_model(seed, vectors.length, hidden), str(model / "model.onnx"))
     (model / "config.yaml").write_text(
         "description: A multilayer perceptron with random weights, for benchmarks.\n"
         "inputs:\n"
-        f"  - {{tensor: x, field: x, dtype: float32, shape: [{VECTOR_LENGTH}]}}\n"
+        f"  - {{tensor: x, field: x, dtype: float32, shape: [{vectors.length}]}}\n"
         "outputs:\n"
         "  - {tensor: score, name: score}\n"
     )
     (folder / "schemas").mkdir(exist_ok=True)
-    (folder / "schemas" / f"{VECTOR_SCHEMA_ID}-vector-event.avsc").write_text(json.dumps(VECTOR_SCHEMA, indent=2))
+    (folder / "schemas" / vectors.schema_file).write_text(json.dumps(VECTOR_SCHEMA, indent=2))
 
 
-def vector_model(seed: int) -> onnx.ModelProto:
-    """x float32 [batch, 32] -> score float32 [batch, 1], by two hidden layers of 64."""
+def vector_model(seed: int, length: int = VECTOR_LENGTH, hidden: Sequence[int] = SMALL) -> onnx.ModelProto:
+    """x float32 [batch, length] -> score float32 [batch, 1], by hidden layers of these sizes."""
     rng = np.random.default_rng(seed)
     nodes, weights, value = [], [], "x"
-    sizes = (VECTOR_LENGTH, 64, 64, 1)
+    sizes = (length, *hidden, 1)
     for layer, (inputs, outputs) in enumerate(pairwise(sizes), start=1):
         matrix = (rng.standard_normal((inputs, outputs)) / np.sqrt(inputs)).astype(np.float32)
         weights += [
@@ -123,7 +184,7 @@ def vector_model(seed: int) -> onnx.ModelProto:
     graph = helper.make_graph(
         nodes,
         "vector",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", VECTOR_LENGTH])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", length])],
         [helper.make_tensor_value_info("score", TensorProto.FLOAT, ["batch", 1])],
         weights,
     )
@@ -135,29 +196,48 @@ def vector_model(seed: int) -> onnx.ModelProto:
 def write_load(bootstrap: str, topic: str, load: Load) -> None:
     """Write all events and wait for their acknowledgements. Raises KafkaException for the first that failed."""
     failed: list[KafkaError] = []
+    producer = Producer({**_producer_settings(bootstrap, failed), "enable.idempotence": True})
+    _write(producer, topic, load)
+    if failed:
+        raise KafkaException(failed[0])
 
+
+def write_held_load(bootstrap: str, topic: str, load: Load) -> Callable[[], None]:
+    """Write all events in a transaction; returns what commits it: until then readers of committed records see none of them.
+
+    Raises KafkaException.
+    """
+    failed: list[KafkaError] = []
+    producer = Producer({**_producer_settings(bootstrap, failed), "transactional.id": f"load-{topic}"})
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    _write(producer, topic, load)
+    if failed:
+        raise KafkaException(failed[0])
+    return producer.commit_transaction
+
+
+def _producer_settings(bootstrap: str, failed: list[KafkaError]) -> dict[str, Any]:
     def delivered(error: KafkaError | None, _: Message) -> None:
         if error is not None:
             failed.append(error)
 
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "enable.idempotence": True,
-            "linger.ms": 20,
-            "batch.size": 1_000_000,
-            "queue.buffering.max.messages": 1_000_000,
-            "delivery.report.only.error": True,
-            "on_delivery": delivered,
-        }
-    )
+    return {
+        "bootstrap.servers": bootstrap,
+        "linger.ms": 20,
+        "batch.size": 1_000_000,
+        "queue.buffering.max.messages": 1_000_000,
+        "delivery.report.only.error": True,
+        "on_delivery": delivered,
+    }
+
+
+def _write(producer: Producer, topic: str, load: Load) -> None:
     for key, value in zip(load.keys, load.values, strict=True):
         while True:
             try:
-                producer.produce(topic, value, key)
+                producer.produce(topic, value, key, headers=load.headers or [])
                 break
             except BufferError:  # the queue is full
                 producer.poll(0.1)
     producer.flush()
-    if failed:
-        raise KafkaException(failed[0])

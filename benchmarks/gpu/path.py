@@ -1,0 +1,131 @@
+"""The data path without Kafka: recorded bytes -> decode -> batch -> executor -> encode, its stages overlapping as in a worker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from queue import Queue
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from consumers.batcher import Batcher, Limits
+from consumers.decoder import BlockDecoder, EventFields
+from consumers.events import MicroBatch, Polled, Record
+from schemas.avro import AvroDecoder
+from schemas.directory import DirectoryStore
+from schemas.predictions import PredictionEncoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from inference.executors.interface import ModelExecutor, Tensors
+    from inference.signature import Signature
+
+POLL = 4096  # records decoded at once, as the worker's
+AHEAD = 4  # batches that wait before a stage
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A Kafka record's value; its methods are those of the client's."""
+
+    at: int
+    content: bytes
+
+    def __len__(self) -> int:
+        return len(self.content)
+
+    def topic(self) -> str:
+        """See `Record`."""
+        return "recorded"
+
+    def partition(self) -> int:
+        """See `Record`."""
+        return 0
+
+    def offset(self) -> int:
+        """See `Record`."""
+        return self.at
+
+    def key(self) -> bytes | None:
+        """See `Record`."""
+        return None
+
+    def value(self) -> bytes:
+        """See `Record`."""
+        return self.content
+
+    def timestamp(self) -> tuple[int, int]:
+        """See `Record`."""
+        return 1, 0
+
+    def headers(self) -> None:
+        """See `Record`."""
+        return
+
+
+class DataPath:
+    """Decodes and batches in one thread, runs the model in a second, encodes in the caller's."""
+
+    def __init__(
+        self, schemas: Path, schema: str, signature: Signature, executor: ModelExecutor, max_events: int
+    ) -> None:
+        store = DirectoryStore(schemas)
+        decoder = AvroDecoder(store, store.by_name(schema), [*signature.fields, "id", "event_time"])
+        self._decoder = BlockDecoder(decoder, EventFields("id", "event_time", 1), signature, allow_nan=False)
+        self._limits = Limits(max_events, 1 << 40, 3600)
+        self._executor = executor
+        self._encoder = PredictionEncoder(1_000_001, pipeline="bench", model="bench", version=1, variant="primary")
+        self._batches: Queue[MicroBatch | None] = Queue(AHEAD)
+        self._answers: Queue[tuple[MicroBatch, Tensors] | None] = Queue(AHEAD)
+        self._error: BaseException | None = None
+
+    def run(self, records: Sequence[Record]) -> float:
+        """Seconds that all records take. Raises what a stage raised."""
+        stages = [
+            threading.Thread(target=self._guard, args=(run,)) for run in (lambda: self._decode(records), self._execute)
+        ]
+        start = time.monotonic()
+        for stage in stages:
+            stage.start()
+        written = 0
+        while (answer := self._answers.get()) is not None:
+            written += self._encode(*answer)
+        seconds = time.monotonic() - start
+        for stage in stages:
+            stage.join()
+        if self._error is not None:
+            raise self._error
+        assert written == len(records), f"{written} of {len(records)} events were answered"
+        return seconds
+
+    def _guard(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except BaseException as error:
+            self._error = error
+            self._answers.put(None)
+
+    def _decode(self, records: Sequence[Record]) -> None:
+        batcher = Batcher(self._limits)
+        for start in range(0, len(records), POLL):
+            polled = Polled(list(records[start : start + POLL]), {("recorded", 0): 1}, time.monotonic(), 0)
+            batcher.add(self._decoder.decode(polled))
+            while batch := batcher.take(time.monotonic()):
+                self._batches.put(batch)
+        while batch := batcher.drain():
+            self._batches.put(batch)
+        self._batches.put(None)
+
+    def _execute(self) -> None:
+        while (batch := self._batches.get()) is not None:
+            self._answers.put((batch, self._executor.run(batch.tensors())))
+        self._answers.put(None)
+
+    def _encode(self, batch: MicroBatch, outputs: Tensors) -> int:
+        ids = [one for part in batch.parts for one in part.block.ids[part.first : part.last]]
+        times = np.concatenate([part.block.event_times[part.first : part.last] for part in batch.parts])
+        return len(self._encoder.encode(ids, times, times, 0, outputs))

@@ -1,0 +1,1 @@
+"""faust-streaming."""

@@ -1,0 +1,1 @@
+"""The consumer an engineer writes by hand in an hour."""

@@ -1,0 +1,106 @@
+"""Who takes part, and the command that runs each over a job."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.environments import java_of, onnxruntime_library, python_of, rust_of
+from benchmarks.peers.job import Job
+
+Command = Callable[[Job, Path], list[str]]
+"""A job and a folder to write to -> the command that runs it."""
+
+OURS = "Millstream"
+OURS_EXACTLY_ONCE = "Millstream, exactly once"
+HANDWRITTEN = "hand-written"
+JAVA = "Java"
+RUST = "Rust"
+FAUST = "Faust"
+FRAMEWORKS = ("Bytewax", "Quix Streams", "arroyo")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Something that answers events."""
+
+    name: str
+    prepare: Callable[[], Command]  # installs or builds what it needs; raises LeftOutError
+    part: float = 1  # of a workload's events: slow ones take fewer, so that a run ends
+    about: str = ""
+    kserve: bool = False  # whether it takes KServe requests, and so the vector workload alone
+    ready: str | None = None  # text in its log after which it reads; it misses what was there before
+
+    @property
+    def slug(self) -> str:
+        """Its name in names of topics."""
+        return self.name.lower().replace(" ", "-").replace(",", "")
+
+
+def millstream(delivery: str) -> Command:
+    """One worker as users start it, with the metrics' server on."""
+
+    def command(job: Job, folder: Path) -> list[str]:
+        schema, model = Path(job.schema), Path(job.model_file)
+        pipeline = {
+            "name": job.group,
+            "kafka": {"bootstrap": job.bootstrap},
+            "schemas": {"directory": str(schema.parent)},
+            "input": {
+                "topics": [job.input],
+                "format": job.format,
+                "schema": schema.stem.partition("-")[2],
+                "event_id": job.event_id,
+                "event_time": job.event_time,
+            },
+            "output": {"topic": job.output, "format": job.format},
+            "dead_letters": {"topic": job.dead},
+            "model": {"name": job.model, "version": job.version, "repository": str(model.parents[2]), "device": "cpu"},
+            "batch": {"max_events": job.max_events, "max_wait": f"{job.max_wait_ms}ms"},
+            "delivery": delivery,
+        }
+        file = folder / "pipeline.yaml"
+        file.write_text(json.dumps(pipeline))  # JSON is YAML
+        worker = ["work", str(file), "--metrics-port", "0", "--metrics-host", "127.0.0.1", "--log-level", "warning"]
+        return [sys.executable, "-m", "millstream", *worker]
+
+    return command
+
+
+def _handwritten() -> Command:
+    return lambda job, folder: [sys.executable, "-m", "benchmarks.peers.handwritten.consumer", str(job.write(folder))]
+
+
+def _python(peer: str) -> Callable[[], Command]:
+    def prepare() -> Command:
+        python = str(python_of(peer))
+        return lambda job, folder: [python, "-m", f"benchmarks.peers.{peer}.app", str(job.write(folder))]
+
+    return prepare
+
+
+def _java() -> Command:
+    command = java_of("java")
+    return lambda job, folder: [*command, str(job.write(folder))]
+
+
+def _rust() -> Command:
+    command, library = rust_of("rust"), onnxruntime_library()
+    return lambda job, folder: [*command, str(job.write(folder)), library]
+
+
+PEERS = (
+    Peer(OURS, lambda: millstream("at_least_once"), about="one worker, metrics on"),
+    Peer(OURS_EXACTLY_ONCE, lambda: millstream("exactly_once"), about="the same in transactions"),
+    Peer(HANDWRITTEN, _handwritten, about="confluent-kafka, fastavro, at least once"),
+    Peer(JAVA, _java, about="kafka-clients, Avro without generic records, at least once"),
+    Peer(RUST, _rust, about="rdkafka, Avro by hand, at least once: the native floor"),
+    Peer("arroyo", _python("arroyo"), 0.3, "sentry-arroyo's BatchStep"),
+    Peer("Bytewax", _python("bytewax"), 0.3, "flat_map_batch"),
+    Peer("Quix Streams", _python("quix"), 0.3, "one inference an event"),
+    Peer(FAUST, _python("faust"), 0.1, "faust-streaming's take"),
+    Peer("MLServer", _python("mlserver"), 0.05, "its Kafka server, requests in JSON", True, "Kafka server consuming"),
+)

@@ -1,0 +1,1 @@
+"""The sentence-embedding model of the text workload."""

@@ -1,0 +1,1 @@
+"""MLServer's Kafka server."""

@@ -1,0 +1,1 @@
+"""Quix Streams."""

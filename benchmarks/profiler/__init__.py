@@ -1,0 +1,1 @@
+"""Where a Millstream worker spends its CPU time."""

@@ -1,0 +1,109 @@
+"""The workloads: events, the model that runs them, and how much of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import yaml
+
+from benchmarks.load import (
+    VECTOR,
+    WIDE,
+    Load,
+    flights_events,
+    json_events,
+    kserve_requests,
+    vector_events,
+    write_vector_model,
+)
+from benchmarks.text import MODEL as TEXT_MODEL
+from benchmarks.text import SCHEMA_FILE as TEXT_SCHEMA
+from benchmarks.text import text_events, text_folder
+from consumers.demo.flights import example_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SEED = 13
+ID_AT = 5  # an Avro prediction's id comes first, behind the wire format's head
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Events and the model that runs them. The events' ids are all different."""
+
+    name: str
+    about: str
+    make: Callable[[int, int], Load]  # how many, seed
+    folder: Path  # holds schemas/ and models/
+    schema: str  # file in schemas/
+    model: str
+    event_time: str  # field
+    events: int  # of a throughput run
+    rate: int  # events/s of the latency run
+    seconds: int  # of the latency run, its warm-up included
+    format: Literal["avro", "json", "kserve"] = "avro"
+    max_events: int = 256  # of a micro-batch
+    max_wait_ms: int = 5
+
+    @property
+    def model_folder(self) -> Path:
+        """Version 1."""
+        return self.folder / "models" / self.model / "1"
+
+    def as_kserve(self) -> Workload:
+        """The vector workload as KServe requests."""
+        return replace(self, make=kserve_requests, format="kserve")
+
+    def config(self) -> dict[str, Any]:
+        """The model's config.yaml."""
+        read: dict[str, Any] = yaml.safe_load((self.model_folder / "config.yaml").read_text())
+        return read
+
+    def id_of(self, value: bytes) -> str:
+        """The event id, in an event or in a prediction."""
+        if self.format != "avro":
+            found: dict[str, str] = msgspec.json.decode(value)
+            return found.get("event_id") or found["id"]
+        length = value[ID_AT] >> 1  # it fits one byte
+        return value[ID_AT + 1 : ID_AT + 1 + length].decode()
+
+
+NAMES = ("vector", "flights", "wide", "json", "text")
+
+
+def workload(name: str, made: Path) -> Workload:
+    """The workload of this name; models are written to `made`. Raises LeftOutError."""
+    match name:
+        case "flights":
+            return Workload(
+                name, "real departures, 13 fields, strings encoded in the model", flights_events, example_folder(),
+                "1-flight-departure.avsc", "flights-delay", "departed_at", 60_000, 1000, 6,
+            )  # fmt: skip
+        case "text":
+            return Workload(
+                name, "32 tokens, the sentence embedding all-MiniLM-L6-v2, 384 floats out", text_events, text_folder(),
+                TEXT_SCHEMA, TEXT_MODEL, "event_time", 600, 10, 7, max_events=32,
+            )  # fmt: skip
+        case "wide":
+            write_vector_model(made, SEED, WIDE)
+            return Workload(
+                name, "2 kB, 512 floats, a three-layer perceptron", lambda count, seed: vector_events(count, seed, WIDE),
+                made, WIDE.schema_file, WIDE.name, "event_time", 40_000, 500, 6,
+            )  # fmt: skip
+        case "json":
+            write_vector_model(made, SEED)
+            return Workload(
+                name, "JSON with 32 floats in and JSON out, a three-layer perceptron", json_events, made,
+                VECTOR.schema_file, VECTOR.name, "event_time", 60_000, 1000, 6, format="json",
+            )  # fmt: skip
+        case "vector":
+            write_vector_model(made, SEED)
+            return Workload(
+                name, "158 bytes, 32 floats, a three-layer perceptron", vector_events, made, VECTOR.schema_file,
+                VECTOR.name, "event_time", 200_000, 1000, 11,
+            )  # fmt: skip
+    raise ValueError(f"no workload {name!r}")
