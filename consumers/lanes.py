@@ -11,6 +11,7 @@ from consumers.runner import Runner
 
 Answers = SimpleQueue[Answered | Barrier | None]
 
+JOIN = 1.0  # seconds for all lanes to end
 LOOK = 0.1  # seconds between two looks at whether to give up
 
 
@@ -69,15 +70,25 @@ class Lanes:
             self._flying.depart(number, batch.keys() if self._by_key else ())
         self._waiting.put((number, batch))
 
+    def wait_for_one(self) -> bool:
+        """Wait until a lane is free; whether there was anything to wait for. Raises Abandoned."""
+        with self._changed:
+            busy = bool(self._threads) and self._running >= len(self._threads)
+            if busy:
+                self._await(lambda: self._running < len(self._threads))
+            return busy
+
     def settle(self) -> None:
         """Wait until every batch is answered. Raises Abandoned."""
         with self._changed:
             self._await(lambda: not self._flying)
 
     def close(self) -> None:
-        """End the lanes' threads, each after what it runs."""
+        """End the lanes' threads, each after what it runs; a model that never returns is not waited for."""
         for _ in self._threads:
             self._waiting.put(None)
+        for thread in self._threads:
+            thread.join(JOIN / len(self._threads))
 
     def _await(self, reached: Callable[[], bool]) -> None:
         while not self._changed.wait_for(reached, LOOK):

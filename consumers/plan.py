@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from consumers.batcher import Limits
 from consumers.comparison_sink import ComparisonSink
@@ -20,7 +21,7 @@ from consumers.shadow import ShadowLane
 from consumers.shadow_plan import ShadowPlan, count_undelivered, load_shadows, make_shadows, shadow_fields
 from consumers.sink import ROOM, Outputs, Sink
 from consumers.source import Source, Subscription
-from consumers.worker import Settings, Stages
+from consumers.stages import Settings, Stages
 from inference.errors import ModelRejected
 from inference.executors.choice import open_executor
 from inference.executors.interface import ModelExecutor
@@ -48,10 +49,15 @@ class Plan:
     store: SchemaStore
     reader: Schema
     model: ModelVersion
-    executor: ModelExecutor
+    executors: list[ModelExecutor]  # copies of one model
     decoder: BlockDecoder
     shadows: list[ShadowPlan]
     detached: bool  # whether the shadows are all that this worker is for
+
+    @property
+    def executor(self) -> ModelExecutor:
+        """The first one."""
+        return self.executors[0]
 
 
 def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
@@ -79,20 +85,24 @@ def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
     # A field that a model wants and the schema lacks is left to `check_fields`, which names the tensor that takes it.
     there = _names(reader)
     _check_own_fields(pipeline, reader.name, there)
-    fields = list(dict.fromkeys([*(field for field in wanted if field in there), *_own_fields(pipeline)]))
+    fields = list(dict.fromkeys([*(field for field in wanted if field in there), *_own_fields(pipeline).values()]))
     avro = pipeline.input.format == "avro"
     decoder: Decoder = AvroDecoder(store, reader, fields) if avro else JsonDecoder(reader, fields)
+    _check_cost(pipeline, decoder.columns, reader.name)
     for checked in (model, *(shadow.model for shadow in shadows)):
         check_fields(checked.signature, decoder.columns, checked.place, reader.name)
-    executor = open_executor(
-        model, device=pipeline.model.device, threads=pipeline.model.threads, max_events=pipeline.batch.max_events
-    )
+    settings = pipeline.model
+    executors = [
+        open_executor(model, device=settings.device, threads=settings.threads, max_events=pipeline.batch.max_events)
+        for _ in range(settings.instances)
+    ]
     event_fields = EventFields(
         pipeline.input.event_id,
         pipeline.input.event_time,
         _time_unit(pipeline, reader),
         None if pipeline.input.max_age is None else round(pipeline.input.max_age * 1000),
         pipeline.input.deadline_header,
+        pipeline.batch.cost,
     )
     blocks = BlockDecoder(
         decoder,
@@ -101,14 +111,20 @@ def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
         allow_nan=pipeline.model.allow_nan,
         keep=shadow_fields(shadows),
     )
-    return Plan(pipeline, store, reader, model, executor, blocks, shadows, detached)
+    return Plan(pipeline, store, reader, model, executors, blocks, shadows, detached)
 
 
 def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
     """The worker's limits."""
     batch, limits = plan.pipeline.batch, plan.pipeline.limits
     return Settings(
-        batch=Limits(min(batch.max_events, plan.executor.max_events), batch.max_bytes, batch.max_wait),
+        batch=Limits(
+            min(batch.max_events, plan.executor.max_events),
+            batch.max_bytes,
+            batch.max_wait,
+            batch.max_cost,
+            batch.target_p99,
+        ),
         held_events=limits.held_events,
         held_bytes=limits.held_bytes,
         commit_every=plan.pipeline.commit_seconds,
@@ -181,7 +197,7 @@ def stages_of(plan: Plan, metrics: Metrics, *, slot: str, until_idle: bool) -> S
         )
 
     beside = lane if shadows and not plan.detached else None
-    return Stages(plan.decoder, plan.executor, pipeline.model.in_flight, guard, source, sink, beside)
+    return Stages(plan.decoder, plan.executors, pipeline.model.in_flight, guard, source, sink, beside)
 
 
 def group_of(plan: Plan) -> str:
@@ -269,16 +285,35 @@ def _names(reader: Schema) -> set[str]:
 
 
 def _check_own_fields(pipeline: Pipeline, schema: str, there: Collection[str]) -> None:
-    for option, field in (("event_id", pipeline.input.event_id), ("event_time", pipeline.input.event_time)):
-        if field is not None and field not in there:
+    for option, field in _own_fields(pipeline).items():
+        if field not in there:
             raise PlanError(
-                f"{pipeline.path}: input.{option}: expected a field of schema `{schema}` ({', '.join(sorted(there))}), found "
+                f"{pipeline.path}: {option}: expected a field of schema `{schema}` ({', '.join(sorted(there))}), found "
                 f"`{field}`. Name one of these, or leave the option out."
             )
 
 
-def _own_fields(pipeline: Pipeline) -> list[str]:
-    return [field for field in (pipeline.input.event_id, pipeline.input.event_time) if field is not None]
+def _own_fields(pipeline: Pipeline) -> dict[str, str]:
+    """By option of the pipeline file, the event's fields that are not the models'."""
+    fields = {
+        "input.event_id": pipeline.input.event_id,
+        "input.event_time": pipeline.input.event_time,
+        "batch.cost": pipeline.batch.cost,
+    }
+    return {option: field for option, field in fields.items() if field is not None}
+
+
+def _check_cost(pipeline: Pipeline, columns: Mapping[str, pl.DataType], schema: str) -> None:
+    """Refuse a cost that is no number and has no length."""
+    cost = pipeline.batch.cost
+    if cost is None:
+        return
+    found = columns[cost]
+    if not (found.is_numeric() or isinstance(found, pl.List | pl.String)):
+        raise PlanError(
+            f"{pipeline.path}: batch.cost: expected a number, a list or a text, and field `{cost}` of schema `{schema}` is "
+            f"{str(found).lower()}. Name another field."
+        )
 
 
 def _time_unit(pipeline: Pipeline, reader: Schema) -> int:

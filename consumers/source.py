@@ -3,25 +3,23 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
-from consumers.crashes import Attempts, CrashGuard
+from consumers.crashes import CrashGuard
 from consumers.errors import WorkerError
 from consumers.events import Ends, Epochs, Partition, Polled, Record
 from consumers.metrics import ASSIGNED, KAFKA_ERRORS, PAUSED, REBALANCES, Metrics
+from consumers.starts import Starts
 
 log = logging.getLogger(__name__)
 
 DEFAULTS = {
     "isolation.level": "read_committed",
 }
-LOOK_TIMEOUT = (
-    0.05  # seconds; the offsets of a partition with an open transaction are not to be had, and asked for again
-)
 ANSWER_TIMEOUT = 15.0  # seconds; longer than a transaction that a lost worker left open hides a partition's offset
 LEAVE_TIMEOUT = 5.0  # seconds
 NOTHING_ASSIGNED = 6.0  # seconds after which a member without partitions takes it that there are none for it
@@ -72,11 +70,6 @@ class Source:
         self._epochs: Epochs = {}
         self._number = 0  # of the latest assignment
         self.lock = threading.Lock()  # held while the assignment changes
-        self._guard = guard
-        self._new: set[Partition] = set()  # assigned, paused until this start is counted in their offsets' metadata
-        self._counted: dict[
-            Partition, int
-        ] = {}  # offsets whose metadata counts this start, nothing being committed since
         self._paused: frozenset[str] = frozenset()  # topics
         self._at_end: set[Partition] = set()
         self._fatal: KafkaError | None = None
@@ -100,6 +93,7 @@ class Source:
             },
             logger=logging.getLogger("kafka.consumer"),
         )
+        self.starts = Starts(self._consumer, guard, subscription.start)
 
     @property
     def topics(self) -> frozenset[str]:
@@ -125,8 +119,8 @@ class Source:
         Raises:
             WorkerError: a topic or the group can't be read at all.
         """
-        if self._new:
-            self._count_start()
+        if self.starts.new:
+            self._begin()
         before = self._epochs
         records = self._consume(limit, timeout, company)
         if self._fatal is not None:
@@ -192,7 +186,7 @@ class Source:
         if topics == self._paused:
             return
         before, self._paused = self._paused, topics
-        counted = [partition for partition in self._epochs if partition not in self._new]
+        counted = [partition for partition in self._epochs if partition not in self.starts.new]
         self._consumer.pause([TopicPartition(*p) for p in counted if p[0] in topics - before])
         self._consumer.resume([TopicPartition(*p) for p in counted if p[0] in before - topics])
         self._metrics.set(PAUSED, sum(p[0] in topics for p in self._epochs))
@@ -211,7 +205,7 @@ class Source:
         if not new:
             return True
         self._sent |= new
-        self.note_committed(new)
+        self.starts.note_committed(new)
         positions = [TopicPartition(*partition, offset) for partition, offset in new.items()]
         try:
             if wait:
@@ -222,11 +216,6 @@ class Source:
             self._committed(error.args[0], positions)
             return bool(error.args[0].code() == KafkaError._NO_OFFSET)
         return True
-
-    def note_committed(self, partitions: Iterable[Partition]) -> None:
-        """Offsets of these partitions were committed: the earlier ones, with what their metadata said, are gone."""
-        for partition in partitions:
-            self._counted.pop(partition, None)
 
     def note_settled(self, offsets: Mapping[Partition, int]) -> None:
         """The broker has confirmed these offsets."""
@@ -242,61 +231,6 @@ class Source:
             if committed is None or committed[0] != epoch or committed[1] < end:
                 return False
         return True
-
-    def note_alone(self, partition: Partition, offset: int) -> bool:
-        """Leave word at the committed offset that its event runs alone now; False where that failed for the moment."""
-        try:
-            note = TopicPartition(*partition, offset, self._guard.note(partition).metadata())
-            self._consumer.commit(offsets=[note], asynchronous=False)
-        except KafkaException as error:
-            log.warning("the note that an event runs alone was not written: %s", error.args[0].str())
-            return False
-        self._counted[partition] = offset
-        return True
-
-    def _count_start(self) -> None:
-        """Count in the committed offsets' metadata that a worker begins there, then let their records come.
-
-        A partition without an offset gets one, where it begins: there is something to count at, and `rewind` finds it. Where
-        the broker does not answer in time, the next turn asks again.
-        """
-        new = [TopicPartition(*partition) for partition in self._new]
-        try:
-            positions = self._consumer.committed(new, timeout=LOOK_TIMEOUT)
-            offsets = {(p.topic, p.partition): self._beginning(p) for p in positions}
-            attempts = {
-                (p.topic, p.partition): Attempts.read(p.metadata)
-                for p in positions
-                if offsets[p.topic, p.partition] is not None
-            }
-            noted = self._guard.assigned(attempts)
-            marks = [TopicPartition(*p, offsets[p] or 0, attempt.metadata()) for p, attempt in noted.items()]
-            if marks:
-                self._consumer.commit(offsets=marks, asynchronous=False)
-        except KafkaException as error:
-            log.debug("the start of %d partitions is not counted yet: %s", len(new), error.args[0].str())
-            return
-        self._counted |= {partition: offset for partition, offset in offsets.items() if offset is not None}
-        self._new.clear()
-        self._consumer.resume([p for p in new if p.topic not in self._paused])
-
-    def _beginning(self, position: TopicPartition) -> int | None:
-        """Where the partition is begun; None for an empty one without an offset, where nobody can have ended."""
-        if position.offset >= 0:
-            return int(position.offset)
-        low, high = self._consumer.get_watermark_offsets(position, timeout=ANSWER_TIMEOUT)
-        if self._subscription.start == "latest":
-            return int(high)
-        return int(low) if low < high else None
-
-    def _uncount_start(self, partitions: Iterable[Partition]) -> None:
-        """This worker leaves in peace: its start does not count against the events that it did not come to."""
-        left = [TopicPartition(*p, self._counted.pop(p)) for p in partitions if p in self._counted]
-        if left:
-            try:
-                self._consumer.commit(offsets=left, asynchronous=False)
-            except KafkaException as error:
-                log.debug("a start is still counted: %s", error.args[0].str())
 
     def refresh_metadata(self) -> None:
         """Learn anew how the broker knows this member.
@@ -356,14 +290,18 @@ class Source:
         if partitions:
             consumer.incremental_assign(partitions)
             consumer.pause(partitions)
-            self._new |= {(p.topic, p.partition) for p in partitions}
-            self._count_start()
+            self.starts.new |= {(p.topic, p.partition) for p in partitions}
+            self._begin()
         self._note_assignment("assigned", partitions)
+
+    def _begin(self) -> None:
+        """Let the new partitions' records come, as soon as this start is counted."""
+        self._consumer.resume([p for p in self.starts.count() if p.topic not in self._paused])
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = [(p.topic, p.partition) for p in partitions]
         self._on_revoke(gone)
-        self._uncount_start(gone)
+        self.starts.uncount(gone)
         self._drop(consumer, "revoked", partitions)
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -374,11 +312,9 @@ class Source:
         with self.lock:
             self._epochs = {partition: number for partition, number in self._epochs.items() if partition not in gone}
         self._at_end -= gone
-        self._new -= gone
-        self.note_committed(gone)
+        self.starts.forget(gone)
         for partition in gone:
             self._sent.pop(partition, None)
-            self._guard.gone(partition)
         consumer.incremental_unassign(partitions)
         self._note_assignment(kind, partitions)
 

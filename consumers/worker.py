@@ -9,29 +9,24 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from queue import SimpleQueue
 
 from consumers import metrics as m
-from consumers.batcher import Limits
 from consumers.compute import Compute
-from consumers.crashes import CrashGuard
-from consumers.decoder import TOPIC, BlockDecoder
+from consumers.decoder import TOPIC
 from consumers.errors import Abandoned, StageFailed, WorkerError
 from consumers.events import Answered, Barrier, Ends, Partition, Polled, Rejection
 from consumers.health import Health
 from consumers.held import Held, Shares
-from consumers.inflight import Ordering
 from consumers.lanes import Lanes
 from consumers.patience import Patience
 from consumers.poison import Isolation
 from consumers.runner import Runner
-from consumers.shadow import ShadowLane
-from consumers.sink import Sink
-from consumers.source import Source
+from consumers.stages import Settings, Stages
 from consumers.watchdog import Watchdog
-from consumers.writer import Writer
+from consumers.writer import Checkpoints, Writer
 from inference.executors.interface import Executor
 
 log = logging.getLogger(__name__)
@@ -41,7 +36,6 @@ RECORD_BYTES = (
 )
 POLL_RECORDS = 2000  # most records of one poll
 WAIT = 0.1  # seconds that the loop waits for something before it turns again
-COMPANY = 0.2  # of `max_wait`, for which a record that comes alone waits for others before the loop goes on
 PAUSE_AFTER = (
     0.5  # seconds without room: a short wait is cheaper than a pause, which throws away what was fetched ahead
 )
@@ -54,42 +48,12 @@ JOIN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """The worker's limits; times in seconds."""
-
-    batch: Limits
-    held_events: int
-    held_bytes: int  # in all: a quarter of it fetched ahead, a quarter in the producer
-    commit_every: float
-    exactly_once: bool
-    ordering: Ordering
-    weights: Mapping[str, float] | None  # by input topic, where these have any
-    allow_nan_outputs: bool
-    batch_timeout: float  # for one micro-batch in the model
-    drain_timeout: float
-    until_idle: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Stages:
-    """What the worker is put together from."""
-
-    decoder: BlockDecoder
-    executor: Executor
-    in_flight: int  # micro-batches that it runs at a time
-    guard: CrashGuard  # told by the source, asked by the loop
-    source: Callable[[Callable[[list[Partition]], object]], Source]  # takes what to call before partitions go
-    sink: Callable[[Source, threading.Event], Sink]  # takes the source, and when to give up waiting
-    shadows: Callable[[Source, Callable[[], bool]], ShadowLane] | None  # takes what says that the primary is busy
-
-
 class Worker:
     """One member of a pipeline's consumer group."""
 
     def __init__(self, settings: Settings, stages: Stages, health: Health, metrics: m.Metrics) -> None:
         self._settings = settings
-        self._executor = stages.executor
+        self._executors = stages.executors
         self._health = health
         self._metrics = metrics
         self._stopping = threading.Event()
@@ -118,7 +82,7 @@ class Worker:
             decoder=stages.decoder,
             limits=settings.batch,
             lanes=Lanes(
-                [self._runner(stages.executor, patience) for _ in range(stages.in_flight)],
+                [self._runner(one, patience) for _ in range(stages.in_flight) for one in stages.executors],
                 self._answers,
                 # In a transaction are exactly the results below the offsets that it commits.
                 ordering="partition" if settings.exactly_once else settings.ordering,
@@ -129,6 +93,7 @@ class Worker:
             metrics=metrics,
             shares=self._shares,
         )
+        self._window = compute.window
         self._sink = stages.sink(self._source, self._abandon)
         self._shadows = stages.shadows(self._source, self._busy) if stages.shadows else None
         writer = Writer(
@@ -137,8 +102,8 @@ class Worker:
             held=self._held,
             acknowledge=self._acknowledge,
             read_again=self._read_again.set,
-            checkpoint_every=settings.commit_every,
-            checkpoint_records=settings.held_events // 4,
+            checkpoints=Checkpoints(settings.commit_every, settings.held_events // 4, settings.exactly_once),
+            report=self._window.report,
             shadows=self._shadows,
         )
         self._threads = [
@@ -206,7 +171,8 @@ class Worker:
     def _warm_up(self) -> bool:
         """Wait for the executor, as long as it is away; False where told to end meanwhile."""
         try:
-            Patience(self._stopping, self._health, self._metrics).call("executor", self._executor.warm_up)
+            for executor in self._executors:
+                Patience(self._stopping, self._health, self._metrics).call("executor", executor.warm_up)
         except Abandoned:
             return False
         return True
@@ -241,7 +207,7 @@ class Worker:
     def _read(self, limit: int) -> None:
         """Read up to `limit` records; none while all is paused, when nothing but a rebalance comes."""
         started = time.perf_counter()
-        polled = self._source.poll(limit, WAIT, self._settings.batch.max_wait * COMPANY)
+        polled = self._source.poll(limit, WAIT, self._window.company)
         if polled is not None:
             self._metrics.observe(m.STAGE_SECONDS, time.perf_counter() - started, "poll")
             self._take(polled)
@@ -285,8 +251,7 @@ class Worker:
         partition, offset = (record.topic(), record.partition()), record.offset()
         verdict = self._guard.verdict(partition)
         if verdict == "alone":
-            # Where the note can't be written, the partition is on its way to another worker, or the event runs without it.
-            self._source.note_alone(partition, offset)
+            self._source.starts.note_alone(partition, offset)
         elif verdict == "crashed":
             log.error("workers crashed running the event at offset %d of %s/%d: it is refused", offset, *partition)
             polled = replace(polled, refuse=Rejection("crashed", "the worker that ran it crashed, each time"))
@@ -325,7 +290,7 @@ class Worker:
         # A partition that went and came back starts anew: what was acknowledged under its earlier epoch is its past.
         self._done = {p: end for p, (epoch, end) in acknowledged.items() if epochs.get(p) == epoch}
         if self._settings.exactly_once:  # the sink has committed them, in a transaction
-            self._source.note_committed(self._done)
+            self._source.starts.note_committed(self._done)
             self._source.note_settled(self._done)
             return True
         return self._source.commit(self._done, wait=wait)
@@ -383,7 +348,8 @@ class Worker:
         for thread in self._threads:
             thread.join(JOIN)
         if not any(thread.is_alive() for thread in self._threads):
-            self._executor.close()
+            for executor in self._executors:
+                executor.close()
 
     def _run_stage(self, run: Callable[[], None]) -> None:
         """Run a stage; whatever ends it early ends the worker, in `run`."""

@@ -19,8 +19,10 @@ MAY_IMPORT = {
 """Package -> our other packages that it may import."""
 KNOW_KAFKA = {
     "consumers/source.py",
+    "consumers/starts.py",
     "consumers/delivery.py",
     "topics/admin.py",
+    "topics/group.py",
     "topics/lag.py",
     "topics/embedded.py",
     "topics/records.py",

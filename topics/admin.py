@@ -125,15 +125,46 @@ def create(
         )
         for role, name in missing
     ]
+    _create(admin, asked)
+    made = [name for _, name in missing]
+    _wait_for(made, admin, str(client["bootstrap.servers"]))
+    return made
+
+
+def ensure(
+    client: Mapping[str, Any], wanted: Mapping[str, Mapping[str, str]], *, partitions: int, replication: int
+) -> None:
+    """Create those of the wanted topics (name -> settings) that don't exist yet, and wait until the brokers know them.
+
+    Raises:
+        BrokerUnreachableError: no broker answers.
+        TopicError: the broker refused one, or one is there with another number of partitions.
+    """
+    admin, bootstrap = connect(client), str(client["bootstrap.servers"])
+    there = _topics(admin, bootstrap)
+    for name in wanted.keys() & there.keys():
+        if len(there[name].partitions) != partitions:
+            raise TopicError(
+                f"topic {name}: expected {partitions} partitions, found {len(there[name].partitions)}. "
+                f"Stop all that uses it, delete it, and start again."
+            )
+    asked = [
+        NewTopic(name, num_partitions=partitions, replication_factor=replication, config=dict(config))
+        for name, config in wanted.items()
+        if name not in there
+    ]
+    if asked:
+        _create(admin, asked)
+        _wait_for([topic.topic for topic in asked], admin, bootstrap)
+
+
+def _create(admin: AdminClient, asked: list[NewTopic]) -> None:
     for name, future in admin.create_topics(asked, request_timeout=ANSWER_TIMEOUT).items():
         try:
             future.result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise TopicError(f"topic {name} could not be created: {error.args[0].str()}") from None
-    made = [name for _, name in missing]
-    _wait_for(made, admin, str(client["bootstrap.servers"]))
-    return made
 
 
 def _settings(role: str, room: int) -> dict[str, str]:

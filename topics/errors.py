@@ -51,3 +51,7 @@ class BrokerUnreachableError(TopicsError):
 
 class TopicError(TopicsError):
     """A topic is missing, or the broker refused to make it. Raised by `admin` and `lag`; the caller prints it and ends."""
+
+
+class GroupTakenError(TopicsError):
+    """The consumer group is in use by something else. Raised by `group`; the caller prints it and ends."""

@@ -3,45 +3,104 @@
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from topics.errors import BrokerUnreachableError, TopicError
 
 ANSWER_TIMEOUT = 10.0  # seconds
+COUNTED = 1000  # offsets: of a partition that is further behind only so many are looked at, and the rest is estimated
+# Single records are wanted, not megabytes. The wait is how long the broker sits on a fetch that finds nothing, and so how long
+# it takes to learn that only control records are left.
+READING = {"fetch.wait.max.ms": 20, "fetch.message.max.bytes": 65_536, "queued.max.messages.kbytes": 4096}
+
+Place = tuple[str, int]
+"""Topic and partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """The lag of one partition."""
+    """The lag of one partition.
+
+    Offsets are not events: a transaction's end takes an offset, an aborted transaction's records keep theirs, and compaction
+    leaves holes. So the records are counted; where more than `COUNTED` offsets are behind, as many as there would be if the
+    rest were like the first of them.
+    """
 
     topic: str
     partition: int
     committed: int | None  # offset of the next record the group reads; None: nothing committed yet
-    end: int  # offset after the last readable record
-    messages: int  # from the committed offset (or the oldest record still there) to the end
+    start: int  # where the group goes on: the committed offset, or the oldest record still there
+    end: int  # offset after the last readable record: records of an open transaction are behind it
+    messages: int  # records from `start` to `end`
+    counted: bool  # whether `messages` is exact
     seconds: float | None  # age of the oldest unprocessed record, by its timestamp; None where it can't be read in time
+    deleted: int  # offsets that retention took before the group had read them
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Where a partition's backlog lies."""
+
+    committed: int  # negative: nothing committed
+    low: int  # oldest offset still there
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Sample:
+    """What was found at the start of a partition's backlog."""
+
+    start: int
+    end: int
+    records: int = 0
+    next: int = 0  # offset after the last one looked at
+    timestamp: int | None = None  # ms, of the first record
+    whole: bool = False  # whether it reaches to the end
+
+    def messages(self, bounds: Bounds) -> int:
+        """Records in the backlog."""
+        if self.whole:
+            return self.records
+        seen = max(self.next - self.start, 1)
+        return max(round((bounds.end - bounds.start) * self.records / seen), self.records)
 
 
 class LagReader:
     """Reads a group's lag again and again over one connection."""
 
-    def __init__(self, client: Mapping[str, Any], group: str, topics: Sequence[str]) -> None:
+    def __init__(
+        self, client: Mapping[str, Any], group: str, topics: Sequence[str], *, start: str = "earliest"
+    ) -> None:
+        """Args:
+        client: settings of a Kafka client.
+        group: whose lag.
+        topics: that it reads.
+        start: where it begins in a partition it has committed nothing of: `earliest`, or `latest`, where nothing is lag.
+        """
         self._bootstrap = str(client["bootstrap.servers"])
         self._topics = topics
+        self._from_end = start == "latest"
+        self._samples: dict[Place, Sample] = {}
         # A consumer that never subscribes is no member of the group: it only asks, and reads single records by assignment.
         self._consumer = Consumer(
             {
                 **client,
+                **READING,
                 "group.id": group,
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
             },
             logger=logging.getLogger("kafka.lag"),
         )
+        self._admin = AdminClient(dict(client), logger=logging.getLogger("kafka.lag"))
 
     def read(self) -> list[PartitionLag]:
         """The lag of every partition, by topic and number.
@@ -51,34 +110,16 @@ class LagReader:
             TopicError: a topic does not exist.
         """
         try:
-            partitions = [TopicPartition(topic, number) for topic in self._topics for number in self._numbers(topic)]
-            committed = self._consumer.committed(partitions, timeout=ANSWER_TIMEOUT)
-            bounds = [self._consumer.get_watermark_offsets(p, timeout=ANSWER_TIMEOUT) for p in partitions]
-            # A negative offset says that nothing is committed; records deleted by retention are nobody's lag.
-            starts = [max(p.offset, low) for p, (low, _) in zip(committed, bounds, strict=True)]
-            ages = self._ages(
-                [
-                    TopicPartition(p.topic, p.partition, start)
-                    for p, start, (_, high) in zip(partitions, starts, bounds, strict=True)
-                    if start < high
-                ]
-            )
+            places = [(topic, number) for topic in self._topics for number in self._numbers(topic)]
+            bounds = self._bounds(places)
+            self._samples = self._sampled({p: b for p, b in bounds.items() if b.start < b.end})
         except KafkaException as error:
             raise BrokerUnreachableError(
                 f"the lag can't be read from {self._bootstrap}: {error.args[0].str()}. Check that the broker runs and that this "
                 f"user may describe the topics and the group."
             ) from None
-        return [
-            PartitionLag(
-                topic=p.topic,
-                partition=p.partition,
-                committed=p.offset if p.offset >= 0 else None,
-                end=high,
-                messages=max(high - start, 0),
-                seconds=ages.get((p.topic, p.partition)) if start < high else 0.0,
-            )
-            for p, start, (_, high) in zip(committed, starts, bounds, strict=True)
-        ]
+        now = time.time()
+        return [_lag(place, bounds[place], self._samples.get(place), now) for place in places]
 
     def close(self) -> None:
         """Close the connection."""
@@ -92,20 +133,106 @@ class LagReader:
             )
         return sorted(found.partitions)
 
-    def _ages(self, starts: list[TopicPartition]) -> dict[tuple[str, int], float]:
-        """Age in seconds of the record at each position."""
-        if not starts:
-            return {}
-        self._consumer.assign(starts)
-        ages: dict[tuple[str, int], float] = {}
+    def _bounds(self, places: list[Place]) -> dict[Place, Bounds]:
+        # The commits first: a worker that goes on meanwhile then makes the lag a little too large, and never negative.
+        committed = self._consumer.committed([TopicPartition(*place) for place in places], timeout=ANSWER_TIMEOUT)
+        lows = self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+        ends = self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        return {
+            place: self._bound(found.offset, lows[place], ends[place])
+            for place, found in zip(places, committed, strict=True)
+        }
+
+    def _bound(self, committed: int, low: int, end: int) -> Bounds:
+        # A negative offset says that nothing is committed; what retention has deleted is nobody's lag.
+        start = end if committed < 0 and self._from_end else max(committed, low)
+        return Bounds(committed, low, start, end)
+
+    def _offsets(self, places: list[Place], spec: OffsetSpec) -> dict[Place, int]:
+        """One answer for all partitions; at the end, what a reader of committed records reaches."""
+        asked = self._admin.list_offsets(
+            {TopicPartition(*place): spec for place in places},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=ANSWER_TIMEOUT,
+        )
+        answers: dict[TopicPartition, Future[Any]] = asked
+        return {(place.topic, place.partition): int(answer.result().offset) for place, answer in answers.items()}
+
+    def _sampled(self, bounds: dict[Place, Bounds]) -> dict[Place, Sample]:
+        """Look at the first records of each backlog; what has not moved since the last look is not read again."""
+        samples: dict[Place, Sample] = {}
+        open_: dict[Place, Sample] = {}
+        for place, bound in bounds.items():
+            before = self._samples.get(place)
+            if before is not None and before.start == bound.start and _still_holds(before, bound):
+                samples[place] = before
+            else:
+                samples[place] = open_[place] = Sample(bound.start, bound.end, next=bound.start)
+        if open_:
+            self._read_samples(open_)
+        return samples
+
+    def _read_samples(self, open_: dict[Place, Sample]) -> None:
+        self._consumer.assign([TopicPartition(*place, sample.start) for place, sample in open_.items()])
+        waiting = dict(open_)
         until = time.monotonic() + ANSWER_TIMEOUT / 2
-        while len(ages) < len(starts) and time.monotonic() < until:
-            record = self._consumer.poll(0.1)
-            if record is None or record.error() is not None:
-                continue
-            topic, partition = record.topic(), record.partition()
-            if topic is not None and partition is not None and (topic, partition) not in ages:
-                ages[topic, partition] = max(time.time() - record.timestamp()[1] / 1000, 0.0)
-                self._consumer.incremental_unassign([TopicPartition(topic, partition)])
+        while waiting and time.monotonic() < until:
+            # `consume` waits until it has all it was asked for, so what there is to wait for is waited for by `poll`.
+            first = self._consumer.poll(0.1)
+            found = [] if first is None else [first, *self._consumer.consume(COUNTED, 0)]
+            done = {place for message in found if (place := _take(message, waiting)) is not None}
+            for place in done:
+                del waiting[place]
+            if done and waiting:
+                self._consumer.incremental_unassign([TopicPartition(*place) for place in done])
         self._consumer.unassign()
-        return ages
+
+
+def _still_holds(sample: Sample, bounds: Bounds) -> bool:
+    if sample.timestamp is None:
+        return sample.whole and sample.end == bounds.end
+    return sample.end == bounds.end or (not sample.whole and sample.next - sample.start >= COUNTED)
+
+
+def _take(message: Message, waiting: Mapping[Place, Sample]) -> Place | None:
+    """Note a record or a partition's end in its sample; returns the place whose sample is done with it."""
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    if topic is None or partition is None or offset is None:
+        return None
+    place = (topic, partition)
+    sample = waiting.get(place)
+    if sample is None:
+        return None
+    error = message.error()
+    if error is not None:
+        sample.whole = error.code() == KafkaError._PARTITION_EOF
+        return place if sample.whole else None
+    if offset >= sample.end:  # written since
+        sample.whole = True
+        return place
+    if sample.timestamp is None:
+        sample.timestamp = message.timestamp()[1]
+    sample.records += 1
+    sample.next = offset + 1
+    sample.whole = sample.next == sample.end
+    return place if sample.whole or sample.next - sample.start >= COUNTED else None
+
+
+def _lag(place: Place, bounds: Bounds, sample: Sample | None, now: float) -> PartitionLag:
+    messages, seconds, counted = 0, 0.0 if bounds.start >= bounds.end else None, True
+    if sample is not None and (sample.whole or sample.records):
+        messages, counted = sample.messages(bounds), sample.whole
+        seconds = 0.0 if sample.timestamp is None else max(now - sample.timestamp / 1000, 0.0)
+    elif bounds.start < bounds.end:  # not read in time: the offsets are all there is to say
+        messages, counted = bounds.end - bounds.start, False
+    return PartitionLag(
+        topic=place[0],
+        partition=place[1],
+        committed=bounds.committed if bounds.committed >= 0 else None,
+        start=bounds.start,
+        end=bounds.end,
+        messages=messages,
+        counted=counted,
+        seconds=seconds,
+        deleted=max(bounds.low - bounds.committed, 0) if bounds.committed >= 0 else 0,
+    )

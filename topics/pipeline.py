@@ -65,7 +65,7 @@ class Pipeline(Section):
     )
     ordering: Literal["partition", "key", "none"] = Field(
         "partition",
-        description="Which results may pass others where `model.in_flight` is above 1. `partition`: none within a partition. "
+        description="Which results may pass others where several batches run at a time. `partition`: none within a partition. "
         "`key`: those of other keys. `none`: all. With `exactly_once` always `partition`.",
     )
     commit_every: PositiveDuration | None = Field(
@@ -216,8 +216,25 @@ def _conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, st
             written(("scaling", "max"), ("scaling", "min")),
             f"scaling.max ({pipeline.scaling.max}) must be at least scaling.min ({pipeline.scaling.min}).",
         )
+    yield from _batch_conflicts(pipeline)
     yield from _registry_conflicts(pipeline)
     yield from shadow_conflicts(pipeline, document)
+
+
+def _batch_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
+    batch, at_once = pipeline.batch, pipeline.delivery == "at_least_once"
+    if (batch.cost is None) != (batch.max_cost is None):
+        there, missing = ("max_cost", "cost") if batch.cost is None else ("cost", "max_cost")
+        yield (
+            ("batch", there),
+            f"batch.cost and batch.max_cost go together, batch.{missing} is not there. Write both or none.",
+        )
+    if batch.target_p99 is not None and not at_once and batch.target_p99 <= pipeline.commit_seconds:
+        yield (
+            ("batch", "target_p99"),
+            f"expected more than commit_every ({pipeline.commit_seconds * 1000:g}ms): with exactly_once readers see a result at "
+            f"a commit only. Give it more, or commit more often.",
+        )
 
 
 def _registry_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:

@@ -110,14 +110,21 @@ def options_markdown() -> str:
 def _options(section: JsonSchema, prefix: str) -> Iterator[Option]:
     required = section.get("required", ())
     # The section's own options before those of the sections in it.
-    for key, option in sorted(section["properties"].items(), key=lambda item: "properties" in item[1]):
+    for key, option in sorted(section["properties"].items(), key=lambda item: _has_options(item[1])):
         if "properties" in option:
             yield from _options(option, f"{prefix}{key}.")
+            continue
+        if "properties" in option.get("items", ()):  # a list of sections
+            yield from _options(option["items"], f"{prefix}{key}[].")
             continue
         default = yaml_text(option["default"]) if "default" in option else None
         yield Option(
             f"{prefix}{key}", _type(option), default, option["description"], key in required and default is None
         )
+
+
+def _has_options(option: JsonSchema) -> bool:
+    return "properties" in option or "properties" in option.get("items", ())
 
 
 def _type(option: JsonSchema) -> str:
@@ -126,6 +133,7 @@ def _type(option: JsonSchema) -> str:
     names = {
         "string": "text",
         "integer": "whole number",
+        "number": "number",
         "boolean": "true or false",
         "object": "mapping",
         "array": "list",

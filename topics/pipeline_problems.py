@@ -80,6 +80,8 @@ def _wrong_value(detail: ErrorDetails) -> str:
             expected = f"at least {context['ge']}"
         case "greater_than":
             expected = f"more than {context['gt']:g}"
+        case "less_than_equal":
+            expected = f"at most {context['le']:g}"
         case "string_pattern_mismatch":
             expected = f"text of the form {context['pattern']}"
         case kind:

@@ -271,11 +271,15 @@ class Model(Section):
         "auto", description="What runs the model. `auto` takes a GPU where there is one. `tensorrt` is for ONNX models."
     )
     threads: int = Field(1, ge=1, description="CPU threads of one inference. Workers scale by processes.")
+    instances: int = Field(
+        1, ge=1, le=64, description="Copies of the model that a worker holds; each runs batches beside the others."
+    )
     in_flight: int = Field(
         1,
         ge=1,
         le=64,
-        description="Batches that a worker runs at a time: for a device or a server that works on several at once.",
+        description="Batches that each copy of the model runs at a time: for a device or a server that works on several at "
+        "once. A Python model must allow calls from several threads then.",
     )
     allow_nan: bool = Field(
         False, description="Whether a feature may be NaN or infinite. If not, its event becomes a dead letter."
@@ -292,9 +296,23 @@ class Batch(Section):
     max_wait: Duration = Field(
         "5ms",
         validate_default=True,
-        description="Longest wait for more events, since the oldest one of the batch arrived.",
+        description="Longest wait for more events, since the oldest one of the batch arrived. Where no other is expected in that "
+        "time, the batch does not wait.",
+    )
+    target_p99: PositiveDuration | None = Field(
+        None,
+        description="How soon after being read 99 in 100 events are to have their result. A batch then waits for more events as "
+        "long as the rest leaves time, at most `max_wait` (docs/batching.md).",
     )
     max_bytes: Size = Field("1MiB", validate_default=True, description="Most bytes of record values in a batch.")
+    cost: Text | None = Field(
+        None,
+        description="Field that says what an event costs the model: a number (rounded up), or a list or a text, whose length "
+        "counts. With `max_cost`.",
+    )
+    max_cost: Annotated[int, Field(ge=1, le=2**40)] | None = Field(
+        None, description="Most that a batch's events cost together. An event that costs more is a batch of its own."
+    )
 
 
 class GroupMembership(Section):

@@ -69,10 +69,14 @@ model:
   allow_nan: true
   allow_nan_outputs: true
   in_flight: 2
+  instances: 3
 batch:
   max_events: 64
   max_wait: 0ms
+  target_p99: 80ms
   max_bytes: 512KiB
+  cost: remark
+  max_cost: 4000
 delivery: exactly_once
 ordering: key
 commit_every: 50ms

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tests.broker.clients import produce
+from tests.broker.clients import produce, read_all, wait_until
 from tests.broker.ports import free_ports
 from topics import lag
 from topics.errors import BrokerUnreachableError, TopicError
@@ -76,6 +77,109 @@ def test_seconds_are_the_age_of_the_oldest_unprocessed_record(kafka: Broker, mak
     assert (second.messages, second.seconds) == (0, 0)
 
 
+def in_transactions(kafka: Broker, topic: str, *sizes: int) -> None:
+    """A committed transaction of each size in partition 0; a negative size is aborted."""
+    settings = {"bootstrap.servers": kafka.bootstrap, "transactional.id": f"writer-of-{topic}"}
+    producer = Producer(settings)
+    producer.init_transactions(30)
+    for size in sizes:
+        producer.begin_transaction()
+        for _ in range(abs(size)):
+            producer.produce(topic, b"v", partition=0)
+        if size > 0:
+            producer.commit_transaction(30)
+        else:
+            producer.flush(10)  # an aborted record that was never written leaves no hole
+            producer.abort_transaction(30)
+
+
+def reader_of(kafka: Broker, topic: str, start: str = "earliest") -> LagReader:
+    return LagReader({"bootstrap.servers": kafka.bootstrap}, f"group-of-{topic}", [topic], start=start)
+
+
+@pytest.mark.durable
+def test_ends_of_transactions_and_aborted_records_are_no_events(kafka: Broker, make_topic: MakeTopic) -> None:
+    topic = make_topic(partitions=1)
+    in_transactions(kafka, topic, 1, 1, -3, 2)  # offsets: event, end, event, end, 3 aborted, end, 2 events, end
+    reader = reader_of(kafka, topic)
+    [whole] = reader.read()
+    assert (whole.end, whole.messages, whole.counted) == (11, 4, True)
+    assert 0 < (whole.seconds or 0) < 60
+    commit(kafka, topic, {0: 3})  # after the second event, as a worker commits
+    assert [(lag.committed, lag.messages) for lag in reader.read()] == [(3, 2)]
+    commit(kafka, topic, {0: 10})  # after the last event: only the transaction's end is left
+    assert [(lag.messages, lag.seconds, lag.counted) for lag in reader.read()] == [(0, 0.0, True)]
+    assert [(lag.messages, lag.seconds) for lag in reader.read()] == [(0, 0.0)]
+    in_transactions(kafka, topic, 1)
+    assert [lag.messages for lag in reader.read()] == [1]
+    reader.close()
+
+
+@pytest.mark.durable
+def test_long_backlog_is_estimated_from_its_beginning(
+    kafka: Broker, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lag, "COUNTED", 20)
+    topic = make_topic(partitions=1)
+    in_transactions(kafka, topic, *[1] * 30)
+    reader = reader_of(kafka, topic)
+    for _ in range(2):  # the second from what the first has learnt
+        [found] = reader.read()
+        assert found.end == 60
+        assert found.messages == pytest.approx(30, abs=2)
+        assert not found.counted
+    commit(kafka, topic, {0: 50})
+    assert [(near.messages, near.counted) for near in reader.read()] == [(5, True)]
+    reader.close()
+
+
+@pytest.mark.durable
+def test_records_of_an_open_transaction_are_no_lag_yet(kafka: Broker, make_topic: MakeTopic) -> None:
+    topic = make_topic(partitions=1)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"open-{topic}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"v", partition=0)
+    producer.flush(10)
+    reader = reader_of(kafka, topic)
+    assert by_partition(reader.read()) == [(None, 0, 0)]
+    producer.commit_transaction(30)
+    assert [found.messages for found in reader.read()] == [1]
+    reader.close()
+
+
+def test_group_that_begins_at_the_end_has_no_lag_before_it_begins(kafka: Broker, topic: str) -> None:
+    reader = reader_of(kafka, topic, start="latest")
+    assert [found.messages for found in reader.read()] == [0, 0, 0, 0]
+    commit(kafka, topic, {0: 7})
+    assert [found.messages for found in reader.read()] == [3, 0, 0, 0]
+    reader.close()
+
+
+@pytest.mark.durable
+@pytest.mark.skipif(
+    os.environ.get("MILLSTREAM_FAULTS") != "full", reason="only in `make faults`: the cleaner takes its time"
+)
+def test_records_that_compaction_has_removed_are_no_lag(kafka: Broker, make_topic: MakeTopic) -> None:
+    settings = {"segment_ms": "100", "min_cleanable_dirty_ratio": "0.01", "max_compaction_lag_ms": "100"}
+    topic = make_topic(partitions=1, cleanup_policy="compact", **settings)
+    produce(kafka.bootstrap, topic, [(b"same key", b"v")] * 50, partition=0)
+    reader = reader_of(kafka, topic)
+    others = 0
+
+    def compacted() -> bool:
+        """One record of the first fifty is left, and those that were written since."""
+        nonlocal others
+        produce(kafka.bootstrap, topic, [(f"key {others}".encode(), b"v")], partition=0)  # so that segments are closed
+        others += 1
+        return len(read_all(kafka.bootstrap, topic)) == 1 + others
+
+    wait_until(compacted, 120, "the cleaner to compact the topic")
+    [found] = reader.read()
+    assert (found.end, found.messages) == (50 + others, 1 + others)
+    reader.close()
+
+
 @pytest.mark.durable
 def test_records_that_retention_has_deleted_are_nobodys_lag(kafka: Broker, topic: str, reader: LagReader) -> None:
     from confluent_kafka.admin import AdminClient  # noqa: PLC0415  (only here)
@@ -84,7 +188,9 @@ def test_records_that_retention_has_deleted_are_nobodys_lag(kafka: Broker, topic
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     [future] = admin.delete_records([TopicPartition(topic, 0, 6)]).values()
     future.result(10)
-    assert by_partition(reader.read())[0] == (2, 10, 4)
+    found = reader.read()[0]
+    assert by_partition([found]) == [(2, 10, 4)]
+    assert (found.start, found.deleted) == (6, 4)
 
 
 @pytest.mark.durable

@@ -56,6 +56,7 @@ def test_every_option_can_be_set(whole: Pipeline, tmp_path: Path) -> None:
     assert whole.model.inputs == {"features": ("a", "b"), "text": "remark"}
     assert whole.model.repository == tmp_path / ".." / "models"
     assert (whole.batch.max_wait, whole.limits.drain_timeout) == (0.0, 60.0)
+    assert (whole.batch.target_p99, whole.batch.cost, whole.batch.max_cost) == (0.08, "remark", 4000)
 
 
 def test_secrets_are_shown_nowhere(whole: Pipeline) -> None:

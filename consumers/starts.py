@@ -1,0 +1,100 @@
+"""What offsets' metadata say of the workers that began there: counted at an assignment, cleared by whoever gets on or leaves."""
+
+import logging
+from collections.abc import Iterable
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from consumers.crashes import Attempts, CrashGuard
+from consumers.events import Partition
+
+log = logging.getLogger(__name__)
+
+LOOK_TIMEOUT = (
+    0.05  # seconds; the offsets of a partition with an open transaction are not to be had, and asked for again
+)
+ANSWER_TIMEOUT = 15.0  # seconds
+
+
+class Starts:
+    """Keeps count in committed offsets' metadata. The thread that polls calls it."""
+
+    def __init__(self, consumer: Consumer, guard: CrashGuard, start: str) -> None:
+        """Args:
+        consumer: commits and asks for offsets.
+        guard: told what was found.
+        start: earliest or latest, for partitions without an offset.
+        """
+        self._consumer = consumer
+        self._guard = guard
+        self._start = start
+        self.new: set[Partition] = set()  # assigned, and not counted yet: nothing of them may run
+        self._counted: dict[
+            Partition, int
+        ] = {}  # offsets whose metadata count this start, nothing being committed since
+
+    def count(self) -> list[TopicPartition]:
+        """Count that a worker begins at the new partitions' offsets; returns those whose records may come now.
+
+        A partition without an offset gets one, where it begins: there is something to count at, and a rewind finds it. Where
+        the broker does not answer in time, nothing is counted, and the next turn asks again.
+        """
+        new = [TopicPartition(*partition) for partition in self.new]
+        try:
+            positions = self._consumer.committed(new, timeout=LOOK_TIMEOUT)
+            begun = {(p.topic, p.partition): self._beginning(p) for p in positions}
+            offsets = {partition: offset for partition, offset in begun.items() if offset is not None}
+            found = {(p.topic, p.partition): Attempts.read(p.metadata) for p in positions}
+            noted = self._guard.assigned({partition: found[partition] for partition in offsets})
+            marks = [TopicPartition(*p, offsets[p], attempts.metadata()) for p, attempts in noted.items()]
+            if marks:
+                self._consumer.commit(offsets=marks, asynchronous=False)
+        except KafkaException as error:
+            log.debug("the start of %d partitions is not counted yet: %s", len(new), error.args[0].str())
+            return []
+        self._counted |= offsets
+        self.new.clear()
+        return new
+
+    def _beginning(self, position: TopicPartition) -> int | None:
+        """Where the partition is begun; None for an empty one without an offset, where nobody can have ended."""
+        if position.offset >= 0:
+            return int(position.offset)
+        low, high = self._consumer.get_watermark_offsets(position, timeout=ANSWER_TIMEOUT)
+        if self._start == "latest":
+            return int(high)
+        return int(low) if low < high else None
+
+    def note_alone(self, partition: Partition, offset: int) -> None:
+        """Leave word at the offset that its event runs alone now.
+
+        Where that can't be written, the partition is on its way to another worker, or the event runs without it.
+        """
+        note = TopicPartition(*partition, offset, self._guard.note(partition).metadata())
+        try:
+            self._consumer.commit(offsets=[note], asynchronous=False)
+        except KafkaException as error:
+            log.warning("the note that an event runs alone was not written: %s", error.args[0].str())
+            return
+        self._counted[partition] = offset
+
+    def note_committed(self, partitions: Iterable[Partition]) -> None:
+        """Later offsets of these partitions were committed: the earlier ones, with what their metadata said, are gone."""
+        for partition in partitions:
+            self._counted.pop(partition, None)
+
+    def uncount(self, partitions: Iterable[Partition]) -> None:
+        """This worker leaves in peace: its start does not count against the events that it did not come to."""
+        left = [TopicPartition(*p, self._counted.pop(p)) for p in partitions if p in self._counted]
+        if left:
+            try:
+                self._consumer.commit(offsets=left, asynchronous=False)
+            except KafkaException as error:
+                log.debug("a start is still counted: %s", error.args[0].str())
+
+    def forget(self, partitions: set[Partition]) -> None:
+        """These partitions went."""
+        self.new -= partitions
+        self.note_committed(partitions)
+        for partition in partitions:
+            self._guard.gone(partition)

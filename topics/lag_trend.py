@@ -1,0 +1,99 @@
+"""Where lag is going: arrival, progress, growth and the time to drain, from one look at the lag to the next. Pure."""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from topics.lag import PartitionLag, Place
+
+WINDOW = 5.0  # seconds over which rates are taken: a few commits and a few looks
+
+
+@dataclass(frozen=True, slots=True)
+class Trend:
+    """The trend of a partition, a topic, or a group; events and seconds."""
+
+    arrival: float  # events a second that come
+    progress: float  # events a second that are done
+    stalled: float  # seconds since anything was done, as far as looks go back; 0 where nothing waits
+
+    @property
+    def growth(self) -> float:
+        """Events a second by which the lag grows; negative where it shrinks."""
+        return self.arrival - self.progress
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    at: float
+    start: int
+    end: int
+
+
+class LagTrend:
+    """Remembers looks at a group's lag for as long as the window."""
+
+    def __init__(self, window: float = WINDOW) -> None:
+        self._window = window
+        self._looks: dict[Place, deque[_Look]] = {}
+        self._moved: dict[Place, float] = {}
+        self._density: dict[Place, float] = {}  # events an offset
+
+    def add(self, at: float, lags: Sequence[PartitionLag]) -> None:
+        """Take a look made at second `at`, which only grows."""
+        here = {(lag.topic, lag.partition) for lag in lags}
+        for gone in self._looks.keys() - here:
+            del self._looks[gone], self._moved[gone]
+        for lag in lags:
+            place = (lag.topic, lag.partition)
+            looks = self._looks.setdefault(place, deque())
+            if not looks or looks[-1].start != lag.start or not lag.messages:
+                self._moved[place] = at
+            looks.append(_Look(at, lag.start, lag.end))
+            while len(looks) > 2 and looks[1].at <= at - self._window:
+                looks.popleft()
+            if lag.messages:
+                self._density[place] = lag.messages / (lag.end - lag.start)
+
+    def of(self, place: Place) -> Trend | None:
+        """The trend of one partition; None until there are two looks."""
+        looks = self._looks.get(place)
+        if not looks or len(looks) < 2 or looks[-1].at <= looks[0].at:
+            return None
+        first, last = looks[0], looks[-1]
+        per_second = self._density.get(place, 1.0) / (last.at - first.at)
+        return Trend(
+            arrival=max(last.end - first.end, 0) * per_second,
+            # A group that was set back has not done less than nothing.
+            progress=max(last.start - first.start, 0) * per_second,
+            stalled=last.at - self._moved[place],
+        )
+
+    def over(self, places: Iterable[Place]) -> Trend | None:
+        """The trend of several partitions together; None until there are two looks at each."""
+        trends = [self.of(place) for place in places]
+        known = [trend for trend in trends if trend is not None]
+        if not known or len(known) < len(trends):
+            return None
+        return Trend(
+            arrival=sum(trend.arrival for trend in known),
+            progress=sum(trend.progress for trend in known),
+            stalled=min(trend.stalled for trend in known),
+        )
+
+
+def drain_seconds(messages: int, trend: Trend | None) -> float | None:
+    """Seconds until nothing waits, if it goes on like this: 0 where nothing does, infinite where the lag doesn't shrink."""
+    if not messages:
+        return 0.0
+    if trend is None:
+        return None
+    return messages / -trend.growth if trend.growth < 0 else float("inf")
+
+
+def drain_text(drain: float | None) -> str:
+    """A time to drain in words."""
+    if drain is None:
+        return "?"
+    return "never" if math.isinf(drain) else f"{drain:,.0f} s"
