@@ -1,6 +1,7 @@
 """Arguments that several commands share."""
 
 import argparse
+import math
 import os
 from pathlib import Path
 
@@ -23,4 +24,23 @@ def positive(text: str) -> int:
     number = int(text) if text.isdecimal() else 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
+    return number
+
+
+def seconds(text: str) -> float:
+    """A duration in seconds above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, found {text!r}")
+    return number
+
+
+def port_number(text: str) -> int:
+    """A TCP port, or 0 for a free one."""
+    number = int(text) if text.isdecimal() else -1
+    if not 0 <= number <= 65535:
+        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, found {text!r}")
     return number

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from types import FrameType
 
 from rich.console import Console
@@ -15,6 +16,7 @@ from consumers.cli.arguments import positive
 from consumers.demo.errors import DemoDataError
 from consumers.demo.run import Options, run_demo
 from consumers.demo.scene import PARTITIONS
+from consumers.demo.spike import run_spike
 
 SWITCH_INTERVAL = 0.0005  # seconds; see `work`: at the default the demo would measure its own threads' waits
 
@@ -46,6 +48,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="events broken on purpose, for dead letters (default: 10)",
     )
+    parser.add_argument(
+        "--load",
+        choices=["steady", "spike"],
+        default="steady",
+        help="spike: ten times the load for a while on a real broker, with as many workers as it asks for; it chooses the other "
+        "options itself",
+    )
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        default=Path("millstream-spike.svg"),
+        metavar="FILE",
+        help="where the spike's lag and workers are drawn (default: millstream-spike.svg)",
+    )
     parser.add_argument("--plain", action="store_true", help="a line a second; so too where the output is no terminal")
     parser.add_argument(
         "--bootstrap",
@@ -60,6 +76,9 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(level="WARNING", format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     logging.getLogger("kafka").setLevel("ERROR")  # what the client mends by itself is no news on this screen
     console = Console()
+    bootstrap = args.bootstrap or os.environ.get("KAFKA_BOOTSTRAP") or None
+    if args.load == "spike":
+        return _spike(bootstrap, args.picture, console)
     options = Options(
         events=args.events,
         rate=args.rate,
@@ -67,13 +86,37 @@ def run(args: argparse.Namespace) -> int:
         versions=(1, 2) if args.model_version == "both" else (int(args.model_version),),
         broken=min(args.broken, args.events),
         plain=args.plain or not console.is_terminal,
-        bootstrap=args.bootstrap or os.environ.get("KAFKA_BOOTSTRAP") or None,
+        bootstrap=bootstrap,
     )
     try:
         return 0 if run_demo(options, console, _stop_on_signals()) else 1
     except DemoDataError as error:
         print(error, file=sys.stderr)
         return 1
+
+
+def _spike(bootstrap: str | None, picture: Path, console: Console) -> int:
+    if bootstrap is None:
+        print(
+            "The spike needs a real broker, for workers come and go under exactly-once delivery, which the embedded can't do. "
+            "Run it as `make demo ARGS='--load spike'`, which starts one where Java 17 and Maven are, or name one: --bootstrap "
+            "HOST:PORT.",
+            file=sys.stderr,
+        )
+        return 1
+    if not picture.absolute().parent.is_dir():
+        print(
+            f"--picture {picture}: the folder {picture.absolute().parent} does not exist. Make it, or name another.",
+            file=sys.stderr,
+        )
+        return 1
+    try:
+        good = run_spike(bootstrap, picture, console, _stop_on_signals())
+    except DemoDataError as error:
+        print(error, file=sys.stderr)
+        return 1
+    console.print(f"{picture} shows it.", markup=False, highlight=False, soft_wrap=True)
+    return 0 if good else 1
 
 
 def _stop_on_signals() -> threading.Event:

@@ -3,39 +3,71 @@
 import argparse
 import dataclasses
 import json
+import math
+import signal
 import sys
+import threading
 import time
 from collections.abc import Sequence
 
+from prometheus_client import CollectorRegistry
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from consumers.cli.arguments import add_pipeline, read_pipeline
-from topics.lag import LagReader, PartitionLag
+from consumers.cli.arguments import add_pipeline, port_number, read_pipeline, seconds
+from consumers.health import Health, HealthServer
+from consumers.lag_metrics import LagCollector, LagFollower, LagLook, LagWatch, by_topic, reader_of
+from topics.lag import PartitionLag
+from topics.lag_trend import Trend, drain_seconds, drain_text
+from topics.pipeline import Pipeline
 
+STALL_AFTER = 60.0  # seconds without a turn of the loop after which `/live` says so
 WIDE = 1000  # columns of output that is no terminal's: one line a partition, so that `grep` finds it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See `cli.main`."""
     add_pipeline(parser)
-    parser.add_argument("--watch", action="store_true", help="go on until Ctrl-C")
-    parser.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="between two looks (default: 2)")
+    parser.add_argument(
+        "--watch", action="store_true", help="go on until Ctrl-C; tells growth and the time to drain too"
+    )
+    parser.add_argument(
+        "--interval", type=seconds, default=2.0, metavar="SECONDS", help="between two looks (default: 2)"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object a line for each look")
+    parser.add_argument(
+        "--serve",
+        type=port_number,
+        metavar="PORT",
+        help="serve the lag for Prometheus at /metrics until Ctrl-C, with or without workers; 0: a free port",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print."""
+    """Print, or serve."""
     pipeline = read_pipeline(args)
-    reader = LagReader(pipeline.client_config(), pipeline.group_id, pipeline.input.topics)
+    if args.serve is not None:
+        return _serve(pipeline, args.serve, args.interval)
+    reader = reader_of(pipeline)
+    follower = LagFollower()
+
+    def look() -> LagLook:
+        return follower.look(time.monotonic(), reader.read())
+
     try:
         if args.json:
-            _print_json(reader, pipeline.group_id, args)
+            print(_json(pipeline.group_id, look()), flush=True)
+            while args.watch:
+                time.sleep(args.interval)
+                print(_json(pipeline.group_id, look()), flush=True)
         elif args.watch:
-            _watch(reader, pipeline.group_id, args.interval)
+            with Live(_table(pipeline.group_id, look(), trends=True), auto_refresh=False) as live:
+                while True:
+                    time.sleep(args.interval)
+                    live.update(_table(pipeline.group_id, look(), trends=True), refresh=True)
         else:
-            Console(width=None if sys.stdout.isatty() else WIDE).print(_table(pipeline.group_id, reader.read()))
+            Console(width=None if sys.stdout.isatty() else WIDE).print(_table(pipeline.group_id, look(), trends=False))
     except KeyboardInterrupt:  # the way to end --watch
         return 0
     finally:
@@ -43,39 +75,101 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_json(reader: LagReader, group: str, args: argparse.Namespace) -> None:
-    while True:
-        lags = reader.read()
-        total = sum(lag.messages for lag in lags)
-        row = {"group": group, "messages": total, "partitions": [dataclasses.asdict(lag) for lag in lags]}
-        print(json.dumps(row), flush=True)
-        if not args.watch:
-            return
-        time.sleep(args.interval)
+def _serve(pipeline: Pipeline, port: int, interval: float) -> int:
+    """Serve until SIGTERM or SIGINT."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    watch = LagWatch(lambda: reader_of(pipeline), interval)
+    try:
+        registry = CollectorRegistry()
+        registry.register(LagCollector(pipeline.group_id, pipeline.kafka.bootstrap, watch.latest))
+        health = Health(STALL_AFTER)
+        server = HealthServer(health, registry, "0.0.0.0", port, option="--serve")
+        print(
+            f"serving the lag of group {pipeline.group_id} at /metrics on port {server.port}, until Ctrl-C", flush=True
+        )
+        _tell_health(watch, health, stop)
+        server.close()
+    finally:
+        watch.close()
+    return 0
 
 
-def _watch(reader: LagReader, group: str, interval: float) -> None:
-    with Live(_table(group, reader.read()), auto_refresh=False) as live:
-        while True:
-            time.sleep(interval)
-            live.update(_table(group, reader.read()), refresh=True)
+def _tell_health(watch: LagWatch, health: Health, stop: threading.Event) -> None:
+    """Keep the probes true, and say when the broker goes and comes back, until told to stop."""
+    told = ""
+    while not stop.wait(0.2):
+        health.turn()
+        health.ready = watch.latest() is not None
+        health.waiting_for = watch.problem or "the broker's first answer"
+        if watch.problem != told:
+            told = watch.problem
+            print(told or "the broker answers again", file=sys.stderr, flush=True)
 
 
-def _table(group: str, lags: Sequence[PartitionLag]) -> Table:
+def _json(group: str, look: LagLook) -> str:
+    partitions = []
+    for lag in look.lags:
+        trend = look.trends.get((lag.topic, lag.partition))
+        partitions.append({**dataclasses.asdict(lag), **_trend(lag.messages, trend)})
+    row = {
+        "group": group,
+        "messages": look.messages,
+        "seconds": look.seconds,
+        **_trend(look.messages, look.total),
+        "partitions": partitions,
+    }
+    return json.dumps(row)
+
+
+def _trend(messages: int, trend: Trend | None) -> dict[str, float | None]:
+    """Growth and time to drain; null where not known, or where the lag doesn't shrink (JSON has no infinity)."""
+    drain = drain_seconds(messages, trend)
+    return {
+        "growth": None if trend is None else round(trend.growth, 3),
+        "drain_seconds": None if drain is None or math.isinf(drain) else round(drain, 3),
+    }
+
+
+def _table(group: str, look: LagLook, *, trends: bool) -> Table:
     table = Table(box=None, pad_edge=False, title=f"group {group}", title_justify="left", show_footer=True)
     table.add_column("topic", footer="all", overflow="fold")  # a name is shown whole
     for heading in ("partition", "committed", "end"):
         table.add_column(heading, justify="right")
-    table.add_column("lag", justify="right", footer=str(sum(lag.messages for lag in lags)))
-    known = [lag.seconds for lag in lags if lag.seconds is not None]
-    table.add_column("lag seconds", justify="right", footer=f"{max(known, default=0.0):.1f}")
-    for lag in lags:
-        table.add_row(
-            lag.topic,
-            str(lag.partition),
-            "-" if lag.committed is None else str(lag.committed),
-            str(lag.end),
-            str(lag.messages),
-            "?" if lag.seconds is None else f"{lag.seconds:.1f}",
-        )
+    table.add_column("lag", justify="right", footer=f"{'' if _counted(look.lags) else '~'}{look.messages}")
+    table.add_column("lag seconds", justify="right", footer=f"{look.seconds or 0.0:.1f}")
+    if trends:
+        table.add_column("growth/s", justify="right", footer=_growth(look.total))
+        table.add_column("drained in", justify="right", footer=drain_text(look.drain))
+    several = len(by_topic(look.lags)) > 1
+    for topic, lags in by_topic(look.lags).items():
+        for lag in lags:
+            table.add_row(*_row(lag, look if trends else None))
+        if several:
+            messages, oldest = sum(lag.messages for lag in lags), max(lag.seconds or 0.0 for lag in lags)
+            table.add_row(topic, "all", "", "", f"{'' if _counted(lags) else '~'}{messages}", f"{oldest:.1f}")
     return table
+
+
+def _row(lag: PartitionLag, look: LagLook | None) -> list[str]:
+    cells = [
+        lag.topic,
+        str(lag.partition),
+        "-" if lag.committed is None else str(lag.committed),
+        str(lag.end),
+        f"{'' if lag.counted else '~'}{lag.messages}",
+        "?" if lag.seconds is None else f"{lag.seconds:.1f}",
+    ]
+    if look is None:
+        return cells
+    trend = look.trends.get((lag.topic, lag.partition))
+    return [*cells, _growth(trend), drain_text(drain_seconds(lag.messages, trend))]
+
+
+def _counted(lags: Sequence[PartitionLag]) -> bool:
+    return all(lag.counted for lag in lags)
+
+
+def _growth(trend: Trend | None) -> str:
+    return "?" if trend is None else f"{trend.growth:+,.0f}"

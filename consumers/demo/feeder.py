@@ -1,5 +1,6 @@
-"""Writes the demo's events at a steady rate, and never further ahead of the answers than the embedded broker can hold."""
+"""Writes the demo's events when they are due, and never further ahead of the answers than the broker can hold."""
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from consumers.demo.stream import DemoEvent, FlightStream
 from topics.records import RecordWriter
 
-WINDOW = 4000  # unanswered events at most: the embedded broker drops what is more than 5 MB a partition
+WINDOW = 4000  # unanswered events: the embedded broker drops what is more than 5 MB a partition
 CHUNK = 200  # events encoded at once
 TICK = 0.002  # seconds between two looks at the clock
 
@@ -19,22 +20,31 @@ Seconds = npt.NDArray[np.float64]
 
 
 class Feeder(threading.Thread):
-    """Open loop: an event is due at its time, whether or not earlier ones are answered, up to `WINDOW` of them."""
+    """Open loop: an event is due at its time, whether or not earlier ones are answered, up to a window of them."""
 
     def __init__(
-        self, stream: FlightStream, writer: RecordWriter, *, rate: float, answered: Callable[[], int], sent_at: Seconds
+        self,
+        stream: FlightStream,
+        writer: RecordWriter,
+        *,
+        due: Callable[[float], float],
+        answered: Callable[[], int],
+        sent_at: Seconds,
+        window: float = WINDOW,
     ) -> None:
         """Args:
         stream: the events.
         writer: where to.
-        rate: events a second; 0: as fast as they are answered.
+        due: how many events are due so many seconds after the first; `steady` gives one.
         answered: how many are answered so far.
         sent_at: filled with when each event was written, on the monotonic clock.
+        window: unanswered events at most.
         """
         super().__init__(name="feeder", daemon=True)
         self._stream = stream
         self._writer = writer
-        self._rate = rate
+        self._due = due
+        self._window = window
         self._answered = answered
         self._sent_at = sent_at
         self._stopping = threading.Event()
@@ -62,10 +72,8 @@ class Feeder(threading.Thread):
 
     def _write_due(self, started: float) -> None:
         now = time.monotonic()
-        due = len(self._stream)
-        if self._rate:
-            due = min(due, int((now - started) * self._rate) + 1)
-        limit = min(due, self._answered() + WINDOW)
+        due = int(min(self._due(now - started), len(self._stream)))
+        limit = int(min(due, self._answered() + self._window))
         if self.sent >= limit:
             self._stopping.wait(TICK)
             if due > self.sent:
@@ -83,3 +91,8 @@ class Feeder(threading.Thread):
             self._encoded = self._stream.events(self.sent, min(self.sent + CHUNK, len(self._stream)))
         start = self.sent - self._first
         return self._encoded[start : start + most]
+
+
+def steady(rate: float) -> Callable[[float], float]:
+    """Events due at this rate a second; at 0 all at once, which is as fast as they are answered."""
+    return lambda seconds: math.inf if not rate else seconds * rate + 1

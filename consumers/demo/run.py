@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Console
 
 from consumers.demo.collector import Collector
-from consumers.demo.feeder import Feeder
+from consumers.demo.feeder import Feeder, steady
 from consumers.demo.flights import departures
 from consumers.demo.scene import PARTITIONS, Scene, scene
 from consumers.demo.screen import LiveScreen, Look, PlainScreen, Screen, VersionLook
@@ -91,7 +91,7 @@ def _threads(options: Options, placed: Scene, stream: FlightStream) -> tuple[Fee
     writer = RecordWriter(placed.client, placed.input_topic)
     sent_at = np.zeros(len(stream))
     collector = Collector(placed, stream, sent_at)
-    return Feeder(stream, writer, rate=options.rate, answered=collector.answered, sent_at=sent_at), collector
+    return Feeder(stream, writer, due=steady(options.rate), answered=collector.answered, sent_at=sent_at), collector
 
 
 @dataclass(frozen=True, slots=True)

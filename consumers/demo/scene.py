@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -51,12 +52,20 @@ class Scene:
 
 
 @contextmanager
-def scene(versions: Sequence[int], bootstrap: str | None) -> Iterator[Scene]:
+def scene(
+    versions: Sequence[int],
+    bootstrap: str | None,
+    *,
+    partitions: int = PARTITIONS,
+    sections: Mapping[str, object] = MappingProxyType({}),
+) -> Iterator[Scene]:
     """Set up; at the end nothing is left of folder, topics and groups.
 
     Args:
         versions: of the model, each gets a pipeline.
         bootstrap: a broker to use; None: one inside this process.
+        partitions: of each topic, on a broker of its own.
+        sections: of the pipeline file, in place of the example's.
 
     Raises:
         BrokerUnreachableError, TopicError: the given broker is away, or does not let us create topics.
@@ -66,17 +75,26 @@ def scene(versions: Sequence[int], bootstrap: str | None) -> Iterator[Scene]:
         shutil.copytree(example_folder(), example, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
         if bootstrap is None:
             with EmbeddedBroker() as broker:
-                pipelines = _pipelines(example, versions, {"bootstrap": broker.bootstrap, "client": EMBEDDED_READING})
+                pipelines = _pipelines(
+                    example,
+                    versions,
+                    {"kafka": {"bootstrap": broker.bootstrap, "client": EMBEDDED_READING}, **sections},
+                )
                 broker.ensure_topics(_topics(pipelines))
                 yield Scene(example, broker.bootstrap, pipelines, embedded=True)
             return
         # Names of this run alone: the broker may hold topics of the plain names that somebody cares for.
         run = f"demo-{uuid.uuid4().hex[:6]}-"
-        placed = Scene(example, bootstrap, _pipelines(example, versions, {"bootstrap": bootstrap}, run), embedded=False)
+        placed = Scene(
+            example,
+            bootstrap,
+            _pipelines(example, versions, {"kafka": {"bootstrap": bootstrap}, **sections}, run),
+            embedded=False,
+        )
         created: list[str] = []
         try:
             for pipeline in placed.pipelines.values():
-                created += create(placed.client, pipeline, partitions=PARTITIONS)
+                created += create(placed.client, pipeline, partitions=partitions)
             yield placed
         finally:
             if created:
@@ -84,16 +102,16 @@ def scene(versions: Sequence[int], bootstrap: str | None) -> Iterator[Scene]:
 
 
 def _pipelines(
-    example: Path, versions: Sequence[int], kafka: Mapping[str, object], prefix: str = ""
+    example: Path, versions: Sequence[int], sections: Mapping[str, object], prefix: str = ""
 ) -> dict[int, Pipeline]:
-    return {version: _pipeline(example, version, kafka, prefix) for version in versions}
+    return {version: _pipeline(example, version, sections, prefix) for version in versions}
 
 
-def _pipeline(example: Path, version: int, kafka: Mapping[str, object], prefix: str) -> Pipeline:
+def _pipeline(example: Path, version: int, sections: Mapping[str, object], prefix: str) -> Pipeline:
     content = yaml.safe_load((example / "pipeline.yaml").read_text(encoding="utf-8"))
     name = f"{prefix}{content['name']}-v{version}"
     content["name"] = name
-    content["kafka"] = kafka
+    content |= sections
     content["input"]["topics"] = [f"{prefix}{topic}" for topic in content["input"]["topics"]]
     content["output"]["topic"] = f"{name}-predictions"
     content["dead_letters"]["topic"] = f"{name}-dead-letters"

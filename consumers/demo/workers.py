@@ -7,8 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,10 +14,9 @@ from typing import Self
 
 from consumers.errors import WorkerError
 from consumers.metrics import ASSIGNED, BATCH_EVENTS, READY
+from consumers.worker_process import DIE_WITH_PARENT, ENTRY, scrape
 from topics.pipeline import Pipeline
 
-ENTRY = Path(__file__).parents[2] / "millstream.py"
-DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 START = 60.0  # seconds until all are ready
 DRAIN = 15.0  # seconds after SIGTERM
 LOG_LINES = 15  # of a worker that failed
@@ -64,10 +61,8 @@ class WorkerProcess:
             self._port = int(found[1])
         if self._port is None:
             return None
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=1) as answer:
-                text = answer.read().decode()
-        except OSError:
+        text = scrape(self._port)
+        if text is None:
             return None
         sums = dict.fromkeys((READY.name, ASSIGNED.name, f"{BATCH_EVENTS.name}_count", f"{BATCH_EVENTS.name}_sum"), 0.0)
         for line in text.splitlines():

@@ -1,7 +1,12 @@
-"""Run a real Kafka broker in the foreground, for trying things out: `python -m tests.broker [--port 9092]`."""
+"""Run a real Kafka broker in the foreground, for trying things out: `python -m tests.broker [--port 9092]`.
+
+`python -m tests.broker --run COMMAND...` runs it for as long as a command that finds it in KAFKA_BOOTSTRAP.
+"""
 
 import argparse
+import os
 import signal
+import subprocess
 import sys
 
 from tests.broker.errors import BrokerError
@@ -16,12 +21,16 @@ Ctrl-C ends it."""
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.broker", description=__doc__)
     parser.add_argument("--port", type=int, default=9092, help="port to listen on (default: %(default)s)")
-    port: int = parser.parse_args().port
+    parser.add_argument("--run", nargs=argparse.REMAINDER, metavar="COMMAND", help="run this, and end with it")
+    args = parser.parse_args()
+    port: int = args.port
     if (missing := missing_for_maven()) is not None:
-        print(f"A broker without containers needs Java 17 and Maven: {missing}.", file=sys.stderr)
+        print(f"A real broker needs Java 17 and Maven: {missing}.", file=sys.stderr)
         return 1
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
+        if args.run:
+            return _run(args.run)
         with MavenKafka(port) as kafka:
             print(_USE.format(bootstrap=kafka.bootstrap), flush=True)
             signal.pause()
@@ -31,6 +40,13 @@ def main() -> int:
     except KeyboardInterrupt:
         pass
     return 0
+
+
+def _run(command: list[str]) -> int:
+    print("Starting Apache Kafka (the first time it is fetched, 43 MB) ...", flush=True)
+    with MavenKafka() as kafka:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command gets it too, ends in order, and we after it
+        return subprocess.run(command, env={**os.environ, "KAFKA_BOOTSTRAP": kafka.bootstrap}, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ Row = tuple[bytes | None, bytes | None] | tuple[bytes | None, bytes | None, Head
 
 
 def create_topic(bootstrap: str, topic: str, partitions: int, config: Mapping[str, str]) -> None:
-    """Create a topic with one replica and wait until it is there. Raises KafkaException."""
+    """Create a topic, with as many replicas as the broker likes, and wait until it is there. Raises KafkaException."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    new = NewTopic(topic, num_partitions=partitions, replication_factor=1, config=dict(config))
+    new = NewTopic(topic, num_partitions=partitions, replication_factor=-1, config=dict(config))
     admin.create_topics([new], request_timeout=30)[topic].result()
     # Created is not yet known: the broker's own view follows the controller's.
     wait_until(lambda: len(_partitions(admin, topic)) == partitions, 10, f"topic {topic} to appear")

@@ -34,9 +34,11 @@ class MavenKafka:
     It never outlives the process that started it, nor (on Linux) the thread that did: start it from one that stays.
     """
 
-    def __init__(self, port: int | None = None) -> None:
+    heap = "512m"  # most memory of its Java
+
+    def __init__(self, port: int | None = None, cluster_id: str | None = None) -> None:
         self._port, self._controller_port = (port, *free_ports(1)) if port else free_ports(2)
-        self._cluster_id = _random_uuid()
+        self._cluster_id = cluster_id or random_uuid()
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -45,18 +47,32 @@ class MavenKafka:
         """`host:port`; it stays the same over a restart."""
         return f"127.0.0.1:{self._port}"
 
+    @property
+    def running(self) -> bool:
+        """Whether its process is there."""
+        return self._process is not None and self._process.poll() is None
+
     def start(self) -> None:
         """Start the broker, on the data that an earlier start left, and wait until it answers. Raises BrokerError."""
+        self.launch()
+        self.wait_ready()
+
+    def launch(self) -> None:
+        """Start it and go on."""
         jars = kafka_jars()
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="millstream-kafka-"))
             atexit.register(self.stop)  # also when the tests are interrupted
             self._format(jars, self._folder)
-        log = self._folder / "broker.log"
-        java = ["java", "-Xms256m", "-Xmx512m", "-cp", f"{jars}/*", "kafka.Kafka", "server.properties"]
-        self._process = spawn(java, self._folder, log)
+        java = ["java", "-Xms256m", f"-Xmx{self.heap}", "-cp", f"{jars}/*", "kafka.Kafka", "server.properties"]
+        self._process = spawn(java, self._folder, self._folder / "broker.log")
+
+    def wait_ready(self) -> None:
+        """Wait until it answers. Raises BrokerError."""
+        assert self._process is not None
+        assert self._folder is not None
         try:
-            self._wait_until_ready(self._process, log)
+            self._wait_until_ready(self._process, self._folder / "broker.log")
         except BaseException:
             self.stop()
             raise
@@ -87,8 +103,13 @@ class MavenKafka:
     ) -> None:
         self.stop()
 
+    def _settings(self) -> dict[str, object]:
+        """Its server.properties."""
+        return server_settings(1, self._port, self._controller_port)
+
     def _format(self, jars: Path, folder: Path) -> None:
-        (folder / "server.properties").write_text(_server_properties(1, self._port, self._controller_port))
+        settings = "".join(f"{name}={value}\n" for name, value in self._settings().items())
+        (folder / "server.properties").write_text(settings)
         command = ["java", "-cp", f"{jars}/*", "kafka.tools.StorageTool", "format"]
         done = subprocess.run(
             [*command, "-t", self._cluster_id, "-c", "server.properties"],
@@ -128,16 +149,16 @@ class MavenKafka:
             end(process, how)
 
 
-def _random_uuid() -> str:
+def random_uuid() -> str:
     """A cluster id as Kafka writes them: 16 random bytes in URL-safe base64, no leading dash, no padding."""
     while (text := base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")).startswith("-"):
         pass
     return text
 
 
-def _server_properties(node_id: int, port: int, controller_port: int) -> str:
+def server_settings(node_id: int, port: int, controller_port: int) -> dict[str, object]:
     """Settings that start fast: few internal partitions, one replica, groups that form at once."""
-    settings = {
+    return {
         "process.roles": "broker,controller",
         "node.id": node_id,
         "controller.quorum.voters": f"{node_id}@127.0.0.1:{controller_port}",
@@ -161,4 +182,3 @@ def _server_properties(node_id: int, port: int, controller_port: int) -> str:
         "transaction.state.log.num.partitions": 4,
         "log.cleaner.dedupe.buffer.size": 20971520,
     }
-    return "".join(f"{name}={value}\n" for name, value in settings.items())

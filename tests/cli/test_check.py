@@ -109,6 +109,7 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     ),
     "event id not there": (in_pipeline("input", event_id="uid"), ["uid", "vector-event"]),
     "event time no time": (in_pipeline("input", event_time="id"), ["input.event_time", "`id`"]),
+    "cost no field": (in_pipeline("batch", cost="gone", max_cost=9), ["batch.cost", "`gone`"]),
     "no GPU": (in_pipeline("model", device="cuda"), ["model.device: cuda", "GPU"]),
     "unknown option": (in_pipeline("batch", max_event=3), ["pipeline.yaml:", "batch.max_event", "max_events"]),
 }

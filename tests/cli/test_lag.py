@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import json
+import math
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.load import vector_events
 from consumers.cli import main as cli
-from tests.broker.clients import produce
+from consumers.lag_metrics import LagCollector
+from tests.broker.clients import produce, wait_until
 from tests.consumers.processes import Worker
 from tests.consumers.service import vector_service
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.broker.choice import Broker
     from tests.consumers.service import Service
 
+ROOT = Path(__file__).parents[2]
 COUNTS = {0: 30, 1: 20, 3: 5}  # events by partition
 
 
@@ -80,3 +90,71 @@ def test_missing_topic_is_told(kafka: Broker, tmp_path: Path, capsys: pytest.Cap
     said = capsys.readouterr().err
     assert service.inputs[0] in said
     assert "Traceback" not in said
+
+
+def metrics_of(port: int) -> dict[str, float]:
+    """What is served: the name -> the sum over its labels."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    samples: dict[str, float] = {}
+    for sample in (sample for family in families for sample in family.samples):
+        samples[sample.name] = samples.get(sample.name, 0.0) + sample.value
+    return samples
+
+
+@pytest.mark.durable
+def test_lag_is_served_with_no_worker_alive_under_the_usual_names(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    for partition, count in COUNTS.items():
+        produce(kafka.bootstrap, service.inputs[0], [(b"k", b"v")] * count, partition=partition)
+    command = [sys.executable, "-P", str(ROOT / "millstream.py"), "lag", str(service.file)]
+    with subprocess.Popen(
+        [*command, "--serve", "0", "--interval", "0.2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            told = re.search(r"at /metrics on port (\d+)", process.stdout.readline())
+            assert told is not None
+            port = int(told[1])
+            wait_until(lambda: "millstream_group_lag_growth" in metrics_of(port), 60, "the second look")
+            found = metrics_of(port)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+    assert found["kminion_kafka_consumer_group_topic_partition_lag"] == 55
+    assert found["kminion_kafka_consumer_group_topic_lag"] == 55
+    assert found["kafka_consumergroup_group_lag"] == found["kafka_consumergroup_group_sum_lag"] == 55
+    assert found["kafka_consumergroup_group_max_lag"] == 30
+    assert 0 < found["kafka_consumergroup_group_max_lag_seconds"] < 120
+    assert "kafka_consumergroup_group_lag_seconds" in found
+    assert found["millstream_group_lag_known"] == 1
+    assert found["millstream_group_deleted_events"] == 0
+    assert (found["millstream_group_lag_growth"], found["millstream_group_drain_seconds"]) == (0, math.inf)
+
+
+def test_port_that_is_taken_is_told(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    command = [sys.executable, "-P", str(ROOT / "millstream.py"), "lag", str(service.file)]
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = subprocess.run([*command, "--serve", port], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert f"0.0.0.0:{port}" in line
+    assert "--serve" in line
+
+
+def test_no_lag_is_told_while_the_broker_is_away() -> None:
+    """A dashboard shows a gap then, not yesterday's lag."""
+    registry = CollectorRegistry()
+    registry.register(LagCollector("group", "cluster", lambda: None))
+    assert registry.get_sample_value("millstream_group_lag_known", {"group": "group"}) == 0
+    assert [family.name for family in registry.collect()] == ["millstream_group_lag_known"]
+
+
+def test_wrong_interval_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.run(["lag", str(tmp_path), "--interval", "0"])
+    assert ended.value.code == 2
+    assert "expected a number of seconds above 0" in capsys.readouterr().err

@@ -1,0 +1,86 @@
+"""Writes docs/scaling.md's comparison and pictures anew: `python -m benchmarks.scaling`. Seeded: the same every time."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from benchmarks.scaling_simulation import LagThreshold, Load, Ours, Run, Scaler, World, loads, simulate
+from consumers.demo.chart import Line, Panel, chart
+from consumers.scaling import Policy
+
+DOCS = Path(__file__).parents[1] / "docs"
+POLICY = Policy(min_workers=1, max_workers=12, catch_up=30, scale_down_after=120)
+EVERY = 10  # seconds between two points of a picture
+BEGIN, END = "<!-- simulated: python -m benchmarks.scaling -->", "<!-- end -->"
+COLORS = ("#c0392b", "#2e86c1", "#27ae60")
+
+
+def scalers(world: World) -> dict[str, Scaler]:
+    """What is compared; KEDA's threshold is given the same target, and one six times as nervous."""
+    return {
+        "Millstream": Ours(POLICY),
+        "lag, 30 s": LagThreshold(POLICY, POLICY.catch_up * world.rate),
+        "lag, 5 s": LagThreshold(POLICY, 5 * world.rate),
+    }
+
+
+def main() -> int:
+    """Simulate all and write."""
+    world = World()
+    rows = [
+        "| load | scaled by | s over target | oldest event, s | worker-minutes | rebalances | most workers |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for load in loads(world):
+        runs = {name: simulate(world, load, scaler) for name, scaler in scalers(world).items()}
+        rows += [
+            _row(f"**{load.name}**: {load.about}" if not n else "", name, run)
+            for n, (name, run) in enumerate(runs.items())
+        ]
+        (DOCS / f"scaling-{load.name}.svg").write_text(_picture(world, load, runs), encoding="utf-8")
+    page = DOCS / "scaling.md"
+    head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    page.write_text(f"{head}{BEGIN}\n" + "\n".join(rows) + f"\n{END}{tail}", encoding="utf-8")
+    return 0
+
+
+def _row(load: str, name: str, run: Run) -> str:
+    return (
+        f"| {load} | {name} | {run.over(POLICY.catch_up)} | {run.worst:.0f} | {run.worker_minutes:.0f} | {run.rebalances} "
+        f"| {max(run.workers)} |"
+    )
+
+
+def _picture(world: World, load: Load, runs: dict[str, Run]) -> str:
+    seconds = range(0, load.seconds, EVERY)
+    minutes = [second / 60 for second in seconds]
+    arrivals = next(iter(runs.values())).arrivals
+    work = [arrivals[second] / world.rate for second in seconds]
+
+    def line(name: str, color: str, values: list[int] | list[float], steps: bool) -> Line:
+        # Of each stretch the most: a short peak must not fall between two points.
+        return Line(name, color, minutes, [max(values[second : second + EVERY]) for second in seconds], steps)
+
+    colored = list(zip(runs.items(), COLORS, strict=True))
+    return chart(
+        f"{load.name}: {load.about}",
+        [
+            Panel(
+                "workers, and what arrives in workers' worth",
+                [*(line(name, color, run.workers, True) for (name, run), color in colored),
+                 Line("arrives", "#888", minutes, work, dashed=True)],
+            ),
+            Panel(
+                f"age of the oldest event, seconds (target {POLICY.catch_up:g})",
+                [line(name, color, run.lag_seconds, False) for (name, run), color in colored],
+                most=120,
+            ),
+        ],
+        unit="min",
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

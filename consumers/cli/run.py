@@ -1,0 +1,92 @@
+"""`millstream run`: as many workers as the load asks for, on this machine, under one roof."""
+
+import argparse
+import os
+import signal
+import socket
+import sys
+from types import FrameType
+
+from rich.console import Console
+
+from consumers.cli.arguments import add_pipeline, port_number, positive, read_pipeline
+from consumers.local_run import LocalRun
+from consumers.run_screen import Screen
+from consumers.scaling import Policy
+from topics.admin import refuse_unfit_broker, require, roles, states
+from topics.group import refuse_foreign_group
+from topics.pipeline import Pipeline
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See `cli.main`."""
+    add_pipeline(parser)
+    parser.add_argument("--workers", type=positive, metavar="N", help="so many, always: short for --min N --max N")
+    parser.add_argument("--min", type=positive, metavar="N", help="fewest workers (default: scaling.min, else 1)")
+    parser.add_argument(
+        "--max",
+        type=positive,
+        metavar="N",
+        help="most workers (default: scaling.max, else one a partition, at most the machine's cores)",
+    )
+    parser.add_argument(
+        "--metrics-port",
+        type=port_number,
+        metavar="PORT",
+        help="serve the metrics of all workers, the lag and the decision at /metrics here, with /live and /ready; 0: a free port",
+    )
+    parser.add_argument(
+        "--metrics-host", default="0.0.0.0", metavar="HOST", help="address to serve them at (default: all)"
+    )
+    parser.add_argument("--plain", action="store_true", help="a line a second; so too where the output is no terminal")
+    parser.add_argument("--slots", metavar="NAME", help="slots are NAME-0, NAME-1, ... (default: the machine's name)")
+    parser.add_argument("--verbose", action="store_true", help="show all that the workers log, not only warnings")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run until SIGTERM or SIGINT; 0 when all workers drained, 1 when not."""
+    pipeline = read_pipeline(args)
+    client = pipeline.client_config()
+    require(client, pipeline)
+    refuse_unfit_broker(client, pipeline)
+    refuse_foreign_group(client, pipeline)
+    inputs = [role for role in roles(pipeline) if role[0] == "input"]
+    partitions = sum(state.partitions or 0 for state in states(client, inputs))
+    policy = _policy(args, pipeline, partitions)
+    console = Console()
+    with Screen(console, plain=args.plain or not console.is_terminal, verbose=args.verbose) as screen:
+        if policy.max_workers > partitions:
+            screen.say(
+                f"up to {policy.max_workers} workers for {partitions} partitions: one worker at a time reads a partition, so "
+                f"more than {partitions} find no work"
+            )
+        local = LocalRun(pipeline, policy, screen, slots=args.slots or socket.gethostname())
+        _stop_on_signals(local)
+        return 0 if local.serve(args.metrics_host, args.metrics_port) else 1
+
+
+def _policy(args: argparse.Namespace, pipeline: Pipeline, partitions: int) -> Policy:
+    """The bounds of the command line, else of the pipeline file, else of machine and topics."""
+    scaling = pipeline.scaling
+    if args.workers is not None and (args.min is not None or args.max is not None):
+        _refuse("--workers N is short for --min N --max N: give one or the other.")
+    least = args.workers or args.min or scaling.min
+    most = args.workers or args.max or scaling.max or max(least, min(partitions, os.cpu_count() or 1))
+    if most < least:
+        _refuse(
+            f"expected at most --max workers, found --min {least} and --max {most} (scaling.min, scaling.max count too)."
+        )
+    return Policy(least, most, scaling.catch_up, scaling.scale_down_after)
+
+
+def _refuse(message: str) -> None:
+    print(message, file=sys.stderr)
+    raise SystemExit(2)
+
+
+def _stop_on_signals(local: LocalRun) -> None:
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        local.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)

@@ -1,0 +1,319 @@
+"""`millstream demo --load spike`: ten times the load for a while, on a real broker, and workers that follow it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
+from rich.console import Console
+
+from consumers.demo.chart import Line, Panel, chart
+from consumers.demo.collector import Collector
+from consumers.demo.feeder import Feeder
+from consumers.demo.flights import departures
+from consumers.demo.run import MONTHS
+from consumers.demo.scene import Scene, scene
+from consumers.demo.stream import FlightStream
+from consumers.errors import WorkerError
+from consumers.schema_store import open_store
+from consumers.worker_process import DIE_WITH_PARENT, ENTRY, scrape
+from topics.pipeline import Pipeline
+from topics.records import RecordWriter
+
+PARTITIONS, MOST_WORKERS = 8, 4
+# Small transactions: a worker is then bound by the broker's commits and not by this machine's cores, which it shares with the
+# broker and with what writes and reads the events, so that several workers do more than one also on two cores.
+SECTIONS: Mapping[str, Any] = {
+    "delivery": "exactly_once",
+    "batch": {"max_events": 32, "max_wait": "5ms"},
+    "limits": {"held_events": 128},
+    "scaling": {"min": 1, "max": MOST_WORKERS, "catch_up": "10s", "scale_down_after": "15s"},
+}
+MOST_EVENTS = 2_000_000
+WARM_UP = 500  # events at once; twice as many again and again until they keep a worker busy for `WORK`
+WORK = 4.0  # seconds of backlog, in which it is learnt what one worker does
+BASE, TIMES = 0.15, 10  # load before and after the spike, in what one worker does; in the spike so many times that
+BEFORE, SPIKE, AFTER = 15.0, 40.0, 45.0  # seconds
+TARGET = 2.0  # seconds of lag that it should be under again
+BACK_WITHIN = 30.0  # seconds after the spike
+START, PATIENCE = 120.0, 120.0  # seconds: for the first worker; for the answers when no more events come
+_PORT = re.compile(r"on port (\d+)$", re.MULTILINE)
+
+
+class Load:
+    """When events are due: so many at once, as `add` is called, and the spike from when `begin` is."""
+
+    def __init__(self) -> None:
+        self.events = 0  # due before the spike begins
+        self._base: float | None = None
+        self._began = 0.0  # on the feeder's clock
+        self._latest = 0.0
+
+    def add(self, events: int) -> None:
+        """So many more at once."""
+        self.events += events
+
+    def begin(self, base: float) -> None:
+        """Begin with `base` events a second."""
+        self._began, self._base = self._latest, base
+
+    def __call__(self, seconds: float) -> float:
+        """Events due so many seconds after the first."""
+        self._latest = seconds
+        if self._base is None:
+            return self.events
+        passed = min(seconds - self._began, BEFORE + SPIKE + AFTER)
+        spiked = min(max(passed - BEFORE, 0.0), SPIKE)
+        return self.events + self._base * (passed + (TIMES - 1) * spiked)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The run at a moment."""
+
+    at: float  # seconds since the load began
+    sent: int
+    ready: float  # workers
+    wanted: float
+    lag_seconds: float
+    lag_events: float
+
+
+class RunProcess:
+    """`millstream run` as its users start it; a context manager."""
+
+    def __init__(self, pipeline: Path) -> None:
+        self._log = pipeline.with_name("run.log")
+        command = [sys.executable, "-P", str(ENTRY), "run", str(pipeline), "--plain"]
+        with self._log.open("wb") as out:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-I", "-S", str(DIE_WITH_PARENT), str(os.getpid())),
+                    *(*command, "--metrics-port", "0", "--metrics-host", "127.0.0.1"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+
+    def metrics(self) -> dict[str, float]:
+        """The sum of each metric over its labels; empty where it does not answer.
+
+        Raises:
+            WorkerError: it has ended.
+        """
+        log = self._log.read_text(errors="replace")
+        if self._process.poll() is not None:
+            end = "\n".join(f"    {line}" for line in log.splitlines()[-15:])
+            raise WorkerError(f"millstream run ended with status {self._process.returncode}. It said:\n{end}")
+        port = _PORT.search(log)
+        text = None if port is None else scrape(int(port[1]))
+        sums: dict[str, float] = {}
+        for family in text_string_to_metric_families(text or ""):
+            for sample in family.samples:
+                sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
+        return sums
+
+    def decisions(self) -> Iterator[str]:
+        """What it decided, with the reasons."""
+        for line in self._log.read_text(errors="replace").splitlines():
+            _, _, reason = line.rpartition("  |  ")
+            if " -> " in reason:
+                yield reason
+
+    def stop(self) -> int:
+        """Drain; returns the exit status."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(60)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()  # its workers die with it
+            self._process.wait()
+
+
+def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.Event) -> bool:
+    """Run it and write the picture; whether every event has its one prediction and the lag was back in time.
+
+    Raises:
+        DemoDataError: the flights are not there.
+        WorkerError: the run ended, or nothing is answered.
+        BrokerUnreachableError, TopicError: from the broker.
+    """
+    with ExitStack() as stack:
+        placed = stack.enter_context(scene([1], bootstrap, partitions=PARTITIONS, sections=SECTIONS))
+        pipeline = placed.pipelines[1]
+        run = stack.enter_context(RunProcess(pipeline.path))
+        stream = _stream(pipeline)
+        sent_at = np.zeros(len(stream))
+        collector = Collector(placed, stream, sent_at)
+        load = Load()
+        writer = RecordWriter(placed.client, placed.input_topic)
+        feeder = Feeder(
+            stream, writer, due=load, answered=collector.answered, sent_at=sent_at, window=float(MOST_EVENTS)
+        )
+        stack.callback(collector.stop)
+        stack.callback(feeder.stop)
+        collector.start()
+        _wait(lambda: run.metrics().get("millstream_workers_ready", 0) > 0, START, "the first worker", stop)
+        feeder.start()
+        rate = _learn(run, load, collector, console, stop)
+        console.print(
+            f"One worker does {rate:,.0f} events/s here, in transactions of some 32 events. Now {BASE * rate:,.0f}/s for "
+            f"{BEFORE:g} s, {TIMES} times that for {SPIKE:g} s, and {BASE * rate:,.0f}/s again."
+        )
+        load.begin(BASE * rate)
+        samples = _watch(run, feeder, collector, console, stop)
+        feeder.stop()
+        feeder.join()
+        _wait(
+            lambda: collector.answered() >= feeder.sent, PATIENCE, "the last events to be answered", threading.Event()
+        )
+        decisions = list(run.decisions())
+        status = run.stop()
+        collector.stop()  # reads to the end, so that a second prediction of an event would be seen
+        for failure in (feeder.failure, collector.failure):
+            if failure is not None:
+                raise failure
+        picture.write_text(_picture(samples, rate), encoding="utf-8")
+        return _sum_up(samples, decisions, placed, collector, feeder.sent, console) and status == 0
+
+
+def _stream(pipeline: Pipeline) -> FlightStream:
+    schema = open_store(pipeline).by_name(pipeline.input.schema_name)
+    return FlightStream(departures(MONTHS), events=MOST_EVENTS, broken=0, schema=schema)
+
+
+def _learn(run: RunProcess, load: Load, collector: Collector, console: Console, stop: threading.Event) -> float:
+    """What one worker does, events a second: backlogs are made until one lasts."""
+    console.print("A backlog shows what one worker does here ...")
+    events, seconds = WARM_UP // 2, 0.0
+    while seconds < WORK:
+        events *= 2
+        began = time.monotonic()
+        load.add(events)
+        _wait(lambda: collector.answered() >= load.events, PATIENCE, f"{events} events to be answered", stop)
+        seconds = time.monotonic() - began
+    rate = run.metrics().get("millstream_worker_true_rate", 0.0) or events / seconds
+
+    def one() -> bool:
+        found = run.metrics()
+        return found.get("millstream_workers_wanted") == found.get("millstream_workers_ready") == 1
+
+    _wait(one, PATIENCE, "one worker to be enough again", stop)
+    return rate
+
+
+def _wait(condition: Callable[[], bool], timeout: float, what: str, stop: threading.Event) -> None:
+    until = time.monotonic() + timeout
+    while not stop.is_set() and not condition():
+        if time.monotonic() > until:
+            raise WorkerError(f"waited {timeout:g} s for {what}")
+        time.sleep(0.1)
+    if stop.is_set():
+        raise KeyboardInterrupt
+
+
+def _watch(
+    run: RunProcess, feeder: Feeder, collector: Collector, console: Console, stop: threading.Event
+) -> list[Sample]:
+    """A sample a second until the load is over."""
+    began = time.monotonic()
+    samples: list[Sample] = []
+    while (at := time.monotonic() - began) < BEFORE + SPIKE + AFTER and not stop.is_set():
+        found = run.metrics()
+        if "kafka_consumergroup_group_max_lag_seconds" not in found:  # no answer in time, or none from the broker
+            continue
+        sample = Sample(
+            at=at,
+            sent=feeder.sent,
+            ready=found.get("millstream_workers_ready", 0.0),
+            wanted=found.get("millstream_workers_wanted", 0.0),
+            lag_seconds=found.get("kafka_consumergroup_group_max_lag_seconds", 0.0),
+            lag_events=found.get("kafka_consumergroup_group_sum_lag", 0.0),
+        )
+        rate = (sample.sent - samples[-1].sent) / (at - samples[-1].at) if samples else 0.0
+        samples.append(sample)
+        console.print(
+            f"{at:5.1f} s  in {rate:6,.0f}/s  workers {sample.ready:.0f} of {sample.wanted:.0f}  lag {sample.lag_events:6,.0f} "
+            f"events, {sample.lag_seconds:4.1f} s  answered {collector.answered():,} of {sample.sent:,}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+        time.sleep(max(began + at + 1 - time.monotonic(), 0.0))
+    return samples
+
+
+def back_after(samples: list[Sample], end: float) -> float | None:
+    """Seconds after `end` from which on the lag stays under the target; None: it does not."""
+    late = [sample.at for sample in samples if sample.lag_seconds > TARGET]
+    if not late:
+        return 0.0
+    after = [sample.at for sample in samples if sample.at > late[-1]]
+    return max(after[0] - end, 0.0) if after else None
+
+
+def _sum_up(
+    samples: list[Sample], decisions: list[str], placed: Scene, collector: Collector, sent: int, console: Console
+) -> bool:
+    tally = collector.results[1].tally(sent)
+    once = tally.adds_up and tally.predicted == sent and not tally.duplicates
+    back = back_after(samples, BEFORE + SPIKE)
+    worst = max(sample.lag_seconds for sample in samples)
+    returned = "not" if back is None else f"{back:.0f} s after the spike's end"
+    sizes = f"{min(sample.ready for sample in samples):.0f} to {max(sample.ready for sample in samples):.0f}"
+    lines = [
+        "",
+        f"Workers    {sizes}",
+        *(f"           {decision}" for decision in decisions),
+        f"Lag        {worst:.1f} s at most; under {TARGET:g} s again {returned}",
+        f"Answers    {tally.predicted:,} predictions for {tally.sent:,} events, {tally.duplicates} written twice: "
+        f"{'each event has its one' if once else 'DOES NOT ADD UP'}",
+        "",
+        f"The demo's topics and group on {placed.bootstrap} are deleted now.",
+    ]
+    console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+    return once and back is not None and back <= BACK_WITHIN
+
+
+def _picture(samples: list[Sample], rate: float) -> str:
+    xs = [sample.at for sample in samples]
+    arrivals = [(after.sent - before.sent) / (after.at - before.at) / rate for before, after in pairwise(samples)]
+    return chart(
+        f"millstream run under a spike: {TIMES} times the load for {SPIKE:g} s",
+        [
+            Panel(
+                f"workers, and what arrives in workers' worth (1 = {rate:,.0f} events/s)",
+                [
+                    Line("workers", "#c0392b", xs, [sample.ready for sample in samples], steps=True),
+                    Line("wanted", "#e59866", xs, [sample.wanted for sample in samples], steps=True, dashed=True),
+                    Line("arrives", "#888", xs[1:], arrivals, dashed=True),
+                ],
+            ),
+            Panel(
+                f"age of the oldest event, seconds (target {TARGET:g})",
+                [Line("lag", "#2e86c1", xs, [sample.lag_seconds for sample in samples])],
+            ),
+            Panel("events behind", [Line("lag", "#2e86c1", xs, [sample.lag_events for sample in samples])]),
+        ],
+        band=(BEFORE, BEFORE + SPIKE),
+    )

@@ -1,0 +1,138 @@
+"""A pipeline on one machine: workers under a supervisor, as many as the load asks for, watched and served at one port."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry
+
+from consumers.autoscaler import Autoscaler, Crew, Status
+from consumers.health import Health, HealthServer
+from consumers.lag_metrics import LagCollector, LagLook, LagWatch, reader_of
+from consumers.merged_metrics import MergedCollector, StatusCollector
+from consumers.run_screen import Screen, counted
+from consumers.scaling import Policy
+from consumers.supervisor import Supervisor
+from consumers.worker_process import Reading, WorkerProcess
+from topics.pipeline import Pipeline
+
+EVERY = 1.0  # seconds between two decisions
+TURN = 0.1  # seconds between two looks after the workers
+LEAVING = 15.0  # seconds beyond the drain time: leaving the group where no broker answers, and the interpreter's end
+STALL_AFTER = 30.0  # seconds without a turn after which `/live` says so
+
+
+class LocalRun:
+    """The supervisor, what it watches, and what is served."""
+
+    def __init__(self, pipeline: Pipeline, policy: Policy, screen: Screen, *, slots: str) -> None:
+        """Args:
+        pipeline: what to run.
+        policy: how many workers there may be.
+        screen: told what happens.
+        slots: slots are called this and a number.
+        """
+        self._pipeline = pipeline
+        self._policy = policy
+        self._screen = screen
+        self._status: Status | None = None
+        self._readings: dict[int, Reading] = {}
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+
+        def start(number: int) -> WorkerProcess:
+            return WorkerProcess(
+                pipeline.path, f"{slots}-{number}", lambda line, grave: screen.log(number, line, grave)
+            )
+
+        drain = pipeline.limits.drain_timeout + LEAVING
+        self._supervisor = Supervisor(start, drain_timeout=drain, say=screen.say)
+
+    def stop(self) -> None:
+        """Ask all workers to drain, and end; safe from a signal handler."""
+        self._stopping.set()
+
+    def serve(self, host: str, port: int | None) -> bool:
+        """Run until told to stop; whether all workers finished what they held.
+
+        Called by the main thread, for the workers live no longer than the thread that starts them.
+
+        Args:
+            host: address to serve metrics at.
+            port: for that; 0: a free one, None: none.
+
+        Raises:
+            WorkerError: the port is taken.
+            WorkersFailed: no worker gets ready.
+        """
+        health = RunHealth(lambda: self._status)
+        server = None if port is None else HealthServer(health, self._registry(), host, port)
+        if server is not None:
+            self._screen.say(f"serving /metrics, /live and /ready on port {server.port}")
+        watch = self._watch = LagWatch(lambda: reader_of(self._pipeline), EVERY)
+        reading = threading.Thread(target=self._read_workers, name="metrics", daemon=True)
+        try:
+            self._supervisor.resize(self._policy.min_workers, time.monotonic())
+            reading.start()
+            self._loop(health)
+            drained = self._supervisor.stop()
+        finally:
+            self._supervisor.kill()
+            self._ended.set()
+            watch.close()
+            if server is not None:
+                server.close()
+        self._screen.say("all workers drained" if drained else "ended; not all workers finished what they held")
+        return drained
+
+    def _loop(self, health: Health) -> None:
+        autoscaler = Autoscaler(self._policy)
+        due = 0.0
+        while not self._stopping.wait(TURN):
+            health.turn()
+            now = time.monotonic()
+            self._supervisor.tick(now)
+            if now < due:
+                continue
+            due = now + EVERY
+            crew = Crew(self._supervisor.size, self._supervisor.draining, dict(self._readings))
+            status = self._status = autoscaler.step(now, crew, self._watch.latest())
+            health.ready = status.ready > 0
+            self._screen.show(status, self._watch.problem)
+            if status.ready:
+                self._supervisor.note_ready()
+            self._supervisor.resize(status.decision.workers, now)
+        self._screen.say(f"draining {counted(self._supervisor.running)}")
+
+    def _read_workers(self) -> None:
+        """Ask each worker for its metrics, again and again; a thread of its own, for one that hangs takes a second."""
+        while not self._ended.wait(EVERY / 2):
+            found = {number: worker.read() for number, worker in self._supervisor.workers().items()}
+            self._readings = {number: reading for number, reading in found.items() if reading is not None}
+
+    def _lag(self) -> LagLook | None:
+        return None if self._status is None else self._status.lag
+
+    def _registry(self) -> CollectorRegistry:
+        registry = CollectorRegistry(auto_describe=False)
+        group, cluster = self._pipeline.group_id, self._pipeline.kafka.bootstrap
+        registry.register(MergedCollector(lambda: {n: reading.text for n, reading in self._readings.items()}))
+        registry.register(LagCollector(group, cluster, self._lag))
+        registry.register(StatusCollector(self._pipeline.name, lambda: self._status, lambda: self._supervisor.restarts))
+        return registry
+
+
+class RunHealth(Health):
+    """Ready while a worker is; `/ready` tells the decision."""
+
+    def __init__(self, status: Callable[[], Status | None]) -> None:
+        super().__init__(STALL_AFTER)
+        self._status = status
+
+    def readiness(self) -> tuple[bool, str]:
+        """See `Health`."""
+        status = self._status()
+        if status is None:
+            return False, "not ready: starting"
+        text = f"{status.ready} ready of {counted(status.crew.size)}; {status.decision.reason}"
+        return self.ready, text

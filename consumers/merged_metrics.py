@@ -1,0 +1,78 @@
+"""All workers' metrics as one: each series with the label `worker`, and what only their supervisor knows."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
+
+from consumers.autoscaler import Status
+from consumers.scaling import ACTIONS
+
+
+class MergedCollector(Collector):
+    """The workers' metrics, as they were at the last reading."""
+
+    def __init__(self, texts: Callable[[], Mapping[int, str]]) -> None:
+        """Args:
+        texts: each worker's metrics as it serves them, by slot.
+        """
+        self._texts = texts
+
+    def collect(self) -> Iterable[Metric]:
+        """See `prometheus_client.registry.Collector`."""
+        families: dict[str, Metric] = {}
+        for slot, text in sorted(self._texts().items()):
+            for family in text_string_to_metric_families(text):
+                merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                for sample in family.samples:
+                    merged.add_sample(sample.name, {**sample.labels, "worker": str(slot)}, sample.value)
+        return families.values()
+
+
+class StatusCollector(Collector):
+    """The size and the decision."""
+
+    def __init__(self, pipeline: str, status: Callable[[], Status | None], restarts: Callable[[], int]) -> None:
+        """Args:
+        pipeline: its name.
+        status: the latest; None before the first.
+        restarts: of workers, so far.
+        """
+        self._pipeline = pipeline
+        self._status = status
+        self._restarts = restarts
+
+    def collect(self) -> Iterable[Metric]:
+        """See `prometheus_client.registry.Collector`."""
+        restarts = CounterMetricFamily(
+            "millstream_worker_restarts", "Workers started again after they had ended.", labels=("pipeline",)
+        )
+        restarts.add_metric([self._pipeline], self._restarts())
+        status = self._status()
+        if status is None:
+            return [restarts]
+        gauges = [
+            self._gauge("workers_wanted", "Workers that should run, by the scaling decision.", status.decision.workers),
+            self._gauge("workers_ready", "Workers that take events.", status.ready),
+            self._gauge("stuck_partitions", "Partitions whose backlog no worker moves.", status.decision.stuck),
+            self._gauge("worker_utilisation", "Share of their time that the workers are busy.", status.utilisation),
+        ]
+        if status.decision.needed is not None:
+            text = "Workers that the load asks for, before hysteresis and bounds."
+            gauges.append(self._gauge("workers_needed", text, status.decision.needed))
+        if status.rate is not None:
+            text = "Events per busy second of one worker: its true processing rate."
+            gauges.append(self._gauge("worker_true_rate", text, status.rate))
+        actions = GaugeMetricFamily(
+            "millstream_scaling_decision", "1 for what the scaling decision is now.", labels=("pipeline", "action")
+        )
+        for action in ACTIONS:
+            actions.add_metric([self._pipeline, action], float(action == status.decision.action))
+        return [restarts, *gauges, actions]
+
+    def _gauge(self, name: str, text: str, value: float) -> Metric:
+        gauge = GaugeMetricFamily(f"millstream_{name}", text, labels=("pipeline",))
+        gauge.add_metric([self._pipeline], value)
+        return gauge

@@ -1,0 +1,190 @@
+"""Keeps a number of workers running on this machine: starts them, starts them again, drains them."""
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from consumers.errors import WorkersFailed
+from consumers.restarts import Restarts
+from consumers.worker_process import Reading
+
+GIVE_UP = (
+    3  # ends in a row of a worker, where none was ever ready: it is the pipeline, not the worker, that does not work
+)
+WELL = (0, -signal.SIGTERM)  # ends of a worker told to go: drained, or not so far yet that it held anything
+
+
+class Worker(Protocol):
+    """What is supervised; `worker_process.WorkerProcess` says what each does."""
+
+    @property
+    def pid(self) -> int: ...  # noqa: D102
+    def status(self) -> int | None: ...  # noqa: D102
+    def last_lines(self) -> list[str]: ...  # noqa: D102
+    def drain(self) -> None: ...  # noqa: D102
+    def kill(self) -> None: ...  # noqa: D102
+    def read(self) -> Reading | None: ...  # noqa: D102
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A place for one worker."""
+
+    worker: Worker | None = None
+    due: float = 0.0  # when to start it again
+    restarts: Restarts = field(default_factory=Restarts)
+
+
+@dataclass(slots=True)
+class _Draining:
+    """A worker that was told to go."""
+
+    number: int  # of its slot
+    worker: Worker
+    until: float  # then it is ended
+
+
+class Supervisor:
+    """Workers in numbered slots. One thread calls it, and the workers live no longer than that thread.
+
+    Times are seconds on the monotonic clock, and come in as arguments.
+    """
+
+    def __init__(self, start: Callable[[int], Worker], *, drain_timeout: float, say: Callable[[str], None]) -> None:
+        """Args:
+        start: starts the worker of a slot.
+        drain_timeout: seconds that a worker told to go may take.
+        say: called with each sentence about what happens.
+        """
+        self._start = start
+        self._drain_timeout = drain_timeout
+        self._say = say
+        self._slots: dict[int, _Slot] = {}
+        self._draining: list[_Draining] = []
+        self._ever_ready = False
+        self.restarts = 0  # so far
+
+    @property
+    def size(self) -> int:
+        """Workers that are meant to run."""
+        return len(self._slots)
+
+    @property
+    def running(self) -> int:
+        """Workers that do, without those that drain."""
+        return sum(slot.worker is not None for slot in self._slots.values())
+
+    @property
+    def draining(self) -> int:
+        """Workers that were told to go and have not gone yet."""
+        return len(self._draining)
+
+    @property
+    def looping(self) -> list[int]:
+        """The slots whose workers end again and again."""
+        return [number for number, slot in self._slots.items() if slot.restarts.looping]
+
+    def workers(self) -> dict[int, Worker]:
+        """The workers that run, by slot."""
+        return {number: slot.worker for number, slot in list(self._slots.items()) if slot.worker is not None}
+
+    def note_ready(self) -> None:
+        """A worker has been ready: from here on nothing that workers do makes the supervisor give up."""
+        self._ever_ready = True
+
+    def resize(self, size: int, now: float) -> None:
+        """Start workers in the lowest free slots, or drain those in the highest."""
+        while len(self._slots) > size:
+            number = max(self._slots)
+            slot = self._slots.pop(number)
+            if slot.worker is not None:
+                self._drain(number, slot.worker, now)
+        while len(self._slots) < size:
+            taken = {*self._slots, *(draining.number for draining in self._draining)}
+            number = next(n for n in range(len(taken) + 1) if n not in taken)
+            self._slots[number] = _Slot()
+            self._launch(number, self._slots[number], now)
+
+    def tick(self, now: float) -> None:
+        """See to what has happened since the last call.
+
+        Raises:
+            WorkersFailed: a worker ended again and again and none was ever ready.
+        """
+        for number, slot in self._slots.items():
+            if slot.worker is None:
+                if now >= slot.due:
+                    self.restarts += 1
+                    self._launch(number, slot, now)
+            elif (status := slot.worker.status()) is not None:
+                self._ended(number, slot, status, now)
+        for draining in list(self._draining):
+            self._see_off(draining, now)
+
+    def stop(self) -> bool:
+        """Drain all and wait for it; whether all of them finished what they held."""
+        self.resize(0, time.monotonic())
+        good = True
+        while self._draining:
+            for draining in list(self._draining):
+                good = self._see_off(draining, time.monotonic()) and good
+            time.sleep(0.02)
+        return good
+
+    def kill(self) -> None:
+        """End all at once."""
+        for worker in [*self.workers().values(), *(draining.worker for draining in self._draining)]:
+            worker.kill()
+        self._slots.clear()
+        self._draining.clear()
+
+    def _launch(self, number: int, slot: _Slot, now: float) -> None:
+        slot.worker = self._start(number)
+        slot.restarts.started(now)
+
+    def _ended(self, number: int, slot: _Slot, status: int, now: float) -> None:
+        """A worker ended by itself."""
+        assert slot.worker is not None
+        worker, slot.worker = slot.worker, None
+        was_looping = slot.restarts.looping
+        wait = slot.restarts.ended(now)
+        slot.due = now + wait
+        how = f"worker {number} (pid {worker.pid}) ended {_how(status)}"
+        log = "\n".join(f"    {line}" for line in worker.last_lines()) or "    (nothing)"
+        if not self._ever_ready and slot.restarts.in_a_row >= GIVE_UP:
+            raise WorkersFailed(
+                f"{how}, the {GIVE_UP}rd time in a row, and no worker was ever ready: mend what it says and start again. "
+                f"Its log ends:\n{log}"
+            )
+        self._say(f"{how}; it is started again in {wait:.0f} s")
+        if slot.restarts.looping and not was_looping:
+            self._say(
+                f"worker {number} is in a crash loop: {slot.restarts.in_a_row} ends in {slot.restarts.over:.0f} s, none after "
+                f"a minute's work. It is tried again, at most every 30 s; the others go on. Its log ends:\n{log}"
+            )
+
+    def _drain(self, number: int, worker: Worker, now: float) -> None:
+        worker.drain()
+        self._draining.append(_Draining(number, worker, now + self._drain_timeout))
+
+    def _see_off(self, draining: _Draining, now: float) -> bool:
+        """Whether it went as it should, or still may."""
+        status = draining.worker.status()
+        if status is None and now < draining.until:
+            return True
+        self._draining.remove(draining)
+        if status is None:
+            draining.worker.kill()
+            self._say(
+                f"worker {draining.number} (pid {draining.worker.pid}) did not end within {self._drain_timeout:g} s and was "
+                f"killed; what it held is read again"
+            )
+        elif status not in WELL:
+            self._say(f"worker {draining.number} (pid {draining.worker.pid}) ended {_how(status)} while it drained")
+        return status in WELL
+
+
+def _how(status: int) -> str:
+    return f"by signal {-status}" if status < 0 else f"with status {status}"

@@ -1,0 +1,87 @@
+"""`millstream compare` where it can't run, and its table; tests/comparison runs it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from consumers.comparison.partials import Partial
+from consumers.comparison.results import encode_result, result, result_key
+from inference.evaluation import Columns, summarise
+from schemas.comparisons import Pair, Variant
+from schemas.records import EVALUATION
+from tests.broker.choice import Broker
+from tests.broker.clients import produce
+from tests.cli.command import COMMAND, ENVIRON, millstream
+from tests.comparison.scene import START, Events, comparison_scene
+from tests.topics.pipeline_files import SMALL
+
+PAIR = Pair(Variant("delay", 1, "primary"), Variant("delay", 2))
+
+
+def test_pipeline_without_shadows_is_refused_with_what_to_write(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text(SMALL)
+    done = millstream("compare", tmp_path)
+    assert done.returncode == 1
+    assert "there are no shadows to compare. Write `shadows:`" in done.stderr
+
+
+def test_missing_faust_is_named_with_what_to_install(tmp_path: Path) -> None:
+    (tmp_path / "pipeline.yaml").write_text(SMALL + "shadows: [{version: 2}]\n")
+    hide = "import sys; sys.modules['faust'] = None; sys.argv = sys.argv[1:]; import millstream; sys.exit(millstream.main())"
+    done = subprocess.run(
+        [sys.executable, "-c", hide, COMMAND, "compare", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=ENVIRON,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "pip install 'millstream[comparison]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def write_result(scene_bootstrap: str, topic: str, events: Events, *, final: bool) -> None:
+    zeros = np.zeros(len(events.ids))
+    columns = Columns(
+        events.primary,
+        events.shadow,
+        zeros.astype(np.int8),
+        zeros > 0,
+        zeros + 1,
+        zeros + 2,
+        events.labels.astype(float),
+    )
+    whole = Partial(summarise(columns, 0.5), final=final)
+    record = result(START, START + 3_600_000, PAIR, whole, pipeline="p", regression=False)
+    value = encode_result({**record, "updated_at": 1}, EVALUATION.reserved_id)
+    produce(scene_bootstrap, topic, [(result_key(START, PAIR), value)])
+
+
+@pytest.mark.durable
+def test_newest_result_of_each_window_is_shown(tmp_path: Path, kafka: Broker) -> None:
+    scene = comparison_scene(tmp_path, kafka)
+    topic = scene.pipeline.comparison.evaluations
+    for count, final in ((50, False), (100, True)):
+        write_result(kafka.bootstrap, topic, Events.make(count), final=final)
+    done = millstream("compare", tmp_path, "--show")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    assert lines[1].split()[:7] == ["2013-09-01", "02:00:00", "final", "delay:1", "delay:2", "100", "0"]
+
+
+@pytest.mark.durable
+def test_comparisons_are_shown_by_tail(tmp_path: Path, kafka: Broker) -> None:
+    scene = comparison_scene(tmp_path, kafka)
+    scene.compare(Events.make(3), errors={1: "out of memory"})
+    done = millstream("tail", tmp_path, "--comparisons", "--from-beginning", "--limit", "3", "--timeout", "20")
+    rows = sorted((json.loads(line) for line in done.stdout.splitlines()), key=lambda row: str(row["key"]))
+    assert [row["key"] for row in rows] == [row["value"]["event_id"] for row in rows]
+    assert [row["value"]["shadow"]["error"] for row in rows] == [None, "out of memory", None]
+    assert rows[0]["value"]["shadow"]["outputs"].keys() == {"p"}

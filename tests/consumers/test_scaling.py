@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumers.scaling import (
+    LONGEST_SETTLING,
+    STUCK_AFTER,
+    UP,
+    Decision,
+    Memory,
+    Observation,
+    PartitionLoad,
+    Policy,
+    decide,
+    workers_needed,
+)
+
+RATE = 1000.0
+POLICY = Policy(min_workers=1, max_workers=12, catch_up=30, scale_down_after=120)
+
+rates = st.floats(0, 1e6)
+partition_loads = st.builds(PartitionLoad, arrival=rates, backlog=st.floats(0, 1e9), stalled=st.floats(0, 1000))
+loads = st.lists(partition_loads, min_size=1, max_size=24).map(tuple)
+policies = st.tuples(st.integers(1, 20), st.integers(0, 20)).map(
+    lambda bounds: Policy(bounds[0], bounds[0] + bounds[1], 30, 120)
+)
+observations = st.builds(
+    Observation,
+    time=st.floats(0, 1e6),
+    workers=st.integers(1, 40),
+    settled=st.booleans(),
+    rate=st.none() | st.floats(0.1, 1e6),
+    partitions=st.none() | loads,
+)
+
+
+def even(workers: float, partitions: int = 12, backlog: float = 0, stalled: float = 0) -> tuple[PartitionLoad, ...]:
+    """Partitions to which together so many workers' worth arrives."""
+    each = PartitionLoad(workers * RATE / partitions, backlog / partitions, stalled)
+    return (each,) * partitions
+
+
+def seen(time: float, workers: int, partitions: tuple[PartitionLoad, ...] | None, **others: object) -> Observation:
+    given_ = {"settled": True, "rate": RATE} | others
+    return Observation(time=time, workers=workers, partitions=partitions, **given_)  # type: ignore[arg-type]
+
+
+def follow(load: list[tuple[PartitionLoad, ...]], workers: int = 1, policy: Policy = POLICY) -> list[Decision]:
+    """The decisions when this load is seen, second after second, and each is carried out at once."""
+    memory, decisions = Memory(), []
+    for second, partitions in enumerate(load):
+        decision, memory = decide(policy, memory, seen(second, workers, partitions))
+        workers = decision.workers
+        decisions.append(decision)
+    return decisions
+
+
+@given(policies, observations)
+def test_size_is_within_the_bounds(policy: Policy, observation: Observation) -> None:
+    decision, _ = decide(policy, Memory(), observation)
+    assert policy.min_workers <= decision.workers <= policy.max_workers
+    assert decision.reason
+
+
+@given(policies, loads, st.integers(1, 40))
+def test_no_worker_is_added_that_finds_no_partition(
+    policy: Policy, partitions: tuple[PartitionLoad, ...], workers: int
+) -> None:
+    decision, _ = decide(policy, Memory(), seen(0, workers, partitions))
+    assert decision.workers <= max(workers, len(partitions), policy.min_workers)
+
+
+@pytest.mark.parametrize(
+    ("what", "unknown"),
+    [
+        ("lag", {"partitions": None}),
+        ("rate", {"rate": None}),
+        ("no partitions", {"partitions": ()}),
+        ("settling", {"settled": False}),
+    ],
+)
+@given(workers=st.integers(1, 12), partitions=loads, time=st.floats(0, 50))
+def test_unknown_holds_the_size(
+    what: str, unknown: dict[str, object], workers: int, partitions: tuple[PartitionLoad, ...], time: float
+) -> None:
+    observation = seen(time, workers, **({"partitions": partitions} | unknown))  # type: ignore[arg-type]
+    decision, _ = decide(POLICY, Memory(), observation)
+    assert decision.workers == workers, what
+    assert decision.action in {"unknown", "settling"}
+
+
+def test_worker_that_never_gets_ready_does_not_hold_the_decision_for_ever() -> None:
+    memory = Memory()
+    for second in range(int(LONGEST_SETTLING) + 1):
+        decision, memory = decide(POLICY, memory, seen(second, 1, even(4), settled=False))
+        assert (decision.action == "settling") == (second < LONGEST_SETTLING)
+    assert decision.workers > 1
+
+
+@given(loads, st.floats(1, 1e5), st.floats(1, 1e5))
+def test_more_load_never_needs_fewer_workers(
+    partitions: tuple[PartitionLoad, ...], arrival: float, backlog: float
+) -> None:
+    first, *others = partitions
+    more = (PartitionLoad(first.arrival + arrival, first.backlog + backlog, first.stalled), *others)
+    assert workers_needed(more, RATE, 30, UP) >= workers_needed(partitions, RATE, 30, UP)
+
+
+@given(loads, st.floats(1, 1e5), st.floats(1.1, 10))
+def test_faster_workers_are_never_more(partitions: tuple[PartitionLoad, ...], rate: float, faster: float) -> None:
+    assert workers_needed(partitions, rate * faster, 30, UP) <= workers_needed(partitions, rate, 30, UP)
+
+
+@given(st.floats(0.01, 11), st.integers(1, 24))
+def test_needed_workers_can_bear_what_arrives(load: float, partitions: int) -> None:
+    """Also the one of them that has most partitions."""
+    needed = workers_needed(even(load, partitions), RATE, 30, UP)
+    if needed < partitions:
+        assert math.ceil(partitions / needed) * load / partitions <= 1
+
+
+def test_backlog_counts_by_the_time_in_which_it_must_be_gone() -> None:
+    partitions = even(0.8, backlog=3 * 30 * RATE)  # one worker for what arrives, three to work it off in 30 s
+    assert workers_needed(partitions, RATE, 30, UP) == 4
+    assert workers_needed(partitions, RATE, 90, UP) == 2
+
+
+def test_partition_counts_as_one_worker_at_most() -> None:
+    hot = PartitionLoad(5 * RATE, 1e9)
+    assert workers_needed((hot, *even(0.8, 11)), RATE, 30, UP) == 2
+
+
+def test_load_is_followed_up_at_once() -> None:
+    decisions = follow([even(0.5)] * 5 + [even(3)] * 5)
+    assert [decision.workers for decision in decisions] == [1] * 5 + [4] * 5
+    assert decisions[5].action == "up"
+    assert decisions[5].reason.startswith("1 -> 4: 3,000 events/s come")
+
+
+def test_load_is_followed_down_when_it_has_stayed_down() -> None:
+    decisions = follow([even(3)] * 10 + [even(0.5)] * 200)
+    sizes = [decision.workers for decision in decisions]
+    down = sizes.index(1)
+    assert set(sizes[:down]) == {4}
+    assert down >= 10 + POLICY.scale_down_after
+    assert decisions[down].action == "down"
+    assert set(sizes[down:]) == {1}
+
+
+def test_dip_shorter_than_the_window_changes_nothing() -> None:
+    load = ([even(3)] * 30 + [even(0.5)] * 100) * 5
+    assert {decision.workers for decision in follow(load)} == {4}
+
+
+def test_load_between_the_two_utilisations_changes_nothing() -> None:
+    """What just brought the fifth worker does not let it go again a little lower."""
+    assert {decision.workers for decision in follow([even(3.3)] * 300, workers=5)} == {5}
+    assert {decision.workers for decision in follow([even(2.9)] * 300, workers=5)} == {5}
+    assert follow([even(2.5)] * 300, workers=5)[-1].workers == 4
+
+
+def test_time_without_knowledge_is_no_reason_to_go_down() -> None:
+    memory, workers = Memory(), 4
+    for second in range(600):
+        partitions = None if second % 100 == 99 else even(0.5)
+        decision, memory = decide(POLICY, memory, seen(second, workers, partitions))
+        assert decision.workers == 4
+
+
+@given(st.floats(1, 1e9), st.floats(STUCK_AFTER, 1e5))
+def test_backlog_that_no_worker_moves_adds_none(backlog: float, stalled: float) -> None:
+    stuck = PartitionLoad(0.05 * RATE, backlog, stalled)
+    decision, _ = decide(POLICY, Memory(), seen(0, 2, (stuck, *even(1.4, 11))))
+    assert (decision.workers, decision.stuck) == (2, 1)
+    assert "1 partition does not move" in decision.reason
+    moving, _ = decide(POLICY, Memory(), seen(0, 2, (PartitionLoad(0.05 * RATE, 1e9, 1), *even(1.4, 11))))
+    assert moving.workers == 3
+
+
+def test_more_than_allowed_is_said() -> None:
+    decision = follow([even(8)] * 2, policy=Policy(1, 3, 30, 120))[-1]
+    assert (decision.workers, decision.action, decision.needed) == (3, "limited", 12)
+    assert "12 would be needed" in decision.reason
+
+
+def test_size_outside_new_bounds_is_brought_inside() -> None:
+    assert follow([even(1)], workers=9, policy=Policy(2, 4, 30, 120))[0].workers == 4
+    assert follow([even(1)], workers=1, policy=Policy(2, 4, 30, 120))[0].workers == 2
+
+
+def test_fixed_size_is_fixed() -> None:
+    decisions = follow([even(9)] * 3, workers=2, policy=Policy(2, 2, 30, 120))
+    assert {(decision.workers, decision.action) for decision in decisions} == {(2, "fixed")}

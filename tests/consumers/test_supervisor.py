@@ -1,0 +1,167 @@
+"""What the supervisor does about workers that end; tests/cli/test_run.py has it do so with real ones."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from consumers.errors import WorkersFailed
+from consumers.restarts import LOOP, STEADY
+from consumers.supervisor import GIVE_UP, Supervisor
+from consumers.worker_process import Reading
+
+DRAIN = 20.0  # seconds
+
+
+class Scripted:
+    """A worker that ends when the test says so."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.ended: int | None = None
+        self.told: list[str] = []
+
+    def status(self) -> int | None:
+        return self.ended
+
+    def last_lines(self) -> list[str]:
+        return [f"last words of {self.pid}"]
+
+    def drain(self) -> None:
+        self.told.append("drain")
+
+    def kill(self) -> None:
+        self.told.append("kill")
+        self.ended = -signal.SIGKILL
+
+    def read(self) -> Reading | None:
+        return None
+
+
+class Floor:
+    """A supervisor and all workers it ever started, by slot."""
+
+    def __init__(self, on_start: Callable[[Scripted], None] = lambda _: None) -> None:
+        self.started: list[tuple[int, Scripted]] = []
+        self.said: list[str] = []
+        self._on_start = on_start
+        self.supervisor = Supervisor(self._start, drain_timeout=DRAIN, say=self.said.append)
+
+    def _start(self, number: int) -> Scripted:
+        worker = Scripted(100 + len(self.started))
+        self._on_start(worker)
+        self.started.append((number, worker))
+        return worker
+
+    def latest(self, number: int) -> Scripted:
+        return [worker for slot, worker in self.started if slot == number][-1]
+
+
+def test_ended_worker_is_started_again_in_its_slot_after_its_back_off() -> None:
+    floor = Floor()
+    floor.supervisor.resize(2, 0.0)
+    floor.supervisor.note_ready()
+    floor.latest(0).ended = 1
+    floor.supervisor.tick(10.0)
+    assert (floor.supervisor.size, floor.supervisor.running) == (2, 1)
+    assert floor.said == ["worker 0 (pid 100) ended with status 1; it is started again in 1 s"]
+    floor.supervisor.tick(10.9)
+    assert len(floor.started) == 2
+    floor.supervisor.tick(11.1)
+    assert [slot for slot, _ in floor.started] == [0, 1, 0]
+    assert (floor.supervisor.running, floor.supervisor.restarts) == (2, 1)
+
+
+def test_shrinking_drains_the_highest_and_growing_takes_free_slots() -> None:
+    floor = Floor()
+    floor.supervisor.resize(3, 0.0)
+    floor.supervisor.resize(1, 1.0)
+    assert [floor.latest(number).told for number in range(3)] == [[], ["drain"], ["drain"]]
+    assert (floor.supervisor.size, floor.supervisor.draining) == (1, 2)
+    floor.latest(1).ended = 0
+    floor.supervisor.tick(2.0)
+    floor.supervisor.resize(3, 2.0)  # slot 2 still drains, and two workers can't have one slot
+    assert [slot for slot, _ in floor.started] == [0, 1, 2, 1, 3]
+    assert floor.said == []
+
+
+def test_worker_that_does_not_end_in_time_is_killed_and_that_is_said() -> None:
+    floor = Floor()
+    floor.supervisor.resize(1, 0.0)
+    floor.supervisor.resize(0, 1.0)
+    floor.supervisor.tick(DRAIN)
+    assert floor.latest(0).told == ["drain"]
+    floor.supervisor.tick(DRAIN + 1.1)
+    assert floor.latest(0).told == ["drain", "kill"]
+    assert (floor.supervisor.draining, len(floor.said)) == (0, 1)
+    assert "was killed; what it held is read again" in floor.said[0]
+
+
+def test_draining_worker_is_not_started_again() -> None:
+    floor = Floor()
+    floor.supervisor.resize(2, 0.0)
+    floor.supervisor.resize(1, 1.0)
+    floor.latest(1).ended = 1
+    for second in range(2, 60):
+        floor.supervisor.tick(float(second))
+    assert len(floor.started) == 2
+    assert floor.said == ["worker 1 (pid 101) ended with status 1 while it drained"]
+
+
+def test_crash_loop_is_said_once_with_the_log_and_the_others_go_on() -> None:
+    floor = Floor()
+    floor.supervisor.resize(2, 0.0)
+    floor.supervisor.note_ready()
+    for second in range(200):
+        if floor.supervisor.workers().get(0) is not None:
+            floor.latest(0).ended = 1
+        floor.supervisor.tick(float(second))
+    loops = [sentence for sentence in floor.said if "crash loop" in sentence]
+    assert len(loops) == 1
+    assert f"{LOOP} ends in" in loops[0]
+    assert "last words of" in loops[0]
+    assert floor.supervisor.looping == [0]
+    assert floor.latest(1).told == []
+    assert 8 <= floor.supervisor.restarts <= 12  # 1, 2, 4, 8, 16 and then every 30 s
+
+
+def test_crash_loop_ends_with_a_minutes_work() -> None:
+    floor = Floor()
+    floor.supervisor.resize(1, 0.0)
+    floor.supervisor.note_ready()
+    now = 0.0
+    for _ in range(LOOP):
+        floor.latest(0).ended = 1
+        floor.supervisor.tick(now)
+        now += 31
+        floor.supervisor.tick(now)
+    assert floor.supervisor.looping == [0]
+    floor.latest(0).ended = 1
+    floor.supervisor.tick(now + STEADY)
+    assert floor.supervisor.looping == []
+
+
+def test_pipeline_whose_workers_never_get_ready_is_given_up_with_what_they_say() -> None:
+    floor = Floor(on_start=lambda worker: setattr(worker, "ended", 1))
+    floor.supervisor.resize(2, 0.0)
+    with pytest.raises(WorkersFailed, match=r"(?s)no worker was ever ready.*last words of") as caught:
+        for second in range(60):
+            floor.supervisor.tick(float(second))
+    assert str(caught.value).startswith("worker 0 ")
+    assert sum(slot == 0 for slot, _ in floor.started) == GIVE_UP
+
+
+def test_stop_drains_all_and_tells_whether_all_finished() -> None:
+    def ends_when_told(worker: Scripted) -> None:
+        worker.drain = lambda: setattr(worker, "ended", 0)  # type: ignore[method-assign]
+
+    good = Floor(on_start=ends_when_told)
+    good.supervisor.resize(3, 0.0)
+    assert good.supervisor.stop()
+    bad = Floor(on_start=ends_when_told)
+    bad.supervisor.resize(2, 0.0)
+    bad.latest(1).drain = lambda: setattr(bad.latest(1), "ended", 1)  # type: ignore[method-assign]
+    assert not bad.supervisor.stop()
+    assert bad.said == ["worker 1 (pid 101) ended with status 1 while it drained"]
