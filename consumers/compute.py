@@ -13,6 +13,7 @@ from consumers.events import Barrier, MicroBatch, Polled, Record
 from consumers.held import Shares
 from consumers.lanes import Answers, Lanes
 from consumers.patience import Patience
+from consumers.window import Window
 
 DECODE_RECORDS = 4096  # most records decoded at once: beyond that a block is no cheaper per record
 
@@ -49,7 +50,8 @@ class Compute:
         self._answers = answers
         self._decoder = decoder
         self._limits = limits
-        self._batcher = Batcher(limits, shares.weights if shares else None)
+        self.window = Window(limits.max_wait, limits.target_p99)
+        self._batcher = Batcher(limits, shares.weights if shares else None, window=self.window)
         self._shares = shares
         self._lanes = lanes
         self._patience = patience
@@ -92,6 +94,7 @@ class Compute:
     def _gather(self) -> "Control | None":
         """Collect polls until there is enough for a micro-batch, the oldest has waited long enough, or control comes.
 
+        While every lane is busy, one that is not full waits on: closed now it would not run any sooner.
         Decoding waits for as long as batching does: one block of many records is cheaper than many blocks of one.
         """
         while self._records < DECODE_RECORDS:
@@ -99,9 +102,12 @@ class Compute:
             try:
                 message = self._inbox.get(timeout=0 if enough else self._due_in())
             except Empty:
+                if not enough and self._lanes.wait_for_one():
+                    continue  # what came meanwhile goes along
                 return None
             if not isinstance(message, Polled):
                 return Control(message)
+            self.window.note(message.arrived, len(message.records))
             self._gathered.append(message)
             self._records += len(message.records)
         return None
@@ -110,7 +116,7 @@ class Compute:
         """Seconds until the oldest event has waited long enough; None where nothing waits."""
         due = self._batcher.due()
         if due is None and self._gathered:
-            due = self._gathered[0].arrived + self._limits.max_wait
+            due = self._gathered[0].arrived + self.window.length
         return None if due is None else max(due - time.monotonic(), 0.0)
 
     def _decode(self) -> None:

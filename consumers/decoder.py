@@ -17,6 +17,8 @@ TOPIC, PARTITION, OFFSET, KEY, VALUE, TIMESTAMP, HEADERS = map(
     methodcaller, ("topic", "partition", "offset", "key", "value", "timestamp", "headers")
 )
 
+MOST_COST = float(1 << 40)  # of an event
+
 
 @dataclass(frozen=True, slots=True)
 class EventFields:
@@ -27,6 +29,7 @@ class EventFields:
     time_unit: int  # values of `event_time` in a millisecond: 1 for ms, 1000 for microseconds
     max_age: int | None = None  # ms after its time that an event is worth a prediction
     deadline_header: str | None = None  # name of the record header that says until when, ms since the epoch
+    cost: str | None = None  # a number, or a list or text whose length counts
 
 
 class BlockDecoder:
@@ -90,6 +93,7 @@ class BlockDecoder:
             ids=self._ids(frame, partitions, offsets, rows),
             event_times=event_times,
             deadlines=self._deadlines(event_times, headers, rows),
+            costs=None if self._fields.cost is None else costs_of(frame[self._fields.cost]).cumsum(),
             tensors=fitted.tensors,
             features=frame.select(self._keep) if self._keep else None,
             refused=sorted(refused, key=lambda refusal: refusal.row),
@@ -139,6 +143,17 @@ class BlockDecoder:
             return deadlines
         stated = [_deadline(headers[row], fields.deadline_header) for row in rows.tolist()]
         return np.minimum(deadlines, np.array(stated, np.int64))
+
+
+def costs_of(column: pl.Series) -> npt.NDArray[np.int64]:
+    """What each event costs, rounded up: a number, the length of a list or of a text in characters; none for null and NaN."""
+    if isinstance(column.dtype, pl.List):
+        column = column.list.len()
+    elif column.dtype == pl.String:
+        column = column.str.len_chars()
+    # Within bounds, so that the sums of a block stay whole numbers.
+    numbers = column.cast(pl.Float64).fill_null(0).fill_nan(0).clip(0, MOST_COST).ceil()
+    return numbers.to_numpy().astype(np.int64)
 
 
 def _deadline(headers: Headers | None, name: str) -> int:

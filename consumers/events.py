@@ -92,6 +92,7 @@ class Block:
     ids: list[str]
     event_times: npt.NDArray[np.int64]  # ms since the epoch
     deadlines: npt.NDArray[np.int64] | None  # ms since the epoch, after which it need not run; None: no event has one
+    costs: npt.NDArray[np.int64] | None  # of the events up to and including each; None: they have none
     tensors: Tensors
     features: pl.DataFrame | None  # the fields that shadows take, where there are any
     # The others:
@@ -116,6 +117,14 @@ class Rows:
             int(ends[self.stop - 1]) - (int(ends[self.start - 1]) if self.start else 0) if self.stop > self.start else 0
         )
 
+    @property
+    def cost(self) -> int:
+        """What the range's events cost in all."""
+        costs = self.block.costs
+        if costs is None or self.last == self.first:
+            return 0
+        return int(costs[self.last - 1]) - (int(costs[self.first - 1]) if self.first else 0)
+
     def refused(self) -> Iterator[Refused]:
         """The refused records of the range."""
         return (refused for refused in self.block.refused if self.start <= refused.row < self.stop)
@@ -126,7 +135,8 @@ class MicroBatch:
     """Events that run through a model in one call, and the records around them that don't."""
 
     parts: tuple[Rows, ...]
-    reason: str  # why it was closed: size, bytes, time or drain
+    reason: str  # why it was closed: size, bytes, cost, time or drain
+    closed: float | None = None  # when, seconds on the monotonic clock; None where drained
 
     @property
     def events(self) -> int:
@@ -142,6 +152,11 @@ class MicroBatch:
     def bytes(self) -> int:
         """Bytes of their values."""
         return sum(part.bytes for part in self.parts)
+
+    @property
+    def cost(self) -> int:
+        """What its events cost."""
+        return sum(part.cost for part in self.parts)
 
     @property
     def arrived(self) -> float:

@@ -80,7 +80,7 @@ STALE = Metric(
     "Records dropped because their partition was revoked before they were written; its new owner reads them again.",
 )
 BATCHES = Metric(
-    "millstream_batches_total", "counter", "Micro-batches closed: by size, bytes, time or drain.", ("reason",)
+    "millstream_batches_total", "counter", "Micro-batches closed: by size, bytes, cost, time or drain.", ("reason",)
 )
 BATCH_EVENTS = Metric("millstream_batch_events", "histogram", "Events in a micro-batch.", (), EVENTS)
 BATCH_FILL = Metric(

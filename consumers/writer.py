@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from consumers.errors import TransactionAborted
@@ -13,6 +14,15 @@ from consumers.shadow import ShadowLane
 from consumers.sink import Sink
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """When what was written is made to count."""
+
+    every: float  # seconds between two
+    records: int  # written, after which one is due earlier, so that the worker never waits for room
+    publish: bool  # whether readers see results at a checkpoint only, and not at once
 
 
 class Writer:
@@ -29,8 +39,8 @@ class Writer:
         held: Held,
         acknowledge: Callable[[Ends], None],
         read_again: Callable[[], None],
-        checkpoint_every: float,
-        checkpoint_records: int,
+        checkpoints: Checkpoints,
+        report: Callable[[float], None],
         shadows: ShadowLane | None = None,
     ) -> None:
         """Args:
@@ -39,8 +49,8 @@ class Writer:
         held: told of records that are done.
         acknowledge: called with the offsets up to which everything is written.
         read_again: called when a transaction was aborted: what was read since the last checkpoint is to be read again.
-        checkpoint_every: seconds between two checkpoints.
-        checkpoint_records: records written after which one is due earlier, so that the worker never waits for room.
+        checkpoints: when one is due.
+        report: called with the seconds that a micro-batch took from being closed until its results could be read.
         shadows: offered what is checkpointed.
         """
         self._answers = answers
@@ -48,13 +58,14 @@ class Writer:
         self._held = held
         self._acknowledge = acknowledge
         self._read_again = read_again
-        self._every = checkpoint_every
-        self._most_records = checkpoint_records
+        self._checkpoints = checkpoints
         self._watermark: Watermark[tuple[Answered, Ends]] = Watermark()
         self._unsafe = False  # whether anything was written since the last checkpoint
         self._ends: Ends = {}  # below the watermark, since the last checkpoint; with their
         self._records = 0
         self._bytes = 0
+        self._report = report
+        self._unread: list[float] = []  # when the micro-batches were closed that nobody can read yet
         self._shadows = shadows
         self._fresh: list[tuple[Answered, Ends]] = []  # for the shadows
         self._due = 0.0  # seconds on the monotonic clock
@@ -82,15 +93,19 @@ class Writer:
     def _write(self, answered: Answered) -> None:
         if not self._unsafe:
             self._unsafe = True
-            self._due = time.monotonic() + self._every
+            self._due = time.monotonic() + self._checkpoints.every
         ends: Ends = {}
         try:
             ends = self._sink.write(answered)
         except TransactionAborted as error:
             self._abort(error, answered)
             return
+        if answered.batch.closed is not None:
+            self._unread.append(answered.batch.closed)
+            if not self._checkpoints.publish:
+                self._report_readable()
         self._note_done(answered, ends)
-        if self._records >= self._most_records or time.monotonic() >= self._due:
+        if self._records >= self._checkpoints.records or time.monotonic() >= self._due:
             self._checkpoint()
 
     def _note_done(self, answered: Answered, ends: Ends) -> None:
@@ -109,10 +124,17 @@ class Writer:
             self._abort(error)
             return
         self._acknowledge(self._ends)
+        self._report_readable()
         if self._shadows is not None:
             for answered, ends in self._fresh:
                 self._shadows.offer(answered, ends)
         self._release()
+
+    def _report_readable(self) -> None:
+        now = time.monotonic()
+        for closed in self._unread:
+            self._report(now - closed)
+        self._unread = []
 
     def _abort(self, error: TransactionAborted, unwritten: Answered | None = None) -> None:
         log.warning("the transaction is aborted, its events are read again: %s", error)
@@ -127,4 +149,5 @@ class Writer:
         self._ends = {}
         self._records = self._bytes = 0
         self._fresh = []
+        self._unread = []
         self._unsafe = False

@@ -18,6 +18,9 @@ PASSING = {
     KafkaError._RESOLVE,
 }
 """Errors the client mends by itself, if the broker comes back."""
+LEADERLESS = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
+"""What a broker says of a partition that was just made, or whose leader changes."""
+AGAIN = 0.1  # seconds until it is asked again
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -86,7 +89,7 @@ class RecordReader:
             error = message.error()
             if error is None:
                 records.append(_record(message))
-            elif error.code() not in PASSING:
+            elif error.code() not in PASSING | LEADERLESS:
                 raise TopicError(f"topic {message.topic()} can't be read: {error.str()}.")
         return records
 
@@ -101,8 +104,17 @@ class RecordReader:
         self.close()
 
     def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        low, high = self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_TIMEOUT)
-        return low, high
+        until = time.monotonic() + ANSWER_TIMEOUT
+        while True:
+            try:
+                low, high = self._consumer.get_watermark_offsets(
+                    TopicPartition(topic, partition), timeout=ANSWER_TIMEOUT
+                )
+                return low, high
+            except KafkaException as error:
+                if error.args[0].code() not in LEADERLESS or time.monotonic() >= until:
+                    raise
+            time.sleep(AGAIN)
 
 
 class RecordWriter:

@@ -99,7 +99,7 @@ class Results:
             sent=sent,
             predicted=int(np.count_nonzero(known == _PREDICTED)),
             dead=int(np.count_nonzero(known == _DEAD)),
-            reasons=dict(self._reasons.most_common()),
+            reasons=dict(sorted(self._reasons.items(), key=lambda one: (-one[1], one[0]))),
             duplicates=self._duplicates,
             strangers=self._strangers + early,
         )

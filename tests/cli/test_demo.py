@@ -70,7 +70,7 @@ def test_events_of_both_versions_add_up() -> None:
     assert done.stderr == ""
     assert "Version 1  1,992 predictions + 8 dead letters = 2,000 of 2,000 events: adds up\n" in done.stdout
     assert "Version 2  1,990 predictions + 10 dead letters = 2,000 of 2,000 events: adds up\n" in done.stdout
-    assert "undecodable 6, unknown_schema 2, unfit 2" in done.stdout
+    assert "undecodable 6, unfit 2, unknown_schema 2" in done.stdout
     areas = [float(area) for area in re.findall(r"AUC (\d\.\d+)", done.stdout)]
     assert len(areas) == 2
     assert 0.6 < areas[0] < areas[1] < 1

@@ -109,8 +109,18 @@ def polled(values: Sequence[bytes | None], start: int = 0, *, epochs: Epochs = E
     return Polled(records, epochs, arrived or time.monotonic(), 1_700_000_000_123)
 
 
-def block(kinds: str, start: int = 0, *, sizes: Sequence[int] | None = None, arrived: float = 0.0) -> Block:
-    """A decoded block, a letter a record: `e`vent, `r`efused or `t`ombstone. An event's tensor holds its offset."""
+def block(
+    kinds: str,
+    start: int = 0,
+    *,
+    sizes: Sequence[int] | None = None,
+    arrived: float = 0.0,
+    costs: Sequence[int] | None = None,
+) -> Block:
+    """A decoded block, a letter a record: `e`vent, `r`efused or `t`ombstone. An event's tensor holds its offset.
+
+    `costs` are one a record; those that are no events cost nothing.
+    """
     lengths = [10] * len(kinds) if sizes is None else sizes
     values = [None if kind == "t" else b"x" * size for kind, size in zip(kinds, lengths, strict=True)]
     good = np.array([row for row, kind in enumerate(kinds) if kind == "e"], np.int64)
@@ -130,6 +140,7 @@ def block(kinds: str, start: int = 0, *, sizes: Sequence[int] | None = None, arr
         ids=[str(start + row) for row in good.tolist()],
         event_times=good + start,
         deadlines=None,
+        costs=None if costs is None else np.array(costs, np.int64)[good].cumsum(),
         features=None,
         tensors={"x": (good + start).astype(np.float32).reshape(-1, 1)},
         refused=[Refused(row, "undecodable", "no") for row, kind in enumerate(kinds) if kind == "r"],

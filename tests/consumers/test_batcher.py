@@ -6,12 +6,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumers.batcher import Batcher, Limits
-from consumers.events import Block, MicroBatch
+from consumers.events import Block, MicroBatch, Rows
+from consumers.window import Window
 from tests.consumers.in_memory import block, offsets
 
 KINDS = st.text("eert", min_size=1, max_size=12)
 FEWER = settings(max_examples=40)  # each: six tests share one way to make blocks
-LIMITS = st.builds(Limits, max_events=st.integers(1, 8), max_bytes=st.integers(1, 60), max_wait=st.just(1.0))
+LIMITS = st.builds(
+    Limits,
+    max_events=st.integers(1, 8),
+    max_bytes=st.integers(1, 60),
+    max_wait=st.just(1.0),
+    max_cost=st.none() | st.integers(1, 12),
+)
 
 
 @st.composite
@@ -21,10 +28,16 @@ def blocks(draw: st.DrawFn) -> list[Block]:
     starts = accumulate((len(text) for text in kinds), initial=0)
     times = sorted(draw(st.lists(st.integers(0, 5), min_size=len(kinds), max_size=len(kinds))))
     sizes = [draw(st.lists(st.integers(0, 30), min_size=len(text), max_size=len(text))) for text in kinds]
+    costs = [draw(st.none() | st.lists(st.integers(0, 9), min_size=len(text), max_size=len(text))) for text in kinds]
     return [
-        block(text, start, sizes=size, arrived=float(time))
-        for text, start, size, time in zip(kinds, starts, sizes, times, strict=False)
+        block(text, start, sizes=size, arrived=float(time), costs=cost)
+        for text, start, size, time, cost in zip(kinds, starts, sizes, times, costs, strict=False)
     ]
+
+
+def one_record(one: Block, row: int) -> Rows:
+    first, last = np.searchsorted(one.good, [row, row + 1]).tolist()
+    return Rows(one, row, row + 1, first, last)
 
 
 def batched(made: list[Block], limits: Limits) -> list[tuple[MicroBatch, float]]:
@@ -63,16 +76,22 @@ def test_no_batch_passes_its_limits_but_one_record_alone(made: list[Block], limi
         assert batch.records >= 1
         assert batch.events <= limits.max_events
         assert batch.bytes <= limits.max_bytes or batch.records == 1
+        assert limits.max_cost is None or batch.cost <= limits.max_cost or batch.events == 1
 
 
 @FEWER
 @given(blocks(), LIMITS)
 def test_batch_closed_as_full_takes_all_that_fits(made: list[Block], limits: Limits) -> None:
-    sizes = [len(value or b"") for one in made for value in one.values]
+    records = [one_record(one, row) for one in made for row in range(len(one.offsets))]
+    most = limits.max_cost
     for batch, _ in batched(made, limits):
-        if batch.reason in {"size", "bytes"} and batch.events < limits.max_events:
-            following = sizes[offsets(batch)[-1] + 1 :]
-            assert batch.bytes >= limits.max_bytes or batch.bytes + following[0] > limits.max_bytes
+        if batch.reason in {"size", "bytes", "cost"} and batch.events < limits.max_events:
+            following = records[offsets(batch)[-1] + 1 :]
+            full = batch.bytes >= limits.max_bytes or (most is not None and batch.cost >= most)
+            assert full or (
+                batch.bytes + following[0].bytes > limits.max_bytes
+                or (most is not None and batch.cost + following[0].cost > most)
+            )
 
 
 @FEWER
@@ -108,10 +127,12 @@ def test_refused_records_and_tombstones_ride_in_their_place(made: list[Block], l
 
 @FEWER
 @given(blocks(), LIMITS)
-def test_bytes_of_a_batch_are_those_of_its_records(made: list[Block], limits: Limits) -> None:
+def test_bytes_and_costs_of_a_batch_are_those_of_its_records(made: list[Block], limits: Limits) -> None:
     for batch, _ in batched(made, limits):
         values = [value for part in batch.parts for value in part.block.values[part.start : part.stop]]
         assert batch.bytes == sum(len(value or b"") for value in values)
+        records = [one_record(part.block, row) for part in batch.parts for row in range(part.start, part.stop)]
+        assert batch.cost == sum(record.cost for record in records)
 
 
 @FEWER
@@ -119,14 +140,16 @@ def test_bytes_of_a_batch_are_those_of_its_records(made: list[Block], limits: Li
 def test_counts_never_drift(steps: list[str], made: list[Block], limits: Limits) -> None:
     """However `a`dding, `d`raining and `t`aking are mixed, what is full closes and what is not does not."""
     batcher = Batcher(limits)
-    events = size = 0
+    events = size = cost = 0
     for step in steps:
         full = events >= limits.max_events or size >= limits.max_bytes
+        full = full or (limits.max_cost is not None and cost >= limits.max_cost)
         if step == "a" and made:
             one = made.pop(0)
             batcher.add(one)
             events += len(one.good)
             size += int(one.ends[-1])
+            cost += 0 if one.costs is None or not len(one.costs) else int(one.costs[-1])
             continue
         batch = batcher.drain() if step == "d" else batcher.take(float("-inf"))
         if step != "d":
@@ -134,6 +157,7 @@ def test_counts_never_drift(steps: list[str], made: list[Block], limits: Limits)
         if batch is not None:
             events -= batch.events
             size -= batch.bytes
+            cost -= batch.cost
 
 
 @pytest.mark.parametrize(
@@ -141,16 +165,17 @@ def test_counts_never_drift(steps: list[str], made: list[Block], limits: Limits)
     [
         ("eee", Limits(3, 1000, 1.0), 5.0, "size"),
         ("eer", Limits(3, 30, 1.0), 5.0, "bytes"),
+        ("ee", Limits(3, 1000, 1.0, max_cost=8), 5.0, "cost"),
         ("e", Limits(3, 1000, 1.0), 6.0, "time"),
         ("rt", Limits(3, 1000, 1.0), 6.0, "time"),
     ],
 )
 def test_batch_says_why_it_was_closed(kinds: str, limits: Limits, now: float, reason: str) -> None:
     batcher = Batcher(limits)
-    batcher.add(block(kinds, arrived=5.0))
+    batcher.add(block(kinds, arrived=5.0, costs=[4] * len(kinds)))
     batch = batcher.take(now)
     assert batch is not None
-    assert batch.reason == reason
+    assert (batch.reason, batch.closed) == (reason, now)
 
 
 def test_batch_is_not_closed_before_its_time() -> None:
@@ -177,6 +202,30 @@ def test_record_larger_than_the_limit_is_a_batch_of_its_own() -> None:
     batcher = Batcher(Limits(9, 50, 1.0))
     batcher.add(block("eee", sizes=[10, 500, 10]))
     assert [offsets(batch) for batch in iter(batcher.drain, None)] == [[0], [1], [2]]
+
+
+def test_event_that_costs_more_than_the_limit_is_a_batch_of_its_own() -> None:
+    batcher = Batcher(Limits(9, 1000, 1.0, max_cost=10))
+    batcher.add(block("eere", costs=[3, 25, 0, 7]))
+    assert [offsets(batch) for batch in iter(batcher.drain, None)] == [[0], [1, 2], [3]]
+
+
+def test_events_that_cost_nothing_fill_no_budget() -> None:
+    batcher = Batcher(Limits(9, 1000, 1.0, max_cost=10))
+    batcher.add(block("eee", costs=[0, 10, 0]))
+    batcher.add(block("ee", 3))
+    assert [offsets(batch) for batch in iter(batcher.drain, None)] == [[0, 1, 2], [3, 4]]
+
+
+def test_batch_stays_open_as_long_as_its_window() -> None:
+    window = Window(1.0)
+    batcher = Batcher(Limits(3, 1000, 1.0), window=window)
+    batcher.add(block("e", arrived=5.0))
+    assert batcher.due() == 6.0
+    window.note(0.0, 1)
+    window.note(5.0, 1)  # nothing came in the second after the first one
+    assert batcher.due() == 5.0
+    assert batcher.take(5.0) is not None
 
 
 def test_batch_of_one_block_is_a_view_of_its_tensors() -> None:

@@ -1,4 +1,5 @@
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
@@ -193,6 +194,41 @@ def test_micro_batch_closes_by_time_while_nothing_more_comes() -> None:
     assert first.batch.reason == "time"
     stage.inbox.put(None)
     assert ended(thread)
+
+
+def test_lone_events_do_not_wait_for_others_that_seldom_come() -> None:
+    now = time.monotonic()
+    seldom = [polled([b"1"], at, arrived=now - 10 * FOREVER + 2 * FOREVER * at) for at in range(5)]
+    stage = Stage(seldom, Limits(1000, 1000, FOREVER))
+    thread = running(stage.compute.run)
+    first = stage.answers.get(timeout=10)
+    stage.inbox.put(polled([b"1"], 5))
+    last = stage.answers.get(timeout=10)
+    assert order([first, last]) == [0, 1, 2, 3, 4, 5]
+    stage.inbox.put(None)
+    assert ended(thread)
+
+
+def test_events_that_come_while_every_lane_is_busy_go_along() -> None:
+    """A batch that is due and can't run yet stays open."""
+    busy, free = threading.Semaphore(0), threading.Event()
+
+    def before(_inputs: Tensors) -> None:
+        busy.release()
+        assert free.wait(10)
+
+    stage = Stage([polled([b"1"])], Limits(100, 1000, 0.0), before, lanes=2)
+    thread = running(stage.compute.run)
+    assert busy.acquire(timeout=10)
+    stage.inbox.put(polled([b"1"], 1))
+    assert busy.acquire(timeout=10)
+    for at in range(2, 5):
+        stage.inbox.put(polled([b"1"], at))
+    free.set()
+    stage.inbox.put(None)
+    assert ended(thread)
+    assert order(stage.given()) == [0, 1, 2, 3, 4]
+    assert stage.executor.sizes == [1, 1, 3]
 
 
 def test_full_micro_batches_do_not_wait() -> None:

@@ -52,6 +52,28 @@ def test_block_keeps_every_record_whole(values: list[bytes | None]) -> None:
     assert np.diff(block.ends, prepend=0).tolist() == [len(value or b"") for value in values]
 
 
+@pytest.mark.parametrize(
+    ("values", "dtype", "costs"),
+    [
+        ([3, None, 4, -5], pl.Int64(), [3, 0, 4, 0]),
+        ([0.2, float("nan"), float("inf"), None], pl.Float64(), [1, 0, 1 << 40, 0]),
+        ([[1, 2, 3], [], None, [None]], pl.List(pl.Int32()), [3, 0, 0, 1]),
+        (["four", "", None, "ää"], pl.String(), [4, 0, 0, 2]),
+    ],
+)
+def test_cost_is_a_number_or_a_length(values: list[object], dtype: pl.DataType, costs: list[int]) -> None:
+    block = decode([b"1"] * 4, EventFields(None, None, 1, cost="size"), size=column(*values, dtype=dtype))
+    assert block.costs is not None
+    assert np.diff(block.costs, prepend=0).tolist() == costs
+
+
+def test_costs_are_those_of_the_events_that_are_left() -> None:
+    counts: Column = lambda numbers: pl.Series(range(1, len(numbers) + 1))  # noqa: E731
+    block = decode([b"x", b"1", None, b"null", b"1"], EventFields(None, None, 1, cost="size"), size=counts)
+    assert block.costs is not None
+    assert np.diff(block.costs, prepend=0).tolist() == [1, 3]
+
+
 def test_refused_record_says_why() -> None:
     undecodable, unfit = decode([b"x", b"null"]).refused
     assert undecodable.error == "b'x' is no number"

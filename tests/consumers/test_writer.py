@@ -12,7 +12,7 @@ from consumers.errors import DeliveryFailed, TransactionAborted
 from consumers.events import Answered, Barrier, Ends, Partition
 from consumers.held import Held
 from consumers.sink import Sink
-from consumers.writer import Writer
+from consumers.writer import Checkpoints, Writer
 from tests.consumers.in_memory import answered, ended, offsets, running
 
 FOREVER = 1e9  # seconds
@@ -55,7 +55,9 @@ class Stage:
         every: float = FOREVER,
         records: int = 1000,
         sink: MemorySink | None = None,
+        transactional: bool = False,
     ) -> None:
+        self.reported: list[float] = []
         self.answers: SimpleQueue[Message] = SimpleQueue()
         self.departed = 0
         self.held = Held(10_000, 10_000_000)
@@ -71,8 +73,8 @@ class Stage:
             held=self.held,
             acknowledge=self._acknowledge,
             read_again=self.read_again.set,
-            checkpoint_every=every,
-            checkpoint_records=records,
+            checkpoints=Checkpoints(every, records, publish=transactional),
+            report=self.reported.append,
         )
 
     def put(self, message: Message) -> None:
@@ -128,6 +130,32 @@ def test_checkpoint_comes_after_so_long_when_nothing_more_comes() -> None:
     assert stage.acknowledged == [2]
     assert (stage.held.events, stage.held.bytes) == (0, 0)
     assert stage.sink.checkpoints == 1
+
+
+@pytest.mark.parametrize(("transactional", "seconds"), [(False, [1.0, 2.0]), (True, [4.0, 4.0])])
+def test_time_until_results_can_be_read_is_reported(
+    monkeypatch: pytest.MonkeyPatch, transactional: bool, seconds: list[float]
+) -> None:
+    """At once, or with the checkpoint that publishes them."""
+    now = 100.0
+
+    class TickingSink(MemorySink):
+        def write(self, one: Answered) -> Ends:
+            nonlocal now
+            now += 1.0
+            return super().write(one)
+
+        def checkpoint(self, ends: Ends) -> None:
+            nonlocal now
+            now += 2.0
+            super().checkpoint(ends)
+
+    monkeypatch.setattr("consumers.writer.time.monotonic", lambda: now)
+    closed = [replace(one, batch=replace(one.batch, closed=100.0)) for one in (answered("ee"), answered("e", 2))]
+    drained = answered("e", 3)
+    stage = Stage([*closed, Barrier(threading.Event()), drained, None], sink=TickingSink(), transactional=transactional)
+    stage.writer.run()
+    assert stage.reported == seconds
 
 
 def test_barrier_is_answered_when_all_before_it_is_acknowledged() -> None:

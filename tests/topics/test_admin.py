@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from typing import TYPE_CHECKING
 
 import pytest
@@ -93,3 +94,14 @@ def test_existing_topics_are_seen(kafka: Broker, make_topic: MakeTopic) -> None:
     produce(kafka.bootstrap, topic, [(None, b"v")])
     [state] = admin.states({"bootstrap.servers": kafka.bootstrap}, [("input", topic)])
     assert (state.partitions, state.replication_factor) == (4, 1)
+
+
+def test_wanted_topics_are_there_when_ensured_and_another_partition_count_is_refused(kafka: Broker) -> None:
+    if not kafka.durable:
+        pytest.skip("the mock makes no topics on request")
+    client, name = {"bootstrap.servers": kafka.bootstrap}, f"wanted-{uuid.uuid4().hex[:8]}"
+    for _ in range(2):
+        admin.ensure(client, {name: {"cleanup.policy": "compact"}}, partitions=3, replication=1)
+    assert [state.partitions for state in admin.states(client, [("own", name)])] == [3]
+    with pytest.raises(TopicError, match=f"topic {name}: expected 2 partitions, found 3"):
+        admin.ensure(client, {name: {}}, partitions=2, replication=1)

@@ -1,0 +1,75 @@
+"""How long a micro-batch stays open for more events: pure; times come in as arguments."""
+
+from collections import deque
+from math import ceil
+
+MEMORY = 16  # windows over which what joins is averaged: some tenths of a second under load
+SAMPLES = 200  # batches that the 99th percentile is taken of: two of them are above it
+LEARN_EVERY = 10  # batches after which it is taken anew
+SHORT = 0.2  # of a window: what comes in bunches is together by then
+
+
+class Window:
+    """How long a micro-batch waits for more events, since its oldest one was read.
+
+    `max_wait`, or less where a latency target leaves less; and no longer than until fewer than one more event is expected in what
+    is left of that time, for then waiting helps nobody: not at all for a lone event now and then, a short while for bunches that
+    come in pieces. What comes is counted whether a batch waits for it or not, so a window that is closed opens again by itself.
+
+    One thread notes arrivals and another reports; any may ask. Each number is written by one of them and replaced whole.
+    """
+
+    def __init__(self, max_wait: float, target_p99: float | None = None) -> None:
+        """Args:
+        max_wait: the longest window, seconds.
+        target_p99: what 99 in 100 batches' oldest events should at most take from being read to their result, seconds.
+        """
+        self._max_wait = max_wait
+        self._target = target_p99
+        self._longest = max_wait if target_p99 is None else min(max_wait, target_p99)
+        self._until = float("-inf")  # end of the window being watched
+        self._soon = float("-inf")  # end of its first, short part
+        self._joined_soon = self._joined_late = 0  # records in its two parts, after its first poll
+        self._watched = 0  # windows, up to MEMORY; in the mean of them
+        self._joining_soon = self._joining_late = 0.0
+        self._after: deque[float] = deque(maxlen=SAMPLES)
+        self._unlearnt = 0
+
+    @property
+    def length(self) -> float:
+        """Seconds that a batch stays open. Waits at first, when nothing is known of what comes."""
+        if self._joining_late >= 1 or not self._watched:
+            return self._longest
+        return self._longest * SHORT if self._joining_soon >= 1 else 0.0
+
+    @property
+    def company(self) -> float:
+        """Seconds that a record that came alone waits for others before it counts as read: fewer and larger polls."""
+        return self.length * SHORT
+
+    def note(self, arrived: float, records: int) -> None:
+        """So many records were read at `arrived`, seconds on the monotonic clock, ascending."""
+        if arrived <= self._soon:
+            self._joined_soon += records
+            return
+        if arrived <= self._until:
+            self._joined_late += records
+            return
+        if self._until > float("-inf"):
+            self._watched = min(self._watched + 1, MEMORY)
+            self._joining_soon += (self._joined_soon - self._joining_soon) / self._watched
+            self._joining_late += (self._joined_late - self._joining_late) / self._watched
+        self._soon, self._until = arrived + self._longest * SHORT, arrived + self._longest
+        self._joined_soon = self._joined_late = 0
+
+    def report(self, seconds: float) -> None:
+        """A batch's results could be read so long after it was closed."""
+        if self._target is None:
+            return
+        self._after.append(seconds)
+        self._unlearnt += 1
+        if self._unlearnt < LEARN_EVERY and len(self._after) > LEARN_EVERY:
+            return
+        self._unlearnt = 0
+        p99 = sorted(self._after)[ceil(0.99 * len(self._after)) - 1]
+        self._longest = min(max((self._target - p99) / (1 + SHORT), 0.0), self._max_wait)

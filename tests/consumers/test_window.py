@@ -1,0 +1,110 @@
+from math import ceil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumers.window import MEMORY, SAMPLES, SHORT, Window
+
+GAPS = st.floats(0, 1)
+
+
+def steady(window: Window, gap: float, polls: int, start: float = 0.0) -> float:
+    """A record every `gap` seconds; when the next one would come."""
+    for at in range(polls):
+        window.note(start + at * gap, 1)
+    return start + polls * gap
+
+
+def test_batch_waits_while_nothing_is_known() -> None:
+    assert Window(0.005).length == 0.005
+
+
+@given(st.floats(0, 1), st.lists(st.tuples(GAPS, st.integers(1, 5), st.floats(0, 2)), max_size=60), st.floats(0.001, 1))
+def test_window_is_between_zero_and_the_longest_wait(
+    max_wait: float, polls: list[tuple[float, int, float]], target: float
+) -> None:
+    window, now = Window(max_wait, target), 0.0
+    for gap, records, after in polls:
+        now += gap
+        window.note(now, records)
+        window.report(after)
+        assert 0 <= window.length <= max_wait
+        assert 0 <= window.company <= SHORT * max_wait
+
+
+def test_lone_events_do_not_wait() -> None:
+    window = Window(0.005)
+    steady(window, 0.1, 3)
+    assert window.length == 0
+
+
+def test_bunches_that_come_whole_do_not_wait() -> None:
+    window = Window(0.005)
+    for at in range(3):
+        window.note(at * 0.02, 200)
+    assert window.length == 0
+
+
+@pytest.mark.parametrize(("within", "length"), [(0.0009, 0.001), (0.004, 0.005)])
+def test_bunches_that_come_in_pieces_wait_until_they_are_whole(within: float, length: float) -> None:
+    window = Window(0.005)
+    for at in range(3):
+        for piece in range(4):
+            window.note(at * 0.02 + piece / 3 * within, 50)
+    assert window.length == pytest.approx(length)
+
+
+@given(st.floats(0.0001, 0.0024), st.floats(0.011, 10))
+def test_window_follows_the_load_up_and_down(often: float, seldom: float) -> None:
+    window, longest = Window(0.005), 0.005
+    now = steady(window, seldom, 2 * MEMORY)
+    assert window.length == 0
+    now = steady(window, often, ceil(MEMORY * (longest + often) / often) + 1, now)
+    assert window.length == longest
+    # What 16 windows remember of many events is forgotten by halves: a hundred lone ones are enough for any of these loads.
+    steady(window, seldom, 100, now)
+    assert window.length == 0
+
+
+def test_no_wait_allowed_is_none() -> None:
+    window = Window(0.0)
+    steady(window, 0.001, 50)
+    assert window.length == 0
+
+
+@given(st.lists(st.floats(0, 0.2), min_size=1, max_size=SAMPLES))
+def test_wait_is_what_the_slowest_hundredth_leaves_of_the_target(after: list[float]) -> None:
+    window = Window(1.0, 0.1)
+    for seconds in after:
+        window.report(seconds)
+    fresh = len(after) - (len(after) % 10 if len(after) > 10 else 0)  # learnt every ten
+    p99 = sorted(after[:fresh])[ceil(0.99 * fresh) - 1]
+    assert window.length == pytest.approx(max((0.1 - p99) / (1 + SHORT), 0))
+
+
+def test_slow_times_are_forgotten() -> None:
+    window = Window(0.05, 0.1)
+    window.report(5.0)
+    assert window.length == 0
+    for _ in range(SAMPLES + 10):
+        window.report(0.01)
+    assert window.length == 0.05
+
+
+def test_closed_window_opens_again() -> None:
+    """A target that left no time at all hides no load: what comes is counted as soon as there is time again."""
+    window = Window(0.01, 0.05)
+    window.report(1.0)
+    now = steady(window, 0.001, 50)
+    for _ in range(SAMPLES + 10):
+        window.report(0.001)
+    steady(window, 0.001, 50, now)
+    assert window.length == 0.01
+
+
+def test_without_a_target_the_rest_takes_what_it_takes() -> None:
+    window = Window(0.005)
+    for _ in range(100):
+        window.report(10.0)
+    assert window.length == 0.005
