@@ -22,7 +22,7 @@ test-mock: $(VENV)/.dev ## The tests that need Kafka, on the embedded broker alo
 	@MILLSTREAM_TEST_BROKER=mock $(BIN)/python -m pytest -m kafka $(ARGS)
 
 faults: $(VENV)/.dev ## Kill workers and brokers, then account for every event; a shorter form is part of `make test`
-	@MILLSTREAM_FAULTS=full $(BIN)/python -m pytest tests/faults $(ARGS)
+	@MILLSTREAM_FAULTS=full $(BIN)/python -m pytest tests/faults tests/comparison $(ARGS)
 
 check: $(VENV)/.dev ## Format, lint and types
 	@$(BIN)/ruff format --check --quiet . || { echo "Run 'make format'."; exit 1; }
@@ -47,7 +47,7 @@ docs: $(VENV)/.dev ## Write the reference pages anew from the code
 	@{ sed '/^| metric |/,$$d' docs/metrics.md; $(BIN)/millstream metrics; } > docs/metrics.new && mv docs/metrics.new docs/metrics.md
 
 lock: $(VENV)/.dev ## Pin the newest versions that pyproject.toml allows
-	@for extras in "demo" "demo --extra dev"; do \
+	@for extras in "demo" "comparison" "demo --extra comparison --extra dev"; do \
 	  file=requirements/$${extras##* }.txt; \
 	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --upgrade \
 	    --extra $$extras pyproject.toml requirements/build.in --output-file $$file || exit 1; \

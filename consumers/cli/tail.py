@@ -27,7 +27,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See `cli.main`."""
     add_pipeline(parser)
     parser.add_argument(
-        "--topic", default="predictions", help="predictions (the default), dead-letters, input, or a topic's name"
+        "--topic",
+        default="predictions",
+        help="predictions (the default), dead-letters, comparisons, evaluations, labels, input, or a topic's name",
+    )
+    parser.add_argument(
+        "--comparisons",
+        dest="topic",
+        action="store_const",
+        const="comparisons",
+        help="what primary and shadows answered; short for --topic comparisons",
     )
     parser.add_argument(
         "--from-beginning", action="store_true", help="also what is there; default: what comes from now on"
@@ -63,14 +72,16 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _topics(pipeline: Pipeline, name: str) -> tuple[str, ...]:
-    match name:
-        case "predictions":
-            return (pipeline.output.topic,)
-        case "dead-letters":
-            return (pipeline.dead_letters.topic,)
-        case "input":
-            return pipeline.input.topics
-    return (name,)
+    if name == "input":
+        return pipeline.input.topics
+    roles = {
+        "predictions": pipeline.output.topic,
+        "dead-letters": pipeline.dead_letters.topic,
+        "comparisons": pipeline.comparison.topic,
+        "evaluations": pipeline.comparison.evaluations,
+        **({"labels": pipeline.labels.topic} if pipeline.labels else {}),
+    }
+    return (roles.get(name, name),)
 
 
 def as_json(record: ReadRecord, store: SchemaStore) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from fastavro import schema
 
 from schemas.dead_letters import DeadLetter, DeadLetterEncoder
 from schemas.predictions import JsonPredictionEncoder, PredictionEncoder
-from schemas.records import COMPARISON, DEAD_LETTER, OWN_SCHEMAS_FOLDER, PREDICTION
+from schemas.records import COMPARISON, DEAD_LETTER, EVALUATION, OWN_SCHEMAS_FOLDER, PREDICTION
 from schemas.rows import decode_row
 from schemas.store import AvroType
 from schemas.wire import frame
@@ -57,7 +57,7 @@ def test_json_of_the_example_is_what_the_encoder_writes() -> None:
     assert blocks("json") == [value.decode() + "\n"]
 
 
-@pytest.mark.parametrize("record", [PREDICTION, DEAD_LETTER, COMPARISON], ids=lambda record: record.name)
+@pytest.mark.parametrize("record", [PREDICTION, DEAD_LETTER, COMPARISON, EVALUATION], ids=lambda record: record.name)
 def test_ids_of_our_records_are_listed_with_their_bytes(record: Any) -> None:
     file = f"{record.reserved_id}-{record.name}.avsc"
     assert f"| {record.reserved_id} | `{frame(record.reserved_id).hex(' ')}` | [{file}](../schemas/{file}) |" in PAGE

@@ -1,0 +1,7 @@
+"""What can go wrong in the comparison job."""
+
+from consumers.errors import WorkerError
+
+
+class ComparisonError(WorkerError):
+    """The job can't start or go on; the message says what to do. The command prints it and ends; what it knew is restored."""

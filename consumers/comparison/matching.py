@@ -1,0 +1,142 @@
+"""A window's comparisons, each once, and the labels that are theirs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Chunk, Rows
+from inference.evaluation import Columns, Summary, summarise
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from schemas.comparisons import Pair
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Each event's first label; one entry an event, ascending by id."""
+
+    ids: npt.NDArray[np.uint64]
+    values: npt.NDArray[np.float64]
+    numbers: Ints  # of the chunk that it came with
+    closed: Ints  # which windows were closed when it came: `Chunk.closed`
+    repeats: Ints  # further labels of the event
+
+    @classmethod
+    def of(cls, chunks: Sequence[Chunk]) -> Labels:
+        """The labels in these chunks."""
+        rows, numbers = _joined(chunks, [chunk.rows for chunk in chunks], LABEL_ROW)
+        closed = np.repeat([chunk.closed for chunk in chunks], [len(chunk.rows) for chunk in chunks]).astype(np.int64)
+        order, firsts, repeats = _each_once(rows, numbers, rows["id"])
+        rows, chosen = rows[order][firsts], order[firsts]
+        return cls(rows["id"], rows["value"], numbers[chosen], closed[chosen], repeats)
+
+    def match(self, ids: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.bool_], Ints]:
+        """Which of the ids have a label, and the place of each (0 where it has none)."""
+        if not len(self.ids):
+            return np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.int64)
+        places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
+        return self.ids[places] == ids, places
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window's comparisons; one entry an event and pair."""
+
+    rows: Rows
+    numbers: Ints  # of the chunk that each came with
+    repeats: Ints  # further comparisons of the same event and pair
+    pairs: list[Pair]
+    pair: Ints  # each row's place in them
+
+    @classmethod
+    def of(cls, chunks: Sequence[Chunk], inside: Sequence[npt.NDArray[np.bool_]]) -> Window:
+        """The rows of these chunks that are inside the window."""
+        places: dict[Pair, int] = {}
+        parts, pair = [], []
+        for chunk, mask in zip(chunks, inside, strict=True):
+            part = chunk.rows[mask]
+            ours = np.array([places.setdefault(each, len(places)) for each in chunk.pairs], np.int64)
+            parts.append(part)
+            pair.append(ours[part["pair"]] if len(part) else np.empty(0, np.int64))
+        rows, numbers = _joined(chunks, parts, COMPARISON_ROW)
+        of_pair = np.concatenate(pair) if pair else np.empty(0, np.int64)
+        order, firsts, repeats = _each_once(rows, numbers, rows["id"], of_pair)
+        return cls(rows[order][firsts], numbers[order][firsts], repeats, list(places), of_pair[order][firsts])
+
+    def summaries(self, labels: Labels, close: int, threshold: float) -> Iterator[tuple[Pair, Summary, dict[str, int]]]:
+        """Of each pair: its summary, and how many labels came how.
+
+        Args:
+            labels: of all events.
+            close: when the window closes, ms: a label that came when it was closed is too late.
+            threshold: score from which an answer is positive.
+        """
+        has_label, places = labels.match(self.rows["id"])
+        if not len(labels.ids):
+            late = early = has_label
+            values = np.full(len(self.rows), np.nan)
+            repeated = np.zeros(len(self.rows), np.int64)
+        else:
+            late = has_label & (labels.closed[places] >= close)
+            early = has_label & ~late & (labels.numbers[places] < self.numbers)
+            values = np.where(has_label & ~late, labels.values[places], np.nan)
+            repeated = np.where(has_label, labels.repeats[places], 0)
+        for place, pair in enumerate(self.pairs):
+            mine = self.pair == place
+            if not mine.any():
+                continue
+            counts = {
+                "duplicates": int(self.repeats[mine].sum()),
+                "early_labels": int(early[mine].sum()),
+                "late_labels": int(late[mine].sum()),
+                "repeated_labels": int(repeated[mine].sum()),
+            }
+            yield pair, summarise(_columns(self.rows[mine], values[mine]), threshold), counts
+
+
+def _columns(rows: Rows, labels: npt.NDArray[np.float64]) -> Columns:
+    return Columns(
+        primary=rows["primary"],
+        shadow=rows["shadow"],
+        agreed=rows["agreed"],
+        failed=rows["failed"],
+        primary_ms=rows["primary_ms"].astype(np.float64),
+        shadow_ms=rows["shadow_ms"].astype(np.float64),
+        labels=labels,
+    )
+
+
+def _joined(chunks: Sequence[Chunk], parts: Sequence[Rows], dtype: np.dtype[np.void]) -> tuple[Rows, Ints]:
+    """The rows of all parts, and the number of the chunk that each came with."""
+    rows = np.concatenate(parts) if parts else np.empty(0, dtype)
+    return rows, np.repeat([chunk.number for chunk in chunks], [len(part) for part in parts]).astype(np.int64)
+
+
+def _each_once(rows: Rows, numbers: Ints, *same: npt.NDArray[np.generic]) -> tuple[Ints, Ints, Ints]:
+    """Put rows that are the `same` side by side, the first one to be written first.
+
+    Returns:
+        the order, in it the places of the firsts, and how many further rows (of other positions) each of these has.
+    """
+    order = np.lexsort((numbers, rows["position"], *same)).astype(np.int64)
+    if not len(order):
+        return order, order, order
+    new = np.zeros(len(order), np.bool_)
+    new[0] = True
+    for column in same:
+        ordered = column[order]
+        new[1:] |= ordered[1:] != ordered[:-1]
+    position = rows["position"][order]
+    # A row read again has the position of the first time: no further one.
+    further = np.zeros(len(order), np.int64)
+    further[1:] = ~new[1:] & (position[1:] != position[:-1])
+    firsts = np.flatnonzero(new)
+    return order, firsts, np.add.reduceat(further, firsts)

@@ -1,0 +1,84 @@
+"""Every metric of the comparison job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from consumers.metrics import Metric
+
+_PAIR = ("primary", "shadow")
+
+READ = Metric("millstream_comparison_records_total", "counter", "Records read: comparisons, labels.", ("what",))
+LEFT_OUT = Metric(
+    "millstream_comparison_left_out_total",
+    "counter",
+    "Records that don't count: undecodable (no comparison), bad_labels (no label), late (comparison of a closed window), ahead "
+    "(comparison of more than 5 minutes ahead of the clock), unknown_labels (no comparison came for the label).",
+    ("reason",),
+)
+LAG = Metric("millstream_comparison_lag_records", "gauge", "Records not yet processed.", ("topic", "partition"))
+FITTING = Metric(
+    "millstream_comparison_fitting_share",
+    "gauge",
+    "Share of what is compared now that the job could take; 1 while it keeps up.",
+)
+TICK_SECONDS = Metric("millstream_comparison_update_seconds", "gauge", "How long the last update of the results took.")
+RETRIES = Metric("millstream_comparison_retries_total", "counter", "Waits because schemas were away.")
+RESULT = Metric(
+    "millstream_evaluation",
+    "gauge",
+    "Newest window with an event, by figure of the evaluation: agreement, psi, primary_auc, shadow_auc, ...",
+    (*_PAIR, "figure"),
+)
+WINDOW = Metric(
+    "millstream_evaluation_window_start_seconds",
+    "gauge",
+    "Start of that window, seconds since the epoch.",
+    _PAIR,
+)
+
+ALL = (READ, LEFT_OUT, LAG, FITTING, TICK_SECONDS, RETRIES, RESULT, WINDOW)
+REASONS = ("undecodable", "bad_labels", "late", "ahead", "unknown_labels")
+
+
+class ComparisonMetrics:
+    """The metrics of one process, in a registry of their own."""
+
+    def __init__(self, pipeline: str) -> None:
+        self.registry = CollectorRegistry()
+        self._pipeline = pipeline
+        self._families: dict[str, Any] = {
+            metric.name: (Counter if metric.kind == "counter" else Gauge)(
+                metric.name, metric.help, ("pipeline", *metric.labels), registry=self.registry
+            )
+            for metric in ALL
+        }
+        # A series that appears with its first count hides that count from `rate`.
+        for reason in REASONS:
+            self.count(LEFT_OUT, 0, reason)
+        for what in ("comparisons", "labels"):
+            self.count(READ, 0, what)
+        self.set(FITTING, 1)
+
+    def count(self, metric: Metric, by: float = 1, *labels: str) -> None:
+        """Add to a counter."""
+        self._families[metric.name].labels(self._pipeline, *labels).inc(by)
+
+    def set(self, metric: Metric, value: float, *labels: str) -> None:
+        """Set a gauge."""
+        self._families[metric.name].labels(self._pipeline, *labels).set(value)
+
+    def forget(self, metric: Metric) -> None:
+        """Drop all values of a gauge, such as the lags before a rebalance."""
+        self._families[metric.name].clear()
+
+
+def metrics_markdown() -> str:
+    """The table of docs/comparison.md."""
+    lines = ["| metric | kind | labels | what it says |", "|---|---|---|---|"]
+    for metric in ALL:
+        labels = ", ".join(f"`{label}`" for label in ("pipeline", *metric.labels))
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,131 @@
+"""Records to rows: of a comparison its scores and whether they agree, of a label its value."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Rows
+from schemas.avro import AvroDecoder
+from schemas.json import JsonDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from schemas.comparisons import Comparisons
+    from schemas.decoded import Decoder
+    from schemas.store import SchemaStore
+    from topics.comparison_sections import Comparison, Labels
+
+_OFFSET_BITS = 48
+_NONE = math.nan
+
+
+def id_hash(event_id: str) -> int:
+    """64 bits that stand for the event id: BLAKE2b's. Of ten million ids two are alike once in 370,000 times."""
+    return int.from_bytes(hashlib.blake2b(event_id.encode(), digest_size=8).digest(), "little")
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """What of the models' outputs is the score, and when two answers agree."""
+
+    output: str | None
+    item: int | None
+    regression: bool
+    threshold: float
+    tolerance: float
+
+    @classmethod
+    def of(cls, section: Comparison) -> Scoring:
+        """As the pipeline file says."""
+        regression = section.task == "regression"
+        return cls(section.output, section.item, regression, section.threshold, section.tolerance)
+
+    def rows(self, comparisons: Comparisons, offsets: npt.NDArray[np.int64]) -> Rows:
+        """The rows of the join (COMPARISON_ROW); `offsets` are the records' in the comparison topic."""
+        rows = np.zeros(len(comparisons.ids), COMPARISON_ROW)
+        answers = [self._answers(*outputs) for outputs in zip(comparisons.primary, comparisons.shadow, strict=True)]
+        rows["id"] = [id_hash(event_id) for event_id in comparisons.ids]
+        rows["position"] = offsets[comparisons.rows]
+        rows["event_time"] = comparisons.event_times
+        rows["pair"] = comparisons.pair
+        rows["primary_ms"], rows["shadow_ms"] = comparisons.primary_ms, comparisons.shadow_ms
+        rows["failed"] = [outputs is None for outputs in comparisons.shadow]
+        if answers:
+            rows["primary"], rows["shadow"], rows["agreed"] = zip(*answers, strict=True)
+        return rows
+
+    def _answers(self, primary: dict[str, Any], shadow: dict[str, Any] | None) -> tuple[float, float, int]:
+        """Both scores, and whether they agree."""
+        name = self.output or min(primary.keys() & (shadow or primary).keys(), default="")
+        first = primary.get(name)
+        if shadow is None:
+            return self._score(first), _NONE, -1
+        second = shadow.get(name)
+        scores = self._score(first), self._score(second)
+        if first is None or second is None:
+            return *scores, -1
+        if not any(map(math.isnan, scores)):
+            return *scores, int(self._agree(*scores))
+        if isinstance(first, list) and isinstance(second, list):
+            first, second = _largest(first), _largest(second)
+        return *scores, int(first == second)
+
+    def _score(self, value: Any) -> float:
+        if isinstance(value, list) and self.item is not None:
+            value = value[self.item] if self.item < len(value) else None
+        score = float(value) if isinstance(value, bool | int | float) else _NONE
+        return score if math.isfinite(score) else _NONE
+
+    def _agree(self, first: float, second: float) -> bool:
+        if self.regression:
+            return abs(first - second) <= self.tolerance
+        return (first >= self.threshold) == (second >= self.threshold)
+
+
+def _largest(values: list[Any]) -> Any:
+    """The place of the largest number; the values themselves where they are no numbers."""
+    numbers = all(isinstance(value, bool | int | float) for value in values)
+    return max(range(len(values)), key=values.__getitem__) if values and numbers else values
+
+
+class LabelReader:
+    """Reads labels' records."""
+
+    def __init__(self, section: Labels, store: SchemaStore, *, regression: bool) -> None:
+        """Raises SchemaError: the schema is not there, or has no such field."""
+        self._section = section
+        self._regression = regression
+        reader = store.by_name(section.schema_name)
+        fields = [section.event_id, section.value]
+        self._decoder: Decoder = (
+            AvroDecoder(store, reader, fields) if section.format == "avro" else JsonDecoder(reader, fields)
+        )
+
+    def rows(
+        self, values: Sequence[bytes | None], partitions: Sequence[int], offsets: Sequence[int]
+    ) -> tuple[list[str], Rows, int]:
+        """The event ids, the rows of the join (LABEL_ROW), and how many records are no labels. Raises SchemaUnavailable."""
+        decoded = self._decoder.decode([value or b"" for value in values])
+        number = pl.col(self._section.value).cast(pl.Float64, strict=False)
+        frame = decoded.frame.select(
+            id=pl.col(self._section.event_id).cast(pl.String), value=number, row=pl.Series(decoded.rows)
+        )
+        good = pl.col("id").is_not_null() & pl.col("value").is_finite()
+        frame = frame.filter(good if self._regression else good & pl.col("value").is_in([0.0, 1.0]))
+        ids, places = frame["id"].to_list(), frame["row"].to_numpy()
+        rows = np.zeros(len(ids), LABEL_ROW)
+        rows["id"] = [id_hash(event_id) for event_id in ids]
+        rows["position"] = (np.array(partitions, np.int64)[places] << _OFFSET_BITS) | np.array(offsets, np.int64)[
+            places
+        ]
+        rows["value"] = frame["value"].to_numpy()
+        return ids, rows, len(values) - len(ids)

@@ -1,0 +1,202 @@
+"""How well two models do on the same events: estimates from summaries of bounded size that can be added up.
+
+A `Summary` holds what one part of a window (a partition) has seen; summaries of the parts add up to the whole's, in any order.
+Counts, means, agreement, log loss, Brier score, calibration error, accuracy, precision, recall, RMSE and MAE are exact. What
+needs the order of the scores comes from histograms with bins of 0.2 % relative width (as in HDR histograms and DDSketch):
+quantiles are off by that at most, and the AUC by no more than the share of positive-negative pairs that fall into one bin,
+halved. Spearman's correlation comes from a joint histogram with bins 16 times as wide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+FINE: Final = 9  # bits of the mantissa that a bin keeps; 512 bins for a unit of log-odds
+COARSE: Final = 5
+CALIBRATION_BINS: Final = 15
+_HALF: Final = 12 + COARSE  # bits of a coarse bin: sign, exponent and what it keeps of the mantissa
+_CLIP: Final = 1e-15  # keeps the log loss of a certain and wrong answer finite
+_SIGN: Final = np.uint64(1 << 63)
+
+
+def bins_of(values: Floats, bits: int = FINE) -> Ints:
+    """The bin of each value: a whole number that grows with the value.
+
+    Between 0 and 1 bins are of equal width in log-odds, so that probabilities near 1 are told apart as well as those near 0;
+    elsewhere they are the upper bits of the number, of nearly equal relative width.
+    """
+    raw = (values + 0.0).view(np.uint64)  # zeros of both signs become one
+    ordered = np.where(raw & _SIGN, ~raw, raw | _SIGN)
+    bins = (ordered >> np.uint64(52 - bits)).astype(np.int64)
+    inside = (values > 0) & (values < 1)
+    zero, middle, one = _landmarks(bits)
+    odds = np.log(values[inside]) - np.log1p(-values[inside])
+    bins[inside] = np.clip(middle + np.rint(odds * (1 << bits)), zero + 1, one - 1)
+    return bins
+
+
+def value_of(bins: Ints, bits: int = FINE) -> Floats:
+    """The middle of each bin."""
+    zero, middle, one = _landmarks(bits)
+    inside = (bins > zero) & (bins < one)
+    values = _edge(bins, bits) / 2 + _edge(bins + 1, bits) / 2
+    values[inside] = 1 / (1 + np.exp((middle - bins[inside]) / (1 << bits)))
+    values[bins == zero] = 0.0
+    values[bins == one] = 1.0
+    return values
+
+
+def _landmarks(bits: int) -> tuple[int, int, int]:
+    """The bins of 0, of even odds, and of 1."""
+    zero = 1 << (11 + bits)
+    one = zero + (1023 << bits)
+    return zero, (zero + one) // 2, one
+
+
+def _edge(bins: Ints, bits: int) -> Floats:
+    ordered = bins.astype(np.uint64) << np.uint64(52 - bits)
+    return np.where(ordered & _SIGN, ordered ^ _SIGN, ~ordered).view(np.float64)
+
+
+def joint_bins(primary: Floats, shadow: Floats) -> Ints:
+    """Primary's and shadow's coarse bin in one number."""
+    return (bins_of(primary, COARSE) << _HALF) | bins_of(shadow, COARSE)
+
+
+def split_bins(joint: Ints) -> tuple[Ints, Ints]:
+    """Both coarse bins again."""
+    return joint >> _HALF, joint & ((1 << _HALF) - 1)
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Counts of bins, sparse and ascending."""
+
+    bins: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    counts: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @classmethod
+    def of(cls, values: Floats, bits: int = FINE) -> Histogram:
+        """Count the values; NaN is left out."""
+        return cls(*np.unique(bins_of(values[~np.isnan(values)], bits), return_counts=True))
+
+    def __add__(self, other: Histogram) -> Histogram:
+        bins, places = np.unique(np.concatenate((self.bins, other.bins)), return_inverse=True)
+        counts = np.bincount(places, np.concatenate((self.counts, other.counts)), len(bins))
+        return Histogram(bins, counts.astype(np.int64))
+
+    @property
+    def total(self) -> int:
+        """How many values there are."""
+        return int(self.counts.sum())
+
+    def quantile(self, share: float) -> float | None:
+        """The value below which this share of the values lies; None where there are none."""
+        if not self.total:
+            return None
+        at = int(np.searchsorted(self.counts.cumsum(), share * self.total))
+        return float(value_of(self.bins[min(at, len(self.bins) - 1)][None])[0])
+
+
+@dataclass(slots=True)
+class Scores:
+    """One model's part of a summary, over the events that both models answered."""
+
+    total: float = 0.0  # sum of the scores
+    unlabelled: Histogram = field(default_factory=Histogram)
+    negative: Histogram = field(default_factory=Histogram)  # scores of events whose label is below 0.5
+    positive: Histogram = field(default_factory=Histogram)  # ... of the others
+    latency: Histogram = field(default_factory=Histogram)  # milliseconds, of all events
+    log_loss: float = 0.0  # sums over the labelled events
+    squared: float = 0.0
+    absolute: float = 0.0
+    calibration: Floats = field(default_factory=lambda: np.zeros((3, CALIBRATION_BINS)))  # events, scores, labels
+    confusion: Ints = field(default_factory=lambda: np.zeros(4, np.int64))  # true -, false +, false -, true +
+
+    @classmethod
+    def of(cls, scores: Floats, labels: Floats, latency_ms: Floats, threshold: float) -> Scores:
+        """Summarise one model's scores; a label is NaN where there is none."""
+        known = ~np.isnan(labels)
+        score, label = scores[known], labels[known]
+        clipped = np.clip(score, _CLIP, 1 - _CLIP)
+        places = np.clip((score * CALIBRATION_BINS).astype(np.int64), 0, CALIBRATION_BINS - 1)
+        ones = label >= 0.5
+        return cls(
+            total=float(scores.sum()),
+            unlabelled=Histogram.of(scores[~known]),
+            negative=Histogram.of(score[~ones]),
+            positive=Histogram.of(score[ones]),
+            latency=Histogram.of(latency_ms),
+            log_loss=float(-np.where(ones, np.log(clipped), np.log1p(-clipped)).sum()),
+            squared=float(((score - label) ** 2).sum()),
+            absolute=float(np.abs(score - label).sum()),
+            calibration=np.array([np.bincount(places, by, CALIBRATION_BINS) for by in (None, score, label)], float),
+            confusion=np.bincount(2 * ones + (score >= threshold), minlength=4).astype(np.int64),
+        )
+
+    def __add__(self, other: Scores) -> Scores:
+        return Scores(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
+    @property
+    def histogram(self) -> Histogram:
+        """Of all scores."""
+        return self.unlabelled + self.negative + self.positive
+
+
+@dataclass(slots=True)
+class Summary:
+    """What one pair of models did in one window, or in a part of it."""
+
+    events: int = 0
+    errors: int = 0  # events that the shadow failed on
+    answered: int = 0  # events with an answer of both that can be compared
+    agreed: int = 0
+    scored: int = 0  # events with a score of both
+    labelled: int = 0  # events with a label that counts
+    primary: Scores = field(default_factory=Scores)
+    shadow: Scores = field(default_factory=Scores)
+    difference: Histogram = field(default_factory=Histogram)  # absolute
+    joint: Histogram = field(default_factory=Histogram)  # of `joint_bins`
+
+    def __add__(self, other: Summary) -> Summary:
+        return Summary(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Events of one pair and window; one entry an event."""
+
+    primary: Floats  # scores, NaN: none
+    shadow: Floats
+    agreed: npt.NDArray[np.int8]  # 1, 0, or -1 where the answers can't be compared
+    failed: Bools  # whether the shadow failed
+    primary_ms: Floats
+    shadow_ms: Floats
+    labels: Floats  # NaN: none that counts
+
+
+def summarise(columns: Columns, threshold: float) -> Summary:
+    """The summary of these events; `threshold` is the score from which an answer is positive."""
+    both = ~(np.isnan(columns.primary) | np.isnan(columns.shadow) | columns.failed)
+    primary, shadow, labels = columns.primary[both], columns.shadow[both], columns.labels[both]
+    comparable = columns.agreed[~columns.failed]
+    return Summary(
+        events=len(columns.failed),
+        errors=int(columns.failed.sum()),
+        answered=int((comparable >= 0).sum()),
+        agreed=int((comparable == 1).sum()),
+        scored=int(both.sum()),
+        labelled=int((~np.isnan(columns.labels)).sum()),
+        primary=Scores.of(primary, labels, columns.primary_ms, threshold),
+        shadow=Scores.of(shadow, labels, columns.shadow_ms, threshold),
+        difference=Histogram.of(np.abs(shadow - primary)),
+        joint=Histogram(*np.unique(joint_bins(primary, shadow), return_counts=True)),
+    )

@@ -1,0 +1,109 @@
+"""What of a record counts: scores, agreement, labels."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from consumers.comparison.chunks import Rows
+from consumers.comparison.rows import LabelReader, Scoring, id_hash
+from schemas.comparisons import Comparisons, Pair, Variant
+from schemas.directory import DirectoryStore
+from schemas.rows import encode_row
+from topics.comparison_sections import Comparison, Labels
+
+OUTCOME = {
+    "type": "record",
+    "name": "Outcome",
+    "fields": [
+        {"name": "event", "type": ["null", "string"]},
+        {"name": "value", "type": ["null", "double"]},
+        {"name": "late", "type": "boolean", "default": False},
+    ],
+}
+
+
+def scored(primary: dict[str, Any], shadow: dict[str, Any] | None, **section: Any) -> Any:
+    comparison = Comparison.model_validate({"topic": "c", "evaluations": "e", **section})
+    pair = Pair(Variant("m", 1, "primary"), Variant("m", 2))
+    one = np.zeros(1)
+    columns = Comparisons(
+        np.zeros(1, np.int64),
+        ["e"],
+        np.ones(1, np.int64),
+        [pair],
+        np.zeros(1, np.uint16),
+        [primary],
+        [shadow],
+        one,
+        one,
+    )
+    [row] = Scoring.of(comparison).rows(columns, np.array([7]))
+    return row["primary"], row["shadow"], row["agreed"], bool(row["failed"])
+
+
+@pytest.mark.parametrize(
+    ("primary", "shadow", "section", "expected"),
+    [
+        ({"p": 0.4}, {"p": 0.6}, {}, (0.4, 0.6, 0, False)),
+        ({"p": 0.4}, {"p": 0.6}, {"threshold": 0.3}, (0.4, 0.6, 1, False)),
+        ({"a": 9.0, "p": 0.4}, {"a": 9.0, "p": 0.6}, {"output": "p"}, (0.4, 0.6, 0, False)),
+        ({"y": 10.0}, {"y": 10.4}, {"task": "regression", "tolerance": 0.5}, (10.0, 10.4, 1, False)),
+        ({"y": 10.0}, {"y": 10.6}, {"task": "regression", "tolerance": 0.5}, (10.0, 10.6, 0, False)),
+        ({"yes": True}, {"yes": False}, {}, (1.0, 0.0, 0, False)),
+        ({"c": [0.2, 0.8]}, {"c": [0.4, 0.6]}, {}, (None, None, 1, False)),
+        ({"c": [0.2, 0.8]}, {"c": [0.6, 0.4]}, {"item": 1}, (0.8, 0.4, 0, False)),
+        ({"c": [0.2, 0.8]}, {"c": [0.6]}, {"item": 1}, (0.8, None, 0, False)),
+        ({"t": "late"}, {"t": "late"}, {}, (None, None, 1, False)),
+        ({"t": ["a"]}, {"t": ["b"]}, {}, (None, None, 0, False)),
+        ({"p": 0.4}, {"q": 0.6}, {}, (None, None, -1, False)),
+        ({"p": math.inf}, {"p": math.nan}, {}, (None, None, 0, False)),
+        ({"p": 0.4}, None, {}, (0.4, None, -1, True)),
+        ({}, None, {}, (None, None, -1, True)),
+    ],
+)
+def test_scores_and_agreement(
+    primary: dict[str, Any], shadow: dict[str, Any] | None, section: dict[str, Any], expected: tuple[Any, ...]
+) -> None:
+    found = scored(primary, shadow, **section)
+    assert tuple(None if isinstance(v, float) and math.isnan(v) else v for v in found) == expected
+
+
+def reader(folder: Path, *, regression: bool = False, **section: Any) -> tuple[LabelReader, DirectoryStore]:
+    (folder / "3-outcome.avsc").write_text(json.dumps(OUTCOME))
+    store = DirectoryStore(folder)
+    fields = {"topic": "l", "schema": "outcome", "event_id": "event", "value": "value", **section}
+    return LabelReader(Labels.model_validate(fields), store, regression=regression), store
+
+
+def read(labels: LabelReader, values: list[bytes | None]) -> tuple[list[str], Rows, int]:
+    return labels.rows(values, [2] * len(values), list(range(10, 10 + len(values))))
+
+
+def test_avro_labels_are_read_and_the_others_counted(tmp_path: Path) -> None:
+    labels, store = reader(tmp_path)
+    rows = [("a", 1.0), (None, 1.0), ("b", None), ("c", 0.5), ("d", 0.0)]
+    schema = store.by_id(3).definition
+    values: list[bytes | None] = [encode_row(schema, 3, {"event": e, "value": v, "late": True}) for e, v in rows]
+    ids, found, bad = read(labels, [*values, b"junk", None])
+    assert (ids, bad) == (["a", "d"], 5)
+    assert found["id"].tolist() == [id_hash("a"), id_hash("d")]
+    assert found["value"].tolist() == [1.0, 0.0]
+    assert found["position"].tolist() == [(2 << 48) + 10, (2 << 48) + 14]
+
+
+def test_regression_takes_any_number(tmp_path: Path) -> None:
+    labels, _ = reader(tmp_path, regression=True, format="json")
+    ids, found, bad = read(labels, [b'{"event": "a", "value": -3.5}', b'{"event": "b", "value": "x"}'])
+    assert (ids, found["value"].tolist(), bad) == (["a"], [-3.5], 1)
+
+
+def test_true_and_false_are_labels(tmp_path: Path) -> None:
+    labels, _ = reader(tmp_path, format="json", value="late")
+    ids, found, bad = read(labels, [b'{"event": "a", "late": true}', b'{"event": "b", "late": false}'])
+    assert (ids, found["value"].tolist(), bad) == (["a", "b"], [1.0, 0.0], 0)
