@@ -1,6 +1,6 @@
-"""A worker with a bug and a fault: `buggy_worker.py BUG FAULT CHECKPOINT work PIPELINE ...`. It shows that the checker sees bugs.
+"""A worker with a bug and a fault: `buggy_worker.py BUG FAULT TIME work PIPELINE ...`. It shows that the checker sees bugs.
 
-The fault strikes once, in the transaction's step that a bug makes dangerous, at the checkpoint with this number.
+The fault strikes once, at the place that it names, the time with this number that the worker comes there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from consumers import delivery
 from consumers.cli import main as cli
 from consumers.delivery import AtLeastOnce, ExactlyOnce
 from consumers.source import Source
+from inference.executors.onnx import OnnxExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,24 +140,43 @@ BUGS = {
     )
 }
 FAULTS: dict[str, tuple[str, Callable[[], None]]] = {
-    "die": ("commit", _die),
-    "sleep": ("send_offsets", _sleep),
+    "die": ("before commit", _die),
+    "die_in_the_model": ("in the model", _die),
+    "die_while_producing": ("after produce", _die),
+    "die_before_the_offsets": ("before send_offsets", _die),
+    "die_after_the_commit": ("after commit", _die),
+    "sleep": ("before send_offsets", _sleep),
+    "sleep_while_producing": ("after produce", _sleep),
     "none": ("", lambda: None),
 }
-"""Fault -> before which step it strikes, and what it does."""
+"""Fault -> where it strikes, and what it does."""
 
 
-def arm(fault: str, checkpoint: int) -> None:
-    """Let the fault strike at this checkpoint."""
+def arm(fault: str, time: int) -> None:
+    """Let the fault strike when the worker comes to its place for this time."""
     where, strike = FAULTS[fault]
-    numbers, step = count(1), ExactlyOnce._step
+    times, step, produce, run = count(1), ExactlyOnce._step, ExactlyOnce.produce, OnnxExecutor.run
 
-    def striking(self: ExactlyOnce, name: str, call: Callable[[], object]) -> None:
-        if name == where and next(numbers) == checkpoint:
+    def at(place: str) -> None:
+        if place == where and next(times) == time:
             strike()
-        step(self, name, call)
 
-    ExactlyOnce._step = striking  # type: ignore[method-assign]
+    def striking_step(self: ExactlyOnce, name: str, call: Callable[[], object]) -> None:
+        at(f"before {name}")
+        step(self, name, call)
+        at(f"after {name}")
+
+    def striking_produce(self: ExactlyOnce, *record: Any) -> None:
+        produce(self, *record)
+        at("after produce")
+
+    def striking_run(self: OnnxExecutor, *inputs: Any) -> Any:
+        at("in the model")
+        return run(self, *inputs)
+
+    ExactlyOnce._step = striking_step  # type: ignore[method-assign]
+    ExactlyOnce.produce = striking_produce  # type: ignore[method-assign,assignment]
+    OnnxExecutor.run = striking_run  # type: ignore[method-assign,assignment]
 
 
 def abort_at(checkpoint: int) -> None:
@@ -171,10 +191,10 @@ def abort_at(checkpoint: int) -> None:
 
 
 if __name__ == "__main__":
-    bug, fault, checkpoint, *arguments = sys.argv[1:]
+    bug, fault, time, *arguments = sys.argv[1:]
     BUGS[bug]()
     if fault == "abort":
-        abort_at(int(checkpoint))
+        abort_at(int(time))
     else:
-        arm(fault, int(checkpoint))
+        arm(fault, int(time))
     sys.exit(cli.run(arguments))

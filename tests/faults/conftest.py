@@ -8,8 +8,24 @@ from pathlib import Path
 import pytest
 
 FULL = os.environ.get("MILLSTREAM_FAULTS", "") == "full"
-# Brokers that die and workers with bugs take minutes.
-ONLY_IN_FULL = ("test_broker.py", "test_checker_catches_bugs.py")
+ONLY_IN_FULL = (
+    # Brokers and networks that die, registries, workers with bugs, and long silences take minutes.
+    "test_broker.py",
+    "test_checker_catches_bugs.py",
+    "test_cluster.py",
+    "test_network.py",
+    "test_recovery.py",
+    "test_registry.py",
+    "test_event_that_takes_the_process_down",
+    "test_executor_that_hangs_keeps_the_worker_in_the_group",
+    "test_output_topic_deleted_under_the_worker",
+    "test_worker_dies_at_each_step_of_an_events_way",
+    "test_worker_stopped_with_records_on_their_way_until_they_have_timed_out",
+    "test_workers_from_one_to_four_to_two_to_three",
+    # Its other form is among all tests.
+    "test_worker_stopped_for_longer_than_its_session_writes_nothing_of_what_has_moved[transaction timed out]",
+)
+"""Files, tests and forms of tests."""
 
 
 @pytest.fixture(scope="session")
@@ -22,5 +38,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave to `make faults` what takes long."""
     here = Path(__file__).parent
     for item in items:
-        if not FULL and item.path.parent == here and item.path.name in ONLY_IN_FULL:
+        names = {item.path.name, item.name, item.name.partition("[")[0]}
+        if not FULL and item.path.parent == here and not names.isdisjoint(ONLY_IN_FULL):
             item.add_marker(pytest.mark.skip(reason="only in `make faults`"))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from confluent_kafka import KafkaError, Message, Producer
 
 from benchmarks.load import vector_events
+from schemas.wire import HEAD_BYTES, frame
 from tests.broker.clients import wait_until
 from tests.faults.checker import Sent
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 KEYS = 97  # few, so that each has many events whose order counts
+SMALL = 2000  # bytes
+LARGE = 990_000  # bytes: a producer's default takes 1,000,000, key and all
+NOT_A_NUMBER, DEADLY = 13, 666  # values of an event that a model answers so
 _PIECE = 0.02  # seconds of events that are sent at once
 
 
@@ -45,14 +49,50 @@ def vectors(seed: int) -> Iterator[Event]:
 
 
 def places(seed: int) -> Iterator[Event]:
-    """JSON events for the model `tests.inference.models.looking_up`, without end: of 40 one is poison, one undecodable."""
+    """JSON events for the model `tests.inference.models.looking_up`, without end: of 40 one is poison, one undecodable, and the
+    id of one makes its prediction too large for a topic of `SMALL` bytes."""
     chance = random.Random(seed)
     number = 0
     while True:
         event_id, kind = f"event-{number:010d}", chance.randrange(40)
+        event_id += "-" * SMALL if kind == 2 else ""
         good = json.dumps({"id": event_id, "place": 9 if kind == 0 else chance.randrange(3)}).encode()
         yield Event(event_id, b"key-%d" % chance.randrange(KEYS), good[:-5] if kind == 1 else good)
         number += 1
+
+
+def numbers(seed: int, deadly: int | None) -> Iterator[Event]:
+    """JSON events for `tests.consumers.python_service`, without end: one in 40 NOT_A_NUMBER, number `deadly` DEADLY."""
+    chance = random.Random(seed)
+    number = 0
+    while True:
+        x = DEADLY if number == deadly else NOT_A_NUMBER if chance.randrange(40) == 0 else chance.randrange(10)
+        event_id = f"event-{number:010d}"
+        # With a deadly event all are of one partition: the events of others would run one by one as well, for as long as it does.
+        key = b"key-%d" % (chance.randrange(KEYS) if deadly is None else 0)
+        yield Event(event_id, key, json.dumps({"id": event_id, "x": x}).encode())
+        number += 1
+
+
+def damaged(seed: int) -> Iterator[Event]:
+    """Events for `vector_service` without ids, without end: of 40 one is cut short, one has a bit flipped, one is random bytes,
+    one has a schema id that nobody knows, and of 500 one is nearly as large as a topic takes."""
+    chance = random.Random(seed)
+    for event in vectors(seed):
+        value = event.value
+        match chance.randrange(40):
+            case 0:
+                value = value[: chance.randrange(len(value))]
+            case 1:
+                at = chance.randrange(len(value))
+                value = value[:at] + bytes([value[at] ^ 1 << chance.randrange(8)]) + value[at + 1 :]
+            case 2:
+                value = chance.randbytes(chance.randrange(1, 400))
+            case 3:
+                value = frame(77) + value[HEAD_BYTES:]
+            case _ if chance.randrange(500) == 0:
+                value = value[:HEAD_BYTES] + chance.randbytes(LARGE + chance.randrange(1_000_000 - LARGE - 100))
+        yield event._replace(value=value)
 
 
 class Stream:

@@ -11,7 +11,7 @@ import json
 import tempfile
 import threading
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -45,7 +45,7 @@ class Silence:
     """A case's figures, seconds: the median of the rounds, and the worst."""
 
     case: str
-    limit: str
+    aim: str
     median: float
     worst: float
     start: float  # from a worker's start until it asks to join the group, the median of those that start; 0: none does
@@ -118,40 +118,45 @@ def kill(crew: Crew, _: Stream) -> list[float]:
     return []
 
 
-CASES: list[tuple[str, str, Callable[[Crew, Stream], list[float]], dict[str, Any]]] = [
-    ("SIGTERM, one of two leaves", "1 s", drain, {}),
-    ("SIGTERM, both restarted in turn", "1 s", drain_and_return, {}),
-    ("SIGKILL, restarted at once", "7 s", kill_and_return, {}),
-    (
-        "SIGKILL, restarted at once, `membership: {static: true}`",
-        "2 s and the start",
-        kill_and_return,
-        {"static": True},
-    ),
-    ("SIGKILL, never returns", "20 s", kill, {}),
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What happens to a worker, and the silence that may follow."""
+
+    what: str
+    aim: float  # seconds
+    fault: Callable[[Crew, Stream], list[float]]
+    membership: dict[str, Any] = field(default_factory=dict)
+    with_start: bool = False  # whether the worker's start comes on top of the aim
+
+
+CASES = [
+    Case("SIGTERM, one of two leaves", 1, drain),
+    Case("SIGTERM, both restarted in turn", 1, drain_and_return),
+    Case("SIGKILL, restarted at once", 7, kill_and_return),
+    Case("SIGKILL, restarted at once, `membership: {static: true}`", 2, kill_and_return, {"static": True}, True),
+    Case("SIGKILL, never returns", 20, kill),
 ]
 
 
 def main() -> None:
     found = []
     with MavenKafka() as own:
-        for case, limit, fault, membership in CASES:
-            rounds = [_round(own.bootstrap, number, fault, membership) for number in range(ROUNDS)]
+        for case in CASES:
+            rounds = [silence_of(case, own.bootstrap, number) for number in range(ROUNDS)]
             silences = [silence for silence, _ in rounds]
             starts = [start for _, some in rounds for start in some]
-            line = Silence(case, limit, median(silences), max(silences), median(starts) if starts else 0.0)
+            aim = f"{case.aim:g} s{' and the start' if case.with_start else ''}"
+            line = Silence(case.what, aim, median(silences), max(silences), median(starts) if starts else 0.0)
             print(line, flush=True)
             found.append(line)
     _write(found)
 
 
-def _round(
-    bootstrap: str, seed: int, fault: Callable[[Crew, Stream], list[float]], membership: dict[str, Any]
-) -> tuple[float, list[float]]:
+def silence_of(case: Case, bootstrap: str, seed: int) -> tuple[float, list[float]]:
     """One case once: the longest silence of any input partition, and how long each start took, seconds."""
     with tempfile.TemporaryDirectory() as folder:
         kafka = Broker(bootstrap, durable=True, kind="maven")
-        sections: dict[str, Any] = {"membership": membership} if membership else {}
+        sections: dict[str, Any] = {"membership": case.membership} if case.membership else {}
         with (
             under_load(Path(folder), kafka, seed, rate=RATE, **sections) as (service, crew, stream),
             Reader(service) as reader,
@@ -161,7 +166,7 @@ def _round(
                 crew[slot].wait_for(lambda slot=slot: _assigned(crew, slot) == 2, 60, "given two partitions")  # type: ignore[misc]
             stream.wait_for_more(5 * RATE)
             began = time.monotonic()
-            starts = fault(crew, stream)
+            starts = case.fault(crew, stream)
             _wait_caught_up(reader, stream)
             ended = time.monotonic()
             sent = crew.finish(stream)
@@ -206,7 +211,7 @@ def _write(found: list[Silence]) -> None:
         "| what happens to a worker | median | worst | aim | of it a worker's start |",
         "|---|---|---|---|---|",
         *(
-            f"| {line.case} | {line.median:.1f} s | {line.worst:.1f} s | {line.limit} | "
+            f"| {line.case} | {line.median:.1f} s | {line.worst:.1f} s | {line.aim} | "
             f"{f'{line.start:.1f} s' if line.start else ''} |"
             for line in found
         ),

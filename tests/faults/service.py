@@ -5,9 +5,14 @@ from __future__ import annotations
 import signal
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import yaml
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from consumers import metrics as m
 from tests.broker.clients import read_all, wait_until
@@ -19,7 +24,6 @@ from tests.faults.load import Stream, vectors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
     from types import TracebackType
 
     from confluent_kafka import Message
@@ -29,6 +33,12 @@ if TYPE_CHECKING:
     from tests.faults.checker import Sent, Verdict
 
 RATE = 1500  # events a second
+_BUGGY = Path(__file__).with_name("buggy_worker.py")
+
+
+def buggy(bug: str, fault: str, time: int) -> tuple[str, ...]:
+    """The program of a worker with a bug, and with a fault that strikes when it comes to its place for this time."""
+    return (str(_BUGGY), bug, fault, str(time))
 
 
 class Crew:
@@ -58,6 +68,20 @@ class Crew:
             written = partial(_has_written, worker)
             worker.wait_for(written, 60, f"at work in slot {slot}")
 
+    def wait_committed(self, more: int, *, revive: bool = False) -> None:
+        """Wait until the offsets of so many more events are committed; `revive` as in `finish`."""
+        until: int | None = None
+
+        def reached() -> bool:
+            nonlocal until
+            self._look_after(revive=revive)
+            done = committed(self._service)
+            if until is None and done is not None:
+                until = done + more
+            return until is not None and done is not None and done >= until
+
+        wait_until(reached, 90, f"{more} more events to be committed")
+
     def discard(self, slot: str) -> None:
         """Forget a worker that has ended."""
         assert not self._workers.pop(slot).running
@@ -77,29 +101,38 @@ class Crew:
             assert self._workers[slot].wait() == 0, self._workers[slot].log
             del self._workers[slot]
 
-    def revive(self) -> None:
-        """Start those anew that ended by themselves, as a supervisor does; they must have said why."""
-        for slot in [slot for slot, worker in self._workers.items() if not worker.running]:
-            ended = self._workers[slot]
-            assert ended.wait() in {0, 1}, ended.log
-            assert "Traceback" not in ended.log, ended.log
+    def revive(self, crashed: int | None = None) -> list[str]:
+        """Start those anew that ended by themselves, as a supervisor does; returns their slots.
+
+        They must have said why, or have ended with the code `crashed`.
+        """
+        ended = [slot for slot, worker in self._workers.items() if not worker.running]
+        for slot in ended:
+            log = self._workers[slot].log
+            assert self._workers[slot].wait() in {0, 1, crashed}, log
+            assert "Traceback" not in log, log
             self.start(slot)
+        return ended
 
     def finish(self, stream: Stream, *, revive: bool = False) -> list[Sent]:
         """Send no more, wait until all is answered, drain all; returns what was sent."""
         sent = stream.stop()
 
         def done() -> bool:
-            if revive:
-                self.revive()
-            for slot, worker in self._workers.items():
-                assert worker.running, f"worker {slot} ended:\n{worker.log}"
+            self._look_after(revive=revive)
             # One that only starts can't drain yet.
             return all_committed(self._service) and all(w.get("/ready")[0] == 200 for w in self._workers.values())
 
         wait_until(done, 150, f"{len(sent)} events to be answered and committed")
         self.stop(*list(self._workers))
         return sent
+
+    def _look_after(self, *, revive: bool) -> None:
+        """See that all run."""
+        if revive:
+            self.revive()
+        for slot, worker in self._workers.items():
+            assert worker.running, f"worker {slot} ended:\n{worker.log}"
 
     def __enter__(self) -> Self:
         return self
@@ -113,12 +146,35 @@ class Crew:
 
 @contextmanager
 def under_load(
-    folder: Path, kafka: Broker, seed: int, *, rate: int = RATE, **sections: Any
+    folder: Path, kafka: Broker, seed: int, *, rate: int = RATE, through: str | None = None, **sections: Any
 ) -> Iterator[tuple[Service, Crew, Stream]]:
-    """A service for vector events, exactly once where `sections` say nothing else, with its load; workers are yours."""
-    service = vector_service(folder, kafka, **{"delivery": "exactly_once"} | sections)
+    """A service for vector events, exactly once where `sections` say nothing else, with its load; workers are yours.
+
+    Workers reach the broker `through` another address where one is given.
+    """
+    # Kills in a row are the test's doing and no event's: nothing is to be isolated for them, which would take its time.
+    defaults: dict[str, Any] = {"delivery": "exactly_once", "limits": {"crash_attempts": 1000}}
+    service = vector_service(folder, kafka, **defaults | sections)
+    if through is not None:
+        change(service, kafka={"bootstrap": through})
     with Stream(service.bootstrap, service.inputs[0], vectors(seed), rate) as stream, Crew(service) as crew:
         yield service, crew, stream
+
+
+def change(service: Service, **sections: Any) -> None:
+    """Replace sections of the pipeline file."""
+    document = yaml.safe_load(service.file.read_text(encoding="utf-8"))
+    service.file.write_text(yaml.safe_dump(document | sections, sort_keys=False), encoding="utf-8")
+
+
+def configure(service: Service, topic: str, **settings: str) -> None:
+    """Change a topic's settings; they are written with underscores."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    for name, value in settings.items():
+        entry = ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+        resource.add_incremental_config(entry)
+    admin = AdminClient({"bootstrap.servers": service.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result()
 
 
 class FreezableKafka(MavenKafka):
@@ -158,6 +214,11 @@ def assert_exactly_once(service: Service, sent: Sequence[Sent]) -> None:
     assert service.committed() == service.input_ends()
 
 
+def stopped(worker: Worker) -> bool:
+    """Whether the worker's process stands still."""
+    return Path(f"/proc/{worker.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T"
+
+
 def _has_written(worker: Worker) -> bool:
     return worker.metrics().get(m.PREDICTIONS.name, 0) > 0
 
@@ -168,6 +229,14 @@ def all_committed(service: Service) -> bool:
         return service.committed() == service.input_ends()
     except KafkaException:
         return False
+
+
+def committed(service: Service) -> int | None:
+    """How many events' offsets are committed; None where an open transaction or an outage hides the answer."""
+    try:
+        return sum(service.committed().values())
+    except KafkaException:
+        return None
 
 
 def _no_transaction_open(service: Service) -> bool:

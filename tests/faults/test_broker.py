@@ -1,4 +1,4 @@
-"""The broker dies or stands still under load: lag, and each event still has its one result."""
+"""The broker dies, stands still or has no room left under load: lag, and each event still has its one result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.broker.choice import Broker
+from tests.broker.clients import wait_until
 from tests.broker.kafka_jars import missing_for_maven
+from tests.broker.maven import MavenKafka
+from tests.faults.disk import SmallDisk
 from tests.faults.service import FreezableKafka, assert_exactly_once, under_load
 
 if TYPE_CHECKING:
@@ -51,3 +54,30 @@ def test_broker_that_stands_still(own: FreezableKafka, tmp_path: Path, full: boo
             own.thaw()
         stream.wait_for_more(2000)
         assert_exactly_once(service, crew.finish(stream, revive=True))
+
+
+class OnDisk(MavenKafka):
+    """A broker that keeps its data on a disk of its own."""
+
+    def __init__(self, disk: SmallDisk) -> None:
+        super().__init__()
+        self._disk = disk
+
+    def _settings(self) -> dict[str, object]:
+        return super()._settings() | {"log.dirs": self._disk.folder / "data"}
+
+
+def test_broker_whose_disk_is_full(tmp_path: Path) -> None:
+    """It ends by itself; once there is room and it is started, all goes on."""
+    with SmallDisk(tmp_path / "disk") as disk, OnDisk(disk) as own:
+        kafka = Broker(own.bootstrap, durable=True, kind="maven")
+        with under_load(tmp_path, kafka, seed=503) as (service, crew, stream):
+            crew.start("w0", "w1")
+            crew.wait_committed(2000)
+            disk.fill()
+            wait_until(lambda: not own.running, 120, "the broker to end on a full disk")
+            assert all(crew[slot].get("/live")[0] == 200 for slot in ("w0", "w1"))
+            disk.make_room()
+            own.start()
+            crew.wait_committed(2000, revive=True)
+            assert_exactly_once(service, crew.finish(stream, revive=True))

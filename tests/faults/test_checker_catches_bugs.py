@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,19 +10,16 @@ import pytest
 from consumers import metrics as m
 from tests.broker.clients import wait_until
 from tests.faults.checker import RIGHT
-from tests.faults.service import all_committed, under_load, verdict_of
+from tests.faults.service import all_committed, buggy, stopped, under_load, verdict_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.broker.choice import Broker
     from tests.faults.checker import Verdict
 
 pytestmark = pytest.mark.durable
 CHECKPOINT = 20  # at which the fault strikes: some went well before
-
-
-def buggy(bug: str, fault: str) -> tuple[str, ...]:
-    """The program of a worker with both."""
-    return (str(Path(__file__).with_name("buggy_worker.py")), bug, fault, str(CHECKPOINT))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +29,7 @@ def buggy(bug: str, fault: str) -> tuple[str, ...]:
 def test_crash_before_the_commit(kafka: Broker, tmp_path: Path, bug: str, found: set[str]) -> None:
     # A static member is back at once: the session's end need not be waited for.
     with under_load(tmp_path, kafka, seed=901, membership={"static": True}) as (service, crew, stream):
-        crew.start("w0", program=buggy(bug, "die"))
+        crew.start("w0", program=buggy(bug, "die", CHECKPOINT))
         assert crew["w0"].wait() == -signal.SIGKILL
         crew.start("w0")
         assert _kinds(verdict_of(service, crew.finish(stream))) == found
@@ -49,7 +45,7 @@ def test_crash_before_the_commit(kafka: Broker, tmp_path: Path, bug: str, found:
 )
 def test_abort(kafka: Broker, tmp_path: Path, bug: str, found: set[str]) -> None:
     with under_load(tmp_path, kafka, seed=902) as (service, crew, stream):
-        crew.start("w0", program=buggy(bug, "abort"))
+        crew.start("w0", program=buggy(bug, "abort", CHECKPOINT))
         crew["w0"].wait_for(lambda: "the transaction is aborted" in crew["w0"].log, 60, "told to abort")
         stream.wait_for_more(1000)
         assert _kinds(verdict_of(service, crew.finish(stream))) == found
@@ -58,8 +54,8 @@ def test_abort(kafka: Broker, tmp_path: Path, bug: str, found: set[str]) -> None
 @pytest.mark.parametrize(("bug", "found"), [("none", set()), ("unfenced", {"doubled"})])
 def test_sleep_with_an_open_transaction(kafka: Broker, tmp_path: Path, bug: str, found: set[str]) -> None:
     with under_load(tmp_path, kafka, seed=903) as (service, crew, stream):
-        crew.start("w0", program=buggy(bug, "sleep"))
-        wait_until(lambda: _stopped(crew["w0"].pid), 60, "the worker to stop itself")
+        crew.start("w0", program=buggy(bug, "sleep", CHECKPOINT))
+        wait_until(lambda: stopped(crew["w0"]), 60, "the worker to stop itself")
         crew.start("w1")
         crew["w1"].wait_for(lambda: crew["w1"].metrics().get(m.ASSIGNED.name) == 4, 60, "given all partitions")
         sent = stream.stop()
@@ -67,29 +63,28 @@ def test_sleep_with_an_open_transaction(kafka: Broker, tmp_path: Path, bug: str,
         crew["w1"].wait_for(lambda: all_committed(service), 60, "done")
         crew["w0"].send(signal.SIGCONT)
         crew["w0"].wait_for(lambda: crew["w0"].get("/live")[0] == 200, 60, "awake")
-        crew.stop("w0", "w1")
+        crew["w0"].send(signal.SIGTERM)
+        crew.stop("w1")
+        # With a transaction that the broker has ended meanwhile it is fenced.
+        assert crew["w0"].wait() in {0, 1}
         assert _kinds(verdict_of(service, sent)) == found
 
 
 def test_newest_first(kafka: Broker, tmp_path: Path) -> None:
     with under_load(tmp_path, kafka, seed=904) as (service, crew, stream):
-        crew.start("w0", program=buggy("newest_first", "none"))
+        crew.start("w0", program=buggy("newest_first", "none", CHECKPOINT))
         stream.wait_for_more(2000)
         assert _kinds(verdict_of(service, crew.finish(stream))) == {"reordered"}
 
 
 def test_early_acknowledgement(kafka: Broker, tmp_path: Path) -> None:
     with under_load(tmp_path, kafka, seed=905, delivery="at_least_once") as (service, crew, stream):
-        crew.start("w0", program=buggy("acknowledges_early", "none"))
+        crew.start("w0", program=buggy("acknowledges_early", "none", CHECKPOINT))
         stream.wait_for_more(1000)
         sent = stream.stop()
         crew["w0"].wait_for(lambda: all_committed(service), 60, "sure that it is done")
         crew.kill("w0")
         assert _kinds(verdict_of(service, sent)) == {"lost", "skipped"}
-
-
-def _stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T"
 
 
 def _kinds(verdict: Verdict) -> set[str]:

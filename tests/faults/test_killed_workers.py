@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from consumers import metrics as m
-from tests.faults.service import assert_exactly_once, under_load
+from tests.broker.clients import wait_until
+from tests.faults.service import assert_exactly_once, buggy, stopped, under_load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.durable
 
 def test_workers_killed_at_random_points(kafka: Broker, tmp_path: Path, full: bool) -> None:
     chance = random.Random(1)
-    kills, least = 0, 50 if full else 8
+    kills, least = 0, 50 if full else 6
     with under_load(tmp_path, kafka, seed=101) as (service, crew, stream):
         crew.start("w0", "w1")
         crew.wait_ready()
@@ -43,6 +44,26 @@ def _go_on(crew: Crew, chance: random.Random) -> None:
         return
     crew.wait_written()
     time.sleep(chance.uniform(0, 0.5))
+
+
+DEATHS = [
+    ("die_in_the_model", 50),
+    ("die_while_producing", 1000),
+    ("die_before_the_offsets", 5),
+    ("die", 5),
+    ("die_after_the_commit", 5),
+]
+"""Where a worker dies, in the order of an event's way, and at which time that it comes there."""
+
+
+def test_worker_dies_at_each_step_of_an_events_way(kafka: Broker, tmp_path: Path) -> None:
+    # A static member is back at once: the session's end need not be waited for.
+    with under_load(tmp_path, kafka, seed=105, membership={"static": True}) as (service, crew, stream):
+        for fault, time_ in DEATHS:
+            crew.start("w0", program=buggy("none", fault, time_))
+            assert crew["w0"].wait() == -signal.SIGKILL
+        crew.start("w0")
+        assert_exactly_once(service, crew.finish(stream))
 
 
 def test_workers_restarted_one_after_the_other(kafka: Broker, tmp_path: Path, full: bool) -> None:
@@ -71,6 +92,17 @@ def test_worker_stopped_for_longer_than_its_session_writes_nothing_of_what_has_m
         time.sleep(beyond)
         crew["w0"].send(signal.SIGCONT)
         stream.wait_for_more(2000)
+        assert_exactly_once(service, crew.finish(stream, revive=True))
+
+
+def test_worker_stopped_with_records_on_their_way_until_they_have_timed_out(kafka: Broker, tmp_path: Path) -> None:
+    """They time out in the client with the transaction: that one is aborted, and the worker goes on."""
+    with under_load(tmp_path, kafka, seed=106) as (service, crew, stream):
+        crew.start("w0", program=buggy("none", "sleep_while_producing", 2000))
+        wait_until(lambda: stopped(crew["w0"]), 60, "the worker to stop itself")
+        time.sleep(11)
+        crew["w0"].send(signal.SIGCONT)
+        crew.wait_committed(4000, revive=True)
         assert_exactly_once(service, crew.finish(stream, revive=True))
 
 

@@ -1,0 +1,90 @@
+"""The network between workers and the broker is cut, falls silent or slows down: lag, and each event has its one result."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.broker.choice import Broker
+from tests.broker.kafka_jars import missing_for_maven
+from tests.faults.line import ProxiedKafka
+from tests.faults.service import assert_exactly_once, under_load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.faults.line import Line
+
+pytestmark = [
+    pytest.mark.durable,
+    pytest.mark.skipif(
+        missing_for_maven() is not None, reason="starts a broker of its own, which needs Java and Maven"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[ProxiedKafka]:
+    with ProxiedKafka() as kafka:
+        yield kafka
+
+
+@pytest.fixture
+def line(own: ProxiedKafka) -> Iterator[Line]:
+    """The line that only workers use; load and checker go around it."""
+    yield own.line
+    own.line.mend()
+    own.line.slow_down(0)
+
+
+# The length of the outage, not a wait for something. A session lasts 6 s, a transaction 10 s.
+@pytest.mark.parametrize("seconds", [5, 13])
+def test_network_cut(own: ProxiedKafka, line: Line, tmp_path: Path, seconds: float) -> None:
+    kafka = Broker(own.bootstrap, durable=True, kind="maven")
+    with under_load(tmp_path, kafka, seed=1101, through=line.bootstrap) as (service, crew, stream):
+        crew.start("w0", "w1")
+        crew.wait_ready()
+        for _ in range(2):
+            crew.wait_committed(1000, revive=True)
+            line.cut()
+            time.sleep(seconds)
+            assert all(crew[slot].get("/live")[0] == 200 for slot in ("w0", "w1"))
+            line.mend()
+        crew.wait_committed(1000, revive=True)
+        assert_exactly_once(service, crew.finish(stream, revive=True))
+
+
+@pytest.mark.parametrize("seconds", [8, 13])
+def test_network_that_lets_nothing_through(own: ProxiedKafka, line: Line, tmp_path: Path, seconds: float) -> None:
+    """What was under way arrives late, as after lost packets: after the session's end, or the transaction's."""
+    kafka = Broker(own.bootstrap, durable=True, kind="maven")
+    with under_load(tmp_path, kafka, seed=1102, through=line.bootstrap) as (service, crew, stream):
+        crew.start("w0", "w1")
+        crew.wait_ready()
+        for _ in range(2):
+            crew.wait_committed(1000, revive=True)
+            line.silence()
+            time.sleep(seconds)
+            assert all(crew[slot].get("/live")[0] == 200 for slot in ("w0", "w1"))
+            line.mend()
+        crew.wait_committed(1000, revive=True)
+        assert_exactly_once(service, crew.finish(stream, revive=True))
+
+
+def test_slow_network(own: ProxiedKafka, line: Line, tmp_path: Path) -> None:
+    """Each direction takes 0.2 s, from the start, through a rebalance and a kill."""
+    kafka = Broker(own.bootstrap, durable=True, kind="maven")
+    line.slow_down(0.2)
+    with under_load(tmp_path, kafka, seed=1103, through=line.bootstrap) as (service, crew, stream):
+        crew.start("w0")
+        crew.wait_ready()
+        crew.wait_committed(1000, revive=True)
+        crew.start("w1")
+        crew.wait_written()
+        crew.kill("w1")
+        crew.start("w1")
+        crew.wait_written()
+        assert_exactly_once(service, crew.finish(stream, revive=True))

@@ -1,0 +1,70 @@
+"""The output topic is missing: a worker says so and ends, and once the topic is there nothing that was not committed is lost."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tests.broker.clients import create_topic, wait_until
+from tests.faults.checker import RIGHT
+from tests.faults.service import committed, under_load, verdict_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.broker.choice import Broker
+    from tests.consumers.service import Service
+
+pytestmark = pytest.mark.durable
+
+
+def test_output_topic_missing_at_the_start(kafka: Broker, tmp_path: Path) -> None:
+    with under_load(tmp_path, kafka, seed=1201) as (service, crew, stream):
+        _delete(service)
+        crew.start("w0")
+        assert crew["w0"].wait() == 1
+        assert f"{service.output} (output)" in crew["w0"].log
+        assert "Create them: millstream topics create" in crew["w0"].log
+        assert "Traceback" not in crew["w0"].log
+        assert service.committed() == {}
+        create_topic(service.bootstrap, service.output, 4, {})
+        crew.start("w0")
+        assert verdict_of(service, crew.finish(stream)) == RIGHT
+
+
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+def test_output_topic_deleted_under_the_worker(kafka: Broker, tmp_path: Path, delivery: str) -> None:
+    with under_load(tmp_path, kafka, seed=1202, delivery=delivery) as (service, crew, stream):
+        crew.start("w0")
+        crew.wait_committed(2000)
+        _delete(service)
+        assert crew["w0"].wait(120) == 1
+        assert f"Create topic {service.output}: millstream topics create" in crew["w0"].log.splitlines()[-1]
+        assert "Traceback" not in crew["w0"].log
+        # An open transaction hides the offsets, until the broker ends it.
+        wait_until(lambda: committed(service) is not None, 60, "the offsets to be known")
+        done = service.committed()
+        create_topic(service.bootstrap, service.output, 4, {})
+        crew.start("w0")
+        sent = crew.finish(stream)
+        # What was committed before went with the topic.
+        since = [event for event in sent if event.offset >= done.get((service.inputs[0], event.partition), 0)]
+        assert 0 < len(since) < len(sent)
+        assert verdict_of(service, since) == RIGHT
+
+
+def _delete(service: Service) -> None:
+    """Delete the output topic, and wait until nobody knows it."""
+    admin = AdminClient({"bootstrap.servers": service.bootstrap})
+    admin.delete_topics([service.output])[service.output].result()
+
+    def gone() -> bool:
+        try:
+            return service.output not in admin.list_topics(timeout=10).topics
+        except KafkaException:
+            return False
+
+    wait_until(gone, 60, f"topic {service.output} to go")
