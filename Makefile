@@ -10,9 +10,9 @@ BIN := $(VENV)/bin
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# A spike needs a real broker: one is started for it where none is named.
-BROKER_FOR_DEMO = $(if $(findstring spike,$(ARGS)),$(if $(KAFKA_BOOTSTRAP)$(findstring --bootstrap,$(ARGS)),,$(BIN)/python -m tests.broker --run))
-demo: $(VENV)/.demo ## Real flights through the whole service; ARGS="--events 20000 --plain" or ARGS="--load spike"
+# A spike and a shadow need a real broker: one is started for it where none is named.
+BROKER_FOR_DEMO = $(if $(findstring spike,$(ARGS))$(findstring shadow,$(ARGS)),$(if $(KAFKA_BOOTSTRAP)$(findstring --bootstrap,$(ARGS)),,$(BIN)/python -m tests.broker --run))
+demo: $(VENV)/.demo ## Real flights through the whole service; ARGS="--events 20000 --plain", ARGS="--load spike", ARGS=--shadow
 	@$(BROKER_FOR_DEMO) $(BIN)/millstream demo $(ARGS)
 
 test: $(VENV)/.dev ## All tests, on the best broker there is; ARGS="-k name"

@@ -24,6 +24,8 @@ DEFAULTS = {
     # The topics are there when the worker starts: one that is gone for this long was deleted. It has to be noticed while the
     # records of a transaction still wait for it; the client's default is 30 s.
     "topic.metadata.propagation.max.ms": 5000,
+    # A transaction waits without a word for a topic that is gone: only looking tells. The client's default is 5 minutes.
+    "topic.metadata.refresh.interval.ms": 5000,
 }
 OWNED = {
     "enable.idempotence": True,

@@ -16,6 +16,7 @@ from consumers.cli.arguments import positive
 from consumers.demo.errors import DemoDataError
 from consumers.demo.run import Options, run_demo
 from consumers.demo.scene import PARTITIONS
+from consumers.demo.shadow import run_shadow
 from consumers.demo.spike import run_spike
 
 SWITCH_INTERVAL = 0.0005  # seconds; see `work`: at the default the demo would measure its own threads' waits
@@ -56,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "options itself",
     )
     parser.add_argument(
+        "--shadow",
+        action="store_true",
+        help="version 1 answers and version 2 shadows it, on a real broker; labels come when the flights have arrived, and the "
+        "comparison job says how both did",
+    )
+    parser.add_argument(
         "--picture",
         type=Path,
         default=Path("millstream-spike.svg"),
@@ -79,6 +86,8 @@ def run(args: argparse.Namespace) -> int:
     bootstrap = args.bootstrap or os.environ.get("KAFKA_BOOTSTRAP") or None
     if args.load == "spike":
         return _spike(bootstrap, args.picture, console)
+    if args.shadow:
+        return _shadow(bootstrap, args.events, args.rate, console)
     options = Options(
         events=args.events,
         rate=args.rate,
@@ -117,6 +126,21 @@ def _spike(bootstrap: str | None, picture: Path, console: Console) -> int:
         return 1
     console.print(f"{picture} shows it.", markup=False, highlight=False, soft_wrap=True)
     return 0 if good else 1
+
+
+def _shadow(bootstrap: str | None, events: int, rate: float, console: Console) -> int:
+    if bootstrap is None:
+        print(
+            "The shadow's demo needs a real broker, for the comparison job keeps its state in compacted topics. Run it as "
+            "`make demo ARGS=--shadow`, which starts one where Java 17 and Maven are, or name one: --bootstrap HOST:PORT.",
+            file=sys.stderr,
+        )
+        return 1
+    try:
+        return 0 if run_shadow(bootstrap, events, rate, console, _stop_on_signals()) else 1
+    except DemoDataError as error:
+        print(error, file=sys.stderr)
+        return 1
 
 
 def _stop_on_signals() -> threading.Event:

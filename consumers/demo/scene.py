@@ -34,6 +34,7 @@ class Scene:
     bootstrap: str
     pipelines: dict[int, Pipeline]  # by model version: the same events, two consumer groups
     embedded: bool
+    created: list[str]  # topics to delete at the end
 
     @property
     def client(self) -> dict[str, Any]:
@@ -81,7 +82,7 @@ def scene(
                     {"kafka": {"bootstrap": broker.bootstrap, "client": EMBEDDED_READING}, **sections},
                 )
                 broker.ensure_topics(_topics(pipelines))
-                yield Scene(example, broker.bootstrap, pipelines, embedded=True)
+                yield Scene(example, broker.bootstrap, pipelines, embedded=True, created=[])
             return
         # Names of this run alone: the broker may hold topics of the plain names that somebody cares for.
         run = f"demo-{uuid.uuid4().hex[:6]}-"
@@ -90,15 +91,15 @@ def scene(
             bootstrap,
             _pipelines(example, versions, {"kafka": {"bootstrap": bootstrap}, **sections}, run),
             embedded=False,
+            created=[],
         )
-        created: list[str] = []
         try:
             for pipeline in placed.pipelines.values():
-                created += create(placed.client, pipeline, partitions=partitions)
+                placed.created.extend(create(placed.client, pipeline, partitions=partitions))
             yield placed
         finally:
-            if created:
-                _delete(placed, created)
+            if placed.created:
+                _delete(placed)
 
 
 def _pipelines(
@@ -125,13 +126,13 @@ def _topics(pipelines: dict[int, Pipeline]) -> list[str]:
     return list(dict.fromkeys(name for pipeline in pipelines.values() for _, name in roles(pipeline)))
 
 
-def _delete(placed: Scene, topics: list[str]) -> None:
+def _delete(placed: Scene) -> None:
     """Best effort: that something can't be deleted is said, and no reason to fail."""
     admin = connect(placed.client)
     try:
         groups = [pipeline.group_id for pipeline in placed.pipelines.values()]
         waiting = {
-            **admin.delete_topics(topics, request_timeout=ANSWER_TIMEOUT),
+            **admin.delete_topics(placed.created, request_timeout=ANSWER_TIMEOUT),
             **admin.delete_consumer_groups(groups, request_timeout=ANSWER_TIMEOUT),
         }
     except Exception as error:  # the client's own exception, which only `topics` knows

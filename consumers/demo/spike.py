@@ -1,10 +1,5 @@
 """`millstream demo --load spike`: ten times the load for a while, on a real broker, and workers that follow it."""
 
-import os
-import re
-import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,23 +7,21 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 
 from consumers.demo.chart import Line, Panel, chart
 from consumers.demo.collector import Collector
 from consumers.demo.feeder import Feeder
 from consumers.demo.flights import departures
+from consumers.demo.process import CommandProcess
 from consumers.demo.run import MONTHS
 from consumers.demo.scene import Scene, scene
 from consumers.demo.stream import FlightStream
 from consumers.errors import WorkerError
 from consumers.schema_store import open_store
-from consumers.worker_process import DIE_WITH_PARENT, ENTRY, scrape
 from topics.pipeline import Pipeline
 from topics.records import RecordWriter
 
@@ -49,7 +42,6 @@ BEFORE, SPIKE, AFTER = 15.0, 40.0, 45.0  # seconds
 TARGET = 2.0  # seconds of lag that it should be under again
 BACK_WITHIN = 30.0  # seconds after the spike
 START, PATIENCE = 120.0, 120.0  # seconds: for the first worker; for the answers when no more events come
-_PORT = re.compile(r"on port (\d+)$", re.MULTILINE)
 
 
 class Load:
@@ -91,63 +83,12 @@ class Sample:
     lag_events: float
 
 
-class RunProcess:
-    """`millstream run` as its users start it; a context manager."""
-
-    def __init__(self, pipeline: Path) -> None:
-        self._log = pipeline.with_name("run.log")
-        command = [sys.executable, "-P", str(ENTRY), "run", str(pipeline), "--plain"]
-        with self._log.open("wb") as out:
-            self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-I", "-S", str(DIE_WITH_PARENT), str(os.getpid())),
-                    *(*command, "--metrics-port", "0", "--metrics-host", "127.0.0.1"),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-
-    def metrics(self) -> dict[str, float]:
-        """The sum of each metric over its labels; empty where it does not answer.
-
-        Raises:
-            WorkerError: it has ended.
-        """
-        log = self._log.read_text(errors="replace")
-        if self._process.poll() is not None:
-            end = "\n".join(f"    {line}" for line in log.splitlines()[-15:])
-            raise WorkerError(f"millstream run ended with status {self._process.returncode}. It said:\n{end}")
-        port = _PORT.search(log)
-        text = None if port is None else scrape(int(port[1]))
-        sums: dict[str, float] = {}
-        for family in text_string_to_metric_families(text or ""):
-            for sample in family.samples:
-                sums[sample.name] = sums.get(sample.name, 0.0) + sample.value
-        return sums
-
-    def decisions(self) -> Iterator[str]:
-        """What it decided, with the reasons."""
-        for line in self._log.read_text(errors="replace").splitlines():
-            _, _, reason = line.rpartition("  |  ")
-            if " -> " in reason:
-                yield reason
-
-    def stop(self) -> int:
-        """Drain; returns the exit status."""
-        self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(60)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._process.poll() is None:
-            self._process.kill()  # its workers die with it
-            self._process.wait()
+def _decisions(run: CommandProcess) -> Iterator[str]:
+    """What it decided, with the reasons."""
+    for line in run.log.splitlines():
+        _, _, reason = line.rpartition("  |  ")
+        if " -> " in reason:
+            yield reason
 
 
 def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.Event) -> bool:
@@ -161,7 +102,7 @@ def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.E
     with ExitStack() as stack:
         placed = stack.enter_context(scene([1], bootstrap, partitions=PARTITIONS, sections=SECTIONS))
         pipeline = placed.pipelines[1]
-        run = stack.enter_context(RunProcess(pipeline.path))
+        run = stack.enter_context(CommandProcess("run", pipeline.path, "--plain", "--metrics-host", "127.0.0.1"))
         stream = _stream(pipeline)
         sent_at = np.zeros(len(stream))
         collector = Collector(placed, stream, sent_at)
@@ -187,7 +128,7 @@ def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.E
         _wait(
             lambda: collector.answered() >= feeder.sent, PATIENCE, "the last events to be answered", threading.Event()
         )
-        decisions = list(run.decisions())
+        decisions = list(_decisions(run))
         status = run.stop()
         collector.stop()  # reads to the end, so that a second prediction of an event would be seen
         for failure in (feeder.failure, collector.failure):
@@ -202,7 +143,7 @@ def _stream(pipeline: Pipeline) -> FlightStream:
     return FlightStream(departures(MONTHS), events=MOST_EVENTS, broken=0, schema=schema)
 
 
-def _learn(run: RunProcess, load: Load, collector: Collector, console: Console, stop: threading.Event) -> float:
+def _learn(run: CommandProcess, load: Load, collector: Collector, console: Console, stop: threading.Event) -> float:
     """What one worker does, events a second: backlogs are made until one lasts."""
     console.print("A backlog shows what one worker does here ...")
     events, seconds = WARM_UP // 2, 0.0
@@ -233,7 +174,7 @@ def _wait(condition: Callable[[], bool], timeout: float, what: str, stop: thread
 
 
 def _watch(
-    run: RunProcess, feeder: Feeder, collector: Collector, console: Console, stop: threading.Event
+    run: CommandProcess, feeder: Feeder, collector: Collector, console: Console, stop: threading.Event
 ) -> list[Sample]:
     """A sample a second until the load is over."""
     began = time.monotonic()

@@ -149,3 +149,12 @@ def test_broker_that_is_away_is_one_clear_message() -> None:
 @pytest.mark.parametrize("arguments", [["--rate", "-1"], ["--workers", "5"]])
 def test_impossible_option_is_wrong_use(arguments: list[str]) -> None:
     assert millstream("demo", *arguments).returncode == 2
+
+
+@pytest.mark.durable
+def test_shadow_is_judged_by_the_comparison_job(kafka: Broker) -> None:
+    done = millstream("demo", "--shadow", "--events", "3000", "--rate", "1500", "--bootstrap", kafka.bootstrap)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    areas = [float(area) for area in re.findall(r"AUC (\d\.\d+) says", done.stdout)]
+    assert len(areas) == 2
+    assert 0.5 < areas[0] < areas[1] < 1
