@@ -90,6 +90,13 @@ class Stack:
 
         self.prometheus.wait_for(fired, f"alerts {', '.join(alerts)}", timeout)
 
+    def wait_filled(self) -> None:
+        """Wait until every panel's query has returned data once."""
+        try:
+            self.prometheus.wait_for(lambda: not self.see(), "data for every panel")
+        except TimeoutError as error:
+            raise TimeoutError(f"{error} Without data: {[f'{q.panel}: {q.expr}' for q in self.empty]}") from None
+
     def wait_quiet(self, *alerts: str) -> None:
         """Wait until none of these fires any more."""
         self.prometheus.wait_for(lambda: not self.prometheus.firing() & set(alerts), f"{alerts} to end", 120)
@@ -109,10 +116,13 @@ class Stack:
 def test_every_panel_of_the_models_has_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with ExitStack() as entered:
         stack = Stack(entered, tmp_path, monkeypatch)
-        stack.empty = [query for query in queries() if "models" in query.dashboard]
+        # Series that begin with the first count: events left out (a busy machine's), waits for schemas (the registry is there).
+        late = ("millstream_uncompared_events_total", "millstream_comparison_retries_total")
+        of_models = [query for query in queries() if "models" in query.dashboard]
+        stack.empty = [query for query in of_models if not any(name in query.expr for name in late)]
         auc = 'millstream_evaluation{figure="shadow_auc"} > 0.7'
         stack.prometheus.wait_for(lambda: bool(stack.prometheus.query(auc)), "the AUC of the shadow", 300)
-        stack.prometheus.wait_for(lambda: not stack.see(), "data for every panel")
+        stack.wait_filled()
         stack.compare.process.kill()
         stack.wait_firing("MillstreamCompareDown")
 
@@ -159,7 +169,7 @@ def test_alerts_fire_in_their_faults_and_every_other_panel_has_data(
 
         stack.kafka.kill()
         stack.wait_firing("MillstreamLagUnknown")
-        stack.prometheus.wait_for(lambda: not stack.see(), "errors of the Kafka client")
+        stack.wait_filled()
 
         stack.run.process.kill()
         stack.wait_firing("MillstreamDown")
