@@ -6,7 +6,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
+from consumers.comparison.job import app_name
 from tests.comparison.scene import MINUTE, START, Events, Job, comparison_scene
 
 if TYPE_CHECKING:
@@ -44,6 +46,25 @@ def test_results_are_what_exact_computation_over_all_events_says(tmp_path: Path,
     assert [row["window_start"] for row in rows] == [START - START % HOUR + n * HOUR for n in range(len(rows))]
     for row in rows:
         check(row, events)
+
+
+def test_offsets_are_committed_behind_a_first_fetch_of_one_record(tmp_path: Path, kafka: Broker) -> None:
+    scene, events = comparison_scene(tmp_path, kafka, partitions=1), Events.make(200)
+    place = TopicPartition(scene.pipeline.comparison.topic, 0)
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": app_name(scene.pipeline)})
+
+    def committed(offset: int) -> bool:
+        return bool(consumer.committed([place], timeout=10)[0].offset == offset)
+
+    try:
+        with Job(scene) as job:
+            scene.compare(events.part(0, 1))
+            job.wait_for(lambda: committed(1), "done with the first comparison")
+            scene.compare(events.part(1, 200))
+            job.wait_for(lambda: committed(200), "done with all comparisons")
+            assert job.stop() == 0
+    finally:
+        consumer.close()
 
 
 def test_labels_of_every_kind_are_counted(tmp_path: Path, kafka: Broker, full: bool) -> None:
