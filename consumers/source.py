@@ -253,13 +253,25 @@ class Source:
             for position in self._consumer.committed(_positions(self._epochs), timeout=ANSWER_TIMEOUT):
                 if position.offset < 0:
                     position.offset = OFFSET_BEGINNING if self._subscription.start == "earliest" else OFFSET_END
-                self._consumer.seek(position)
+                self._seek(position)
         except KafkaException as error:
             raise WorkerError(
                 f"the committed offsets can't be read after an aborted transaction: {error.args[0].str()}. A new worker "
                 f"reads on from them."
             ) from None
         log.info("reading %d partitions again from their committed offsets", len(self._epochs))
+
+    def _seek(self, position: TopicPartition) -> None:
+        """Seek; a partition that was assigned this moment takes that only once its fetching has begun. Raises KafkaException."""
+        until = time.monotonic() + ANSWER_TIMEOUT
+        while True:
+            try:
+                self._consumer.seek(position)
+                return
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError._STATE or time.monotonic() > until:
+                    raise
+                time.sleep(0.05)
 
     def lag(self, acknowledged: Mapping[Partition, int]) -> dict[Partition, int]:
         """Records between the acknowledged offset and the end of each assigned partition, as far as the client knows them."""

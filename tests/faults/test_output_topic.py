@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from tests.broker.choice import Broker
     from tests.consumers.service import Service
+    from tests.faults.service import Crew
 
 pytestmark = pytest.mark.durable
 
@@ -24,11 +25,7 @@ pytestmark = pytest.mark.durable
 def test_output_topic_missing_at_the_start(kafka: Broker, tmp_path: Path) -> None:
     with under_load(tmp_path, kafka, seed=1201) as (service, crew, stream):
         _delete(service)
-        crew.start("w0")
-        assert crew["w0"].wait() == 1
-        assert f"{service.output} (output)" in crew["w0"].log
-        assert "Create them: millstream topics create" in crew["w0"].log
-        assert "Traceback" not in crew["w0"].log
+        _start_without_it(service, crew)
         assert service.committed() == {}
         create_topic(service.bootstrap, service.output, 4, {})
         crew.start("w0")
@@ -42,8 +39,9 @@ def test_output_topic_deleted_under_the_worker(kafka: Broker, tmp_path: Path, de
         crew.wait_committed(2000)
         _delete(service)
         assert crew["w0"].wait(120) == 1
-        assert f"Create topic {service.output}: millstream topics create" in crew["w0"].log.splitlines()[-1]
+        # Most times it names the topic. A transaction caught by the deletion may hang or be fenced, which is all that is said.
         assert "Traceback" not in crew["w0"].log
+        _start_without_it(service, crew)
         # An open transaction hides the offsets, until the broker ends it.
         wait_until(lambda: committed(service) is not None, 60, "the offsets to be known")
         done = service.committed()
@@ -54,6 +52,15 @@ def test_output_topic_deleted_under_the_worker(kafka: Broker, tmp_path: Path, de
         since = [event for event in sent if event.offset >= done.get((service.inputs[0], event.partition), 0)]
         assert 0 < len(since) < len(sent)
         assert verdict_of(service, since) == RIGHT
+
+
+def _start_without_it(service: Service, crew: Crew) -> None:
+    """What a supervisor gets to see."""
+    crew.start("w0")
+    assert crew["w0"].wait() == 1
+    assert f"{service.output} (output)" in crew["w0"].log
+    assert "Create them: millstream topics create" in crew["w0"].log
+    assert "Traceback" not in crew["w0"].log
 
 
 def _delete(service: Service) -> None:
