@@ -164,7 +164,7 @@ def stages_of(plan: Plan, metrics: Metrics, *, slot: str, until_idle: bool) -> S
 
     shadows = make_shadows(plan.shadows, pipeline, plan.model, plan.store)
     topic = pipeline.comparison.topic
-    guard = CrashGuard(pipeline.limits.crash_attempts, span=2 * pipeline.batch.max_events)
+    guard = CrashGuard(pipeline.limits.crash_attempts, span=4 * pipeline.batch.max_events)
 
     def source(on_revoke: Callable[[list[Partition]], object]) -> Source:
         return Source(client, subscription, on_revoke=on_revoke, guard=guard, metrics=metrics)

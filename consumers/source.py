@@ -139,6 +139,8 @@ class Source:
             # The client itself leaves out what it fetched under an assignment that has ended meanwhile (librdkafka's
             # rd_kafka_purge_outdated_messages); what is left of partitions that went is not for us to answer.
             good = [record for record in good if (record.topic(), record.partition()) in self._epochs]
+        if self.starts.unmarked and good:
+            self.starts.mark(good)
         return Polled(good, self._epochs, now, wall) if good else None
 
     def _consume(self, limit: int, timeout: float, company: float) -> list[Any]:
@@ -307,8 +309,8 @@ class Source:
         self._note_assignment("assigned", partitions)
 
     def _begin(self) -> None:
-        """Let the new partitions' records come, as soon as this start is counted."""
-        self._consumer.resume([p for p in self.starts.count() if p.topic not in self._paused])
+        """Let the new partitions' records come, as soon as it is known what became of earlier workers there."""
+        self._consumer.resume([p for p in self.starts.look() if p.topic not in self._paused])
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = [(p.topic, p.partition) for p in partitions]

@@ -1,12 +1,12 @@
-"""What offsets' metadata say of the workers that began there: counted at an assignment, cleared by whoever gets on or leaves."""
+"""What offsets' metadata say of the workers that began there: counted at their first record, cleared by who gets on or leaves."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from consumers.crashes import Attempts, CrashGuard
-from consumers.events import Partition
+from consumers.events import Partition, Record
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +28,16 @@ class Starts:
         self._consumer = consumer
         self._guard = guard
         self._start = start
-        self.new: set[Partition] = set()  # assigned, and not counted yet: nothing of them may run
+        self.new: set[Partition] = set()  # assigned, and not looked at yet: nothing of them may run
+        self.unmarked: dict[Partition, TopicPartition] = {}  # what to commit when their first record is read
         self._counted: dict[
             Partition, int
         ] = {}  # offsets whose metadata count this start, nothing being committed since
 
-    def count(self) -> list[TopicPartition]:
-        """Count that a worker begins at the new partitions' offsets; returns those whose records may come now.
+    def look(self) -> list[TopicPartition]:
+        """Look at the new partitions' offsets; returns those whose records may come now.
 
-        A partition without an offset gets one, where it begins: there is something to count at, and a rewind finds it. Where
-        the broker does not answer in time, nothing is counted, and the next turn asks again.
+        Where the broker does not answer in time, nothing is known, and the next turn asks again.
         """
         new = [TopicPartition(*partition) for partition in self.new]
         try:
@@ -46,15 +46,32 @@ class Starts:
             offsets = {partition: offset for partition, offset in begun.items() if offset is not None}
             found = {(p.topic, p.partition): Attempts.read(p.metadata) for p in positions}
             noted = self._guard.assigned({partition: found[partition] for partition in offsets})
-            marks = [TopicPartition(*p, offsets[p], attempts.metadata()) for p, attempts in noted.items()]
-            if marks:
-                self._consumer.commit(offsets=marks, asynchronous=False)
+            pinned = [p for p in positions if p.offset < 0 and self._start == "latest"]
+            if pinned:  # a rewind, or the next worker, would begin later otherwise
+                places = [TopicPartition(p.topic, p.partition, offsets[p.topic, p.partition]) for p in pinned]
+                self._consumer.commit(offsets=places, asynchronous=False)
         except KafkaException as error:
-            log.debug("the start of %d partitions is not counted yet: %s", len(new), error.args[0].str())
+            log.debug("the offsets of %d partitions are not known yet: %s", len(new), error.args[0].str())
             return []
-        self._counted |= offsets
+        self.unmarked |= {p: TopicPartition(*p, offsets[p], attempts.metadata()) for p, attempts in noted.items()}
         self.new.clear()
         return new
+
+    def mark(self, records: Sequence[Record]) -> None:
+        """Count that a worker begins, at the offsets of partitions whose first records these are, before they run.
+
+        Not at the assignment: a worker that ends before it has come to a partition has not failed there.
+        """
+        begun = {(record.topic(), record.partition()) for record in records} & self.unmarked.keys()
+        if not begun:
+            return
+        marks = [self.unmarked.pop(partition) for partition in begun]
+        try:
+            self._consumer.commit(offsets=marks, asynchronous=False)
+        except KafkaException as error:
+            log.debug("the start of %d partitions is not counted: %s", len(marks), error.args[0].str())
+            return
+        self._counted |= {(p.topic, p.partition): p.offset for p in marks}
 
     def _beginning(self, position: TopicPartition) -> int | None:
         """Where the partition is begun; None for an empty one without an offset, where nobody can have ended."""
@@ -82,6 +99,7 @@ class Starts:
         """Later offsets of these partitions were committed: the earlier ones, with what their metadata said, are gone."""
         for partition in partitions:
             self._counted.pop(partition, None)
+            self.unmarked.pop(partition, None)
 
     def uncount(self, partitions: Iterable[Partition]) -> None:
         """This worker leaves in peace: its start does not count against the events that it did not come to."""

@@ -41,7 +41,7 @@ PAUSE_AFTER = (
 )
 BUSY_AFTER = 1.0  # seconds that the oldest event is held, from which on the shadows are left out
 TICK = 1.0  # seconds between two updates of the gauges
-QUICK = 0.01  # seconds that one event by itself usually takes at most
+QUICK = 5.0  # seconds that one event by itself usually takes at most; beyond, the group is polled to stay a member
 NONE: frozenset[str] = frozenset()
 JOIN = (
     2.0  # seconds that a thread has to end when the worker does; a model that never returns must not keep the process
@@ -263,11 +263,13 @@ class Worker:
         """Wait until all that was read is committed, however long that takes; whether it is."""
         done = threading.Event()
         self._inbox.put(Barrier(done))
-        while not done.wait(QUICK) and self._failure is None and not self._stopping.is_set():
+        since = time.monotonic()
+        while not done.wait(WAIT) and self._failure is None and not self._stopping.is_set():
             self._health.turn()
-            self._source.pause(self._source.topics)
-            if polled := self._source.poll(1, WAIT):
-                self._take(polled)
+            if time.monotonic() - since > QUICK:  # a pause throws away what was fetched ahead
+                self._source.pause(self._source.topics)
+                if polled := self._source.poll(1, WAIT):
+                    self._take(polled)
         return done.is_set() and self._commit(wait=True) and not self._read_again.is_set()
 
     def _set_ready(self) -> None:
