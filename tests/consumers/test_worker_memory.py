@@ -26,7 +26,8 @@ GROWTH = 8  # MiB in 100,000 events: a leak of one small object an event would b
 @pytest.mark.durable
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
 def test_memory_is_flat(kafka: Broker, tmp_path: Path) -> None:
-    service = vector_service(tmp_path, kafka, limits={"held_events": 4096})
+    # Little is fetched ahead, so that what the client may hold is full after the first pieces, however fast they are read.
+    service = vector_service(tmp_path, kafka, limits={"held_events": 4096, "held_bytes": "16MiB"})
     load = vector_events(PIECE, seed=19)
     resident = []
     with Worker(service.file) as worker:
