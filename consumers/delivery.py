@@ -85,6 +85,9 @@ class Delivery(Protocol):
     ) -> None:
         """Hand a record over. Raises DeliveryFailed, Abandoned, TransactionAborted."""
 
+    def produce_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
+        """Hand records without headers over, one call for all. Raises as `produce`."""
+
     def serve(self) -> None:
         """Let the client report failures; returns at once."""
 
@@ -123,15 +126,24 @@ class _Outbox:
     def _enqueue(self, topic: str, value: bytes, key: bytes | None, headers: Any) -> None:
         while True:
             try:
-                if headers:
-                    self._producer.produce(topic, value, key, headers=headers)
-                else:
-                    self._producer.produce(topic, value, key)
+                self._producer.produce(topic, value, key, headers=headers or None)
                 return
             except BufferError:
-                self._metrics.count(RETRIES, 1, "producer_queue")
-                self._producer.poll(WAIT)
-                self._check()
+                self._wait_for_room()
+
+    def _enqueue_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
+        produce = self._producer.produce
+        for value, key in zip(values, keys, strict=True):
+            try:
+                produce(topic, value, key)
+            except BufferError:
+                self._wait_for_room()
+                self._enqueue(topic, value, key, None)
+
+    def _wait_for_room(self) -> None:
+        self._metrics.count(RETRIES, 1, "producer_queue")
+        self._producer.poll(WAIT)
+        self._check()
 
     def _check(self) -> None:
         if self._abandon.is_set():
@@ -163,6 +175,13 @@ class AtLeastOnce(_Outbox):
         """See `Delivery`."""
         try:
             self._enqueue(topic, value, key, headers)
+        except KafkaException as error:
+            raise failed(topic, error.args[0]) from None
+
+    def produce_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
+        """See `Delivery`."""
+        try:
+            self._enqueue_all(topic, values, keys)
         except KafkaException as error:
             raise failed(topic, error.args[0]) from None
 
@@ -257,6 +276,14 @@ class ExactlyOnce(_Outbox):
         self._begin()
         try:
             self._enqueue(topic, value, key, headers)
+        except KafkaException as error:
+            raise self._answer(topic, error.args[0]) from None
+
+    def produce_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
+        """See `Delivery`."""
+        self._begin()
+        try:
+            self._enqueue_all(topic, values, keys)
         except KafkaException as error:
             raise self._answer(topic, error.args[0]) from None
 

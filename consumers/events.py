@@ -1,6 +1,6 @@
 """What travels between the stages: plain frozen records, events as columns."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -82,7 +82,7 @@ class Block:
     partitions: list[Partition]
     offsets: list[int]
     timestamps: npt.NDArray[np.int64]  # ms since the epoch; -1 where the record has none
-    timestamp_types: Sequence[int]  # as Kafka numbers them: 0 none, 1 the producer's time, 2 the broker's
+    timestamp_types: npt.NDArray[np.int64]  # as Kafka numbers them: 0 none, 1 the producer's time, 2 the broker's
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: list[Headers | None] | None  # None: no record has any

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -113,7 +114,39 @@ class Sink:
         block = part.block
         ours = self._ours(block.epochs)
         refused = list(part.refused())
-        produce = self._delivery.produce
+        if ours is None and block.headers is None and self._all_fit(values):
+            written = block.good[part.first : part.last].tolist()
+            keys = block.keys
+            self._delivery.produce_all(self._outputs.prediction_topic, values, [keys[row] for row in written])
+        else:
+            written = self._write_each(part, values, rejected, first, ours, refused)
+        # In the order of their records, whoever refused them.
+        for refusal in sorted(refused, key=lambda refused: refused.row):
+            if ours is None or block.partitions[refusal.row] in ours:
+                self._write_refused(block, refusal)
+        model = (self._outputs.model, str(self._outputs.version), self._outputs.variant)
+        self._metrics.count(PREDICTIONS, len(written), *model)
+        self._note_latency(block.timestamps[written])
+        return self._ends_of(part, ours)
+
+    def _all_fit(self, values: list[bytes | None]) -> TypeGuard[list[bytes]]:
+        """Whether each event has a prediction that its topic takes."""
+        return (
+            None not in values
+            and max(map(len, cast("list[bytes]", values)), default=0) <= self._outputs.prediction_bytes
+        )
+
+    def _write_each(
+        self,
+        part: Rows,
+        values: Sequence[bytes | None],
+        rejected: dict[int, Rejection],
+        first: int,
+        ours: set[Partition] | None,
+        refused: list[Refused],
+    ) -> list[int]:
+        """Write those predictions of a part that are there, fit, and are still ours; adds to `refused`; the rows written."""
+        block = part.block
         written: list[int] = []
         for event, (row, value) in enumerate(
             zip(block.good[part.first : part.last].tolist(), values, strict=True), first
@@ -126,16 +159,9 @@ class Sink:
             if len(value) > self._outputs.prediction_bytes:
                 refused.append(self._too_large(block, row, value))
                 continue
-            produce(self._outputs.prediction_topic, value, block.keys[row], self._carried(block, row))
+            self._delivery.produce(self._outputs.prediction_topic, value, block.keys[row], self._carried(block, row))
             written.append(row)
-        # In the order of their records, whoever refused them.
-        for refusal in sorted(refused, key=lambda refused: refused.row):
-            if ours is None or block.partitions[refusal.row] in ours:
-                self._write_refused(block, refusal)
-        model = (self._outputs.model, str(self._outputs.version), self._outputs.variant)
-        self._metrics.count(PREDICTIONS, len(written), *model)
-        self._note_latency(block.timestamps[written])
-        return self._ends_of(part, ours)
+        return written
 
     def _too_large(self, block: Block, row: int, value: bytes) -> Refused:
         reason = "prediction_too_large"

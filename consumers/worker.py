@@ -15,7 +15,6 @@ from queue import SimpleQueue
 
 from consumers import metrics as m
 from consumers.compute import Compute
-from consumers.decoder import TOPIC
 from consumers.errors import Abandoned, StageFailed, WorkerError
 from consumers.events import Answered, Barrier, Ends, Partition, Polled, Rejection
 from consumers.health import Health
@@ -213,7 +212,12 @@ class Worker:
             self._take(polled)
 
     def _take(self, polled: Polled) -> None:
-        topics = Counter(map(TOPIC, polled.records))
+        records = polled.records
+        topics = (
+            Counter(map(type(records[0]).topic, records))
+            if len(self._source.topics) > 1
+            else {records[0].topic(): len(records)}
+        )
         for topic, count in topics.items():
             self._metrics.count(m.RECORDS_READ, count, topic)
             if self._shares is not None:

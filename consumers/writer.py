@@ -15,6 +15,8 @@ from consumers.sink import Sink
 
 log = logging.getLogger(__name__)
 
+SPACED = 4  # times as long as a checkpoint took is there between two under backlog, up to as many intervals: it stops the writing
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
@@ -68,7 +70,9 @@ class Writer:
         self._unread: list[float] = []  # when the micro-batches were closed that nobody can read yet
         self._shadows = shadows
         self._fresh: list[tuple[Answered, Ends]] = []  # for the shadows
-        self._due = 0.0  # seconds on the monotonic clock
+        self._due = 0.0  # when the next checkpoint is, seconds on the monotonic clock
+        self._late = 0.0  # the same while results wait to be written
+        self._took = 0.0  # seconds of the last one
 
     def run(self) -> None:
         """Work until `answers` gives None.
@@ -93,7 +97,9 @@ class Writer:
     def _write(self, answered: Answered) -> None:
         if not self._unsafe:
             self._unsafe = True
-            self._due = time.monotonic() + self._checkpoints.every
+            every = self._checkpoints.every
+            self._due = time.monotonic() + every
+            self._late = self._due + min(max(SPACED * self._took - every, 0.0), (SPACED - 1) * every)
         ends: Ends = {}
         try:
             ends = self._sink.write(answered)
@@ -105,7 +111,8 @@ class Writer:
             if not self._checkpoints.publish:
                 self._report_readable()
         self._note_done(answered, ends)
-        if self._records >= self._checkpoints.records or time.monotonic() >= self._due:
+        due = self._due if self._answers.empty() else self._late
+        if self._records >= self._checkpoints.records or time.monotonic() >= due:
             self._checkpoint()
 
     def _note_done(self, answered: Answered, ends: Ends) -> None:
@@ -118,11 +125,13 @@ class Writer:
                 self._fresh.append((done, its_ends))
 
     def _checkpoint(self) -> None:
+        started = time.monotonic()
         try:
             self._sink.checkpoint(self._ends)
         except TransactionAborted as error:
             self._abort(error)
             return
+        self._took = time.monotonic() - started
         self._acknowledge(self._ends)
         self._report_readable()
         if self._shadows is not None:

@@ -50,13 +50,14 @@ class AvroDecoder:
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
         """Decode values; what is wrong with a value is in the result. Raises only SchemaUnavailable (retry)."""
-        by_head: dict[bytes, list[int]] = {}
-        for row, value in enumerate(values):
-            by_head.setdefault(value[:HEAD_BYTES], []).append(row)
-        if not by_head:
+        heads = {value[:HEAD_BYTES] for value in values}
+        if not heads:
             return self._none([])
-        if len(by_head) == 1:
-            return self._decode_group(values[0][:HEAD_BYTES], values)
+        if len(heads) == 1:
+            return self._decode_group(heads.pop(), values)
+        by_head: dict[bytes, list[int]] = {head: [] for head in heads}
+        for row, value in enumerate(values):
+            by_head[value[:HEAD_BYTES]].append(row)
         parts = [
             (np.array(rows, np.int64), self._decode_group(head, [values[row] for row in rows]))
             for head, rows in by_head.items()
@@ -67,7 +68,10 @@ class AvroDecoder:
         reader = self._reader_of(head)
         if isinstance(reader, Unreadable):
             return self._none([_bad(row, reader) for row in range(len(values))])
-        frames, rows, bad = _read(reader, values)
+        try:
+            return Decoded(reader.read(values), np.arange(len(values)), [])
+        except (FaultyRecords, Unreadable):
+            frames, rows, bad = _read(reader, values)
         if not frames:
             return self._none(bad)
         return Decoded(pl.concat(frames) if len(frames) > 1 else frames[0], rows, bad)

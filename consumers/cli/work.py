@@ -1,6 +1,7 @@
 """`millstream work`: one worker, until it is told to stop."""
 
 import argparse
+import gc
 import logging
 import os
 import signal
@@ -21,6 +22,9 @@ log = logging.getLogger("millstream")
 OWN_LOGGERS = ("millstream", "consumers", "inference", "schemas", "topics", "kafka")
 # Threads take turns at Python's lock; at the default of 5 ms a thread that wakes for a record waits as long as a whole window.
 SWITCH_INTERVAL = 0.0005  # seconds
+# A record is objects that the garbage collector counts, though it is never its to free; at the default of 700 it looked through
+# thousands of them again and again, for a fifth of a worker's time.
+COLLECT_AFTER = 100_000  # objects
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
     for name in OWN_LOGGERS:
         logging.getLogger(name).setLevel(args.log_level.upper())
     sys.setswitchinterval(SWITCH_INTERVAL)
+    gc.set_threshold(COLLECT_AFTER)
     pipeline = read_pipeline(args)
     metrics = Metrics(pipeline.name)
     health = Health(pipeline.limits.stall_after)
@@ -81,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
             plan.model.place,
             plan.executor.device,
         )
+        gc.freeze()  # what is loaded stays: no collection need look at it again
         drained = worker.run()
         slot.release()
     finally:

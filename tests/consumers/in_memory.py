@@ -131,7 +131,7 @@ def block(
         partitions=[("in", 0)] * len(kinds),
         offsets=list(range(start, start + len(kinds))),
         timestamps=np.full(len(kinds), 1_700_000_000_000),
-        timestamp_types=[1] * len(kinds),
+        timestamp_types=np.ones(len(kinds), np.int64),
         keys=[None] * len(kinds),
         values=values,
         headers=None,
