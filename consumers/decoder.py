@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consumers.events import NEVER, Block, Epochs, Headers, Partition, Polled, Record, Refused
+from consumers.events import NEVER, Block, Headers, Partition, Polled, Record, Refused
 from inference.signature import Signature, fit
 from schemas.decoded import Decoded, Decoder
 
@@ -55,7 +55,7 @@ class BlockDecoder:
         """
         records = polled.records
         kind = type(records[0])  # mapped over the records, its own methods cost a quarter of what a loop does
-        partitions = _partitions(records, polled.epochs)
+        partitions = _partitions(records)
         offsets = list(map(kind.offset, records))
         values: list[bytes | None] = list(map(kind.value, records))
         headers = list(map(kind.headers, records))
@@ -140,15 +140,13 @@ class BlockDecoder:
         return np.minimum(deadlines, np.array(stated, np.int64))
 
 
-def _partitions(records: Sequence[Record], epochs: Epochs) -> list[Partition]:
-    """Each record's; where one topic is read these are few objects, and not one a record for the garbage collector to look at."""
+def _partitions(records: Sequence[Record]) -> list[Partition]:
+    """Each record's; few objects where all are of one topic, and not one a record for the garbage collector to look at."""
     kind = type(records[0])
-    numbers = list(map(kind.partition, records))
-    topics = {topic for topic, _ in epochs}
-    if len(topics) != 1:
-        return list(zip(map(kind.topic, records), numbers, strict=True))
-    (topic,) = topics
-    shared = {number: (topic, number) for number in set(numbers)}
+    topics, numbers = list(map(kind.topic, records)), list(map(kind.partition, records))
+    if len(set(topics)) > 1:
+        return list(zip(topics, numbers, strict=True))
+    shared = {number: (topics[0], number) for number in set(numbers)}
     return list(map(shared.__getitem__, numbers))
 
 

@@ -1,6 +1,7 @@
 """What offsets' metadata say of the workers that began there: counted at their first record, cleared by who gets on or leaves."""
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -82,18 +83,23 @@ class Starts:
             return int(high)
         return int(low) if low < high else None
 
-    def note_alone(self, partition: Partition, offset: int) -> None:
-        """Leave word at the offset that its event runs alone now.
+    def note_running(self, records: Sequence[Record]) -> None:
+        """Leave word at the offsets of the first of these that they run now, where their partitions are under suspicion.
 
-        Where that can't be written, the partition is on its way to another worker, or the event runs without it.
+        Where that can't be written, a partition is on its way to another worker, or the events run without it.
         """
-        note = TopicPartition(*partition, offset, self._guard.note(partition).metadata())
-        try:
-            self._consumer.commit(offsets=[note], asynchronous=False)
-        except KafkaException as error:
-            log.warning("the note that an event runs alone was not written: %s", error.args[0].str())
+        counts = Counter((record.topic(), record.partition()) for record in records)
+        firsts = {(record.topic(), record.partition()): record.offset() for record in reversed(records)}
+        noted = {p: attempts for p, count in counts.items() if (attempts := self._guard.note(p, count)) is not None}
+        if not noted:
             return
-        self._counted[partition] = offset
+        notes = [TopicPartition(*p, firsts[p], attempts.metadata()) for p, attempts in noted.items()]
+        try:
+            self._consumer.commit(offsets=notes, asynchronous=False)
+        except KafkaException as error:
+            log.warning("the note of what runs now was not written: %s", error.args[0].str())
+            return
+        self._counted |= {p: firsts[p] for p in noted}
 
     def note_committed(self, partitions: Iterable[Partition]) -> None:
         """Later offsets of these partitions were committed: the earlier ones, with what their metadata said, are gone."""

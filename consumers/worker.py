@@ -197,8 +197,8 @@ class Worker:
             self._read_again.clear()
             self._source.rewind()
         self._update_gauges()
-        if self._guard.careful:
-            self._run_alone()
+        if (most := self._guard.most) is not None:
+            self._run_carefully(most)
         elif self._has_room():
             room = self._settings.held_events - self._held.events
             self._read(max(min(POLL_RECORDS, room), 1))
@@ -242,26 +242,27 @@ class Worker:
             self._stopping.wait(WAIT)
         return self._paused
 
-    def _run_alone(self) -> None:
-        """Read and run one event by itself: earlier workers ended, one after the other, at what this one is about to run."""
+    def _run_carefully(self, most: int) -> None:
+        """Read and run a few events by themselves: earlier workers ended, one after the other, at what is about to run."""
         if self._held.events:
             self._wait_for_all()
             return
         self._source.pause(NONE)
-        polled = self._source.poll(1, WAIT)
+        polled = self._source.poll(most, WAIT)
         if polled is None:
             return
-        record = polled.records[0]
-        partition, offset = (record.topic(), record.partition()), record.offset()
-        verdict = self._guard.verdict(partition)
-        if verdict == "alone":
-            self._source.starts.note_alone(partition, offset)
-        elif verdict == "crashed":
-            log.error("workers crashed running the event at offset %d of %s/%d: it is refused", offset, *partition)
+        counts = Counter((record.topic(), record.partition()) for record in polled.records)
+        if any(map(self._guard.refuses, counts)):  # then it is one event
+            (place,), offset = counts, polled.records[0].offset()
+            log.error("workers crashed running the event at offset %d of %s/%d: it is refused", offset, *place)
             polled = replace(polled, refuse=Rejection("crashed", "the worker that ran it crashed, each time"))
+        else:
+            self._source.starts.note_running(polled.records)
         self._take(polled)
-        if self._wait_for_all() and self._source.epochs.get(partition) == polled.epochs.get(partition):
-            self._guard.done(partition)
+        if self._wait_for_all():
+            for partition, events in counts.items():
+                if self._source.epochs.get(partition) == polled.epochs.get(partition):
+                    self._guard.done(partition, events)
 
     def _wait_for_all(self) -> bool:
         """Wait until all that was read is committed, however long that takes; whether it is."""

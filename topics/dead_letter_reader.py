@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from schemas.dead_letters import DeadLetter, DeadLetterError
 from topics.dead_letters import NoLetter, Position, StoredLetter, marked
 from topics.errors import BrokerUnreachableError, TopicError
-from topics.records import ANSWER_TIMEOUT, PASSING, Headers, ReadRecord
+from topics.records import ANSWER_TIMEOUT, PASSING, Headers, ReadRecord, bounds
 
 LONGEST_QUIET = 30.0  # seconds without anything new before the end of a partition is given up
 PIECE = 500  # records of one read
@@ -146,12 +146,11 @@ class DeadLetterReader:
     def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
         """First offset and the one after the last, open transactions included."""
         try:
-            low, high = self._events.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_TIMEOUT)
+            return bounds(self._events, topic, partition)
         except KafkaException as error:
             if error.args[0].code() in {KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}:
                 raise TopicError(f"topic {topic} has no partition {partition} (any more).") from None
             raise self._unreachable(error) from None
-        return low, high
 
     def _read(self, consumer: Consumer, topic: str, partition: int, start: int, end: int) -> Iterator[ReadRecord]:
         """The committed records with offsets from `start` to before `end`; waits for transactions that are open between them."""

@@ -62,7 +62,7 @@ class RecordReader:
             self._consumer.assign(
                 [
                     # Asked here and not left to the client, which would look for the end only some time later.
-                    TopicPartition(topic, number, self._bounds(topic, number)[0 if from_beginning else 1])
+                    TopicPartition(topic, number, bounds(self._consumer, topic, number)[0 if from_beginning else 1])
                     for topic in topics
                     for number in _partitions(self._consumer, topic)
                 ]
@@ -103,18 +103,18 @@ class RecordReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        until = time.monotonic() + ANSWER_TIMEOUT
-        while True:
-            try:
-                low, high = self._consumer.get_watermark_offsets(
-                    TopicPartition(topic, partition), timeout=ANSWER_TIMEOUT
-                )
-                return low, high
-            except KafkaException as error:
-                if error.args[0].code() not in LEADERLESS or time.monotonic() >= until:
-                    raise
-            time.sleep(AGAIN)
+
+def bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """A partition's first offset and the one after its last; waits for a leader where there is none. Raises KafkaException."""
+    until = time.monotonic() + ANSWER_TIMEOUT
+    while True:
+        try:
+            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_TIMEOUT)
+            return low, high
+        except KafkaException as error:
+            if error.args[0].code() not in LEADERLESS or time.monotonic() >= until:
+                raise
+        time.sleep(AGAIN)
 
 
 class RecordWriter:

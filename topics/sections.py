@@ -359,8 +359,8 @@ class Limits(Section):
     crash_attempts: int = Field(
         3,
         ge=1,
-        description="How many workers may crash at the same events before these run one by one, and the one that takes workers "
-        "down is refused as `crashed`.",
+        description="How many workers may crash at the same events before these run few at a time, then one by one, and the one "
+        "that takes workers down is refused as `crashed`.",
     )
     stall_after: PositiveDuration = Field(
         "60s",

@@ -1,14 +1,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.crashes import ALONE_ATTEMPTS, Attempts, CrashGuard
+from consumers.crashes import ALONE_ATTEMPTS, FEW, Attempts, CrashGuard
 
 P = ("in", 0)
 
 
-@given(st.integers(0, 10**8), st.integers(0, 10**8))
-def test_attempts_come_back_from_the_metadata(starts: int, alone: int) -> None:
-    attempts = Attempts(starts, alone)
+@given(st.integers(0, 10**8), st.integers(0, 10**8), st.integers(0, 10**8))
+def test_attempts_come_back_from_the_metadata(starts: int, running: int, alone: int) -> None:
+    attempts = Attempts(starts, running, alone)
     assert Attempts.read(attempts.metadata()) == attempts
 
 
@@ -35,23 +35,19 @@ class Partition:
         self.metadata = guard.assigned({P: Attempts.read(self.metadata)})[P].metadata()
         at = self.committed
         while at < self.events:
-            verdict = guard.verdict(P)
-            if verdict == "run":
-                batch = range(at, min(at + self.commit_every, self.events))
+            most = guard.most
+            batch = range(at, min(at + (self.commit_every if most is None else most), self.events))
+            if guard.refuses(P):
+                assert len(batch) == 1
+                self.refused.append(at)
+            else:
+                if (attempts := guard.note(P, len(batch))) is not None:
+                    self.metadata = attempts.metadata()
                 if self.fatal & set(batch):
                     return False
                 self.answered += batch
-                at = batch.stop
-            else:
-                if verdict == "crashed":
-                    self.refused.append(at)
-                else:
-                    self.metadata = guard.note(P).metadata()
-                    if at in self.fatal:
-                        return False
-                    self.answered.append(at)
-                at += 1
-                guard.done(P)
+            at = batch.stop
+            guard.done(P, len(batch))
             self.committed, self.metadata = at, ""
         return True
 
@@ -71,7 +67,7 @@ def test_exactly_the_fatal_events_are_refused_after_a_bounded_number_of_crashes(
     crashes = 0
     while not partition.work():
         crashes += 1
-        assert crashes <= (limit + ALONE_ATTEMPTS) * (len(fatal) + 1) * (commit_every // span + 2)
+        assert crashes <= (limit + 1 + ALONE_ATTEMPTS) * (len(fatal) + 1) * (commit_every // span + 2)
     assert sorted(partition.refused) == sorted(fatal)
     assert partition.answered == [event for event in range(events) if event not in fatal]
 
@@ -79,13 +75,39 @@ def test_exactly_the_fatal_events_are_refused_after_a_bounded_number_of_crashes(
 def test_workers_that_get_on_are_never_careful() -> None:
     guard = CrashGuard(3, 10)
     assert guard.assigned({P: Attempts()}) == {P: Attempts(1)}
-    assert not guard.careful
-    assert guard.verdict(P) == "run"
+    assert guard.most is None
+    assert guard.note(P, 5) is None
+    assert not guard.refuses(P)
 
 
 def test_partition_that_goes_takes_its_care_along() -> None:
     guard = CrashGuard(3, 10)
     guard.assigned({P: Attempts(3)})
-    assert guard.careful
+    assert guard.most == FEW
     guard.gone(P)
-    assert not guard.careful
+    assert guard.most is None
+
+
+def test_events_that_a_worker_ended_with_run_one_by_one_and_those_behind_them_few_at_a_time() -> None:
+    guard = CrashGuard(3, 10)
+    guard.assigned({P: Attempts(3, running=2)})
+    assert guard.most == 1
+    guard.done(P, 1)
+    assert guard.most == 1
+    guard.done(P, 1)
+    assert guard.most == FEW
+    guard.done(P, 8)
+    assert guard.most is None
+
+
+def test_event_that_ran_with_others_is_not_refused() -> None:
+    guard = CrashGuard(3, 10)
+    guard.assigned({P: Attempts(3, running=2)})
+    noted = guard.note(P, 1)
+    assert noted == Attempts(3, running=1, alone=1)
+    guard.assigned({P: noted})
+    assert not guard.refuses(P)
+    noted = guard.note(P, 1)
+    assert noted is not None
+    guard.assigned({P: noted})
+    assert guard.refuses(P)

@@ -46,9 +46,9 @@ def test_event_that_crashes_workers_is_refused_and_the_others_answered(
         if code == 0:
             break
         crashes += 1
-        # One in a batch, or two where the first batch was small and got through, and two alone.
-        assert crashes <= 4, worker.log
-    assert crashes >= 3
+        # One in a batch, or two where the first batch was small and got through, one among few, and two alone.
+        assert crashes <= 5, worker.log
+    assert crashes >= 4
     assert "workers crashed running the event at offset 7" in worker.log
     (letter,) = service.dead_letters()
     assert (letter.reason, letter.offset) == ("crashed", 7)
@@ -99,10 +99,10 @@ def test_batch_that_never_ends_ends_the_worker_and_its_event_is_refused(kafka: B
     service = python_service(tmp_path, kafka, body, batch={"max_events": 4}, limits=limits, membership=STATIC)
     send(service, range(6))
     codes: list[int] = []
-    while not codes or (codes[-1] and len(codes) < 6):
+    while not codes or (codes[-1] and len(codes) < 7):
         with Worker(service.file, "--until-idle") as worker:
             codes.append(worker.wait())
-    assert codes in ([1, 1, 1, 0], [1, 1, 1, 1, 0])  # as in the test above
+    assert codes in ([1] * 4 + [0], [1] * 5 + [0])  # as in the test above
     assert [(letter.reason, letter.offset) for letter in service.dead_letters()] == [("crashed", 2)]
     assert set(answered(service)) == {"e0", "e1", "e3", "e4", "e5"}
 
