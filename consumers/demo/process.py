@@ -5,6 +5,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -71,3 +74,18 @@ class CommandProcess:
         if self._process.poll() is None:
             self._process.kill()  # its children die with it
             self._process.wait()
+
+
+def wait_until(condition: Callable[[], bool], timeout: float, what: str, stop: threading.Event) -> None:
+    """Wait for something that a running command does, `timeout` seconds at most.
+
+    Raises:
+        WorkerError: it was not so in time.
+        KeyboardInterrupt: `stop` was set.
+    """
+    until = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > until:
+            raise WorkerError(f"waited {timeout:g} s for {what}")
+        if stop.wait(0.1):
+            raise KeyboardInterrupt
