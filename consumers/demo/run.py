@@ -47,7 +47,7 @@ def run_demo(options: Options, console: Console, stop: threading.Event) -> bool:
     with ExitStack() as stack:
         placed = stack.enter_context(scene(options.versions, options.bootstrap))
         console.print(_opening(options, placed), markup=False, highlight=False, soft_wrap=True)
-        workers = stack.enter_context(Workers(placed.pipelines, options.workers, PARTITIONS, placed.folder))
+        workers = stack.enter_context(Workers(placed.pipelines, options.workers, PARTITIONS))
         stream = _stream(options, placed)
         feeder, collector = _threads(options, placed, stream)
         stack.callback(collector.stop)
