@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.scaling_simulation import LagThreshold, Load, Ours, Run, Scaler, World, loads, simulate
 from consumers.demo.chart import Line, Panel, chart
-from consumers.scaling import Policy
+from consumers.supervision.scaling import Policy
 
 DOCS = Path(__file__).parents[1] / "docs"
 POLICY = Policy(min_workers=1, max_workers=12, catch_up=30, scale_down_after=120)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from consumers import metrics as m
 from consumers.child import MILLSTREAM, bound, scrape, told_port
-from consumers.true_rate import DONE, SUM, Counters, counters
+from consumers.supervision.true_rate import DONE, SUM, Counters, counters
 
 LAST_LINES = 15  # of the log, told where the worker fails
 _LINE = re.compile(r"\S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
