@@ -7,18 +7,16 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.pages import DOCS, write_rows
 from consumers.demo.chart import Line, Panel, chart
 from consumers.window import Window
 
 Floats = npt.NDArray[np.float64]
-DOCS = Path(__file__).parents[1] / "docs"
-BEGIN, END = "<!-- simulated: python -m benchmarks.batching_simulation -->", "<!-- end -->"
 EVERY = 0.25  # seconds between two points of a picture
 PICTURED = ("steps", "bunches")
 COLORS = ("#888", "#e67e22", "#c0392b", "#2e86c1", "#27ae60")
@@ -171,10 +169,7 @@ def main() -> int:
         rows += [_row(about if not n else "", name, run) for n, (name, run) in enumerate(runs.items())]
         if load.name in PICTURED:
             (DOCS / f"batching-{load.name}.svg").write_text(_picture(load, runs), encoding="utf-8")
-    page = DOCS / "batching.md"
-    head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    page.write_text(f"{head}{BEGIN}\n" + "\n".join(rows) + f"\n{END}{tail}", encoding="utf-8")
+    write_rows("batching.md", "batching_simulation", rows)
     return 0
 
 

@@ -14,7 +14,7 @@ import onnx
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from onnx import TensorProto, helper, numpy_helper
 
-from consumers.demo.flights import departures, encode_events
+from consumers.demo.flights import LATER_MONTHS, departures, encode_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,7 +38,6 @@ VECTOR_SCHEMA = {
 }
 
 FIRST_EVENT_TIME = 1_750_000_000_000  # ms; as zigzag varints, this and the next 14 years have 6 bytes
-_MONTHS = range(9, 13)  # those that the flights models were not trained on
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ def flights_events(count: int, seed: int) -> Load:
 
     Raises DemoDataError where the data set is not installed.
     """
-    flights = departures(_MONTHS)
+    flights = departures(LATER_MONTHS)
     start = int(np.random.default_rng(seed).integers(flights.height))
     frame = flights[start:].vstack(flights[:start])[:count]
     values = encode_events(frame, FLIGHTS_SCHEMA_ID)

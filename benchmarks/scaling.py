@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
+from benchmarks.pages import DOCS, write_rows
 from benchmarks.scaling_simulation import LagThreshold, Load, Ours, Run, Scaler, World, loads, simulate
 from consumers.demo.chart import Line, Panel, chart
-from consumers.scaling import Policy
+from consumers.supervision.scaling import Policy
 
-DOCS = Path(__file__).parents[1] / "docs"
 POLICY = Policy(min_workers=1, max_workers=12, catch_up=30, scale_down_after=120)
 EVERY = 10  # seconds between two points of a picture
-BEGIN, END = "<!-- simulated: python -m benchmarks.scaling -->", "<!-- end -->"
 COLORS = ("#c0392b", "#2e86c1", "#27ae60")
 
 
@@ -39,10 +37,7 @@ def main() -> int:
             for n, (name, run) in enumerate(runs.items())
         ]
         (DOCS / f"scaling-{load.name}.svg").write_text(_picture(world, load, runs), encoding="utf-8")
-    page = DOCS / "scaling.md"
-    head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    page.write_text(f"{head}{BEGIN}\n" + "\n".join(rows) + f"\n{END}{tail}", encoding="utf-8")
+    write_rows("scaling.md", "scaling", rows)
     return 0
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from consumers.scaling import Memory, Observation, PartitionLoad, Policy, decide
+from consumers.supervision.scaling import Memory, Observation, PartitionLoad, Policy, decide
 from topics.lag_trend import WINDOW
 
 Rates = npt.NDArray[np.float64]
@@ -62,7 +62,7 @@ class Scaler(Protocol):
 
 
 class Ours:
-    """`consumers.scaling.decide`, asked every second."""
+    """`consumers.supervision.scaling.decide`, asked every second."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy

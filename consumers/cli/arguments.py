@@ -21,26 +21,46 @@ def read_pipeline(args: argparse.Namespace) -> Pipeline:
 
 def positive(text: str) -> int:
     """A whole number of at least 1."""
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, found {text!r}")
-    return number
+    return _whole(text, "a whole number of at least 1", least=1)
 
 
-def seconds(text: str) -> float:
-    """A duration in seconds above 0."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, found {text!r}")
-    return number
+def count(text: str) -> int:
+    """A whole number of at least 0."""
+    return _whole(text, "a whole number of at least 0")
 
 
 def port_number(text: str) -> int:
     """A TCP port, or 0 for a free one."""
+    return _whole(text, "a port from 0 to 65535", most=65535)
+
+
+def seconds(text: str) -> float:
+    """A duration in seconds above 0."""
+    return _number(text, "a number of seconds above 0")
+
+
+def rate(text: str) -> float:
+    """Events a second, above 0."""
+    return _number(text, "a number above 0")
+
+
+def rate_or_0(text: str) -> float:
+    """Events a second, or 0 for no limit."""
+    return _number(text, "a number of at least 0", or_0=True)
+
+
+def _whole(text: str, expected: str, *, least: int = 0, most: float = math.inf) -> int:
     number = int(text) if text.isdecimal() else -1
-    if not 0 <= number <= 65535:
-        raise argparse.ArgumentTypeError(f"expected a port from 0 to 65535, found {text!r}")
+    if not least <= number <= most:
+        raise argparse.ArgumentTypeError(f"expected {expected}, found {text!r}")
+    return number
+
+
+def _number(text: str, expected: str, *, or_0: bool = False) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (0 < number < math.inf or (or_0 and number == 0)):
+        raise argparse.ArgumentTypeError(f"expected {expected}, found {text!r}")
     return number

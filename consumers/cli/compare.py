@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from consumers.cli.arguments import add_pipeline, read_pipeline
+from consumers.cli.arguments import add_pipeline, port_number, read_pipeline
 from consumers.comparison.errors import ComparisonError
 from consumers.comparison.job import own_topics
 from consumers.comparison.metrics import ComparisonMetrics
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pipeline(parser)
     parser.add_argument("--show", action="store_true", help="print the results so far, and end")
     parser.add_argument(
-        "--metrics-port", type=int, metavar="PORT", help="serve /metrics, /live and /ready; 0: a free one"
+        "--metrics-port", type=port_number, metavar="PORT", help="serve /metrics, /live and /ready; 0: a free one"
     )
     parser.add_argument("--metrics-host", default="0.0.0.0", metavar="HOST", help="address of that port (default: all)")
     parser.add_argument(

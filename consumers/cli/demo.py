@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import math
 import os
 import signal
 import sys
@@ -12,7 +11,7 @@ from types import FrameType
 
 from rich.console import Console
 
-from consumers.cli.arguments import positive
+from consumers.cli.arguments import count, positive, rate_or_0
 from consumers.demo.errors import DemoDataError
 from consumers.demo.run import Options, run_demo
 from consumers.demo.scene import PARTITIONS
@@ -27,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--events", type=positive, default=20_000, metavar="N", help="how many (default: 20000)")
     parser.add_argument(
         "--rate",
-        type=_rate,
+        type=rate_or_0,
         default=2000.0,
         metavar="R",
         help="events a second (default: 2000; 0: as fast as they are answered)",
@@ -44,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--broken",
-        type=_count,
+        type=count,
         default=10,
         metavar="N",
         help="events broken on purpose, for dead letters (default: 10)",
@@ -155,19 +154,3 @@ def _stop_on_signals() -> threading.Event:
     signal.signal(signal.SIGINT, handle)
     signal.signal(signal.SIGTERM, handle)
     return stop
-
-
-def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = -1.0
-    if not 0 <= rate < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number of at least 0, found {text!r}")
-    return rate
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 0, found {text!r}")
-    return int(text)

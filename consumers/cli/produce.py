@@ -3,7 +3,6 @@
 import argparse
 import csv
 import json
-import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from consumers.cli.arguments import add_pipeline, positive, read_pipeline
+from consumers.cli.arguments import add_pipeline, positive, rate, read_pipeline
 from consumers.errors import WorkerError
 from consumers.schema_store import open_store
 from schemas.rows import RowError, encode_json_row, encode_row, parse_cells
@@ -41,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--topic", help="the topic to write to (default: the pipeline's first input topic)")
     parser.add_argument("--limit", type=positive, metavar="N", help="stop after so many events")
-    parser.add_argument("--rate", type=_rate, metavar="R", help="events a second (default: as fast as they go)")
+    parser.add_argument("--rate", type=rate, metavar="R", help="events a second (default: as fast as they go)")
     parser.add_argument("--skip-bad", action="store_true", help="report bad rows and go on; default: stop at the first")
 
 
@@ -104,16 +103,6 @@ def _encoded(row: Mapping[str, Any] | str, encode: Encode, key: str | None) -> t
     value = encode(row)
     found = None if key is None else row.get(key)
     return value, None if found is None else str(found).encode()
-
-
-def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, found {text!r}")
-    return rate
 
 
 def _is_csv(args: argparse.Namespace) -> bool:

@@ -10,9 +10,9 @@ from types import FrameType
 from rich.console import Console
 
 from consumers.cli.arguments import add_pipeline, port_number, positive, read_pipeline
-from consumers.local_run import LocalRun
-from consumers.run_screen import Screen
-from consumers.scaling import Policy
+from consumers.supervision.local_run import LocalRun
+from consumers.supervision.run_screen import Screen
+from consumers.supervision.scaling import Policy
 from topics.admin import refuse_unfit_broker, require, roles, states
 from topics.group import refuse_foreign_group
 from topics.pipeline import Pipeline

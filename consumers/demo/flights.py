@@ -34,6 +34,15 @@ EVENT_COLUMNS = (
 LABEL_COLUMNS = ("id", "arrived_at", "late")
 """What is known when it has landed. Nothing else that depends on the arrival is in a departure's row."""
 
+ARRIVAL_SCHEMA = {
+    "type": "record",
+    "name": "FlightArrival",
+    "namespace": "flights",
+    "fields": [{"name": "id", "type": "string"}, {"name": "late", "type": "boolean"}],
+}
+"""Of the labels: whether a flight came late."""
+
+LATER_MONTHS = (9, 10, 11, 12)  # the models were trained on January to August
 LATE_MINUTES = 15  # the US Department of Transportation's line between on time and late
 
 _MS_PER_MINUTE = 60_000

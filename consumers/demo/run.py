@@ -11,7 +11,7 @@ from rich.console import Console
 
 from consumers.demo.collector import Collector
 from consumers.demo.feeder import Feeder, steady
-from consumers.demo.flights import departures
+from consumers.demo.flights import LATER_MONTHS, departures
 from consumers.demo.scene import PARTITIONS, Scene, scene
 from consumers.demo.screen import LiveScreen, Look, PlainScreen, Screen, VersionLook
 from consumers.demo.stream import FlightStream
@@ -20,7 +20,6 @@ from consumers.demo.workers import Workers
 from consumers.schema_store import open_store
 from topics.records import RecordWriter
 
-MONTHS = (9, 10, 11, 12)  # the models were trained on January to August
 STALL = 30.0  # seconds without any answer, while some are due, after which the demo gives up
 
 
@@ -48,7 +47,7 @@ def run_demo(options: Options, console: Console, stop: threading.Event) -> bool:
     with ExitStack() as stack:
         placed = stack.enter_context(scene(options.versions, options.bootstrap))
         console.print(_opening(options, placed), markup=False, highlight=False, soft_wrap=True)
-        workers = stack.enter_context(Workers(placed.pipelines, options.workers, PARTITIONS, placed.folder))
+        workers = stack.enter_context(Workers(placed.pipelines, options.workers, PARTITIONS))
         stream = _stream(options, placed)
         feeder, collector = _threads(options, placed, stream)
         stack.callback(collector.stop)
@@ -84,7 +83,7 @@ def _opening(options: Options, placed: Scene) -> str:
 def _stream(options: Options, placed: Scene) -> FlightStream:
     pipeline = next(iter(placed.pipelines.values()))
     schema = open_store(pipeline).by_name(pipeline.input.schema_name)
-    return FlightStream(departures(MONTHS), events=options.events, broken=options.broken, schema=schema)
+    return FlightStream(departures(LATER_MONTHS), events=options.events, broken=options.broken, schema=schema)
 
 
 def _threads(options: Options, placed: Scene, stream: FlightStream) -> tuple[Feeder, Collector]:

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -12,24 +12,17 @@ from rich.console import Console
 
 from consumers.comparison.job import own_topics
 from consumers.comparison.show import read_results
-from consumers.demo.flights import departures, encode_events
-from consumers.demo.process import CommandProcess
+from consumers.demo.flight_writer import FlightWriter
+from consumers.demo.flights import ARRIVAL_SCHEMA, LATER_MONTHS, departures
+from consumers.demo.process import CommandProcess, wait_until
 from consumers.demo.scene import Scene, scene
 from consumers.demo.scores import auc
-from consumers.errors import WorkerError
 from consumers.schema_store import open_store
 from schemas.comparisons import ComparisonDecoder
-from schemas.rows import encode_row
 from schemas.store import SchemaStore
 from topics.pipeline import Pipeline
-from topics.records import RecordReader, RecordWriter
+from topics.records import RecordReader
 
-ARRIVAL = {
-    "type": "record",
-    "name": "FlightArrival",
-    "namespace": "flights",
-    "fields": [{"name": "id", "type": "string"}, {"name": "late", "type": "boolean"}],
-}
 WINDOW = 720  # hours; windows begin at whole multiples of it
 SECTIONS: Mapping[str, Any] = {
     "shadows": [{"version": 2}],
@@ -42,7 +35,6 @@ SECTIONS: Mapping[str, Any] = {
     },
     "comparison": {"window": f"{WINDOW}h", "update_every": "2s"},
 }
-MONTHS = (9, 10, 11, 12)  # the models were trained on January to August
 PIECE = 200  # events written at once
 PATIENCE = 120.0  # seconds for each thing that is waited for
 CLOSE = 0.01  # between the job's figure and the exact one
@@ -56,53 +48,47 @@ def run_shadow(bootstrap: str, events: int, rate: float, console: Console, stop:
         WorkerError: a process ended, or does not get on.
         BrokerUnreachableError, TopicError: from the broker.
     """
-    flights = departures(MONTHS)[:events]
+    flights = departures(LATER_MONTHS)[:events]
     with ExitStack() as stack:
         placed = stack.enter_context(scene([1], bootstrap, sections=SECTIONS))
         pipeline = placed.pipelines[1]
         schemas = pipeline.schemas.directory
         assert schemas is not None  # the example's
-        (schemas / "2-flight-arrival.avsc").write_text(json.dumps(ARRIVAL), encoding="utf-8")
+        (schemas / "2-flight-arrival.avsc").write_text(json.dumps(ARRIVAL_SCHEMA), encoding="utf-8")
         store = open_store(pipeline)
         worker = stack.enter_context(CommandProcess("work", pipeline.path))
         placed.created.extend(own_topics(pipeline))
         job = stack.enter_context(CommandProcess("compare", pipeline.path))
-        _wait(lambda: worker.metrics().get("millstream_ready", 0) == 1, "the worker to be ready", stop)
+        wait_until(lambda: worker.metrics().get("millstream_ready", 0) == 1, PATIENCE, "the worker to be ready", stop)
         console.print(f"Writing {len(flights):,} departures, and each one's outcome when it has arrived ...")
-        _feed(pipeline, store, flights, rate, stop)
+        _feed(FlightWriter(pipeline, store), flights, rate, stop)
 
         def compared() -> bool:
             found = worker.metrics()
             done = found.get("millstream_comparisons_total", 0) + found.get("millstream_uncompared_events_total", 0)
             return done >= len(flights) - 0.5
 
-        _wait(compared, "the shadow's answers", stop)
+        wait_until(compared, PATIENCE, "the shadow's answers", stop)
         status = worker.stop()
         console.print("Waiting for the comparison job ...")
         return _judge(placed, store, flights, job, console, stop) and status == 0
 
 
-def _feed(pipeline: Pipeline, store: SchemaStore, flights: pl.DataFrame, rate: float, stop: threading.Event) -> None:
+def _feed(writer: FlightWriter, flights: pl.DataFrame, rate: float, stop: threading.Event) -> None:
     """Write events in their order; a label when the events have come to the time at which its flight arrived."""
-    assert pipeline.labels is not None
-    schema, label = store.by_name(pipeline.input.schema_name), store.by_name(pipeline.labels.schema_name)
-    events = RecordWriter(pipeline.client_config(), pipeline.input.topics[0])
-    labels = RecordWriter(pipeline.client_config(), pipeline.labels.topic)
     arrivals = flights.filter(pl.col("late").is_not_null()).sort("arrived_at").select("id", "late", "arrived_at").rows()
     written, started = 0, time.monotonic()
     for start in range(0, len(flights), PIECE):
         rows = flights[start : start + PIECE]
-        for value, tail in zip(encode_events(rows, schema.id), rows["tail_number"], strict=True):
-            events.write(value, tail.encode() if tail else None)
+        writer.depart(rows)
         moment = rows["departed_at"][-1] if start + PIECE < len(flights) else None
         while written < len(arrivals) and (moment is None or arrivals[written][2] <= moment):
             flight, late, _ = arrivals[written]
-            labels.write(encode_row(label.definition, label.id, {"id": flight, "late": late}), flight.encode())
+            writer.arrive(flight, late)
             written += 1
         if stop.wait(max(started + (start + PIECE) / rate - time.monotonic(), 0.0) if rate else 0.0):
             raise KeyboardInterrupt
-    events.flush()
-    labels.flush()
+    writer.flush()
 
 
 def _judge(
@@ -124,7 +110,7 @@ def _judge(
         found.update((row["window_start"], row) for row in read_results(pipeline, store))
         return {window: (row["events"], row["labelled"]) for window, row in found.items()} == expected
 
-    _wait(complete, f"the comparison job to have {expected}", stop)
+    wait_until(complete, PATIENCE, f"the comparison job to have {expected}", stop)
     good = True
     for window, rows in sorted(exact.items()):
         known = rows.filter(pl.col("late").is_not_null())
@@ -173,12 +159,3 @@ def _exact(pipeline: Pipeline, store: SchemaStore, flights: pl.DataFrame) -> dic
 
 def _score(output: Any) -> float:
     return float(output[0] if isinstance(output, list) else output)
-
-
-def _wait(condition: Callable[[], bool], what: str, stop: threading.Event) -> None:
-    until = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > until:
-            raise WorkerError(f"waited {PATIENCE:g} s for {what}")
-        if stop.wait(0.2):
-            raise KeyboardInterrupt

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
@@ -15,12 +15,10 @@ from rich.console import Console
 from consumers.demo.chart import Line, Panel, chart
 from consumers.demo.collector import Collector
 from consumers.demo.feeder import Feeder
-from consumers.demo.flights import departures
-from consumers.demo.process import CommandProcess
-from consumers.demo.run import MONTHS
+from consumers.demo.flights import LATER_MONTHS, departures
+from consumers.demo.process import CommandProcess, wait_until
 from consumers.demo.scene import Scene, scene
 from consumers.demo.stream import FlightStream
-from consumers.errors import WorkerError
 from consumers.schema_store import open_store
 from topics.pipeline import Pipeline
 from topics.records import RecordWriter
@@ -114,7 +112,7 @@ def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.E
         stack.callback(collector.stop)
         stack.callback(feeder.stop)
         collector.start()
-        _wait(lambda: run.metrics().get("millstream_workers_ready", 0) > 0, START, "the first worker", stop)
+        wait_until(lambda: run.metrics().get("millstream_workers_ready", 0) > 0, START, "the first worker", stop)
         feeder.start()
         rate = _learn(run, load, collector, console, stop)
         console.print(
@@ -125,7 +123,7 @@ def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.E
         samples = _watch(run, feeder, collector, console, stop)
         feeder.stop()
         feeder.join()
-        _wait(
+        wait_until(
             lambda: collector.answered() >= feeder.sent, PATIENCE, "the last events to be answered", threading.Event()
         )
         decisions = list(_decisions(run))
@@ -140,7 +138,7 @@ def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.E
 
 def _stream(pipeline: Pipeline) -> FlightStream:
     schema = open_store(pipeline).by_name(pipeline.input.schema_name)
-    return FlightStream(departures(MONTHS), events=MOST_EVENTS, broken=0, schema=schema)
+    return FlightStream(departures(LATER_MONTHS), events=MOST_EVENTS, broken=0, schema=schema)
 
 
 def _learn(run: CommandProcess, load: Load, collector: Collector, console: Console, stop: threading.Event) -> float:
@@ -151,7 +149,7 @@ def _learn(run: CommandProcess, load: Load, collector: Collector, console: Conso
         events *= 2
         began = time.monotonic()
         load.add(events)
-        _wait(lambda: collector.answered() >= load.events, PATIENCE, f"{events} events to be answered", stop)
+        wait_until(lambda: collector.answered() >= load.events, PATIENCE, f"{events} events to be answered", stop)
         seconds = time.monotonic() - began
     rate = run.metrics().get("millstream_worker_true_rate", 0.0) or events / seconds
 
@@ -159,18 +157,8 @@ def _learn(run: CommandProcess, load: Load, collector: Collector, console: Conso
         found = run.metrics()
         return found.get("millstream_workers_wanted") == found.get("millstream_workers_ready") == 1
 
-    _wait(one, PATIENCE, "one worker to be enough again", stop)
+    wait_until(one, PATIENCE, "one worker to be enough again", stop)
     return rate
-
-
-def _wait(condition: Callable[[], bool], timeout: float, what: str, stop: threading.Event) -> None:
-    until = time.monotonic() + timeout
-    while not stop.is_set() and not condition():
-        if time.monotonic() > until:
-            raise WorkerError(f"waited {timeout:g} s for {what}")
-        time.sleep(0.1)
-    if stop.is_set():
-        raise KeyboardInterrupt
 
 
 def _watch(

@@ -9,20 +9,12 @@ from pathlib import Path
 
 import polars as pl
 
-from consumers.demo.flights import departures, encode_events, example_folder
+from consumers.demo.flight_writer import FlightWriter
+from consumers.demo.flights import ARRIVAL_SCHEMA, LATER_MONTHS, departures, example_folder
 from consumers.schema_store import open_store
-from schemas.rows import encode_row
 from schemas.store import SchemaStore
 from topics.pipeline import Pipeline, load_pipeline
-from topics.records import RecordWriter
 
-ARRIVAL = {
-    "type": "record",
-    "name": "FlightArrival",
-    "namespace": "flights",
-    "fields": [{"name": "id", "type": "string"}, {"name": "late", "type": "boolean"}],
-}
-MONTHS = (9, 10, 11, 12)  # the models were trained on January to August
 TICK = 0.1  # seconds
 
 
@@ -46,16 +38,13 @@ def register(pipeline: Pipeline, store: SchemaStore) -> None:
     assert pipeline.labels is not None
     departure = (example_folder() / "schemas" / "1-flight-departure.avsc").read_text(encoding="utf-8")
     store.register(pipeline.input.schema_name, json.loads(departure))
-    store.register(pipeline.labels.schema_name, ARRIVAL)
+    store.register(pipeline.labels.schema_name, ARRIVAL_SCHEMA)
 
 
 def feed(pipeline: Pipeline, store: SchemaStore, rate: float, flight_time: float) -> None:
     """Write at this rate, for ever. Ids carry the start's time, so that no two runs write one twice."""
-    assert pipeline.labels is not None
-    schema, label = store.by_name(pipeline.input.schema_name), store.by_name(pipeline.labels.schema_name)
-    events = RecordWriter(pipeline.client_config(), pipeline.input.topics[0])
-    labels = RecordWriter(pipeline.client_config(), pipeline.labels.topic)
-    flights = departures(MONTHS)
+    writer = FlightWriter(pipeline, store)
+    flights = departures(LATER_MONTHS)
     started, run = time.monotonic(), int(time.time())
     sent, airborne = 0, deque[tuple[float, str, bool]]()
     while True:
@@ -64,14 +53,13 @@ def feed(pipeline: Pipeline, store: SchemaStore, rate: float, flight_time: float
         while sent < due:
             rounds, first = divmod(sent, len(flights))
             rows = leaving_now(flights[first : first + min(due - sent, 500)], f"{run}.{rounds}")
-            for value, tail in zip(encode_events(rows, schema.id), rows["tail_number"], strict=True):
-                events.write(value, tail.encode() if tail else None)
+            writer.depart(rows)
             arrived = rows.filter(pl.col("late").is_not_null())
             airborne.extend((now + flight_time, *row) for row in arrived.select("id", "late").iter_rows())
             sent += len(rows)
         while airborne and airborne[0][0] <= now:
             _, flight, late = airborne.popleft()
-            labels.write(encode_row(label.definition, label.id, {"id": flight, "late": late}), flight.encode())
+            writer.arrive(flight, late)
         time.sleep(TICK)
 
 

@@ -16,12 +16,11 @@ import onnxruntime
 import polars as pl
 import torch
 
-from consumers.demo.flights import departures
+from consumers.demo.flights import LATER_MONTHS, departures
 from consumers.demo.scores import auc
 
 MODELS = Path(__file__).parent / "models" / "flights-delay"
 TRAIN_MONTHS = range(1, 9)
-LATER_MONTHS = range(9, 13)
 ROUTE = ("carrier", "origin", "dest")
 BEFORE_DEPARTURE = ("day_of_week", "scheduled_departure", "scheduled_arrival", "distance")
 NUMBERS = {1: BEFORE_DEPARTURE, 2: (*BEFORE_DEPARTURE, "departure_delay")}  # by version

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.broker.child import end, spawn
+from consumers.child import start
+from tests.broker.child import end
 from tests.broker.errors import BrokerError
 from tests.broker.fetch import last_lines
 from tests.broker.kafka_jars import kafka_jars
@@ -65,7 +66,7 @@ class MavenKafka:
             atexit.register(self.stop)  # also when the tests are interrupted
             self._format(jars, self._folder)
         java = ["java", "-Xms256m", f"-Xmx{self.heap}", "-cp", f"{jars}/*", "kafka.Kafka", "server.properties"]
-        self._process = spawn(java, self._folder, self._folder / "broker.log")
+        self._process = start(java, self._folder / "broker.log", cwd=self._folder)
 
     def wait_ready(self) -> None:
         """Wait until it answers. Raises BrokerError."""

@@ -12,10 +12,10 @@ COMMAND = str(Path(sys.executable).with_name("millstream"))
 ENVIRON = {name: value for name, value in os.environ.items() if name != "KAFKA_BOOTSTRAP"}
 
 
-def millstream(*arguments: str | Path, stdin: bytes = b"") -> "subprocess.CompletedProcess[str]":
-    """Run the command to its end; times out after a minute."""
+def millstream(*arguments: str | Path, stdin: bytes = b"", timeout: float = 60) -> "subprocess.CompletedProcess[str]":
+    """Run the command to its end, `timeout` seconds at most."""
     done = subprocess.run(
-        [COMMAND, *map(str, arguments)], input=stdin, capture_output=True, timeout=60, env=ENVIRON, check=False
+        [COMMAND, *map(str, arguments)], input=stdin, capture_output=True, timeout=timeout, env=ENVIRON, check=False
     )
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 

@@ -153,7 +153,8 @@ def test_impossible_option_is_wrong_use(arguments: list[str]) -> None:
 
 @pytest.mark.durable
 def test_shadow_is_judged_by_the_comparison_job(kafka: Broker) -> None:
-    done = millstream("demo", "--shadow", "--events", "3000", "--rate", "1500", "--bootstrap", kafka.bootstrap)
+    load = ("--events", "3000", "--rate", "1500")
+    done = millstream("demo", "--shadow", *load, "--bootstrap", kafka.bootstrap, timeout=300)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     areas = [float(area) for area in re.findall(r"AUC (\d\.\d+) says", done.stdout)]
     assert len(areas) == 2

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import signal
 import socket
 import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.load import vector_events
+from consumers.child import MILLSTREAM, told_port
 from consumers.cli import main as cli
 from consumers.lag_metrics import LagCollector
 from tests.broker.clients import produce, wait_until
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from tests.broker.choice import Broker
     from tests.consumers.service import Service
 
-ROOT = Path(__file__).parents[2]
 COUNTS = {0: 30, 1: 20, 3: 5}  # events by partition
 
 
@@ -107,15 +105,14 @@ def test_lag_is_served_with_no_worker_alive_under_the_usual_names(kafka: Broker,
     service = vector_service(tmp_path, kafka)
     for partition, count in COUNTS.items():
         produce(kafka.bootstrap, service.inputs[0], [(b"k", b"v")] * count, partition=partition)
-    command = [sys.executable, "-P", str(ROOT / "millstream.py"), "lag", str(service.file)]
+    command = [*MILLSTREAM, "lag", str(service.file)]
     with subprocess.Popen(
         [*command, "--serve", "0", "--interval", "0.2"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
-            told = re.search(r"at /metrics on port (\d+)", process.stdout.readline())
-            assert told is not None
-            port = int(told[1])
+            port = told_port(process.stdout.readline())
+            assert port is not None
             wait_until(lambda: "millstream_group_lag_growth" in metrics_of(port), 60, "the second look")
             found = metrics_of(port)
             process.send_signal(signal.SIGTERM)
@@ -135,7 +132,7 @@ def test_lag_is_served_with_no_worker_alive_under_the_usual_names(kafka: Broker,
 
 def test_port_that_is_taken_is_told(kafka: Broker, tmp_path: Path) -> None:
     service = vector_service(tmp_path, kafka)
-    command = [sys.executable, "-P", str(ROOT / "millstream.py"), "lag", str(service.file)]
+    command = [*MILLSTREAM, "lag", str(service.file)]
     with socket.create_server(("0.0.0.0", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = subprocess.run([*command, "--serve", port], capture_output=True, text=True, timeout=60, check=False)

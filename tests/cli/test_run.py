@@ -16,6 +16,7 @@ from confluent_kafka import Consumer
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.load import vector_events, write_load
+from consumers.child import MILLSTREAM, told_port
 from consumers.cli import main as cli
 from tests.broker.clients import create_topic, wait_until
 from tests.consumers.service import id_of, vector_service
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
     from tests.broker.choice import Broker
 
-ROOT = Path(__file__).parents[2]
-PORT = re.compile(r"on port (\d+)$", re.MULTILINE)
 START = 120.0  # seconds
 
 pytestmark = [pytest.mark.durable, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
@@ -40,7 +39,7 @@ class Run:
         self._log = pipeline.with_name(f"run-{os.urandom(4).hex()}.log")
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", str(ROOT / "millstream.py"), "run", str(pipeline), *options],
+                [*MILLSTREAM, "run", str(pipeline), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -61,11 +60,11 @@ class Run:
         self.wait_for(lambda: self.metric("millstream_workers_ready") == workers, f"{workers} workers are ready")
 
     def get(self, path: str) -> str:
-        port = PORT.search(self.log)
+        port = told_port(self.log)
         if port is None:
             return ""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
                 return str(answer.read().decode())
         except OSError:
             return ""

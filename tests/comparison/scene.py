@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
-import subprocess
-import sys
-import urllib.request
 import uuid
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +16,7 @@ import yaml
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 
+from consumers.child import MILLSTREAM, scrape, start, told_port
 from consumers.comparison.show import read_results
 from consumers.schema_store import open_store
 from schemas.comparisons import ComparisonEncoder, Variant
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
 
     from tests.broker.choice import Broker
 
-ROOT = Path(__file__).parents[2]
-_DIE_WITH_PARENT = ROOT / "consumers" / "demo" / "die_with_parent.py"
 LABEL_SCHEMA = {
     "type": "record",
     "name": "Outcome",
@@ -177,15 +172,7 @@ class Job:
     def __init__(self, scene: Scene, *options: str) -> None:
         self._scene = scene
         self._log = scene.file.with_name(f"compare-{os.urandom(4).hex()}.log")
-        command = [sys.executable, "-P", str(ROOT / "millstream.py"), "compare", str(scene.file), *options]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_DIE_WITH_PARENT), str(os.getpid()), *command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self._process = start([*MILLSTREAM, "compare", str(scene.file), *options], self._log)
 
     @property
     def log(self) -> str:
@@ -220,11 +207,8 @@ class Job:
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's values with these labels; needs `--metrics-port 0`."""
-        port = re.search(r"on port (\d+)$", self.log, re.MULTILINE)
-        if port is None:
-            return 0.0
-        with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}/metrics", timeout=10) as answer:
-            text = answer.read().decode()
+        port = told_port(self.log)
+        text = (None if port is None else scrape(port)) or ""
         samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
         return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -14,15 +12,12 @@ from typing import TYPE_CHECKING, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from consumers.child import MILLSTREAM, start, told_port
 from tests.broker.clients import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
-
-ROOT = Path(__file__).parents[2]
-_DIE_WITH_PARENT = ROOT / "consumers" / "demo" / "die_with_parent.py"
-_PORT = re.compile(r"on port (\d+)$", re.MULTILINE)
 
 
 class Worker:
@@ -34,20 +29,11 @@ class Worker:
         *options: str,
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
-        program: Sequence[str] = (str(ROOT / "millstream.py"),),
+        program: Sequence[str] = MILLSTREAM,
     ) -> None:
         self._log = pipeline.with_name(f"worker-{os.urandom(4).hex()}.log")
-        command = [sys.executable, "-P", *program, "work", str(pipeline), "--metrics-port", "0"]
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_DIE_WITH_PARENT), str(os.getpid()), *command, *options],
-                cwd=cwd,
-                env={**os.environ, **(env or {})},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C in the terminal reaches the tests first, and they end it
-            )
+        command = [*program, "work", str(pipeline), "--metrics-port", "0"]
+        self._process = start([*command, *options], self._log, cwd=cwd, env={**os.environ, **(env or {})})
 
     @property
     def pid(self) -> int:
@@ -82,11 +68,11 @@ class Worker:
 
     def get(self, path: str) -> tuple[int, str]:
         """GET from the worker's port; status 0 where nothing answers yet."""
-        port = _PORT.search(self.log)
+        port = told_port(self.log)
         if port is None:
             return 0, ""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port[1]}{path}", timeout=5) as answer:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()

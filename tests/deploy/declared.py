@@ -10,11 +10,11 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from consumers import metrics as worker
-from consumers.autoscaler import Crew, Status
 from consumers.comparison import metrics as comparison
 from consumers.lag_metrics import LagCollector, LagLook
-from consumers.merged_metrics import StatusCollector
-from consumers.scaling import Decision
+from consumers.supervision.autoscaler import Crew, Status
+from consumers.supervision.merged_metrics import StatusCollector
+from consumers.supervision.scaling import Decision
 from tests.deploy.promql import asked
 from topics.lag import PartitionLag
 from topics.lag_trend import Trend

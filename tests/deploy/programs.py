@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tests.broker.child import end, spawn
+from consumers.child import start, told_port
+from tests.broker.child import end
 from tests.broker.clients import wait_until
 
 if TYPE_CHECKING:
@@ -17,8 +16,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 ROOT = Path(__file__).parents[2]
-MILLSTREAM = (sys.executable, "-P", str(ROOT / "millstream.py"))
-_PORT = re.compile(r"on port (\d+)\b")
 
 
 class Program:
@@ -26,7 +23,7 @@ class Program:
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
         self._log = folder / f"{Path(command[-1]).name.lstrip('-')}-{os.urandom(4).hex()}.log"
-        self.process = spawn(command, ROOT, self._log)
+        self.process = start(command, self._log, cwd=ROOT)
 
     @property
     def log(self) -> str:
@@ -35,14 +32,10 @@ class Program:
     @property
     def port(self) -> int:
         """The port that it says it serves at."""
-        found: list[str] = []
-
-        def told() -> bool:
-            found[:] = _PORT.findall(self.log)
-            return bool(found)
-
-        self.wait_for(told, "to tell its port")
-        return int(found[0])
+        self.wait_for(lambda: told_port(self.log) is not None, "to tell its port")
+        port = told_port(self.log)
+        assert port is not None
+        return port
 
     def wait_for(self, condition: Callable[[], bool], what: str, timeout: float = 120) -> None:
         def holds() -> bool:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
-from tests.broker.child import end, spawn
+from consumers.child import start
+from tests.broker.child import end
 from tests.broker.clients import wait_until
 from tests.broker.ports import free_ports
 from tests.deploy.declared import DEPLOY
@@ -48,7 +49,7 @@ class Prometheus:
         (self._port,) = free_ports(1)
         self._log = folder / "prometheus.log"
         options = [f"--web.listen-address=127.0.0.1:{self._port}", "--config.file=prometheus.yml"]
-        self._process = spawn(["prometheus", *options, "--storage.tsdb.path=data"], folder, self._log)
+        self._process = start(["prometheus", *options, "--storage.tsdb.path=data"], self._log, cwd=folder)
 
     def query(self, expr: str) -> list[dict[str, Any]]:
         """The samples of an instant query, each with `metric` and `value`."""

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from consumers.cli import main
+from consumers.supervision.local_run import LEAVING
 from tests.deploy.compose import ROOT, command_of, ours, path_here, services
 from topics.pipeline import load_pipeline
 
@@ -77,4 +78,4 @@ def test_the_pipeline_reads_with_the_services_environment() -> None:
     for version in (pipeline.model.version, *(shadow.version for shadow in pipeline.shadows)):
         assert (repository / pipeline.model.name / str(version) / "model.onnx").is_file()
     grace = services()["millstream"]["stop_grace_period"]
-    assert float(grace.removesuffix("s")) > pipeline.limits.drain_timeout + 15  # LEAVING, in consumers/local_run.py
+    assert float(grace.removesuffix("s")) > pipeline.limits.drain_timeout + LEAVING

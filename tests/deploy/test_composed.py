@@ -14,11 +14,12 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from consumers.child import MILLSTREAM
 from tests.broker.kafka_jars import missing_for_maven
 from tests.broker.maven import MavenKafka
 from tests.deploy.compose import command_of, path_here
 from tests.deploy.dashboards import queries
-from tests.deploy.programs import MILLSTREAM, ROOT, Program
+from tests.deploy.programs import ROOT, Program
 from tests.deploy.prometheus import MISSING, Prometheus
 from tests.registry.apicurio import Apicurio, missing_for_registry
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.load import vector_events, write_load
+from consumers.child import MILLSTREAM
 from tests.broker.clients import produce
 from tests.consumers.service import vector_service
 from tests.deploy.dashboards import Query, queries
-from tests.deploy.programs import MILLSTREAM, Program
+from tests.deploy.programs import Program
 from tests.deploy.prometheus import MISSING, Prometheus
 
 if TYPE_CHECKING:

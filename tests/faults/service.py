@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -38,7 +39,7 @@ _BUGGY = Path(__file__).with_name("buggy_worker.py")
 
 def buggy(bug: str, fault: str, time: int) -> tuple[str, ...]:
     """The program of a worker with a bug, and with a fault that strikes when it comes to its place for this time."""
-    return (str(_BUGGY), bug, fault, str(time))
+    return (sys.executable, "-P", str(_BUGGY), bug, fault, str(time))
 
 
 class Crew:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ HOUR = 3600 * 1_000_000_000  # ns
 @pytest.mark.durable
 def test_clock_jumps(kafka: Broker, tmp_path: Path) -> None:
     clock = tmp_path / "clock"
-    program = (str(Path(__file__).with_name("shifted_worker.py")), str(clock))
+    program = (sys.executable, "-P", str(Path(__file__).with_name("shifted_worker.py")), str(clock))
     _set(clock, 0)
     with under_load(tmp_path, kafka, seed=1301) as (service, crew, stream):
         crew.start("w0", "w1", program=program)

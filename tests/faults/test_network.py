@@ -9,14 +9,12 @@ import pytest
 
 from tests.broker.choice import Broker
 from tests.broker.kafka_jars import missing_for_maven
-from tests.faults.line import ProxiedKafka
+from tests.faults.line import Line, ProxiedKafka
 from tests.faults.service import assert_exactly_once, under_load
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
-
-    from tests.faults.line import Line
 
 pytestmark = [
     pytest.mark.durable,
@@ -41,32 +39,18 @@ def line(own: ProxiedKafka) -> Iterator[Line]:
 
 
 # The length of the outage, not a wait for something. A session lasts 6 s, a transaction 10 s.
-@pytest.mark.parametrize("seconds", [5, 13])
-def test_network_cut(own: ProxiedKafka, line: Line, tmp_path: Path, seconds: float) -> None:
+@pytest.mark.parametrize(("fail", "seconds"), [(Line.cut, 5), (Line.cut, 13), (Line.silence, 8), (Line.silence, 13)])
+def test_network_cut_or_silent(
+    own: ProxiedKafka, line: Line, tmp_path: Path, fail: Callable[[Line], None], seconds: float
+) -> None:
+    """After a silence what was under way arrives late, as after lost packets: after the session's end, or the transaction's."""
     kafka = Broker(own.bootstrap, durable=True, kind="maven")
     with under_load(tmp_path, kafka, seed=1101, through=line.bootstrap) as (service, crew, stream):
         crew.start("w0", "w1")
         crew.wait_ready()
         for _ in range(2):
             crew.wait_committed(1000, revive=True)
-            line.cut()
-            time.sleep(seconds)
-            assert all(crew[slot].get("/live")[0] == 200 for slot in ("w0", "w1"))
-            line.mend()
-        crew.wait_committed(1000, revive=True)
-        assert_exactly_once(service, crew.finish(stream, revive=True))
-
-
-@pytest.mark.parametrize("seconds", [8, 13])
-def test_network_that_lets_nothing_through(own: ProxiedKafka, line: Line, tmp_path: Path, seconds: float) -> None:
-    """What was under way arrives late, as after lost packets: after the session's end, or the transaction's."""
-    kafka = Broker(own.bootstrap, durable=True, kind="maven")
-    with under_load(tmp_path, kafka, seed=1102, through=line.bootstrap) as (service, crew, stream):
-        crew.start("w0", "w1")
-        crew.wait_ready()
-        for _ in range(2):
-            crew.wait_committed(1000, revive=True)
-            line.silence()
+            fail(line)
             time.sleep(seconds)
             assert all(crew[slot].get("/live")[0] == 200 for slot in ("w0", "w1"))
             line.mend()

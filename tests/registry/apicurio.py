@@ -12,7 +12,8 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tests.broker.child import end, spawn
+from consumers.child import start
+from tests.broker.child import end
 from tests.broker.errors import BrokerError
 from tests.broker.fetch import CACHE, OUTPUT, fetched, last_lines, missing_for
 from tests.broker.ports import free_ports
@@ -55,7 +56,7 @@ class Apicurio:
         # The first compiler alone and the simplest collector: what counts here is the start.
         java = ["java", "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
         settings = [f"-Dquarkus.http.host={_HOST}", f"-Dquarkus.http.port={self.port}"]
-        self._process = spawn([*java, *settings, "-jar", str(app / _JAR)], self._folder, log)
+        self._process = start([*java, *settings, "-jar", str(app / _JAR)], log, cwd=self._folder)
         try:
             self._wait_until_ready(self._process, log)
         except BaseException:

@@ -18,10 +18,10 @@ from arroyo.processing import StreamProcessor
 from arroyo.processing.strategies import BatchStep
 from arroyo.processing.strategies.abstract import ProcessingStrategy, ProcessingStrategyFactory
 from arroyo.types import Topic
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from benchmarks.peers.job import Job, given_job
 from benchmarks.peers.scorer import Scorer
+from benchmarks.peers.writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,35 +33,17 @@ class Score(ProcessingStrategy[Any]):  # type: ignore[misc]  # its types are not
     """Scores and produces batches; commits what is acknowledged."""
 
     def __init__(self, job: Job, commit: Any) -> None:
-        self._job = job
         self._commit = commit
         self._scorer = Scorer(job)
-        self._failed: KafkaError | None = None
         self._written: dict[Any, int] = {}  # partition -> offset of the next event
         self._checkpointed = time.monotonic()
-        self._producer = Producer(
-            {
-                "bootstrap.servers": job.bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 5,
-                "batch.size": 1_000_000,
-                "delivery.report.only.error": True,
-                "on_delivery": self._delivered,
-            }
-        )
+        self._writer = Writer(job)
 
     def submit(self, message: Any) -> None:
         """See arroyo."""
         payloads = [value.payload for value in message.payload]
         predictions = self._scorer.score([payload.value for payload in payloads])
-        for payload, prediction in zip(payloads, predictions, strict=True):
-            while True:
-                try:
-                    self._producer.produce(self._job.output, prediction, payload.key)
-                    break
-                except BufferError:
-                    self._producer.poll(0.1)
-        self._producer.poll(0)
+        self._writer.write(zip((payload.key for payload in payloads), predictions, strict=True))
         self._written.update(message.committable)
 
     def poll(self) -> None:
@@ -71,9 +53,7 @@ class Score(ProcessingStrategy[Any]):  # type: ignore[misc]  # its types are not
 
     def join(self, timeout: float | None = None) -> None:  # noqa: ARG002
         """See arroyo."""
-        self._producer.flush()
-        if self._failed is not None:
-            raise KafkaException(self._failed)
+        self._writer.flush()
         self._commit(self._written)
         self._written = {}
         self._checkpointed = time.monotonic()
@@ -83,10 +63,6 @@ class Score(ProcessingStrategy[Any]):  # type: ignore[misc]  # its types are not
 
     def terminate(self) -> None:
         """See arroyo."""
-
-    def _delivered(self, error: KafkaError | None, _: Message) -> None:
-        if error is not None:
-            self._failed = error
 
 
 class Factory(ProcessingStrategyFactory[KafkaPayload]):  # type: ignore[misc]

@@ -15,31 +15,22 @@ from bytewax.connectors.kafka import KafkaSource
 from bytewax.dataflow import Dataflow
 from bytewax.outputs import DynamicSink, StatelessSinkPartition
 from bytewax.run import cli_main
-from confluent_kafka import OFFSET_BEGINNING, Producer
+from confluent_kafka import OFFSET_BEGINNING
 
 from benchmarks.peers.job import Job, given_job
 from benchmarks.peers.scorer import Scorer
-
-Prediction = tuple[bytes | None, bytes]  # key, value
+from benchmarks.peers.writer import Prediction, Writer
 
 
 class _Partition(StatelessSinkPartition[Prediction]):  # type: ignore[misc]  # its types are not here
-    def __init__(self, producer: Producer, topic: str) -> None:
-        self._producer = producer
-        self._topic = topic
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
 
     def write_batch(self, items: list[Prediction]) -> None:
-        for key, value in items:
-            while True:
-                try:
-                    self._producer.produce(self._topic, value, key)
-                    break
-                except BufferError:
-                    self._producer.poll(0.1)
-        self._producer.poll(0)
+        self._writer.write(items)
 
     def close(self) -> None:
-        self._producer.flush()
+        self._writer.flush()
 
 
 class Sink(DynamicSink[Prediction]):  # type: ignore[misc]
@@ -50,14 +41,7 @@ class Sink(DynamicSink[Prediction]):  # type: ignore[misc]
 
     def build(self, _step_id: str, _worker_index: int, _worker_count: int) -> _Partition:
         """See Bytewax."""
-        settings = {
-            "bootstrap.servers": self._job.bootstrap,
-            "enable.idempotence": True,
-            "linger.ms": 5,
-            "batch.size": 1_000_000,
-            "delivery.report.only.error": True,
-        }
-        return _Partition(Producer(settings), self._job.output)
+        return _Partition(Writer(self._job))
 
 
 def flow(job: Job) -> Dataflow:

@@ -10,12 +10,12 @@ import logging
 import sys
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from quixstreams import Application
 from quixstreams.sinks import BaseSink
 
 from benchmarks.peers.job import Job, given_job
 from benchmarks.peers.scorer import Scorer
+from benchmarks.peers.writer import Writer
 
 
 class ScoringSink(BaseSink):  # type: ignore[misc]  # its types are not here
@@ -27,17 +27,7 @@ class ScoringSink(BaseSink):  # type: ignore[misc]  # its types are not here
         self._scorer = Scorer(job)
         self._keys: list[bytes | None] = []
         self._values: list[bytes] = []
-        self._failed: KafkaError | None = None
-        self._producer = Producer(
-            {
-                "bootstrap.servers": job.bootstrap,
-                "enable.idempotence": True,
-                "linger.ms": 5,
-                "batch.size": 1_000_000,
-                "delivery.report.only.error": True,
-                "on_delivery": self._delivered,
-            }
-        )
+        self._writer = Writer(job)
 
     def add(self, *, value: bytes, key: bytes | None, **_: Any) -> None:
         """See Quix."""
@@ -49,9 +39,7 @@ class ScoringSink(BaseSink):  # type: ignore[misc]  # its types are not here
     def flush(self) -> None:
         """See Quix: called before offsets are committed."""
         self._score()
-        self._producer.flush()
-        if self._failed is not None:
-            raise KafkaException(self._failed)
+        self._writer.flush()
 
     def on_paused(self) -> None:
         """See Quix."""
@@ -60,18 +48,8 @@ class ScoringSink(BaseSink):  # type: ignore[misc]  # its types are not here
     def _score(self) -> None:
         if not self._values:
             return
-        for key, prediction in zip(self._keys, self._scorer.score(self._values), strict=True):
-            while True:
-                try:
-                    self._producer.produce(self._job.output, prediction, key)
-                    break
-                except BufferError:
-                    self._producer.poll(0.1)
+        self._writer.write(zip(self._keys, self._scorer.score(self._values), strict=True))
         self._keys, self._values = [], []
-
-    def _delivered(self, error: KafkaError | None, _: Message) -> None:
-        if error is not None:
-            self._failed = error
 
 
 def main() -> int:

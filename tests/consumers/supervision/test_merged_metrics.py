@@ -5,9 +5,9 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from consumers import metrics as m
-from consumers.autoscaler import Crew, Status
-from consumers.merged_metrics import MergedCollector, StatusCollector
-from consumers.scaling import ACTIONS, Decision
+from consumers.supervision.autoscaler import Crew, Status
+from consumers.supervision.merged_metrics import MergedCollector, StatusCollector
+from consumers.supervision.scaling import ACTIONS, Decision
 
 
 def served(registry: CollectorRegistry) -> str:

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
-from consumers.autoscaler import Autoscaler, Crew, Status
 from consumers.health import Health, HealthServer
 from consumers.lag_metrics import LagCollector, LagLook, LagWatch, reader_of
-from consumers.merged_metrics import MergedCollector, StatusCollector
-from consumers.run_screen import Screen, counted
-from consumers.scaling import Policy
-from consumers.supervisor import Supervisor
-from consumers.worker_process import Reading, WorkerProcess
+from consumers.supervision.autoscaler import Autoscaler, Crew, Status
+from consumers.supervision.merged_metrics import MergedCollector, StatusCollector
+from consumers.supervision.run_screen import Screen, counted
+from consumers.supervision.scaling import Policy
+from consumers.supervision.supervisor import Supervisor
+from consumers.supervision.worker_process import Reading, WorkerProcess
 from topics.pipeline import Pipeline
 
 EVERY = 1.0  # seconds between two decisions

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumers import metrics as m
-from consumers.true_rate import Counters, RateEstimate, Work, counters, work_between
+from consumers.supervision.true_rate import Counters, RateEstimate, Work, counters, work_between
 
 
 def test_stages_of_one_thread_add_up_and_events_are_what_became_of_records() -> None:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from consumers.autoscaler import Status
+from consumers.supervision.autoscaler import Status
 from topics.lag_trend import drain_text
 
 BEHIND = 1.0  # seconds of lag from which the time to drain says something

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from consumers.lag_metrics import LagLook
-from consumers.scaling import Decision, Memory, Observation, PartitionLoad, Policy, decide
-from consumers.true_rate import Counters, RateEstimate, Work, work_between
-from consumers.worker_process import Reading
+from consumers.supervision.scaling import Decision, Memory, Observation, PartitionLoad, Policy, decide
+from consumers.supervision.true_rate import Counters, RateEstimate, Work, work_between
+from consumers.supervision.worker_process import Reading
 
 BEHIND = 1.0  # seconds of lag from which events wait for workers, and not only for the next commit
 STANDING = 3.0  # seconds without a commit

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from consumers.errors import WorkersFailed
-from consumers.restarts import Restarts
-from consumers.worker_process import Reading
+from consumers.supervision.restarts import Restarts
+from consumers.supervision.worker_process import Reading
 
 GIVE_UP = (
     3  # ends in a row of a worker, where none was ever ready: it is the pipeline, not the worker, that does not work

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from consumers.errors import WorkersFailed
-from consumers.restarts import LOOP, STEADY
-from consumers.supervisor import GIVE_UP, Supervisor
-from consumers.worker_process import Reading
+from consumers.supervision.restarts import LOOP, STEADY
+from consumers.supervision.supervisor import GIVE_UP, Supervisor
+from consumers.supervision.worker_process import Reading
 
 DRAIN = 20.0  # seconds
 

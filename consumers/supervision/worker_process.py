@@ -1,27 +1,20 @@
 """One worker as a child process: its start, its log, its metrics, its end."""
 
-import http.client
-import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
-import urllib.request
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from consumers import metrics as m
-from consumers.true_rate import DONE, SUM, Counters, counters
+from consumers.child import MILLSTREAM, bound, scrape, told_port
+from consumers.supervision.true_rate import DONE, SUM, Counters, counters
 
-ENTRY = Path(__file__).parents[1] / "millstream.py"
-DIE_WITH_PARENT = Path(__file__).with_name("demo") / "die_with_parent.py"
 LAST_LINES = 15  # of the log, told where the worker fails
-ANSWER_TIMEOUT = 1.0  # seconds
-_PORT = re.compile(r"serving /metrics, /live and /ready on port (\d+)")
 _LINE = re.compile(r"\S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
 _STAGE = re.compile(r'stage="([^"]*)"')
 _WANTED = {m.READY.name, m.ASSIGNED.name, SUM, *DONE}
@@ -54,13 +47,9 @@ class WorkerProcess:
         self._say = say
         self._last: deque[str] = deque(maxlen=LAST_LINES)
         self._port: int | None = None
-        # -P: the folder of millstream.py is not put on the import path.
-        work = [sys.executable, "-P", str(ENTRY), "work", str(pipeline), "--slot", slot]
+        options = ("--slot", slot, "--metrics-port", "0", "--metrics-host", "127.0.0.1")
         self._process = subprocess.Popen(
-            [
-                *(sys.executable, "-I", "-S", str(DIE_WITH_PARENT), str(os.getpid())),
-                *(*work, "--metrics-port", "0", "--metrics-host", "127.0.0.1"),
-            ],
+            bound([*MILLSTREAM, "work", str(pipeline), *options]),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -110,22 +99,12 @@ class WorkerProcess:
         for line in self._process.stdout:
             text = line.rstrip("\n")
             self._last.append(text)
-            found = _PORT.search(text) if self._port is None else None
-            if found is not None:
-                self._port = int(found[1])
+            if self._port is None:
+                self._port = told_port(text)
             level = _LINE.match(text)
             # A line without a level belongs to the one before it, or is the last word of a worker that fails.
             grave = level is None or level[1] not in {"DEBUG", "INFO"}
             self._say(text, grave)
-
-
-def scrape(port: int) -> str | None:
-    """The metrics that a process of this machine serves; None where it does not answer."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=ANSWER_TIMEOUT) as answer:
-            return str(answer.read().decode())
-    except (OSError, http.client.HTTPException):
-        return None
 
 
 def reading_of(text: str, at: float, pid: int) -> Reading:

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from consumers.autoscaler import Autoscaler, Crew, Status
 from consumers.lag_metrics import LagFollower, LagLook
-from consumers.scaling import Policy
-from consumers.true_rate import Counters
-from consumers.worker_process import Reading, reading_of
+from consumers.supervision.autoscaler import Autoscaler, Crew, Status
+from consumers.supervision.scaling import Policy
+from consumers.supervision.true_rate import Counters
+from consumers.supervision.worker_process import Reading, reading_of
 from topics.lag import PartitionLag
 
 POLICY = Policy(min_workers=1, max_workers=4, catch_up=10, scale_down_after=20)

@@ -1,0 +1,35 @@
+"""Writes flights to a pipeline's topics: departures as events, and of each whether it came late as a label."""
+
+import polars as pl
+
+from consumers.demo.flights import encode_events
+from schemas.rows import encode_row
+from schemas.store import SchemaStore
+from topics.pipeline import Pipeline
+from topics.records import RecordWriter
+
+
+class FlightWriter:
+    """For a pipeline with labels of `ARRIVAL_SCHEMA`."""
+
+    def __init__(self, pipeline: Pipeline, store: SchemaStore) -> None:
+        assert pipeline.labels is not None
+        self._event = store.by_name(pipeline.input.schema_name)
+        self._label = store.by_name(pipeline.labels.schema_name)
+        self._events = RecordWriter(pipeline.client_config(), pipeline.input.topics[0])
+        self._labels = RecordWriter(pipeline.client_config(), pipeline.labels.topic)
+
+    def depart(self, flights: pl.DataFrame) -> None:
+        """Write events: rows of `flights.departures`."""
+        for value, tail in zip(encode_events(flights, self._event.id), flights["tail_number"], strict=True):
+            self._events.write(value, tail.encode() if tail else None)
+
+    def arrive(self, flight: str, late: bool) -> None:
+        """Write the label of the flight with this id."""
+        value = encode_row(self._label.definition, self._label.id, {"id": flight, "late": late})
+        self._labels.write(value, flight.encode())
+
+    def flush(self) -> None:
+        """Wait until all is acknowledged."""
+        self._events.flush()
+        self._labels.flush()
