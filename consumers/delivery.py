@@ -50,7 +50,7 @@ EXACTLY_ONCE = {
 WAIT = 0.2  # seconds between two looks at whether to give up
 STEP = 5.0  # seconds that one step of a transaction may take before it is called again
 # Seconds after which a step that should have come back by then never will (github.com/confluentinc/librdkafka/issues/5456).
-HANGS = 30.0
+HANGS = 20.0
 
 FINAL = {
     KafkaError.MSG_SIZE_TOO_LARGE: "Raise `max.message.bytes` of topic {topic}",
@@ -263,6 +263,7 @@ class ExactlyOnce(_Outbox):
         super().__init__(client, {**EXACTLY_ONCE, "transactional.id": transactional_id}, abandon, metrics)
         self._membership = membership
         self._open = False
+        self._begun = 0.0  # when the transaction was opened, seconds on the monotonic clock
         self._watchdog = Watchdog(HANGS)
 
     def start(self) -> None:
@@ -324,6 +325,7 @@ class ExactlyOnce(_Outbox):
         if not self._open:
             self._producer.begin_transaction()
             self._open = True
+            self._begun = time.monotonic()
 
     def _settle(self) -> None:
         """Wait until the broker has all records of the transaction, or has refused them.
@@ -372,6 +374,11 @@ class ExactlyOnce(_Outbox):
     def _answer(self, topic: str | None, error: KafkaError) -> Exception:
         """What an error that no repetition mends leads to."""
         if error.code() in FENCED or (self._failure is not None and self._failure.code() in FENCED):
+            if (age := time.monotonic() - self._begun) * 1000 > EXACTLY_ONCE["transaction.timeout.ms"]:
+                return DeliveryFailed(
+                    f"the broker has ended a transaction of this worker, which was open for {age:.0f} s: the broker was away, or "
+                    f"this process stood still. Nothing of it counts, and a new worker answers its events."
+                )
             return SlotTaken(
                 "another worker with this slot has taken over: this one ends, and what it had not committed is answered by the "
                 "other. Give each worker a slot of its own (--slot)."

@@ -20,7 +20,8 @@ log = logging.getLogger(__name__)
 DEFAULTS = {
     "isolation.level": "read_committed",
 }
-ANSWER_TIMEOUT = 15.0  # seconds; longer than a transaction that a lost worker left open hides a partition's offset
+SEEK_TIMEOUT = 15.0  # seconds that a partition assigned this moment has to take a seek
+REWIND_TIMEOUT = 2.0  # seconds; an open transaction of a lost worker hides a partition's offset longer: asked for again
 LEAVE_TIMEOUT = 5.0  # seconds
 NOTHING_ASSIGNED = 6.0  # seconds after which a member without partitions takes it that there are none for it
 PASSING = {
@@ -30,6 +31,8 @@ PASSING = {
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 }
 """Errors the client mends by itself: an outage makes lag and nothing worse."""
+AWAY = PASSING | {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD}
+"""What a question is answered with while the broker is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +244,11 @@ class Source:
         """
         self.group_metadata = self._consumer.consumer_group_metadata()
 
-    def rewind(self) -> None:
+    def rewind(self) -> bool:
         """Read every partition again from its committed offset: what was read since does not count.
+
+        Returns:
+            False where the broker does not say from where, for now: nothing may be read until a later call succeeds.
 
         Raises:
             WorkerError: the offsets can't be had; the worker ends, and its successor reads from them.
@@ -252,20 +258,24 @@ class Source:
             self._epochs = dict.fromkeys(self._epochs, self._number)
         self._at_end.clear()
         try:
-            for position in self._consumer.committed(_positions(self._epochs), timeout=ANSWER_TIMEOUT):
+            for position in self._consumer.committed(_positions(self._epochs), timeout=REWIND_TIMEOUT):
                 if position.offset < 0:
                     position.offset = OFFSET_BEGINNING if self._subscription.start == "earliest" else OFFSET_END
                 self._seek(position)
         except KafkaException as error:
+            if error.args[0].retriable() or error.args[0].code() in AWAY:
+                log.warning("the committed offsets are not known yet: %s; trying again", error.args[0].str())
+                return False
             raise WorkerError(
                 f"the committed offsets can't be read after an aborted transaction: {error.args[0].str()}. A new worker "
                 f"reads on from them."
             ) from None
         log.info("reading %d partitions again from their committed offsets", len(self._epochs))
+        return True
 
     def _seek(self, position: TopicPartition) -> None:
         """Seek; a partition that was assigned this moment takes that only once its fetching has begun. Raises KafkaException."""
-        until = time.monotonic() + ANSWER_TIMEOUT
+        until = time.monotonic() + SEEK_TIMEOUT
         while True:
             try:
                 self._consumer.seek(position)

@@ -11,9 +11,9 @@ from consumers.events import Partition, Record
 
 log = logging.getLogger(__name__)
 
-LOOK_TIMEOUT = (
-    0.05  # seconds; the offsets of a partition with an open transaction are not to be had, and asked for again
-)
+# Seconds, the first time and at most: the offsets of a partition with an open transaction are not to be had, and asked for again;
+# a broker that is far away needs longer to answer at all.
+LOOK_TIMEOUT = (0.05, 2.0)
 ANSWER_TIMEOUT = 15.0  # seconds
 
 
@@ -31,6 +31,7 @@ class Starts:
         self._start = start
         self.new: set[Partition] = set()  # assigned, and not looked at yet: nothing of them may run
         self.unmarked: dict[Partition, TopicPartition] = {}  # what to commit when their first record is read
+        self._patience = LOOK_TIMEOUT[0]
         self._counted: dict[
             Partition, int
         ] = {}  # offsets whose metadata count this start, nothing being committed since
@@ -42,7 +43,7 @@ class Starts:
         """
         new = [TopicPartition(*partition) for partition in self.new]
         try:
-            positions = self._consumer.committed(new, timeout=LOOK_TIMEOUT)
+            positions = self._consumer.committed(new, timeout=self._patience)
             begun = {(p.topic, p.partition): self._beginning(p) for p in positions}
             offsets = {partition: offset for partition, offset in begun.items() if offset is not None}
             found = {(p.topic, p.partition): Attempts.read(p.metadata) for p in positions}
@@ -53,7 +54,9 @@ class Starts:
                 self._consumer.commit(offsets=places, asynchronous=False)
         except KafkaException as error:
             log.debug("the offsets of %d partitions are not known yet: %s", len(new), error.args[0].str())
+            self._patience = min(2 * self._patience, LOOK_TIMEOUT[1])
             return []
+        self._patience = LOOK_TIMEOUT[0]
         self.unmarked |= {p: TopicPartition(*p, offsets[p], attempts.metadata()) for p, attempts in noted.items()}
         self.new.clear()
         return new

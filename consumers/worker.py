@@ -193,15 +193,26 @@ class Worker:
         self._health.turn()
         self._set_ready()
         self._commit(wait=False)
-        if self._read_again.is_set():
-            self._read_again.clear()
-            self._source.rewind()
+        if self._read_again.is_set() and not self._rewind():
+            return
         self._update_gauges()
         if (most := self._guard.most) is not None:
             self._run_carefully(most)
         elif self._has_room():
             room = self._settings.held_events - self._held.events
             self._read(max(min(POLL_RECORDS, room), 1))
+
+    def _rewind(self) -> bool:
+        """Read again what was taken back; False where that can't be yet: then only the group is kept."""
+        # Before the offsets are asked for: another abort while they come is another rewind.
+        self._read_again.clear()
+        if self._source.rewind():
+            return True
+        self._read_again.set()
+        self._paused = True
+        self._source.pause(self._source.topics)
+        self._source.poll(1, WAIT)
+        return False
 
     def _read(self, limit: int) -> None:
         """Read up to `limit` records; none while all is paused, when nothing but a rebalance comes."""

@@ -57,10 +57,11 @@ def commits_what_it_should_abort() -> None:
 def never_reads_again() -> None:
     """After an abort it goes on where it was, and what was aborted is lost."""
 
-    def rewind(self: Source, *_: object) -> None:
+    def rewind(self: Source, *_: object) -> bool:
         with self.lock:
             self._number += 1
             self._epochs = dict.fromkeys(self._epochs, self._number)
+        return True
 
     Source.rewind = rewind  # type: ignore[method-assign]
 
