@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 import yaml
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
@@ -71,6 +72,21 @@ class Events:
     def inside(self, start: int, end: int) -> Events:
         first, last = np.searchsorted(self.times, [start, end]).tolist()
         return self.part(first, last)
+
+
+def exact_auc(scores: Any, labels: Any) -> float:
+    """By definition: all pairs of a positive and a negative event."""
+    return float((scores[labels][:, None] > scores[~labels]).mean())
+
+
+def check(row: dict[str, Any], events: Events) -> None:
+    """Hold a window's result against exact computation over its events, each with its label."""
+    inside = events.inside(row["window_start"], row["window_end"])
+    assert row["events"] == row["labelled"] == len(inside.ids)
+    for side, scores in ((row["primary"], inside.primary), (row["shadow"], inside.shadow)):
+        assert side["auc"] == pytest.approx(exact_auc(scores, inside.labels), abs=5e-4)
+        assert side["brier"] == pytest.approx(((scores - inside.labels) ** 2).mean())
+    assert row["agreement"] == pytest.approx(((inside.primary >= 0.5) == (inside.shadow >= 0.5)).mean())
 
 
 @dataclass(frozen=True)
