@@ -44,6 +44,8 @@ LABEL_SCHEMA = {
 START = 1_378_000_800_000  # 2013-09-01T02:00Z
 MINUTE = 60_000
 Floats = npt.NDArray[np.float64]
+Row = tuple[bytes | None, bytes | None]
+"""A record's key and value."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,10 @@ class Scene:
 
     def compare(self, events: Events, errors: dict[int, str] | None = None) -> None:
         """Write the comparisons of these events."""
+        self.write(self.pipeline.comparison.topic, self.comparisons(events, errors))
+
+    def comparisons(self, events: Events, errors: dict[int, str] | None = None) -> list[Row]:
+        """The comparisons of these events."""
         encoder = ComparisonEncoder(
             COMPARISON.reserved_id, self.pipeline.name, primary=("delay", 1), shadow=Variant("delay", 2)
         )
@@ -123,18 +129,21 @@ class Scene:
             rng.gamma(2, 4, rows),
             errors,
         )
-        self.write(self.pipeline.comparison.topic, [(e.encode(), v) for e, v in zip(events.ids, values, strict=True)])
+        return [(event.encode(), value) for event, value in zip(events.ids, values, strict=True)]
 
     def label(self, ids: Sequence[str], labels: Sequence[bool]) -> None:
-        """Write labels, on a key that is not the event id."""
+        """Write labels."""
         assert self.pipeline.labels is not None
-        rows = [
+        self.write(self.pipeline.labels.topic, self.labels(ids, labels))
+
+    def labels(self, ids: Sequence[str], labels: Sequence[bool]) -> list[Row]:
+        """Labels, on a key that is not the event id."""
+        return [
             (b"k%d" % (number % 7), json.dumps({"event": event, "happened": bool(label)}).encode())
             for number, (event, label) in enumerate(zip(ids, labels, strict=True))
         ]
-        self.write(self.pipeline.labels.topic, rows)
 
-    def write(self, topic: str, rows: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+    def write(self, topic: str, rows: Sequence[Row]) -> None:
         for key, value in rows:
             while True:
                 try:
@@ -202,6 +211,10 @@ class Job:
                 stderr=log,
                 start_new_session=True,
             )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def log(self) -> str:
