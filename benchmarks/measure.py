@@ -9,6 +9,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,13 @@ class Backlog:
     warm: Load  # there before the peer starts; not measured
     events: Load  # as fast as it goes
     later: Load  # at a fixed rate
+
+
+def split(workload: Workload, load: Load, events: int) -> Backlog:
+    """So many of the load's events as a backlog, behind a tenth as many to warm up, and then those at a fixed rate."""
+    warm, later = events // 10, workload.rate * workload.seconds
+    bounds = pairwise((0, warm, warm + events, warm + events + later))
+    return Backlog(workload, *(Load(load.keys[a:b], load.values[a:b], load.headers) for a, b in bounds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +141,14 @@ def job_of(workload: Workload, bootstrap: str, run: str) -> Job:
         max_events=workload.max_events,
         max_wait_ms=workload.max_wait_ms,
     )
+
+
+def delete_topics(bootstrap: str, prefix: str) -> None:
+    """Delete the topics whose names begin so. Raises KafkaException."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    mine = [topic for topic in admin.list_topics(timeout=30).topics if topic.startswith(prefix)]
+    for deleted in admin.delete_topics(mine).values():
+        deleted.result()
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`make bench`: Millstream beside what a user would take instead, same events, model and limits, in one run on a real broker.
 
-The peers take turns, several rounds each. Results go to benchmarks/results/bench.json, bench.md and bench.svg.
+The peers take turns, several rounds each. Results go to benchmarks/results/bench.json, bench.md and bench.svg; what shadows cost,
+measured behind it where all is asked for, to shadows.json and shadows.md.
 """
 
 from __future__ import annotations
@@ -12,17 +13,15 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AdminClient
-
+from benchmarks import shadows
 from benchmarks.environments import pins
 from benchmarks.errors import LeftOutError, PeerFailedError
-from benchmarks.load import Load, write_load
+from benchmarks.load import write_load
 from benchmarks.machine import machine
-from benchmarks.measure import PARTITIONS, Backlog, job_of, run_peer
+from benchmarks.measure import PARTITIONS, Backlog, delete_topics, job_of, run_peer, split
 from benchmarks.peers.known import PEERS, Command, Peer
 from benchmarks.profiler.run import profile
 from benchmarks.report import markdown, plot
@@ -57,9 +56,11 @@ def main() -> int:
             bench = Bench(broker.bootstrap, chosen, commands, latency=not args.no_latency)
             found.append(bench.run(args.rounds if name == FOCUS else 1))
             left_out |= bench.failed
-        report = {"machine": machine(broker.kind), "peers": pins(), "workloads": found, "left_out": left_out}
-    _write(report, args.results)
-    return 0
+        on = machine(broker.kind)
+        _write({"machine": on, "peers": pins(), "workloads": found, "left_out": left_out}, args.results)
+        if args.workload or args.peer or args.no_latency:
+            return 0
+        return shadows.report(broker.bootstrap, on, args.rounds, args.results)
 
 
 class Bench:
@@ -83,7 +84,7 @@ class Bench:
             # Who goes first changes with the round: what the one leaves in the caches helps the other.
             for peer in order[:: 1 if number % 2 == 0 else -1]:
                 self._run_peer(peer, number, peers)
-        self._delete_topics()
+        delete_topics(self._bootstrap, self._prefix)
         chosen = self._workload
         known = ("name", "about", "events", "rate", "seconds", "max_events", "max_wait_ms")
         return {
@@ -117,9 +118,7 @@ class Bench:
         events = int(self._workload.events * part)
         chosen = self._workload.as_kserve() if kserve else self._workload
         load = chosen.make(len(self._load.keys), SEED) if kserve else self._load
-        warm, later = events // 10, self._workload.rate * self._workload.seconds
-        bounds = pairwise((0, warm, warm + events, warm + events + later))
-        return Backlog(chosen, *(Load(load.keys[a:b], load.values[a:b], load.headers) for a, b in bounds))
+        return split(chosen, load, events)
 
     def _limits(self) -> dict[str, float]:
         """See limits.py; in a process of its own, so that only its work is counted."""
@@ -133,12 +132,6 @@ class Bench:
             ended = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
         found: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
         return found
-
-    def _delete_topics(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self._bootstrap})
-        mine = [topic for topic in admin.list_topics(timeout=30).topics if topic.startswith(self._prefix)]
-        for deleted in admin.delete_topics(mine).values():
-            deleted.result()
 
 
 def _profile(choice: Choice, args: argparse.Namespace) -> int:

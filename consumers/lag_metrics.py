@@ -99,13 +99,14 @@ def reader_of(pipeline: Pipeline) -> LagReader:
 class LagCollector(Collector):
     """Gives the latest look to a registry."""
 
-    def __init__(self, group: str, cluster: str, latest: Callable[[], LagLook | None]) -> None:
+    def __init__(self, pipeline: str, group: str, cluster: str, latest: Callable[[], LagLook | None]) -> None:
         """Args:
+        pipeline: its name, a label beside those that the names' other exporters have, as the workers' metrics have it.
         group: whose lag.
         cluster: how kafka-lag-exporter's label `cluster_name` calls the brokers.
         latest: the latest look, None where the lag is not known.
         """
-        self._group = group
+        self._of = (pipeline, group)
         self._cluster = cluster
         self._latest = latest
 
@@ -113,30 +114,32 @@ class LagCollector(Collector):
         """See `prometheus_client.registry.Collector`."""
         look = self._latest()
         up = GaugeMetricFamily(
-            "millstream_group_lag_known", "1 while the broker answers for the group's lag.", labels=("group",)
+            "millstream_group_lag_known",
+            "1 while the broker answers for the group's lag.",
+            labels=("pipeline", "group"),
         )
-        up.add_metric([self._group], float(look is not None))
+        up.add_metric(self._of, float(look is not None))
         return [up] if look is None else [up, *self._kminion(look), *self._lag_exporter(look), *self._ours(look)]
 
     def _kminion(self, look: LagLook) -> Iterable[GaugeMetricFamily]:
         partition = GaugeMetricFamily(
             "kminion_kafka_consumer_group_topic_partition_lag",
             "Events of a partition that the group has not processed.",
-            labels=("group_id", "topic_name", "partition_id"),
+            labels=("pipeline", "group_id", "topic_name", "partition_id"),
         )
         topic = GaugeMetricFamily(
             "kminion_kafka_consumer_group_topic_lag",
             "Events of a topic that the group has not processed.",
-            labels=("group_id", "topic_name"),
+            labels=("pipeline", "group_id", "topic_name"),
         )
         for lag in look.lags:
-            partition.add_metric([self._group, lag.topic, str(lag.partition)], lag.messages)
+            partition.add_metric([*self._of, lag.topic, str(lag.partition)], lag.messages)
         for name, lags in by_topic(look.lags).items():
-            topic.add_metric([self._group, name], sum(lag.messages for lag in lags))
+            topic.add_metric([*self._of, name], sum(lag.messages for lag in lags))
         return [partition, topic]
 
     def _lag_exporter(self, look: LagLook) -> Iterable[GaugeMetricFamily]:
-        group = ("cluster_name", "group")
+        group = ("pipeline", "group", "cluster_name")
         partition = (*group, "topic", "partition")
 
         def family(name: str, text: str, labels: Sequence[str]) -> GaugeMetricFamily:
@@ -148,14 +151,14 @@ class LagCollector(Collector):
         max_lag = family("max_lag", "The most of any partition.", group)
         max_seconds = family("max_lag_seconds", "Age of the group's oldest unprocessed event.", group)
         sum_lag = family("sum_lag", "Events that the group has not processed.", group)
+        whole = [*self._of, self._cluster]
         for lag in look.lags:
-            labels = [self._cluster, self._group, lag.topic, str(lag.partition)]
+            labels = [*whole, lag.topic, str(lag.partition)]
             lag_.add_metric(labels, lag.messages)
             if lag.seconds is not None:
                 seconds.add_metric(labels, lag.seconds)
             if lag.committed is not None:
                 offset.add_metric(labels, lag.committed)
-        whole = [self._cluster, self._group]
         max_lag.add_metric(whole, max((lag.messages for lag in look.lags), default=0))
         if look.seconds is not None:
             max_seconds.add_metric(whole, look.seconds)
@@ -164,7 +167,7 @@ class LagCollector(Collector):
 
     def _ours(self, look: LagLook) -> Iterable[GaugeMetricFamily]:
         def family(name: str, text: str, *labels: str) -> GaugeMetricFamily:
-            return GaugeMetricFamily(f"millstream_group_{name}", text, labels=("group", *labels))
+            return GaugeMetricFamily(f"millstream_group_{name}", text, labels=("pipeline", "group", *labels))
 
         deleted = family(
             "deleted_events", "Offsets that retention took before the group had read them.", "topic", "partition"
@@ -173,12 +176,12 @@ class LagCollector(Collector):
         growth = family("lag_growth", "Events a second by which the lag grows; negative where it shrinks.")
         drain = family("drain_seconds", "Seconds until nothing waits, if it goes on like this; +Inf: never.")
         for lag in look.lags:
-            deleted.add_metric([self._group, lag.topic, str(lag.partition)], lag.deleted)
+            deleted.add_metric([*self._of, lag.topic, str(lag.partition)], lag.deleted)
         if look.total is not None:
-            arrival.add_metric([self._group], look.total.arrival)
-            growth.add_metric([self._group], look.total.growth)
+            arrival.add_metric(self._of, look.total.arrival)
+            growth.add_metric(self._of, look.total.growth)
         if look.drain is not None:
-            drain.add_metric([self._group], look.drain)
+            drain.add_metric(self._of, look.drain)
         return [deleted, arrival, growth, drain]
 
 

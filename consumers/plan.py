@@ -35,6 +35,7 @@ from schemas.predictions import JsonPredictionEncoder, PredictionEncoder, Predic
 from schemas.records import DEAD_LETTER, PREDICTION
 from schemas.store import Schema, SchemaStore
 from topics.admin import largest_records
+from topics.group import client_id
 from topics.pipeline import Pipeline
 
 VARIANT = "primary"
@@ -224,7 +225,8 @@ def _membership(pipeline: Pipeline, slot: str) -> dict[str, str]:
             # The others learn of a rebalance at their next heartbeat: that long nobody reads the partitions that move.
             "heartbeat.interval.ms": "500",
         }
-    return {**chosen, "group.instance.id": slot} if pipeline.membership.static else chosen
+    named = {**chosen, "client.id": client_id(pipeline)}  # where `kafka.client` says nothing else
+    return {**named, "group.instance.id": slot} if pipeline.membership.static else named
 
 
 def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:

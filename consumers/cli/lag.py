@@ -83,7 +83,8 @@ def _serve(pipeline: Pipeline, port: int, interval: float) -> int:
     watch = LagWatch(lambda: reader_of(pipeline), interval)
     try:
         registry = CollectorRegistry()
-        registry.register(LagCollector(pipeline.group_id, pipeline.kafka.bootstrap, watch.latest))
+        group, cluster = pipeline.group_id, pipeline.kafka.bootstrap
+        registry.register(LagCollector(pipeline.name, group, cluster, watch.latest))
         health = Health(STALL_AFTER)
         server = HealthServer(health, registry, "0.0.0.0", port, option="--serve")
         print(

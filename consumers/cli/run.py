@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     client = pipeline.client_config()
     require(client, pipeline)
     refuse_unfit_broker(client, pipeline)
-    refuse_foreign_group(client, pipeline)
+    refuse_foreign_group(client, pipeline, pipeline.group_id)
     inputs = [role for role in roles(pipeline) if role[0] == "input"]
     partitions = sum(state.partitions or 0 for state in states(client, inputs))
     policy = _policy(args, pipeline, partitions)

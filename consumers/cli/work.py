@@ -15,6 +15,7 @@ from consumers.plan import group_of, make_plan, settings_of, stages_of
 from consumers.slot import take_slot
 from consumers.worker import Worker
 from topics.admin import refuse_unfit_broker, require
+from topics.group import refuse_foreign_group
 
 log = logging.getLogger("millstream")
 
@@ -74,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
         require(pipeline.client_config(), pipeline)
         refuse_unfit_broker(pipeline.client_config(), pipeline)
         plan = make_plan(pipeline, detached=args.role == "shadow")
+        refuse_foreign_group(pipeline.client_config(), pipeline, group_of(plan))
         slot = take_slot(args.slot, group=group_of(plan), bootstrap=pipeline.kafka.bootstrap)
         stages = stages_of(plan, metrics, slot=slot.name, until_idle=args.until_idle)
         worker = Worker(settings_of(plan, until_idle=args.until_idle), stages, health, metrics)

@@ -60,6 +60,7 @@ class ComparisonMetrics:
             self.count(LEFT_OUT, 0, reason)
         for what in ("comparisons", "labels"):
             self.count(READ, 0, what)
+        self.count(RETRIES, 0)
         self.set(FITTING, 1)
 
     def count(self, metric: Metric, by: float = 1, *labels: str) -> None:

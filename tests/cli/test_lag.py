@@ -145,8 +145,9 @@ def test_port_that_is_taken_is_told(kafka: Broker, tmp_path: Path) -> None:
 def test_no_lag_is_told_while_the_broker_is_away() -> None:
     """A dashboard shows a gap then, not yesterday's lag."""
     registry = CollectorRegistry()
-    registry.register(LagCollector("group", "cluster", lambda: None))
-    assert registry.get_sample_value("millstream_group_lag_known", {"group": "group"}) == 0
+    registry.register(LagCollector("pipeline", "group", "cluster", lambda: None))
+    labels = {"pipeline": "pipeline", "group": "group"}
+    assert registry.get_sample_value("millstream_group_lag_known", labels) == 0
     assert [family.name for family in registry.collect()] == ["millstream_group_lag_known"]
 
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
+from confluent_kafka import Consumer
 
 from benchmarks.load import vector_events
 from tests.broker.choice import Broker
-from tests.broker.clients import produce
+from tests.broker.clients import create_topic, produce, wait_until
 from tests.consumers.processes import Worker
-from tests.consumers.service import id_of, vector_service
+from tests.consumers.service import VECTOR_INPUT, id_of, vector_service
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.consumers.service import Service
 
 NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
 
@@ -54,3 +60,77 @@ def test_worker_runs_from_a_folder_with_packages_of_our_names(kafka: Broker, tmp
         service.wait_written(500)
         assert worker.stop() == 0
     assert sorted(map(id_of, service.predictions())) == [f"event-{number:010d}" for number in range(500)]
+
+
+@contextmanager
+def member(service: Service, group: str, client_id: str, *topics: str) -> Iterator[None]:
+    """Something in the group that has partitions of these topics."""
+    settings = {
+        "bootstrap.servers": service.bootstrap,
+        "group.id": group,
+        "client.id": client_id,
+        "partition.assignment.strategy": "cooperative-sticky",
+    }
+    consumer = Consumer(settings)
+    consumer.subscribe(list(topics))
+
+    def reads_all() -> bool:
+        consumer.poll(0.1)
+        return {place.topic for place in consumer.assignment()} == set(topics)
+
+    try:
+        wait_until(reads_all, 60, "the other member's assignment")
+        yield
+    finally:
+        consumer.close()
+
+
+@pytest.mark.durable
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_group_in_which_something_reads_other_topics_is_refused(kafka: Broker, tmp_path: Path, protocol: str) -> None:
+    service = vector_service(tmp_path, kafka, membership={"protocol": protocol})
+    other = f"{service.group}-other"
+    create_topic(kafka.bootstrap, other, 1, {})
+    # Also where it has the pipeline's own name, as a copy of its file for another environment would.
+    for client_id in ("stranger", f"millstream-{service.group}"):
+        with member(service, service.group, client_id, other), Worker(service.file, "--log-level", "error") as worker:
+            assert worker.wait() == 1
+            [message] = worker.log.splitlines()
+        assert f"group {service.group} is in use by something else: its member {client_id}" in message
+        assert f"reads {other}, which is no input of pipeline.yaml" in message
+        assert "write `group: NAME` into pipeline.yaml" in message
+
+
+@pytest.mark.durable
+def test_group_of_another_pipeline_over_the_same_topics_is_refused(kafka: Broker, tmp_path: Path) -> None:
+    """Each would answer a part of the events."""
+    service = vector_service(tmp_path, kafka)
+    another = edited(service, name="another", group=service.group)
+    with Worker(service.file) as first:
+        first.wait_ready()
+        with Worker(another, "--log-level", "error") as second:
+            assert second.wait() == 1
+            [message] = second.log.splitlines()
+        assert first.stop() == 0
+    assert f"its member millstream-{service.group}" in message
+    assert f"works for the pipeline {service.group}. Stop that" in message
+
+
+@pytest.mark.durable
+def test_worker_joins_those_of_its_pipeline_from_before_an_input_was_taken_away(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka, inputs=2)
+    fewer = edited(service, input={**VECTOR_INPUT, "topics": [service.inputs[0]]})
+    with Worker(service.file) as before:
+        before.wait_ready()
+        with Worker(fewer) as after:
+            after.wait_ready()
+            assert after.stop() == 0
+        assert before.stop() == 0
+
+
+def edited(service: Service, **sections: Any) -> Path:
+    """A copy of the pipeline file with other sections."""
+    document = yaml.safe_load(service.file.read_text(encoding="utf-8"))
+    file = service.file.with_name("edited.yaml")
+    file.write_text(yaml.safe_dump(document | sections, sort_keys=False), encoding="utf-8")
+    return file

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 import yaml
 from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
@@ -38,6 +39,8 @@ LABEL_SCHEMA = {
 START = 1_378_000_800_000  # 2013-09-01T02:00Z
 MINUTE = 60_000
 Floats = npt.NDArray[np.float64]
+Row = tuple[bytes | None, bytes | None]
+"""A record's key and value."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,21 @@ class Events:
         return self.part(first, last)
 
 
+def exact_auc(scores: Any, labels: Any) -> float:
+    """By definition: all pairs of a positive and a negative event."""
+    return float((scores[labels][:, None] > scores[~labels]).mean())
+
+
+def check(row: dict[str, Any], events: Events) -> None:
+    """Hold a window's result against exact computation over its events, each with its label."""
+    inside = events.inside(row["window_start"], row["window_end"])
+    assert row["events"] == row["labelled"] == len(inside.ids)
+    for side, scores in ((row["primary"], inside.primary), (row["shadow"], inside.shadow)):
+        assert side["auc"] == pytest.approx(exact_auc(scores, inside.labels), abs=5e-4)
+        assert side["brier"] == pytest.approx(((scores - inside.labels) ** 2).mean())
+    assert row["agreement"] == pytest.approx(((inside.primary >= 0.5) == (inside.shadow >= 0.5)).mean())
+
+
 @dataclass(frozen=True)
 class Scene:
     """A pipeline file and its topics."""
@@ -86,6 +104,10 @@ class Scene:
 
     def compare(self, events: Events, errors: dict[int, str] | None = None) -> None:
         """Write the comparisons of these events."""
+        self.write(self.pipeline.comparison.topic, self.comparisons(events, errors))
+
+    def comparisons(self, events: Events, errors: dict[int, str] | None = None) -> list[Row]:
+        """The comparisons of these events."""
         encoder = ComparisonEncoder(
             COMPARISON.reserved_id, self.pipeline.name, primary=("delay", 1), shadow=Variant("delay", 2)
         )
@@ -102,18 +124,21 @@ class Scene:
             rng.gamma(2, 4, rows),
             errors,
         )
-        self.write(self.pipeline.comparison.topic, [(e.encode(), v) for e, v in zip(events.ids, values, strict=True)])
+        return [(event.encode(), value) for event, value in zip(events.ids, values, strict=True)]
 
     def label(self, ids: Sequence[str], labels: Sequence[bool]) -> None:
-        """Write labels, on a key that is not the event id."""
+        """Write labels."""
         assert self.pipeline.labels is not None
-        rows = [
+        self.write(self.pipeline.labels.topic, self.labels(ids, labels))
+
+    def labels(self, ids: Sequence[str], labels: Sequence[bool]) -> list[Row]:
+        """Labels, on a key that is not the event id."""
+        return [
             (b"k%d" % (number % 7), json.dumps({"event": event, "happened": bool(label)}).encode())
             for number, (event, label) in enumerate(zip(ids, labels, strict=True))
         ]
-        self.write(self.pipeline.labels.topic, rows)
 
-    def write(self, topic: str, rows: Sequence[tuple[bytes | None, bytes | None]]) -> None:
+    def write(self, topic: str, rows: Sequence[Row]) -> None:
         for key, value in rows:
             while True:
                 try:
@@ -173,6 +198,10 @@ class Job:
         self._scene = scene
         self._log = scene.file.with_name(f"compare-{os.urandom(4).hex()}.log")
         self._process = start([*MILLSTREAM, "compare", str(scene.file), *options], self._log)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     @property
     def log(self) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from consumers.comparison.job import app_name
-from tests.comparison.scene import MINUTE, START, Events, Job, comparison_scene
+from tests.comparison.scene import MINUTE, START, Events, Job, check, comparison_scene
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,20 +19,6 @@ if TYPE_CHECKING:
 pytest.importorskip("faust", reason="the comparison job needs millstream[comparison]")
 pytestmark = pytest.mark.durable
 HOUR = 60 * MINUTE
-
-
-def exact_auc(scores: Any, labels: Any) -> float:
-    """By definition: all pairs of a positive and a negative event."""
-    return float((scores[labels][:, None] > scores[~labels]).mean())
-
-
-def check(row: dict[str, Any], events: Events) -> None:
-    inside = events.inside(row["window_start"], row["window_end"])
-    assert row["events"] == row["labelled"] == len(inside.ids)
-    for side, scores in ((row["primary"], inside.primary), (row["shadow"], inside.shadow)):
-        assert side["auc"] == pytest.approx(exact_auc(scores, inside.labels), abs=5e-4)
-        assert side["brier"] == pytest.approx(((scores - inside.labels) ** 2).mean())
-    assert row["agreement"] == pytest.approx(((inside.primary >= 0.5) == (inside.shadow >= 0.5)).mean())
 
 
 def test_results_are_what_exact_computation_over_all_events_says(tmp_path: Path, kafka: Broker) -> None:

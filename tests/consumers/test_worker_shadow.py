@@ -6,13 +6,14 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import Consumer
 
 from consumers import metrics as m
 from consumers.sampling import sampled
 from schemas.comparisons import ComparisonDecoder, Comparisons
 from schemas.directory import DirectoryStore
 from schemas.records import OWN_SCHEMAS_FOLDER
-from tests.broker.clients import create_topic, ensure_topic, read_all
+from tests.broker.clients import create_topic, ensure_topic, read_all, wait_until
 from tests.consumers.processes import Worker
 from tests.consumers.python_service import answered, python_service, send
 from tests.consumers.service import value_of
@@ -149,3 +150,20 @@ def test_role_without_a_detached_shadow_is_refused(kafka: Broker, tmp_path: Path
         assert worker.wait() != 0
     assert "expected one with `detached: true`" in worker.log
     assert "Traceback" not in worker.log
+
+
+@pytest.mark.durable
+def test_detached_shadow_is_refused_in_a_group_that_something_else_uses(kafka: Broker, tmp_path: Path) -> None:
+    service = shadowed(tmp_path, kafka, NEGATE, shadow={"detached": True})
+    group, other = f"{service.group}-shadow", f"{service.group}-comparisons"
+    stranger = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group, "client.id": "stranger"})
+    stranger.subscribe([other])
+    try:
+        wait_until(lambda: stranger.poll(0.1) is None and bool(stranger.assignment()), 60, "its assignment")
+        with Worker(service.file, "--role", "shadow", "--log-level", "error") as worker:
+            assert worker.wait() == 1
+            [message] = worker.log.splitlines()
+    finally:
+        stranger.close()
+    assert f"group {group} is in use by something else: its member stranger" in message
+    assert f"reads {other}" in message

@@ -24,6 +24,10 @@ def test_metrics_and_labels_of_an_expression_are_found() -> None:
     assert found.grouped == {"le", "a", "b"}
 
 
+def test_every_series_says_of_which_pipeline_it_is() -> None:
+    assert {name for name, labels in served().items() if "pipeline" not in labels} == {"up"}
+
+
 @pytest.mark.parametrize("query", list(queries()), ids=lambda query: f"{query.panel}")
 def test_every_query_asks_for_what_the_code_serves(query: Query) -> None:
     found = asked(query.expr)

@@ -60,7 +60,7 @@ def load_of(service: Service) -> Iterator[None]:
 
 
 def without_data(prometheus: Prometheus, asked: list[Query], service: Service) -> list[Query]:
-    return [query for query in asked if not prometheus.query(query.filled(pipeline=service.group, group=service.group))]
+    return [query for query in asked if not prometheus.query(query.filled(pipeline=service.group))]
 
 
 def test_panels_have_data_and_alerts_fire(kafka: Broker, tmp_path: Path) -> None:

@@ -1,0 +1,48 @@
+"""The broker under the comparison job dies in the middle of windows: every comparison still counts once."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.broker.choice import Broker
+from tests.broker.kafka_jars import missing_for_maven
+from tests.broker.maven import MavenKafka
+from tests.comparison.scene import Events, Job, check, comparison_scene
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytest.importorskip("faust", reason="the comparison job needs millstream[comparison]")
+pytestmark = [
+    pytest.mark.durable,
+    pytest.mark.skipif(missing_for_maven() is not None, reason="kills a broker of its own, which needs Java and Maven"),
+]
+
+
+def test_broker_killed_in_a_window_and_started_anew(tmp_path: Path, full: bool) -> None:
+    """The job goes on by itself; what it had begun to write is there once."""
+    if not full:
+        pytest.skip("only in `make faults`: starts a broker three times")
+    step = 1500
+    with MavenKafka() as own:
+        scene = comparison_scene(tmp_path, Broker(own.bootstrap, durable=True, kind="maven"))
+        events = Events.make(3 * step)
+        with Job(scene, "--metrics-port", "0") as job:
+            job.wait_for(lambda: job.metric("millstream_comparison_update_seconds") > 0, "at work")
+            for number in range(3):
+                part = events.part(step * number, step * (number + 1))
+                scene.compare(part)
+                scene.label(part.ids, part.labels.tolist())
+                if number < 2:
+                    # At another moment each time: while it joins, while it writes results and commits.
+                    time.sleep(0.4 + 0.8 * number)
+                    own.kill()
+                    own.start()
+            rows = job.wait_for_results(events=3 * step, labelled=3 * step, duplicates=0, repeated_labels=0)
+            for row in rows:
+                check(row, events)
+            assert job.stop() == 0
+            assert "Traceback" not in job.log
