@@ -50,7 +50,6 @@ class ComparisonSink(Sink):
         ends: Ends = {}
         for part in answered.batch.parts:
             ends |= self._ends_of(part, self._ours(part.block.epochs))
-        self._delivery.serve()
         self._metrics.observe(STAGE_SECONDS, time.perf_counter() - started, "produce")
         return ends
 

@@ -77,6 +77,8 @@ class Membership:
 class Delivery(Protocol):
     """Takes output records, and makes them count together with the input's offsets. One thread calls it."""
 
+    publishes_at_checkpoint: bool  # whether readers see records at a checkpoint only, and not at once
+
     def start(self) -> None:
         """Get ready to write; may wait for the broker. Raises DeliveryFailed, Abandoned."""
 
@@ -87,9 +89,6 @@ class Delivery(Protocol):
 
     def produce_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
         """Hand records without headers over, one call for all. Raises as `produce`."""
-
-    def serve(self) -> None:
-        """Let the client report failures; returns at once."""
 
     def checkpoint(self, ends: Ends) -> None:
         """Wait until all records count; `ends` are the offsets up to which they answer the input.
@@ -104,7 +103,7 @@ class Delivery(Protocol):
 
 
 class _Outbox:
-    """What both have in common."""
+    """A producer, and what it reports."""
 
     def __init__(
         self, client: Mapping[str, Any], own: Mapping[str, Any], abandon: threading.Event, metrics: Metrics
@@ -119,35 +118,9 @@ class _Outbox:
         )
 
     def serve(self) -> None:
-        """See `Delivery`. The client raises here what it has told `error_cb` already: `checkpoint` gives the answer to that."""
+        """Let the client report failures; returns at once. It raises here what it has told `error_cb` already."""
         with suppress(KafkaException, SystemError):
             self._producer.poll(0)
-
-    def _enqueue(self, topic: str, value: bytes, key: bytes | None, headers: Any) -> None:
-        while True:
-            try:
-                self._producer.produce(topic, value, key, headers=headers or None)
-                return
-            except BufferError:
-                self._wait_for_room()
-
-    def _enqueue_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
-        produce = self._producer.produce
-        for value, key in zip(values, keys, strict=True):
-            try:
-                produce(topic, value, key)
-            except BufferError:
-                self._wait_for_room()
-                self._enqueue(topic, value, key, None)
-
-    def _wait_for_room(self) -> None:
-        self._metrics.count(RETRIES, 1, "producer_queue")
-        self._producer.poll(WAIT)
-        self._check()
-
-    def _check(self) -> None:
-        if self._abandon.is_set():
-            raise Abandoned(f"{len(self._producer)} output records were not acknowledged in time")
 
     def _undelivered(self, error: KafkaError | None, message: Any) -> None:
         if error is not None and self._failure is None:
@@ -160,30 +133,68 @@ class _Outbox:
         log.warning("Kafka producer: %s", error.str())
 
 
-class AtLeastOnce(_Outbox):
+class _Counted(_Outbox):
+    """Its records are to count: none is left out."""
+
+    def produce(
+        self, topic: str, value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None
+    ) -> None:
+        """See `Delivery`."""
+        self._begin()
+        try:
+            self._enqueue(topic, value, key, headers)
+        except KafkaException as error:
+            raise self._answer(topic, error.args[0]) from None
+
+    def produce_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
+        """See `Delivery`."""
+        self._begin()
+        produce = self._producer.produce
+        try:
+            for value, key in zip(values, keys, strict=True):
+                try:
+                    produce(topic, value, key)
+                except BufferError:
+                    self._wait_for_room()
+                    self._enqueue(topic, value, key, None)
+        except KafkaException as error:
+            raise self._answer(topic, error.args[0]) from None
+
+    def _begin(self) -> None:
+        """Get ready for a record."""
+
+    def _answer(self, topic: str | None, error: KafkaError) -> Exception:
+        """What an error that no repetition mends leads to."""
+        return failed(topic, error)
+
+    def _enqueue(self, topic: str, value: bytes, key: bytes | None, headers: Any) -> None:
+        while True:
+            try:
+                self._producer.produce(topic, value, key, headers=headers or None)
+                return
+            except BufferError:
+                self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        self._metrics.count(RETRIES, 1, "producer_queue")
+        self._producer.poll(WAIT)
+        self._check()
+
+    def _check(self) -> None:
+        if self._abandon.is_set():
+            raise Abandoned(f"{len(self._producer)} output records were not acknowledged in time")
+
+
+class AtLeastOnce(_Counted):
     """Records count when the broker has acknowledged them; the consumer commits the offsets afterwards."""
+
+    publishes_at_checkpoint = False
 
     def __init__(self, client: Mapping[str, Any], *, abandon: threading.Event, metrics: Metrics) -> None:
         super().__init__(client, AT_LEAST_ONCE, abandon, metrics)
 
     def start(self) -> None:
         """See `Delivery`."""
-
-    def produce(
-        self, topic: str, value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None
-    ) -> None:
-        """See `Delivery`."""
-        try:
-            self._enqueue(topic, value, key, headers)
-        except KafkaException as error:
-            raise failed(topic, error.args[0]) from None
-
-    def produce_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
-        """See `Delivery`."""
-        try:
-            self._enqueue_all(topic, values, keys)
-        except KafkaException as error:
-            raise failed(topic, error.args[0]) from None
 
     def checkpoint(self, ends: Ends) -> None:  # noqa: ARG002  (the consumer commits them)
         """See `Delivery`."""
@@ -237,12 +248,14 @@ class BestEffort(_Outbox):
         self._lost()
 
 
-class ExactlyOnce(_Outbox):
+class ExactlyOnce(_Counted):
     """Records and offsets count together, by a Kafka transaction (KIP-98, KIP-447).
 
     What librdkafka says of an error decides: *retriable*: the step is called again; *abortable*: TransactionAborted, the caller
     aborts and the events are answered again; *fatal*: the worker ends, and its successor takes over.
     """
+
+    publishes_at_checkpoint = True
 
     def __init__(
         self,
@@ -270,28 +283,11 @@ class ExactlyOnce(_Outbox):
         """See `Delivery`. Ends what a predecessor of the same transactional id left open, and fences it."""
         self._step("init_transactions", lambda: self._producer.init_transactions(STEP))
 
-    def produce(
-        self, topic: str, value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None
-    ) -> None:
-        """See `Delivery`."""
-        self._begin()
-        try:
-            self._enqueue(topic, value, key, headers)
-        except KafkaException as error:
-            raise self._answer(topic, error.args[0]) from None
-
-    def produce_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
-        """See `Delivery`."""
-        self._begin()
-        try:
-            self._enqueue_all(topic, values, keys)
-        except KafkaException as error:
-            raise self._answer(topic, error.args[0]) from None
-
     def checkpoint(self, ends: Ends) -> None:
         """See `Delivery`."""
         if not ends and not self._open:
             return
+        self.serve()
         self._begin()
         offsets = [TopicPartition(*partition, offset) for partition, (_, offset) in ends.items()]
         # A partition can't go while its offsets are being committed: the callback that lets it go takes the same lock.

@@ -97,7 +97,7 @@ STAGE_SECONDS = Metric(
 END_TO_END = Metric(
     "millstream_end_to_end_seconds",
     "histogram",
-    "From the event's record timestamp to its prediction handed to the producer, per event.",
+    "From the event's record timestamp until its prediction was handed over; with exactly_once until it could be read.",
     (),
     LATENCY,
 )

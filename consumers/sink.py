@@ -56,6 +56,9 @@ class Sink:
         self._outputs = outputs
         self._epochs = epochs
         self._metrics = metrics
+        self._written: list[
+            tuple[float, npt.NDArray[np.int64]]
+        ] = []  # since the last checkpoint: when, the events' timestamps
         self._floor = 0  # what was read under an epoch up to this one was taken back, and is read again
 
     def start(self) -> None:
@@ -83,7 +86,6 @@ class Sink:
             last = first + part.last - part.first
             ends |= self._write_part(part, values[first:last], answered.rejected, first)
             first = last
-        self._delivery.serve()
         self._metrics.observe(STAGE_SECONDS, time.perf_counter() - encoded, "produce")
         return ends
 
@@ -126,7 +128,7 @@ class Sink:
                 self._write_refused(block, refusal)
         model = (self._outputs.model, str(self._outputs.version), self._outputs.variant)
         self._metrics.count(PREDICTIONS, len(written), *model)
-        self._note_latency(block.timestamps[written])
+        self._written.append((time.time(), block.timestamps[written]))
         return self._ends_of(part, ours)
 
     def _all_fit(self, values: list[bytes | None]) -> TypeGuard[list[bytes]]:
@@ -173,10 +175,16 @@ class Sink:
             raise EventRefused(block.partitions[row], block.offsets[row], reason, error)
         return Refused(row, reason, error)
 
-    def _note_latency(self, timestamps: npt.NDArray[np.int64]) -> None:
-        """Measure how long ago the events of predictions just written were; a record without a timestamp tells nothing."""
-        waits = time.time() * 1000 - timestamps[timestamps >= 0]
-        self._metrics.end_to_end.observe_many(np.maximum(waits, 0.0) / 1000)
+    def _note_latencies(self) -> None:
+        """Measure how old the events were when their predictions could be read; a record without a timestamp tells nothing."""
+        written, self._written = self._written, []
+        if not written:
+            return
+        stamps = np.concatenate([timestamps for _, timestamps in written])
+        readable = np.repeat([at for at, _ in written], [len(timestamps) for _, timestamps in written])
+        if self._delivery.publishes_at_checkpoint:
+            readable[:] = time.time()
+        self._metrics.end_to_end.observe_many(np.maximum(readable - stamps / 1000, 0.0)[stamps >= 0])
 
     def _ours(self, read_under: Epochs) -> set[Partition] | None:
         """The partitions whose records still are to be written; None: all, which is usual, and none need be asked."""
@@ -276,10 +284,12 @@ class Sink:
         started = time.perf_counter()
         self._delivery.checkpoint(ends)
         self._metrics.observe(STAGE_SECONDS, time.perf_counter() - started, "commit")
+        self._note_latencies()
 
     def abort(self) -> None:
         """Take back all since the last checkpoint, and write nothing more of what was read up to now."""
         self._delivery.abort()
+        self._written = []
         self._floor = max(self._epochs().values(), default=self._floor)
 
 

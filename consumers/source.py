@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,9 +20,12 @@ log = logging.getLogger(__name__)
 
 DEFAULTS = {
     "isolation.level": "read_committed",
+    # One that was assigned or resumed waits until the request under way for the others is answered: the client's default is 500.
+    "fetch.wait.max.ms": 100,
 }
 SEEK_TIMEOUT = 15.0  # seconds that a partition assigned this moment has to take a seek
 REWIND_TIMEOUT = 2.0  # seconds; an open transaction of a lost worker hides a partition's offset longer: asked for again
+WAKE_TIMEOUT = 0.05  # seconds
 LEAVE_TIMEOUT = 5.0  # seconds
 NOTHING_ASSIGNED = 6.0  # seconds after which a member without partitions takes it that there are none for it
 PASSING = {
@@ -193,7 +197,7 @@ class Source:
         before, self._paused = self._paused, topics
         counted = [partition for partition in self._epochs if partition not in self.starts.new]
         self._consumer.pause([TopicPartition(*p) for p in counted if p[0] in topics - before])
-        self._consumer.resume([TopicPartition(*p) for p in counted if p[0] in before - topics])
+        self._resume([TopicPartition(*p) for p in counted if p[0] in before - topics])
         self._metrics.set(PAUSED, sum(p[0] in topics for p in self._epochs))
 
     def commit(self, offsets: Mapping[Partition, int], *, wait: bool) -> bool:
@@ -320,7 +324,16 @@ class Source:
 
     def _begin(self) -> None:
         """Let the new partitions' records come, as soon as it is known what became of earlier workers there."""
-        self._consumer.resume([p for p in self.starts.look() if p.topic not in self._paused])
+        self._resume([p for p in self.starts.look() if p.topic not in self._paused])
+
+    def _resume(self, partitions: list[TopicPartition]) -> None:
+        """Fetch again, now: the client looks once a second at what it may fetch, and when a connection has something to do."""
+        self._consumer.resume(partitions)
+        until = time.monotonic() + WAKE_TIMEOUT
+        for partition in partitions:  # their leaders may be different brokers
+            if (left := until - time.monotonic()) > 0:
+                with suppress(KafkaException):
+                    self._consumer.get_watermark_offsets(partition, timeout=left)
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = [(p.topic, p.partition) for p in partitions]

@@ -200,7 +200,8 @@ class Worker:
             self._run_carefully(most)
         elif self._has_room():
             room = self._settings.held_events - self._held.events
-            self._read(max(min(POLL_RECORDS, room), 1))
+            most = POLL_RECORDS if self._shares is None else self._shares.least
+            self._read(max(min(most, room), 1))
 
     def _rewind(self) -> bool:
         """Read again what was taken back; False where that can't be yet: then only the group is kept."""
