@@ -79,7 +79,9 @@ class Shares:
         self.weights = weights
         total = sum(weights.values())
         self._most = {topic: max(int(records * weight / total), 2) for topic, weight in weights.items()}
-        self.least = min(self._most.values())  # records that one read may bring, so that it goes little beyond any share
+        self.least = min(
+            self._most.values()
+        )  # records that one read may bring, so that it goes little beyond any share
         self._lock = threading.Lock()
         self._waiting: Counter[str] = Counter()
         self._full: frozenset[str] = frozenset()

@@ -118,6 +118,14 @@ class Source:
             list(self._subscription.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
 
+    def begin(self) -> None:
+        """Let the records of partitions just assigned come, once it is known what became of earlier workers there.
+
+        Not part of `poll`: its caller asks the guard first how many records it may read.
+        """
+        if self.starts.new:
+            self._resume([p for p in self.starts.look() if p.topic not in self._paused])
+
     def poll(self, limit: int, timeout: float, company: float = 0.0) -> Polled | None:
         """Read what is there, up to `limit` records; wait up to `timeout` seconds where nothing is.
 
@@ -126,8 +134,6 @@ class Source:
         Raises:
             WorkerError: a topic or the group can't be read at all.
         """
-        if self.starts.new:
-            self._begin()
         before = self._epochs
         records = self._consume(limit, timeout, company)
         if self._fatal is not None:
@@ -319,12 +325,7 @@ class Source:
             consumer.incremental_assign(partitions)
             consumer.pause(partitions)
             self.starts.new |= {(p.topic, p.partition) for p in partitions}
-            self._begin()
         self._note_assignment("assigned", partitions)
-
-    def _begin(self) -> None:
-        """Let the new partitions' records come, as soon as it is known what became of earlier workers there."""
-        self._resume([p for p in self.starts.look() if p.topic not in self._paused])
 
     def _resume(self, partitions: list[TopicPartition]) -> None:
         """Fetch again, now: the client looks once a second at what it may fetch, and when a connection has something to do."""

@@ -196,6 +196,7 @@ class Worker:
         if self._read_again.is_set() and not self._rewind():
             return
         self._update_gauges()
+        self._source.begin()
         if (most := self._guard.most) is not None:
             self._run_carefully(most)
         elif self._has_room():
