@@ -3,6 +3,13 @@
 from collections.abc import Sequence
 
 
+def batch_sizes_of(configured: Sequence[int] | None, max_events: int) -> tuple[int, ...]:
+    """The model's own sizes, ascending, up to the one that holds `max_events`; the default ones where it has none."""
+    if not configured:
+        return default_batch_sizes(max_events)
+    return tuple(size for place, size in enumerate(configured) if not place or configured[place - 1] < max_events)
+
+
 def default_batch_sizes(max_events: int) -> tuple[int, ...]:
     """Powers of two up to `max_events`, and `max_events` itself: padding at most doubles a micro-batch."""
     sizes = [1]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy.typing as npt
 import onnxruntime as ort
 
-from inference.batch_sizes import bucket_of, default_batch_sizes
+from inference.batch_sizes import batch_sizes_of, bucket_of
 from inference.devices import gpus
 from inference.errors import DeviceError, ModelConfigError
 from inference.executors.interface import Tensors, check_rows, padded, rows_of, warm_up
@@ -54,7 +54,7 @@ class OnnxExecutor:
         _check_outputs(model, self._session)
         # A GPU compiles or tunes for each new shape, so it sees few; the CPU takes any size at no cost.
         self._pads = self.device != "cpu" or fixed is not None
-        self.batch_sizes = (fixed,) if fixed else model.batch_sizes or default_batch_sizes(max_events)
+        self.batch_sizes = (fixed,) if fixed else batch_sizes_of(model.batch_sizes, max_events)
         self.max_events = min(max_events, self.batch_sizes[-1]) if self._pads else max_events
 
     def warm_up(self) -> None:

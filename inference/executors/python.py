@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inference.batch_sizes import default_batch_sizes
+from inference.batch_sizes import batch_sizes_of
 from inference.devices import cpu_or_cuda
 from inference.errors import ExecutorUnavailable, InferenceError, ModelConfigError, ModelRejected
 from inference.executors.interface import Tensors, rows_of, warm_up
@@ -47,7 +47,7 @@ class PythonExecutor:
         """
         self.model = model
         self.device = cpu_or_cuda(device, model.name, "python")
-        self.batch_sizes = model.batch_sizes or default_batch_sizes(max_events)
+        self.batch_sizes = batch_sizes_of(model.batch_sizes, max_events)
         self.max_events = max_events
         self._names = {entry.tensor: entry.name for entry in model.signature.outputs}
         self._module = ModelModule(model.file)

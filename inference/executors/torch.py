@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from inference.batch_sizes import bucket_of, default_batch_sizes
+from inference.batch_sizes import batch_sizes_of, bucket_of
 from inference.devices import cpu_or_cuda
 from inference.errors import DeviceError, InferenceError, ModelConfigError
 from inference.executors.interface import Tensors, check_rows, padded, rows_of, warm_up
@@ -38,7 +38,7 @@ class TorchExecutor:
         torch().set_num_threads(threads)
         self._program: Program = open_program(model, self.device)
         fixed, least, most = self._program.fixed, self._program.least, min(max_events, self._program.most)
-        sizes = (fixed,) if fixed else model.batch_sizes or default_batch_sizes(most)
+        sizes = (fixed,) if fixed else batch_sizes_of(model.batch_sizes, most)
         self.batch_sizes = tuple(sorted({min(max(size, least), self._program.most) for size in sizes}))
         # A GPU tunes for each new shape, so it sees few; the CPU takes any size that the model does.
         self._pads = self.device != "cpu" or fixed is not None
