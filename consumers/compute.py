@@ -139,9 +139,11 @@ class Control:
 def _joined(polls: list[Polled]) -> Iterator[Polled]:
     """Polls read under the same assignment as one."""
     for _, group in groupby(polls, lambda polled: (id(polled.epochs), id(polled.refuse))):
-        same = list(group)
-        records = same[0].records if len(same) == 1 else [record for polled in same for record in polled.records]
-        yield replace(same[0], records=records)
+        first, *others = group
+        if not others:
+            yield first
+            continue
+        yield replace(first, records=[record for polled in (first, *others) for record in polled.records])
 
 
 def _by_topic(polled: Polled) -> Iterator[Polled]:

@@ -8,7 +8,7 @@ import signal
 import sys
 from types import FrameType
 
-from consumers.cli.arguments import add_pipeline, read_pipeline
+from consumers.cli.arguments import add_pipeline, port_number, read_pipeline
 from consumers.health import Health, HealthServer
 from consumers.metrics import Metrics
 from consumers.plan import group_of, make_plan, settings_of, stages_of
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--until-idle", action="store_true", help="process what is there, commit, and end")
     parser.add_argument(
-        "--metrics-port", type=int, metavar="PORT", help="serve /metrics, /live and /ready here; 0: a free port"
+        "--metrics-port", type=port_number, metavar="PORT", help="serve /metrics, /live and /ready here; 0: a free port"
     )
     parser.add_argument(
         "--metrics-host", default="0.0.0.0", metavar="HOST", help="address to serve them at (default: all)"
