@@ -147,6 +147,15 @@ ALL = (
 )
 
 
+def markdown(metrics: Iterable[Metric]) -> str:
+    """A table of metrics, as documentation has it."""
+    lines = ["| metric | kind | labels | what it says |", "|---|---|---|---|"]
+    for metric in metrics:
+        labels = ", ".join(f"`{label}`" for label in ("pipeline", *metric.labels))
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
+    return "\n".join(lines) + "\n"
+
+
 class Metrics:
     """The metrics of one worker, in a registry of their own."""
 

@@ -2,7 +2,7 @@
 
 import argparse
 
-from consumers.metrics import ALL
+from consumers.metrics import ALL, markdown
 
 
 def add_arguments(_parser: argparse.ArgumentParser) -> None:
@@ -17,8 +17,4 @@ def run(_args: argparse.Namespace) -> int:
 
 def metrics_markdown() -> str:
     """The table of docs/metrics.md."""
-    lines = ["| metric | kind | labels | what it says |", "|---|---|---|---|"]
-    for metric in ALL:
-        labels = ", ".join(f"`{label}`" for label in ("pipeline", *metric.labels))
-        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
-    return "\n".join(lines) + "\n"
+    return markdown(ALL)

@@ -6,7 +6,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from consumers.metrics import Metric
+from consumers.metrics import Metric, markdown
 
 _PAIR = ("primary", "shadow")
 
@@ -78,8 +78,4 @@ class ComparisonMetrics:
 
 def metrics_markdown() -> str:
     """The table of docs/comparison.md."""
-    lines = ["| metric | kind | labels | what it says |", "|---|---|---|---|"]
-    for metric in ALL:
-        labels = ", ".join(f"`{label}`" for label in ("pipeline", *metric.labels))
-        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
-    return "\n".join(lines) + "\n"
+    return markdown(ALL)
