@@ -1,19 +1,16 @@
-"""The Kafka producer, and what makes its records count: an acknowledgement (at least once) or a transaction (exactly once)."""
+"""The Kafka producer, and when its records count: with their acknowledgement (at least once). By transaction: `transactions`."""
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Protocol
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from consumers.errors import Abandoned, DeliveryFailed, SlotTaken, TransactionAborted
-from consumers.events import Ends, Epochs
-from consumers.metrics import KAFKA_ERRORS, RETRIES, TRANSACTIONS, Metrics
-from consumers.watchdog import Watchdog
+from consumers.errors import Abandoned, DeliveryFailed
+from consumers.events import Ends
+from consumers.metrics import KAFKA_ERRORS, RETRIES, Metrics
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +40,7 @@ BEST_EFFORT = {
     "queue.buffering.max.kbytes": 16_384,
     "linger.ms": 50,
 }
-EXACTLY_ONCE = {
-    # An open transaction of a worker that never returns hides all that follows it for this long (Kafka Streams' default too).
-    "transaction.timeout.ms": 10_000,
-}
 WAIT = 0.2  # seconds between two looks at whether to give up
-STEP = 5.0  # seconds that one step of a transaction may take before it is called again
-# Seconds after which a step that should have come back by then never will (github.com/confluentinc/librdkafka/issues/5456).
-HANGS = 20.0
 
 FINAL = {
     KafkaError.MSG_SIZE_TOO_LARGE: "Raise `max.message.bytes` of topic {topic}",
@@ -62,16 +52,6 @@ FINAL = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Grant READ on the group to the user of `kafka.client`",
 }
 """Failures that no repetition mends, and what does."""
-FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
-
-
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """The consumer's side of a transaction."""
-
-    epochs: Callable[[], Epochs]  # the current assignment
-    lock: threading.Lock  # held while it changes
-    group_metadata: Callable[[], Any]  # the broker refuses offsets of a member that it has thrown out (KIP-447)
 
 
 class Delivery(Protocol):
@@ -133,7 +113,7 @@ class _Outbox:
         log.warning("Kafka producer: %s", error.str())
 
 
-class _Counted(_Outbox):
+class Counted(_Outbox):
     """Its records are to count: none is left out."""
 
     def produce(
@@ -185,7 +165,7 @@ class _Counted(_Outbox):
             raise Abandoned(f"{len(self._producer)} output records were not acknowledged in time")
 
 
-class AtLeastOnce(_Counted):
+class AtLeastOnce(Counted):
     """Records count when the broker has acknowledged them; the consumer commits the offsets afterwards."""
 
     publishes_at_checkpoint = False
@@ -246,144 +226,6 @@ class BestEffort(_Outbox):
 
     def _undelivered(self, error: KafkaError | None, message: Any) -> None:  # noqa: ARG002
         self._lost()
-
-
-class ExactlyOnce(_Counted):
-    """Records and offsets count together, by a Kafka transaction (KIP-98, KIP-447).
-
-    What librdkafka says of an error decides: *retriable*: the step is called again; *abortable*: TransactionAborted, the caller
-    aborts and the events are answered again; *fatal*: the worker ends, and its successor takes over.
-    """
-
-    publishes_at_checkpoint = True
-
-    def __init__(
-        self,
-        client: Mapping[str, Any],
-        *,
-        transactional_id: str,
-        membership: Membership,
-        abandon: threading.Event,
-        metrics: Metrics,
-    ) -> None:
-        """Args:
-        client: the pipeline's client settings.
-        transactional_id: lasts over restarts, so that the successor ends what the predecessor left open.
-        membership: what the broker and this worker check before offsets are committed.
-        abandon: set when waiting for a broker must end.
-        metrics: where to count.
-        """
-        super().__init__(client, {**EXACTLY_ONCE, "transactional.id": transactional_id}, abandon, metrics)
-        self._membership = membership
-        self._open = False
-        self._begun = 0.0  # when the transaction was opened, seconds on the monotonic clock
-        self._watchdog = Watchdog(HANGS)
-
-    def start(self) -> None:
-        """See `Delivery`. Ends what a predecessor of the same transactional id left open, and fences it."""
-        self._step("init_transactions", lambda: self._producer.init_transactions(STEP))
-
-    def checkpoint(self, ends: Ends) -> None:
-        """See `Delivery`."""
-        if not ends and not self._open:
-            return
-        self.serve()
-        self._begin()
-        offsets = [TopicPartition(*partition, offset) for partition, (_, offset) in ends.items()]
-        # A partition can't go while its offsets are being committed: the callback that lets it go takes the same lock.
-        with self._membership.lock:
-            epochs = self._membership.epochs()
-            gone = [partition for partition, (epoch, _) in ends.items() if epochs.get(partition) != epoch]
-            if not gone:
-                group = self._membership.group_metadata()
-                self._step("send_offsets", lambda: self._producer.send_offsets_to_transaction(offsets, group, STEP))
-                self._step("commit", lambda: self._producer.commit_transaction(STEP))
-        if gone:
-            self._settle()
-            raise TransactionAborted(f"partitions {gone} went to another worker before the transaction's end")
-        self._open = False
-        self._metrics.count(TRANSACTIONS, 1, "committed")
-
-    def abort(self) -> None:
-        """See `Delivery`."""
-        if self._open:
-            try:
-                self._step("abort", lambda: self._producer.abort_transaction(STEP))
-            except TransactionAborted as error:
-                raise DeliveryFailed(
-                    f"a transaction could not be aborted: {error}; the broker ends it by itself."
-                ) from None
-            self._open = False
-            self._metrics.count(TRANSACTIONS, 1, "aborted")
-        self._failure = self._failed_topic = None
-
-    def _begin(self) -> None:
-        if not self._open:
-            self._producer.begin_transaction()
-            self._open = True
-            self._begun = time.monotonic()
-
-    def _settle(self) -> None:
-        """Wait until the broker has all records of the transaction, or has refused them.
-
-        While it still ends the transaction before, it knows nothing of this one, and answers its abort with INVALID_TXN_STATE:
-        to the client that is fatal.
-        """
-        with suppress(KafkaException, SystemError):  # what the client has to say is said by the abort
-            while self._producer.flush(WAIT):
-                self._check()
-
-    def _step(self, name: str, call: Callable[[], object]) -> None:
-        """Call one step of the transaction until it is done."""
-        tried = 0.0  # seconds; those for which this process itself stood still don't count
-        while True:
-            started = time.monotonic()
-            try:
-                with self._watchdog.watching(f"the Kafka client, in {name} of a transaction,"):
-                    call()
-                return
-            except KafkaException as problem:
-                error = problem.args[0]
-                # Records that timed out make a transaction abortable, under the code of a step that merely takes its time.
-                again = error.retriable() or error.code() == KafkaError._TIMED_OUT
-                if error.txn_requires_abort() or not again:
-                    raise self._answer(self._failed_topic, error) from None
-                # A step that timed out goes on inside the client: calling it again resumes it, anything else would not be right.
-                self._metrics.count(RETRIES, 1, f"transaction_{name}")
-                log.warning("transaction, %s: %s; trying again", name, error.str())
-                self._check()
-                self._abandon.wait(WAIT)
-                tried += min(time.monotonic() - started, STEP + WAIT)
-                if tried > HANGS and self._broker_answers():
-                    raise DeliveryFailed(
-                        f"the Kafka client gets no further with a transaction ({name}: {error.str()}) though the broker answers. "
-                        f"This worker ends; nothing uncommitted counts, and a new worker goes on."
-                    ) from None
-
-    def _broker_answers(self) -> bool:
-        """Whether waiting for the broker is not what keeps a step from its end."""
-        try:
-            return bool(self._producer.list_topics(timeout=STEP).brokers)
-        except KafkaException:
-            return False
-
-    def _answer(self, topic: str | None, error: KafkaError) -> Exception:
-        """What an error that no repetition mends leads to."""
-        if error.code() in FENCED or (self._failure is not None and self._failure.code() in FENCED):
-            if (age := time.monotonic() - self._begun) * 1000 > EXACTLY_ONCE["transaction.timeout.ms"]:
-                return DeliveryFailed(
-                    f"the broker has ended a transaction of this worker, which was open for {age:.0f} s: the broker was away, or "
-                    f"this process stood still. Nothing of it counts, and a new worker answers its events."
-                )
-            return SlotTaken(
-                "another worker with this slot has taken over: this one ends, and what it had not committed is answered by the "
-                "other. Give each worker a slot of its own (--slot)."
-            )
-        if self._failure is not None and self._failure.code() in FINAL:
-            return failed(self._failed_topic, self._failure)
-        if error.fatal() or error.code() in FINAL:
-            return failed(topic, error)
-        return TransactionAborted(error.str())
 
 
 def failed(topic: str | None, error: KafkaError) -> DeliveryFailed:

@@ -12,7 +12,7 @@ from consumers.batcher import Limits
 from consumers.comparison_sink import ComparisonSink
 from consumers.crashes import CrashGuard
 from consumers.decoder import BlockDecoder, EventFields
-from consumers.delivery import AtLeastOnce, BestEffort, Delivery, ExactlyOnce, Membership
+from consumers.delivery import AtLeastOnce, BestEffort, Delivery
 from consumers.errors import PlanError
 from consumers.events import Partition
 from consumers.metrics import Metrics
@@ -22,6 +22,7 @@ from consumers.shadow_plan import ShadowPlan, count_undelivered, load_shadows, m
 from consumers.sink import ROOM, Outputs, Sink
 from consumers.source import Source, Subscription
 from consumers.stages import Settings, Stages
+from consumers.transactions import ExactlyOnce, Membership
 from inference.errors import ModelRejected
 from inference.executors.choice import open_executor
 from inference.executors.interface import ModelExecutor

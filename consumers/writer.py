@@ -70,9 +70,10 @@ class Writer:
         self._unread: list[float] = []  # when the micro-batches were closed that nobody can read yet
         self._shadows = shadows
         self._fresh: list[tuple[Answered, Ends]] = []  # for the shadows
-        self._due = 0.0  # when the next checkpoint is, seconds on the monotonic clock
+        self._began = time.monotonic()  # when the last checkpoint did: after a pause the next one is at once
+        self._took = 0.0  # seconds of that
+        self._due = 0.0  # when the next one is, seconds on the monotonic clock
         self._late = 0.0  # the same while results wait to be written
-        self._took = 0.0  # seconds of the last one
 
     def run(self) -> None:
         """Work until `answers` gives None.
@@ -98,8 +99,8 @@ class Writer:
         if not self._unsafe:
             self._unsafe = True
             every = self._checkpoints.every
-            self._due = time.monotonic() + every
-            self._late = self._due + min(max(SPACED * self._took - every, 0.0), (SPACED - 1) * every)
+            self._due = self._began + every
+            self._late = self._began + self._took + min(max(SPACED * self._took, every), SPACED * every)
         ends: Ends = {}
         try:
             ends = self._sink.write(answered)
@@ -125,13 +126,13 @@ class Writer:
                 self._fresh.append((done, its_ends))
 
     def _checkpoint(self) -> None:
-        started = time.monotonic()
+        self._began = time.monotonic()
         try:
             self._sink.checkpoint(self._ends)
         except TransactionAborted as error:
             self._abort(error)
             return
-        self._took = time.monotonic() - started
+        self._took = time.monotonic() - self._began
         self._acknowledge(self._ends)
         self._report_readable()
         if self._shadows is not None:

@@ -21,6 +21,7 @@ KNOW_KAFKA = {
     "consumers/source.py",
     "consumers/starts.py",
     "consumers/delivery.py",
+    "consumers/transactions.py",
     "topics/admin.py",
     "topics/group.py",
     "topics/lag.py",

@@ -121,6 +121,16 @@ def test_checkpoint_comes_after_so_long_while_results_keep_coming(monkeypatch: p
     assert stage.acknowledged == [2, 4]
 
 
+def test_results_after_a_pause_wait_for_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So long after the checkpoint before, not after the first result: a lone event is not held back."""
+    now = 100.0
+    monkeypatch.setattr("consumers.writer.time.monotonic", lambda: now)
+    stage = Stage([answered("e"), answered("e", 1), None], every=1.0)
+    now = 101.0
+    stage.writer.run()
+    assert stage.acknowledged == [1]
+
+
 def test_checkpoint_comes_after_so_long_when_nothing_more_comes() -> None:
     stage = Stage([answered("ee")], every=0.01)
     thread = running(stage.writer.run)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from consumers import delivery
+from consumers import delivery, transactions
 from consumers.cli import main as cli
-from consumers.delivery import AtLeastOnce, ExactlyOnce
+from consumers.delivery import AtLeastOnce
 from consumers.source import Source
+from consumers.transactions import ExactlyOnce
 from inference.executors.onnx import OnnxExecutor
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def unfenced() -> None:
     """Neither the producer nor the group know it again: what it held when it was taken for dead counts nevertheless."""
     begin = ExactlyOnce.__init__
     # Its transaction must not time out before it is woken, or the broker itself would undo the bug.
-    delivery.EXACTLY_ONCE["transaction.timeout.ms"] = 300_000
+    transactions.EXACTLY_ONCE["transaction.timeout.ms"] = 300_000
 
     def init(self: ExactlyOnce, client: Any, **others: Any) -> None:
         begin(self, client, **others | {"transactional_id": uuid.uuid4().hex})
