@@ -60,12 +60,17 @@ def run(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Run:
         produce(kafka.bootstrap, service.inputs[0], _rows(load.keys, load.values))
         service.wait_written(EVENTS)
         service.wait_committed()
-        worker.wait_for(lambda: worker.metrics().get(m.LAG.name) == 0, 10, "told that it has no lag")
+        worker.wait_for(lambda: _settled(worker.metrics()), 10, "told that it has no lag and holds nothing")
         metrics, exposition = worker.metrics(), worker.get("/metrics")[1]
         exit_code = worker.stop()
     events = [_flight(value) for value in load.values]
     read = read_all(kafka.bootstrap, service.inputs[0])
     return Run(service, events, read, service.predictions(), metrics, exposition, exit_code)
+
+
+def _settled(metrics: dict[str, float]) -> bool:
+    """Gauges are set once a second, and what is acknowledged is held for a moment longer."""
+    return metrics.get(m.LAG.name) == 0 and metrics.get(m.HELD_EVENTS.name) == 0
 
 
 def _rows(keys: list[bytes | None], values: list[bytes]) -> Iterable[Row]:
