@@ -50,7 +50,7 @@ class Compute:
         self._answers = answers
         self._decoder = decoder
         self._limits = limits
-        self.window = Window(limits.max_wait, limits.target_p99)
+        self.window = Window(limits.max_wait, limits.target_p99, enough=limits.max_events)
         self._batcher = Batcher(limits, shares.weights if shares else None, window=self.window)
         self._shares = shares
         self._lanes = lanes
@@ -107,7 +107,6 @@ class Compute:
                 return None
             if not isinstance(message, Polled):
                 return Control(message)
-            self.window.note(message.arrived, len(message.records))
             self._gathered.append(message)
             self._records += len(message.records)
         return None

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, cast
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
@@ -15,6 +16,7 @@ from consumers.errors import WorkerError
 from consumers.events import Ends, Epochs, Partition, Polled, Record
 from consumers.metrics import ASSIGNED, KAFKA_ERRORS, PAUSED, REBALANCES, Metrics
 from consumers.starts import Starts
+from consumers.window import Window
 
 log = logging.getLogger(__name__)
 
@@ -126,23 +128,24 @@ class Source:
         if self.starts.new:
             self._resume([p for p in self.starts.look() if p.topic not in self._paused])
 
-    def poll(self, limit: int, timeout: float, company: float = 0.0) -> Polled | None:
+    def poll(self, limit: int, timeout: float, window: Window | None = None) -> Polled | None:
         """Read what is there, up to `limit` records; wait up to `timeout` seconds where nothing is.
 
-        A first record that had to be waited for waits `company` seconds for others: each turn of the loop wakes three threads.
+        With a window, a first record that had to be waited for waits here for those that come along in it: each poll wakes two
+        more threads.
 
         Raises:
             WorkerError: a topic or the group can't be read at all.
         """
         before = self._epochs
-        records = self._consume(limit, timeout, company)
+        records, now = self._consume(limit, timeout, window)
         if self._fatal is not None:
             raise WorkerError(f"the Kafka consumer can't go on: {self._fatal.str()}")
         if before is not self._epochs:
             self.refresh_metadata()
         if not records:
             return None
-        now, wall = time.monotonic(), time.time_ns() // 1_000_000
+        wall = time.time_ns() // 1_000_000
         good = cast("list[Record]", [record for record in records if record.error() is None])
         if len(good) < len(records):
             for event in records:
@@ -156,16 +159,23 @@ class Source:
             self.starts.mark(good)
         return Polled(good, self._epochs, now, wall) if good else None
 
-    def _consume(self, limit: int, timeout: float, company: float) -> list[Any]:
-        """What the client gives, errors among it."""
-        records = self._consumer.consume(limit, 0)
-        if not records:
-            # `consume` waits until it has all it was asked for, so a first record is waited for by `poll`.
-            first = self._consumer.poll(timeout)
-            if first is not None:
-                time.sleep(company)
-                records = [first, *self._consumer.consume(limit - 1, 0)]
-        return records
+    def _consume(self, limit: int, timeout: float, window: Window | None) -> tuple[list[Any], float]:
+        """What the client gives, errors among it, and when the first of it was read."""
+        records, came = self._consumer.consume(limit, 0), time.monotonic()
+        waits = not records
+        if (
+            waits and (first := self._consumer.poll(timeout)) is not None
+        ):  # `consume` would wait for all that it may give
+            records, came = [first], time.monotonic()
+        if not records or window is None:
+            return records, came
+        window.note(came, len(records))
+        for before, end in pairwise([0.0, *window.company] if waits else []):
+            more = self._consumer.consume(max(min(limit, window.enough) - len(records), 0), end - before)
+            if more:
+                window.note(came + end, len(more))
+                records += more
+        return records, came
 
     def _note_event(self, event: Any) -> None:
         """Take a message that is no record: the end of a partition, or an error."""

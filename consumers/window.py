@@ -1,12 +1,14 @@
 """How long a micro-batch stays open for more events: pure; times come in as arguments."""
 
 from collections import deque
+from collections.abc import Sequence
 from math import ceil
 
 MEMORY = 16  # windows over which what joins is averaged: some tenths of a second under load
 SAMPLES = 200  # batches that the 99th percentile is taken of: two of them are above it
 LEARN_EVERY = 10  # batches after which it is taken anew
 SHORT = 0.2  # of a window: what comes in bunches is together by then
+MOST_COMPANY = 0.01  # seconds that the reader may be kept from all else
 
 
 class Window:
@@ -19,11 +21,12 @@ class Window:
     One thread notes arrivals and another reports; any may ask. Each number is written by one of them and replaced whole.
     """
 
-    def __init__(self, max_wait: float, target_p99: float | None = None) -> None:
+    def __init__(self, max_wait: float, target_p99: float | None = None, *, enough: int = 1 << 30) -> None:
         """Args:
         max_wait: the longest window, seconds.
         target_p99: what 99 in 100 batches' oldest events should at most take from being read to their result, seconds.
         """
+        self.enough = enough
         self._max_wait = max_wait
         self._target = target_p99
         self._longest = max_wait if target_p99 is None else min(max_wait, target_p99)
@@ -43,9 +46,11 @@ class Window:
         return self._longest * SHORT if self._joining_soon >= 1 else 0.0
 
     @property
-    def company(self) -> float:
-        """Seconds that a record that came alone waits for others before it counts as read: fewer and larger polls."""
-        return self.length * SHORT
+    def company(self) -> Sequence[float]:
+        """When the reader of a batch's first record looks what came after it, before it hands that on; seconds from then."""
+        soon, length = self._longest * SHORT, self.length
+        ends = (soon, length) if length > soon else (length,) if length else ()
+        return [min(end, MOST_COMPANY) for end in ends]
 
     def note(self, arrived: float, records: int) -> None:
         """So many records were read at `arrived`, seconds on the monotonic clock, ascending."""

@@ -219,7 +219,7 @@ class Worker:
     def _read(self, limit: int) -> None:
         """Read up to `limit` records; none while all is paused, when nothing but a rebalance comes."""
         started = time.perf_counter()
-        polled = self._source.poll(limit, WAIT, self._window.company)
+        polled = self._source.poll(limit, WAIT, self._window)
         if polled is not None:
             self._metrics.observe(m.STAGE_SECONDS, time.perf_counter() - started, "poll")
             self._take(polled)

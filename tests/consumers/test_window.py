@@ -1,10 +1,12 @@
+from bisect import bisect_right
+from collections.abc import Sequence
 from math import ceil
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.window import MEMORY, SAMPLES, SHORT, Window
+from consumers.window import MEMORY, MOST_COMPANY, SAMPLES, SHORT, Window
 
 GAPS = st.floats(0, 1)
 
@@ -30,7 +32,8 @@ def test_window_is_between_zero_and_the_longest_wait(
         window.note(now, records)
         window.report(after)
         assert 0 <= window.length <= max_wait
-        assert 0 <= window.company <= SHORT * max_wait
+        assert list(window.company) == sorted(window.company)
+        assert all(0 < end <= window.length for end in window.company)
 
 
 def test_lone_events_do_not_wait() -> None:
@@ -65,6 +68,36 @@ def test_window_follows_the_load_up_and_down(often: float, seldom: float) -> Non
     # What 16 windows remember of many events is forgotten by halves: a hundred lone ones are enough for any of these loads.
     steady(window, seldom, 100, now)
     assert window.length == 0
+
+
+def read(window: Window, arrivals: Sequence[float]) -> None:
+    """As the worker reads: a record that it waited for brings those with it that come while the window is open."""
+    at = 0
+    while at < len(arrivals):
+        came = arrivals[at]
+        window.note(came, 1)
+        at += 1
+        for end in window.company:
+            more = bisect_right(arrivals, came + end) - at
+            if more:
+                window.note(came + end, more)
+            at += more
+
+
+@given(st.floats(0.0001, 0.0024), st.floats(0.011, 10))
+def test_window_follows_the_load_when_what_came_along_is_noted_at_once(often: float, seldom: float) -> None:
+    window, longest = Window(0.005), 0.005
+    read(window, [at * seldom for at in range(2 * MEMORY)])
+    assert (window.length, list(window.company)) == (0, [])
+    now, many = 2 * MEMORY * seldom, ceil(MEMORY * (longest + often) / often) + 1
+    read(window, [now + at * often for at in range(many)])
+    assert list(window.company) == [longest * SHORT, longest]
+    read(window, [now + many * often + at * seldom for at in range(100)])
+    assert window.length == 0
+
+
+def test_reader_does_not_wait_for_company_as_long_as_a_long_window() -> None:
+    assert list(Window(0.5).company) == [MOST_COMPANY, MOST_COMPANY]
 
 
 def test_no_wait_allowed_is_none() -> None:
