@@ -81,7 +81,7 @@ def _workload(workload: Mapping[str, Any]) -> list[str]:
         f"{workload['about'].capitalize()}; {workload['events']:,} events (slow peers take fewer), micro-batches of at most "
         f"{workload['max_events']} events or {workload['max_wait_ms']} ms. From when a backlog can be read, by a warm peer, "
         f"until all of it is answered. Latencies at {latency:,} events/s, open loop, from when an event was due until a "
-        f"reader of committed records has its prediction.",
+        f"reader of committed records has its prediction; where there were several rounds, the one of the median p99.",
         "",
         "| peer | CPU us/event | / hand-written | events/s | first prediction s | peak MiB | p50 ms | p95 ms | p99 ms |",
         "|---|---|---|---|---|---|---|---|---|",

@@ -54,6 +54,8 @@ def main() -> int:
                 left_out[f"workload {name}"] = str(reason)
                 continue
             bench = Bench(broker.bootstrap, chosen, commands, latency=not args.no_latency)
+            if not found:
+                bench.warm_broker()
             found.append(bench.run(args.rounds if name == FOCUS else 1))
             left_out |= bench.failed
         on = machine(broker.kind)
@@ -75,6 +77,10 @@ class Bench:
         self._prefix = f"bench-{os.getpid()}-{chosen.name}"
         self.failed: dict[str, str] = {}
 
+    def warm_broker(self) -> None:
+        """Run the first peer once, for nothing: a broker that has just started compiles its code while the first one waits."""
+        self._run_peer(next(iter(self._commands)), 0, {}, "warm-up")
+
     def run(self, rounds: int) -> dict[str, Any]:
         """The workload's part of the report."""
         peers: dict[str, dict[str, Any]] = {}
@@ -93,24 +99,28 @@ class Bench:
             "peers": {peer.name: peers[peer.name] for peer in order if peer.name in peers},
         }
 
-    def _run_peer(self, peer: Peer, number: int, peers: dict[str, dict[str, Any]]) -> None:
+    def _run_peer(self, peer: Peer, number: int, peers: dict[str, dict[str, Any]], name: str = "") -> None:
         if f"{peer.name}, {self._workload.name}" in self.failed or (peer.kserve and self._workload.name != FOCUS):
             return
         if number and peer.part < 1:
             return  # it takes long, and its place is clear
-        run = f"{self._prefix}-{peer.slug}-{number}"
-        latency = self._latency and number == 0
+        run = f"{self._prefix}-{peer.slug}-{name or number}"
         try:
             backlog = self.backlog(peer.part, kserve=peer.kserve)
-            figures = run_peer(self._commands[peer], self._bootstrap, backlog, run, latency=latency, ready=peer.ready)
+            figures = run_peer(
+                self._commands[peer], self._bootstrap, backlog, run, latency=self._latency, ready=peer.ready
+            )
         except (PeerFailedError, ValueError) as error:
             self.failed[f"{peer.name}, {self._workload.name}"] = str(error)
             peers.pop(peer.name, None)
             print(f"{self._workload.name} {peer.name}: {error}", file=sys.stderr)
             return
-        of_peer = peers.setdefault(peer.name, {"runs": [], "latency": None})
+        of_peer = peers.setdefault(peer.name, {"runs": [], "latencies": [], "latency": None})
         of_peer["runs"].append(asdict(figures.throughput))
-        of_peer["latency"] = asdict(figures.latency) if figures.latency else of_peer["latency"]
+        if figures.latency:
+            of_peer["latencies"].append(asdict(figures.latency))
+            in_turn = sorted(of_peer["latencies"], key=lambda latency: latency["p99"])
+            of_peer["latency"] = in_turn[(len(in_turn) - 1) // 2]
         print(f"{self._workload.name} {peer.name}: {figures.throughput} {figures.latency or ''}", file=sys.stderr)
 
     def backlog(self, part: float, *, kserve: bool = False) -> Backlog:
