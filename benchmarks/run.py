@@ -46,7 +46,7 @@ def main() -> int:
     left_out: dict[str, str] = {}
     commands = _prepare(args.peer, left_out)
     with tempfile.TemporaryDirectory() as made, running(choice) as broker:
-        found = []
+        found: list[dict[str, Any]] = []
         for name in args.workload or NAMES:
             try:
                 chosen = _sized(workload(name, Path(made)), args)

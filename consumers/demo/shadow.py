@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
@@ -116,8 +117,8 @@ def _judge(
         known = rows.filter(pl.col("late").is_not_null())
         row = found[window]
         console.print(
-            f"\nWindow {window}: {row['events']:,} of {len(flights):,} events compared, {row['labelled']:,} with their outcome; "
-            f"agreement {row['agreement']:.1%}",
+            f"\nDepartures from {_day(row['window_start'])} to {_day(row['window_end'])}: {row['events']:,} of {len(flights):,} events "
+            f"compared, {row['labelled']:,} with their outcome; agreement {row['agreement']:.1%}",
             markup=False,
             highlight=False,
             soft_wrap=True,
@@ -135,6 +136,10 @@ def _judge(
         f"\nThe demo's topics and group on {placed.bootstrap} are deleted now.", highlight=False, soft_wrap=True
     )
     return good
+
+
+def _day(milliseconds: int) -> str:
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d}"
 
 
 def _exact(pipeline: Pipeline, store: SchemaStore, flights: pl.DataFrame) -> dict[int, pl.DataFrame]:
