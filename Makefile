@@ -12,7 +12,7 @@ help: ## Show this list
 
 # A spike and a shadow need a real broker: one is started for it where none is named.
 BROKER_FOR_DEMO = $(if $(findstring spike,$(ARGS))$(findstring shadow,$(ARGS)),$(if $(KAFKA_BOOTSTRAP)$(findstring --bootstrap,$(ARGS)),,$(BIN)/python -m tests.broker --run))
-demo: $(VENV)/.demo ## Real flights through the whole service; ARGS="--events 20000 --plain", ARGS="--load spike", ARGS=--shadow
+demo: $(VENV)/.demo $(if $(findstring shadow,$(ARGS)),$(VENV)/.comparison) ## Real flights through the whole service; ARGS="--events 20000 --plain", ARGS="--load spike", ARGS=--shadow
 	@$(BROKER_FOR_DEMO) $(BIN)/millstream demo $(ARGS)
 
 test: $(VENV)/.dev ## All tests, on the best broker there is; ARGS="-k name"
@@ -71,6 +71,10 @@ $(VENV)/.build: requirements/build.txt | $(BIN)/python
 $(VENV)/.demo: requirements/demo.txt pyproject.toml $(VENV)/.build
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --require-hashes -r requirements/demo.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(VENV)/.comparison: requirements/comparison.txt $(VENV)/.demo
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --require-hashes -r requirements/comparison.txt
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.demo

@@ -1,7 +1,8 @@
 """From a summary to the figures that people read. None: these events don't tell.
 
-AUC by Mann and Whitney's U with ties counted half; expected calibration error as in Guo et al. 2017 (equal width);
-population stability index over the deciles of the first sample; Spearman's correlation as Pearson's of mid-ranks.
+The libraries' estimators are given histograms: a bin is a value, and its count is that value's weight. Expected calibration
+error as in Guo et al. 2017 (equal width); population stability index over the deciles of the first sample; Spearman's
+correlation as Pearson's of mid-ranks, which no library takes with weights.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from scipy.special import rel_entr
+from sklearn.metrics import roc_auc_score
 
 from inference.evaluation import split_bins
 
@@ -102,13 +105,15 @@ def _side(scores: Scores, *, regression: bool) -> SideEstimate:
 
 def auc(positive: Histogram, negative: Histogram) -> float | None:
     """The chance that a positive event scores higher than a negative one; what shares a bin counts half."""
-    pairs = positive.total * negative.total
-    if not pairs:
+    if not positive.total or not negative.total:
         return None
-    below = np.concatenate(([0], negative.counts.cumsum()))
-    left = below[np.searchsorted(negative.bins, positive.bins, side="left")]
-    right = below[np.searchsorted(negative.bins, positive.bins, side="right")]
-    return float((positive.counts * (left + right) / 2).sum() / pairs)
+    return float(
+        roc_auc_score(
+            np.repeat([True, False], [len(positive.bins), len(negative.bins)]),
+            np.concatenate((positive.bins, negative.bins)),
+            sample_weight=np.concatenate((positive.counts, negative.counts)),
+        )
+    )
 
 
 def stability_index(expected: Histogram, actual: Histogram) -> float | None:
@@ -118,8 +123,8 @@ def stability_index(expected: Histogram, actual: Histogram) -> float | None:
     # The last bin of each decile; equal ones (many equal scores) fall together.
     targets = np.arange(1, PSI_BINS) / PSI_BINS * expected.total
     ends = np.unique(expected.bins[np.searchsorted(expected.counts.cumsum(), targets)])
-    shares = [_shares(histogram, ends) for histogram in (expected, actual)]
-    return float(((shares[1] - shares[0]) * np.log(shares[1] / shares[0])).sum())
+    before, after = _shares(expected, ends), _shares(actual, ends)
+    return float((rel_entr(before, after) + rel_entr(after, before)).sum())
 
 
 def _shares(histogram: Histogram, ends: Ints) -> Floats:
@@ -130,11 +135,11 @@ def _shares(histogram: Histogram, ends: Ints) -> Floats:
 
 def rank_correlation(joint: Histogram) -> float | None:
     """Spearman's correlation of the scores in a joint histogram; None where one side's don't differ."""
-    first, second = (_mid_ranks(bins, joint.counts) for bins in split_bins(joint.bins))
-    weights = joint.counts
-    first, second = (ranks - np.average(ranks, weights=weights) if len(ranks) else ranks for ranks in (first, second))
-    spread = float((weights * first**2).sum() * (weights * second**2).sum())
-    return float((weights * first * second).sum()) / math.sqrt(spread) if spread > 0 else None
+    ranks = [_mid_ranks(bins, joint.counts) for bins in split_bins(joint.bins)]
+    if not joint.total or any(np.ptp(of_side) == 0 for of_side in ranks):
+        return None
+    (first, both), (_, second) = np.cov(ranks, fweights=joint.counts)
+    return float(both) / math.sqrt(first * second)
 
 
 def _mid_ranks(bins: Ints, counts: Ints) -> Floats:

@@ -10,8 +10,8 @@ from rich.console import Console
 
 from consumers.cli.arguments import add_pipeline, port_number, read_pipeline
 from consumers.comparison.errors import ComparisonError
-from consumers.comparison.job import own_topics
 from consumers.comparison.metrics import ComparisonMetrics
+from consumers.comparison.names import own_topics
 from consumers.comparison.show import results_table
 from consumers.health import Health, HealthServer
 from consumers.schema_store import open_store

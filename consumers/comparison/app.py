@@ -22,7 +22,8 @@ from aiokafka.partitioner import murmur2
 from consumers.comparison import metrics as m
 from consumers.comparison.chunks import LABEL_ROW
 from consumers.comparison.credentials import broker_settings
-from consumers.comparison.job import Joins, Merges, Write, app_name, join_settings
+from consumers.comparison.job import Joins, Merges, Write, join_settings
+from consumers.comparison.names import app_name
 from consumers.comparison.pace import Pace
 from consumers.comparison.progress import LabelProgress
 from consumers.comparison.results import encode_result, result_key

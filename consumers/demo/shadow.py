@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 from rich.console import Console
 
-from consumers.comparison.job import own_topics
+from consumers.comparison.names import own_topics
 from consumers.comparison.show import read_results
 from consumers.demo.flight_writer import FlightWriter
 from consumers.demo.flights import ARRIVAL_SCHEMA, LATER_MONTHS, departures
@@ -116,9 +116,10 @@ def _judge(
     for window, rows in sorted(exact.items()):
         known = rows.filter(pl.col("late").is_not_null())
         row = found[window]
+        days = f"{_day(row['window_start'])} to {_day(row['window_end'])}"
         console.print(
-            f"\nDepartures from {_day(row['window_start'])} to {_day(row['window_end'])}: {row['events']:,} of {len(flights):,} events "
-            f"compared, {row['labelled']:,} with their outcome; agreement {row['agreement']:.1%}",
+            f"\nDepartures from {days}: {row['events']:,} of {len(flights):,} events compared, {row['labelled']:,} with their "
+            f"outcome; agreement {row['agreement']:.1%}",
             markup=False,
             highlight=False,
             soft_wrap=True,

@@ -29,9 +29,10 @@ def test_pipeline_without_shadows_is_refused_with_what_to_write(tmp_path: Path) 
     assert "there are no shadows to compare. Write `shadows:`" in done.stderr
 
 
-def test_missing_faust_is_named_with_what_to_install(tmp_path: Path) -> None:
+@pytest.mark.parametrize("package", ["faust", "sklearn", "scipy"])
+def test_missing_package_is_named_with_what_to_install(tmp_path: Path, package: str) -> None:
     (tmp_path / "pipeline.yaml").write_text(SMALL + "shadows: [{version: 2}]\n")
-    hide = "import sys; sys.modules['faust'] = None; sys.argv = sys.argv[1:]; import millstream; sys.exit(millstream.main())"
+    hide = f"import sys; sys.modules['{package}'] = None; sys.argv = sys.argv[1:]; import millstream; sys.exit(millstream.main())"
     done = subprocess.run(
         [sys.executable, "-c", hide, COMMAND, "compare", str(tmp_path)],
         capture_output=True,
@@ -42,6 +43,7 @@ def test_missing_faust_is_named_with_what_to_install(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 1
+    assert f"needs the package {package}" in done.stderr
     assert "pip install 'millstream[comparison]'" in done.stderr
     assert "Traceback" not in done.stderr
 
