@@ -123,7 +123,7 @@ class Stream:
         self._stop.set()
         self._thread.join()
         assert self._producer.flush(60) == 0
-        assert not self._failed
+        assert not self._failed, f"events were not written: {self._failed[:3]}"
         return self.acknowledged
 
     def wait_for_more(self, events: int) -> None:
