@@ -224,7 +224,7 @@ def _membership(pipeline: Pipeline, slot: str) -> dict[str, str]:
             # Short, so that a crashed worker's partitions move in seconds.
             "session.timeout.ms": "6000",
             # The others learn of a rebalance at their next heartbeat: that long nobody reads the partitions that move.
-            "heartbeat.interval.ms": "500",
+            "heartbeat.interval.ms": "250",
         }
     named = {**chosen, "client.id": client_id(pipeline)}  # where `kafka.client` says nothing else
     return {**named, "group.instance.id": slot} if pipeline.membership.static else named

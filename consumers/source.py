@@ -163,10 +163,9 @@ class Source:
         """What the client gives, errors among it, and when the first of it was read."""
         records, came = self._consumer.consume(limit, 0), time.monotonic()
         waits = not records
-        if (
-            waits and (first := self._consumer.poll(timeout)) is not None
-        ):  # `consume` would wait for all that it may give
-            records, came = [first], time.monotonic()
+        if waits:  # for one by `poll`: `consume` would wait until it has all that it may give
+            first, came = self._consumer.poll(timeout), time.monotonic()
+            records = [] if first is None else [first]
         if not records or window is None:
             return records, came
         window.note(came, len(records))

@@ -25,6 +25,7 @@ class Window:
         """Args:
         max_wait: the longest window, seconds.
         target_p99: what 99 in 100 batches' oldest events should at most take from being read to their result, seconds.
+        enough: records that close a batch, so that waiting for more is of no use.
         """
         self.enough = enough
         self._max_wait = max_wait
