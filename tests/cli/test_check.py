@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shutil import copytree
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -76,6 +77,22 @@ def in_pipeline(section: str, **options: object) -> Callable[[Path], None]:
     return change
 
 
+def shadow_that_takes(field: str) -> Callable[[Path], None]:
+    """A version 2 beside the primary, of another field."""
+
+    def change(folder: Path) -> None:
+        version = folder / "models" / "vector" / "2"
+        copytree(version.with_name("1"), version)
+        config = f"inputs: [{{tensor: x, field: {field}, dtype: float32, shape: [32]}}]\n{OUTPUTS}"
+        (version / "config.yaml").write_text(config, encoding="utf-8")
+        file = folder / "pipeline.yaml"
+        document = yaml.safe_load(file.read_text(encoding="utf-8")) | {"shadows": [{"version": 2}]}
+        document["model"]["version"] = 1
+        file.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+    return change
+
+
 OUTPUTS = "outputs: [{tensor: score}]\n"
 MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "schema missing": (remove_schema, ["vector-event", "/schemas"]),
@@ -111,6 +128,10 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "event time no time": (in_pipeline("input", event_time="id"), ["input.event_time", "`id`"]),
     "cost no field": (in_pipeline("batch", cost="gone", max_cost=9), ["batch.cost", "`gone`"]),
     "no GPU": (in_pipeline("model", device="cuda"), ["model.device: cuda", "GPU"]),
+    "shadow of another field": (
+        shadow_that_takes("y"),
+        ["model vector version 2", "tensor `x`", "field `y`", "schema `vector-event`"],
+    ),
     "unknown option": (in_pipeline("batch", max_event=3), ["pipeline.yaml:", "batch.max_event", "max_events"]),
 }
 
