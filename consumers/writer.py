@@ -73,7 +73,6 @@ class Writer:
         self._began = time.monotonic()  # when the last checkpoint did: after a pause the next one is at once
         self._took = 0.0  # seconds of that
         self._due = 0.0  # when the next one is, seconds on the monotonic clock
-        self._late = 0.0  # the same while results wait to be written
 
     def run(self) -> None:
         """Work until `answers` gives None.
@@ -96,11 +95,9 @@ class Writer:
                 self._write(message)
 
     def _write(self, answered: Answered) -> None:
-        if not self._unsafe:
-            self._unsafe = True
-            every = self._checkpoints.every
-            self._due = self._began + every
-            self._late = self._began + self._took + min(max(SPACED * self._took, every), SPACED * every)
+        self._unsafe = True
+        # Full micro-batches, or more that wait to be written: a backlog.
+        self._due = self._due_at(backlog=answered.batch.reason != "time" or not self._answers.empty())
         ends: Ends = {}
         try:
             ends = self._sink.write(answered)
@@ -112,9 +109,15 @@ class Writer:
             if not self._checkpoints.publish:
                 self._report_readable()
         self._note_done(answered, ends)
-        due = self._due if self._answers.empty() else self._late
-        if self._records >= self._checkpoints.records or time.monotonic() >= due:
+        if self._records >= self._checkpoints.records or time.monotonic() >= self._due:
             self._checkpoint()
+
+    def _due_at(self, *, backlog: bool) -> float:
+        """When the next checkpoint is: so long after the last one began, or after its end where throughput is what counts."""
+        every = self._checkpoints.every
+        if not backlog:
+            return self._began + every
+        return self._began + self._took + min(max(SPACED * self._took, every), SPACED * every)
 
     def _note_done(self, answered: Answered, ends: Ends) -> None:
         """Results that passed others are written, and not acknowledged before those are too."""

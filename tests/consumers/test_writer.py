@@ -131,6 +131,34 @@ def test_results_after_a_pause_wait_for_no_company(monkeypatch: pytest.MonkeyPat
     assert stage.acknowledged == [1]
 
 
+@pytest.mark.parametrize(("reason", "acknowledged"), [("time", [2, 3, 4, 5, 6]), ("size", [2, 6])])
+def test_full_micro_batches_are_checkpointed_less_often(
+    monkeypatch: pytest.MonkeyPatch, reason: str, acknowledged: list[int]
+) -> None:
+    """Four times as long as the last checkpoint took, after its end: half a second here."""
+    now = 100.0
+
+    class TickingSink(MemorySink):
+        def write(self, one: Answered) -> Ends:
+            nonlocal now
+            now += 0.6
+            stage.put(following.pop(0))  # nothing waits before
+            return super().write(one)
+
+        def checkpoint(self, ends: Ends) -> None:
+            nonlocal now
+            now += 0.5
+            super().checkpoint(ends)
+
+    monkeypatch.setattr("consumers.writer.time.monotonic", lambda: now)
+    batches = [answered("e", at) for at in range(6)]
+    following: list[Message] = [replace(one, batch=replace(one.batch, reason=reason)) for one in batches]
+    following.append(None)
+    stage = Stage([following.pop(0)], every=1.0, sink=TickingSink())
+    stage.writer.run()
+    assert stage.acknowledged == acknowledged
+
+
 def test_checkpoint_comes_after_so_long_when_nothing_more_comes() -> None:
     stage = Stage([answered("ee")], every=0.01)
     thread = running(stage.writer.run)
