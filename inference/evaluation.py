@@ -14,7 +14,6 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.metrics import confusion_matrix, log_loss
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -23,7 +22,6 @@ Bools = npt.NDArray[np.bool_]
 FINE: Final = 9  # bits of the mantissa that a bin keeps; 512 bins for a unit of log-odds
 COARSE: Final = 5
 CALIBRATION_BINS: Final = 15
-CLASSES: Final = (False, True)
 _HALF: Final = 12 + COARSE  # bits of a coarse bin: sign, exponent and what it keeps of the mantissa
 _CLIP: Final = 1e-15  # keeps the log loss of a certain and wrong answer finite
 _SIGN: Final = np.uint64(1 << 63)
@@ -127,23 +125,20 @@ class Scores:
         """Summarise one model's scores; a label is NaN where there is none."""
         known = ~np.isnan(labels)
         score, label = scores[known], labels[known]
+        clipped = np.clip(score, _CLIP, 1 - _CLIP)
         places = np.clip((score * CALIBRATION_BINS).astype(np.int64), 0, CALIBRATION_BINS - 1)
         ones = label >= 0.5
-        loss, confusion = 0.0, np.zeros(4, np.int64)
-        if len(ones):  # the library refuses to say that nothing is 0
-            loss = float(log_loss(ones, np.clip(score, _CLIP, 1 - _CLIP), normalize=False, labels=CLASSES))
-            confusion = confusion_matrix(ones, score >= threshold, labels=CLASSES).ravel()
         return cls(
             total=float(scores.sum()),
             unlabelled=Histogram.of(scores[~known]),
             negative=Histogram.of(score[~ones]),
             positive=Histogram.of(score[ones]),
             latency=Histogram.of(latency_ms),
-            log_loss=loss,
+            log_loss=float(-np.where(ones, np.log(clipped), np.log1p(-clipped)).sum()),
             squared=float(((score - label) ** 2).sum()),
             absolute=float(np.abs(score - label).sum()),
             calibration=np.array([np.bincount(places, by, CALIBRATION_BINS) for by in (None, score, label)], float),
-            confusion=confusion,
+            confusion=np.bincount(2 * ones + (score >= threshold), minlength=4).astype(np.int64),
         )
 
     def __add__(self, other: Scores) -> Scores:
