@@ -54,7 +54,7 @@ def main() -> int:
                 left_out[f"workload {name}"] = str(reason)
                 continue
             bench = Bench(broker.bootstrap, chosen, commands, latency=not args.no_latency)
-            if not found:
+            if commands and not found:
                 bench.warm_broker()
             found.append(bench.run(args.rounds if name == FOCUS else 1))
             left_out |= bench.failed
