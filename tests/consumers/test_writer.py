@@ -45,6 +45,31 @@ class MemorySink:
             self._calls_left -= 1
 
 
+class Clock:
+    """In place of the writer's; it goes on by what a `TickingSink` takes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0  # seconds
+        monkeypatch.setattr("consumers.writer.time.monotonic", lambda: self.now)
+
+
+class TickingSink(MemorySink):
+    """A call takes so many seconds of a clock."""
+
+    def __init__(self, clock: Clock, *, write: float, checkpoint: float = 0.0) -> None:
+        super().__init__()
+        self._clock = clock
+        self._write, self._checkpoint = write, checkpoint
+
+    def write(self, one: Answered) -> Ends:
+        self._clock.now += self._write
+        return super().write(one)
+
+    def checkpoint(self, ends: Ends) -> None:
+        self._clock.now += self._checkpoint
+        super().checkpoint(ends)
+
+
 class Stage:
     """A writing stage with what is around it."""
 
@@ -107,26 +132,17 @@ def test_checkpoint_comes_after_so_many_records() -> None:
 
 
 def test_checkpoint_comes_after_so_long_while_results_keep_coming(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 100.0
-
-    class TickingSink(MemorySink):
-        def write(self, one: Answered) -> Ends:
-            nonlocal now
-            now += 0.6
-            return super().write(one)
-
-    monkeypatch.setattr("consumers.writer.time.monotonic", lambda: now)
-    stage = Stage([*(answered("e", at) for at in range(5)), None], every=1.0, sink=TickingSink())
+    sink = TickingSink(Clock(monkeypatch), write=0.6)
+    stage = Stage([*(answered("e", at) for at in range(5)), None], every=1.0, sink=sink)
     stage.writer.run()
     assert stage.acknowledged == [2, 4]
 
 
 def test_results_after_a_pause_wait_for_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
     """So long after the checkpoint before, not after the first result: a lone event is not held back."""
-    now = 100.0
-    monkeypatch.setattr("consumers.writer.time.monotonic", lambda: now)
+    clock = Clock(monkeypatch)
     stage = Stage([answered("e"), answered("e", 1), None], every=1.0)
-    now = 101.0
+    clock.now += 1.0
     stage.writer.run()
     assert stage.acknowledged == [1]
 
@@ -136,25 +152,17 @@ def test_full_micro_batches_are_checkpointed_less_often(
     monkeypatch: pytest.MonkeyPatch, reason: str, acknowledged: list[int]
 ) -> None:
     """Four times as long as the last checkpoint took, after its end: half a second here."""
-    now = 100.0
 
-    class TickingSink(MemorySink):
+    class FeedingSink(TickingSink):
         def write(self, one: Answered) -> Ends:
-            nonlocal now
-            now += 0.6
             stage.put(following.pop(0))  # nothing waits before
             return super().write(one)
 
-        def checkpoint(self, ends: Ends) -> None:
-            nonlocal now
-            now += 0.5
-            super().checkpoint(ends)
-
-    monkeypatch.setattr("consumers.writer.time.monotonic", lambda: now)
+    sink = FeedingSink(Clock(monkeypatch), write=0.6, checkpoint=0.5)
     batches = [answered("e", at) for at in range(6)]
     following: list[Message] = [replace(one, batch=replace(one.batch, reason=reason)) for one in batches]
     following.append(None)
-    stage = Stage([following.pop(0)], every=1.0, sink=TickingSink())
+    stage = Stage([following.pop(0)], every=1.0, sink=sink)
     stage.writer.run()
     assert stage.acknowledged == acknowledged
 
@@ -175,23 +183,10 @@ def test_time_until_results_can_be_read_is_reported(
     monkeypatch: pytest.MonkeyPatch, transactional: bool, seconds: list[float]
 ) -> None:
     """At once, or with the checkpoint that publishes them."""
-    now = 100.0
-
-    class TickingSink(MemorySink):
-        def write(self, one: Answered) -> Ends:
-            nonlocal now
-            now += 1.0
-            return super().write(one)
-
-        def checkpoint(self, ends: Ends) -> None:
-            nonlocal now
-            now += 2.0
-            super().checkpoint(ends)
-
-    monkeypatch.setattr("consumers.writer.time.monotonic", lambda: now)
+    sink = TickingSink(Clock(monkeypatch), write=1.0, checkpoint=2.0)
     closed = [replace(one, batch=replace(one.batch, closed=100.0)) for one in (answered("ee"), answered("e", 2))]
     drained = answered("e", 3)
-    stage = Stage([*closed, Barrier(threading.Event()), drained, None], sink=TickingSink(), transactional=transactional)
+    stage = Stage([*closed, Barrier(threading.Event()), drained, None], sink=sink, transactional=transactional)
     stage.writer.run()
     assert stage.reported == seconds
 
