@@ -1,9 +1,9 @@
 """Avro records to columns, many at a time.
 
 Where the writer schema allows, the values of a poll become one block that polars reads in one go (`avro_block`), after
-`avro_bounds` has found the malformed ones. Records of other schemas are read one by one (`avro_each`). Both give the
-same columns; `avro_plan` says which schema goes which way. A schema always goes the same way, and each record is
-checked by itself, so what is wrong with one never depends on its neighbours.
+`avro_bounds` has found the malformed ones; where all of them are laid out alike not even that is needed (`avro_layout`).
+Records of other schemas are read one by one (`avro_each`). All give the same columns; `avro_plan` says which schema goes
+which way. Each record is checked by itself, so what is wrong with one never depends on its neighbours.
 """
 
 from collections.abc import Mapping, Sequence

@@ -11,6 +11,7 @@ import polars as pl
 
 from schemas.avro_bounds import PADDING, Ints, Step, check
 from schemas.avro_columns import Source, assemble
+from schemas.avro_layout import Layouts
 from schemas.errors import FaultyRecords, Unreadable
 from schemas.wire import HEAD_BYTES
 
@@ -27,23 +28,29 @@ class BlockReader:
     steps: list[Step]  # the check without which a malformed body would be read as its neighbour's, or make polars panic
     columns: list[str]  # that are read
     sources: list[Source]
+    layouts: Layouts | None = None  # None: records of this schema have too many
 
     def read(self, values: Sequence[bytes]) -> pl.DataFrame:
         """Return a row per value.
 
         Raises FaultyRecords with the values that are malformed, or Unreadable where at least one can't be read.
         """
+        alike = self.layouts.read(values) if self.layouts else None
+        try:
+            read = self._read_block(values) if alike is None else {column.name: column for column in alike}
+            return assemble(self.sources, read, len(values))
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+            raise Unreadable("undecodable", f"the Avro body can't be read: {error}") from error
+
+    def _read_block(self, values: Sequence[bytes]) -> dict[str, pl.Series]:
         lengths = np.fromiter(map(len, values), np.int64, len(values))
         size = int(lengths.sum())
         block = b"".join([self.header, varint(len(values)), varint(size), *values, _SYNC])
         self._check(block, lengths, size)
-        try:
-            frame = pl.read_avro(BytesIO(block), columns=self.columns)
-            if frame.height != len(values):
-                raise Unreadable("undecodable", f"found {frame.height} records where {len(values)} are")
-            return assemble(self.sources, frame)
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            raise Unreadable("undecodable", f"the Avro body can't be read: {error}") from error
+        frame = pl.read_avro(BytesIO(block), columns=self.columns)
+        if frame.height != len(values):
+            raise Unreadable("undecodable", f"found {frame.height} records where {len(values)} are")
+        return frame.to_dict()
 
     def _check(self, block: bytes, lengths: Ints, size: int) -> None:
         data = np.frombuffer(block, np.uint8)

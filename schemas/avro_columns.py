@@ -1,5 +1,6 @@
 """The wanted columns and where each comes from in the records of one writer schema."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -52,12 +53,11 @@ class Source:
         return column if column.name == name else column.alias(name)
 
 
-def assemble(sources: list[Source], block: pl.DataFrame) -> pl.DataFrame:
-    """Make the wanted columns of the writer's fields that they come from, in the order of `sources`."""
-    read = block.to_dict()
+def assemble(sources: list[Source], read: Mapping[str, pl.Series], rows: int) -> pl.DataFrame:
+    """Make the wanted columns of the writer's fields that were read, so many rows, in the order of `sources`."""
     return pl.DataFrame(
         [
-            source.constant(block.height) if source.writer_name is None else source.convert(read[source.writer_name])
+            source.constant(rows) if source.writer_name is None else source.convert(read[source.writer_name])
             for source in sources
         ]
     )

@@ -8,6 +8,7 @@ from schemas.avro_block import BlockReader, block_columns, container_header
 from schemas.avro_bounds import fixed_size, walk_of
 from schemas.avro_columns import Source
 from schemas.avro_each import RecordReader
+from schemas.avro_layout import Layouts, can_lay_out
 from schemas.avro_types import NO_DEFAULT, Field, kind_of, nullable, parsed, record_tree, title
 from schemas.errors import BadSchemaError, Unreadable
 from schemas.store import AvroType, Schema
@@ -43,7 +44,9 @@ def block_reader(writer: Schema, sources: list[Source]) -> BlockReader | None:
     ):
         return None
     header = container_header(_block_fields(tree))
-    return BlockReader(header, steps, block_columns(sources), sources)
+    columns = block_columns(sources)
+    layouts = Layouts(tree, columns) if can_lay_out(tree, columns) else None
+    return BlockReader(header, steps, columns, sources, layouts)
 
 
 def record_reader(writer: Schema, reader: Schema, sources: list[Source]) -> RecordReader:

@@ -17,6 +17,7 @@ Command = Callable[[Job, Path], list[str]]
 OURS = "Millstream"
 OURS_EXACTLY_ONCE = "Millstream, exactly once"
 HANDWRITTEN = "hand-written"
+HANDWRITTEN_EXACTLY_ONCE = "hand-written, exactly once"
 JAVA = "Java"
 RUST = "Rust"
 FAUST = "Faust"
@@ -70,8 +71,8 @@ def millstream(delivery: str) -> Command:
     return command
 
 
-def _handwritten() -> Command:
-    return lambda job, folder: [sys.executable, "-m", "benchmarks.peers.handwritten.consumer", str(job.write(folder))]
+def _handwritten(module: str) -> Command:
+    return lambda job, folder: [sys.executable, "-m", f"benchmarks.peers.handwritten.{module}", str(job.write(folder))]
 
 
 def _python(peer: str) -> Callable[[], Command]:
@@ -95,7 +96,8 @@ def _rust() -> Command:
 PEERS = (
     Peer(OURS, lambda: millstream("at_least_once"), about="one worker, metrics on"),
     Peer(OURS_EXACTLY_ONCE, lambda: millstream("exactly_once"), about="the same in transactions"),
-    Peer(HANDWRITTEN, _handwritten, about="confluent-kafka, fastavro, at least once"),
+    Peer(HANDWRITTEN, lambda: _handwritten("consumer"), about="confluent-kafka, fastavro, at least once"),
+    Peer(HANDWRITTEN_EXACTLY_ONCE, lambda: _handwritten("exactly_once"), about="the same in transactions"),
     Peer(JAVA, _java, about="kafka-clients, Avro without generic records, at least once"),
     Peer(RUST, _rust, about="rdkafka, Avro by hand, at least once: the native floor"),
     Peer("arroyo", _python("arroyo"), 0.3, "sentry-arroyo's BatchStep"),

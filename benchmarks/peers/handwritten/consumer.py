@@ -32,11 +32,13 @@ def main() -> int:
 class Handwritten:
     """consume -> decode -> infer -> encode -> produce -> (every 100 ms) flush and commit."""
 
+    checkpoint_every_s = _CHECKPOINT_EVERY_S
+
     def __init__(self, job: Job) -> None:
         self._job = job
         self._scorer = Scorer(job)
         self._consumer = Consumer(_consumer_settings(job))
-        self._producer = Producer({**_producer_settings(job), "on_delivery": self._delivered})
+        self._producer = Producer({**producer_settings(job), "on_delivery": self._delivered})
         self._failed: KafkaError | None = None
         self._unflushed = False
         self._stopping = False
@@ -48,7 +50,7 @@ class Handwritten:
     def run(self) -> None:
         """Until stopped."""
         self._consumer.subscribe([self._job.input])
-        checkpoint_at = time.monotonic() + _CHECKPOINT_EVERY_S
+        checkpoint_at = time.monotonic() + self.checkpoint_every_s
         while not self._stopping:
             # One call both batches by count and by time, and leaves the interpreter lock. Tried on a backlog:
             # poll() per message, and consume(4096) cut into batches: no difference beyond the noise.
@@ -58,7 +60,7 @@ class Handwritten:
             now = time.monotonic()
             if now >= checkpoint_at:
                 self._checkpoint()
-                checkpoint_at = now + _CHECKPOINT_EVERY_S
+                checkpoint_at = now + self.checkpoint_every_s
         self._checkpoint()
         self._consumer.close()
 
@@ -120,7 +122,8 @@ def _consumer_settings(job: Job) -> dict[str, Any]:
     }
 
 
-def _producer_settings(job: Job) -> dict[str, Any]:
+def producer_settings(job: Job) -> dict[str, Any]:
+    """What both ways of delivery set."""
     return {
         "bootstrap.servers": job.bootstrap,
         "enable.idempotence": True,

@@ -1,0 +1,154 @@
+import random
+import struct
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from schemas.avro_block import BlockReader
+from schemas.avro_plan import block_reader, resolve
+from schemas.avro_types import wanted_fields
+from schemas.errors import FaultyRecords, Unreadable
+from schemas.store import AvroType, Schema
+from tests.schemas.avro_cases import SYMBOLS, WRITER_ID, data, plain, record, written
+from tests.schemas.test_avro_damage import corrupted
+
+FLOATS = {"type": "array", "items": "float"}
+INNER = record(("a", "float"), ("b", ["null", "long"]), name="Inner")
+
+
+def blocks_of(schema: AvroType, fields: list[str] | None = None) -> BlockReader:
+    as_schema = Schema(WRITER_ID, "", schema)
+    names = fields or [field["name"] for field in schema["fields"]]
+    reader = block_reader(as_schema, resolve(as_schema, as_schema, wanted_fields(as_schema, names)))
+    assert reader is not None
+    return reader
+
+
+def both_ways(reader: BlockReader, values: list[bytes]) -> tuple[Any, Any]:
+    """What the layouts read, None where they don't, and what the block reader reads, None where it finds a fault."""
+    assert reader.layouts is not None
+    alike = reader.layouts.read(values)
+    try:
+        block = reader._read_block(values)
+    except (FaultyRecords, Unreadable, pl.exceptions.PolarsError):
+        block = None
+    return (
+        None if alike is None else {one.name: (one.dtype, plain(one.to_list())) for one in alike},
+        None if block is None else {name: (one.dtype, plain(one.to_list())) for name, one in block.items()},
+    )
+
+
+# Values of one layout, whatever they are: texts of one length, integers of one length, no nulls.
+LONGS = st.integers(-(2**63), -(2**62) - 1) | st.integers(2**62, 2**63 - 1)
+FIXED = {
+    "id": ("string", st.text("abcÄ", min_size=1, max_size=1).map(lambda one: one * 4 if one == "Ä" else one * 8)),
+    "flag": ("boolean", st.booleans()),
+    "small": ("int", st.integers(-64, 63)),
+    "large": ("int", st.integers(2**30, 2**31 - 1)),
+    "time": ("long", st.integers(2**41, 2**42)),
+    "far": (["null", "long"], LONGS),
+    "half": ("float", st.floats(width=32)),
+    "whole": (["double", "null"], st.floats()),
+    "raw": ({"type": "fixed", "name": "Raw", "size": 3}, st.binary(min_size=3, max_size=3)),
+    "x": (FLOATS, st.lists(st.floats(width=32), min_size=5, max_size=5)),
+    "y": ({"type": "array", "items": "double"}, st.lists(st.floats(), min_size=2, max_size=2)),
+    "inner": (INNER, st.fixed_dictionaries({"a": st.floats(width=32), "b": st.integers(0, 63)})),
+}
+ALL = record(*[(name, of) for name, (of, _) in FIXED.items()])
+READ = [name for name in FIXED if name not in {"raw", "inner"}]
+EVENTS = st.lists(st.fixed_dictionaries({name: one for name, (_, one) in FIXED.items()}), min_size=1, max_size=6)
+
+
+@given(EVENTS)
+@settings(max_examples=60, deadline=None)
+def test_records_laid_out_alike_are_read_as_by_the_block_reader(events: list[dict[str, Any]]) -> None:
+    alike, block = both_ways(blocks_of(ALL, READ), written(Schema(WRITER_ID, "", ALL), events))
+    assert alike is not None
+    assert alike == block
+
+
+@given(EVENTS, st.integers())
+@settings(max_examples=200, deadline=None)
+def test_layouts_accept_no_damage_that_the_block_reader_finds(events: list[dict[str, Any]], seed: int) -> None:
+    reader = blocks_of(ALL, READ)
+    values = written(Schema(WRITER_ID, "", ALL), [*events, events[0]])
+    assert reader.layouts is not None
+    assert reader.layouts.read(values) is not None  # the layout is known from here on
+    damaged, _ = corrupted(values, random.Random(seed))
+    alike, block = both_ways(reader, damaged)
+    assert alike is None or alike == block
+
+
+@given(EVENTS, st.data())
+@settings(max_examples=200, deadline=None)
+def test_any_byte_may_be_another(events: list[dict[str, Any]], draw: st.DataObject) -> None:
+    reader = blocks_of(ALL, READ)
+    values = written(Schema(WRITER_ID, "", ALL), events)
+    row, byte = draw.draw(st.integers(0, len(values) - 1)), draw.draw(st.integers(0, 255))
+    at = draw.draw(st.integers(5, len(values[row]) - 1))
+    values[row] = values[row][:at] + bytes([byte]) + values[row][at + 1 :]
+    alike, block = both_ways(reader, values)
+    assert alike is None or alike == block
+
+
+@given(st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_lone_record_of_any_schema_is_read_the_same(draw: st.DataObject) -> None:
+    kinds = ["boolean", "int", "long", "float", "double", "string", FLOATS, ["null", "long"], ["string", "null"]]
+    unread = [{"type": "enum", "name": "E", "symbols": SYMBOLS}, "bytes", INNER]
+    chosen = draw.draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=6))
+    schema = record(*[(f"f{at}", of) for at, of in enumerate(chosen)], ("u", draw.draw(st.sampled_from(unread))))
+    reader = blocks_of(schema, [f"f{at}" for at in range(len(chosen))])
+    alike, block = both_ways(reader, written(Schema(WRITER_ID, "", schema), [draw.draw(data(schema))]))
+    assert alike is None or alike == block
+
+
+@pytest.mark.parametrize(
+    ("events", "read"),
+    [
+        ([{"id": "a", "n": 1}, {"id": "b", "n": 2}], True),
+        ([{"id": "a", "n": 1}, {"id": "bb", "n": 2}], False),  # of another length
+        ([{"id": "a", "n": 64}, {"id": "bb", "n": 2}], False),  # of the same, and its fields elsewhere
+        ([{"id": "", "n": 1}], False),
+        ([{"id": "\ud800", "n": 1}], False),  # half of a surrogate pair
+    ],
+)
+def test_only_records_laid_out_alike_are_read(events: list[dict[str, Any]], read: bool) -> None:
+    reader = blocks_of(record(("id", "string"), ("n", "long")))
+    values = [
+        b"\0" + struct.pack(">I", WRITER_ID) + body
+        for body in (
+            bytes([len(text) << 1]) + text + (bytes([event["n"] << 1]) if event["n"] < 64 else b"\x80\x01")
+            for event in events
+            for text in [event["id"].encode("utf-8", "surrogatepass")]
+        )
+    ]
+    assert reader.layouts is not None
+    assert (reader.layouts.read(values) is not None) == read
+
+
+@pytest.mark.parametrize(
+    ("of", "fields"),
+    [
+        ({"type": "array", "items": "long"}, ["id"]),  # integers end anywhere
+        ("bytes", ["f"]),  # not read so
+        (INNER, ["f"]),
+    ],
+    ids=repr,
+)
+def test_other_schemas_have_no_layouts(of: AvroType, fields: list[str]) -> None:
+    assert blocks_of(record(("id", "string"), ("f", of)), fields).layouts is None
+
+
+def test_a_layout_that_changes_is_learnt_anew() -> None:
+    schema = record(("n", "long"), ("m", "long"))
+    reader = blocks_of(schema)
+    assert reader.layouts is not None
+    for n, m in [(1, 64), (64, 1), (1, 64)]:  # four bytes in all
+        values = written(Schema(WRITER_ID, "", schema), [{"n": n, "m": m}] * 3)
+        found = reader.layouts.read(values)
+        assert found is not None
+        assert [one.to_list() for one in found] == [[n] * 3, [m] * 3]
