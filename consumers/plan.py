@@ -40,6 +40,8 @@ from topics.group import client_id
 from topics.pipeline import Pipeline
 
 VARIANT = "primary"
+MUCH = 100_000  # bytes that the broker answers with at once: full micro-batches of small events
+LEAST_COLLECTING, MOST_COLLECTING = 5, 10  # milliseconds that it collects them for otherwise
 TIME_UNITS = {"timestamp-millis": 1, "timestamp-micros": 1000, "timestamp-nanos": 1_000_000}  # values in a millisecond
 
 
@@ -160,7 +162,7 @@ def stages_of(plan: Plan, metrics: Metrics, *, slot: str, until_idle: bool) -> S
         topics=pipeline.input.topics,
         start=pipeline.input.start,
         # What the client fetches ahead of the worker, in all: its own default is 64 MiB.
-        client={**_membership(pipeline, slot), "queued.max.messages.kbytes": str(quarter)},
+        client={**_membership(pipeline, slot), **collecting(pipeline.batch.max_wait), "queued.max.messages.kbytes": str(quarter)},
         until_idle=until_idle,
     )
 
@@ -228,6 +230,16 @@ def _membership(pipeline: Pipeline, slot: str) -> dict[str, str]:
         }
     named = {**chosen, "client.id": client_id(pipeline)}  # where `kafka.client` says nothing else
     return {**named, "group.instance.id": slot} if pipeline.membership.static else named
+
+
+def collecting(max_wait: float) -> dict[str, str]:
+    """How long the broker collects for one answer, where it has less than much; `max_wait` of a micro-batch in seconds.
+
+    At a trickle an answer for each event costs broker and worker more than all else. Where batches wait, the broker may wait as
+    well; not for long, and not too short either: an idle worker asks anew after it.
+    """
+    wait = min(round(max_wait * 1000), MOST_COLLECTING)
+    return {"fetch.min.bytes": str(MUCH), "fetch.wait.max.ms": str(wait)} if wait >= LEAST_COLLECTING else {}
 
 
 def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
