@@ -10,7 +10,8 @@ import numpy.typing as npt
 import polars as pl
 
 from consumers.events import NEVER, Block, Headers, Partition, Polled, Record, Refused
-from inference.signature import Signature, fit
+from inference.fitting import fit
+from inference.signature import Signature
 from schemas.decoded import Decoded, Decoder
 
 MOST_COST = float(1 << 40)  # of an event

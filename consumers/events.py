@@ -9,6 +9,8 @@ import numpy.typing as npt
 import polars as pl
 
 from inference.executors.interface import Tensors, join_rows
+from inference.signature import LENGTHS
+from inference.varying import join_varying
 
 Partition = tuple[str, int]
 """Topic and partition number."""
@@ -187,7 +189,8 @@ class MicroBatch:
     def tensors(self) -> dict[str, npt.NDArray[Any]]:
         """The model's inputs, [events, ...]; views where the batch comes from one block."""
         filled = [part for part in self.parts if part.last > part.first]
-        return join_rows([{name: array[p.first : p.last] for name, array in p.block.tensors.items()} for p in filled])
+        parts = [{name: array[p.first : p.last] for name, array in p.block.tensors.items()} for p in filled]
+        return join_varying(parts) if LENGTHS in parts[0] and len(parts) > 1 else join_rows(parts)
 
 
 @dataclass(frozen=True, slots=True)

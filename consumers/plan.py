@@ -162,7 +162,11 @@ def stages_of(plan: Plan, metrics: Metrics, *, slot: str, until_idle: bool) -> S
         topics=pipeline.input.topics,
         start=pipeline.input.start,
         # What the client fetches ahead of the worker, in all: its own default is 64 MiB.
-        client={**_membership(pipeline, slot), **collecting(pipeline.batch.max_wait), "queued.max.messages.kbytes": str(quarter)},
+        client={
+            **_membership(pipeline, slot),
+            **collecting(pipeline.batch.max_wait),
+            "queued.max.messages.kbytes": str(quarter),
+        },
         until_idle=until_idle,
     )
 

@@ -18,7 +18,8 @@ from consumers.metrics import COMPARISONS, SHADOW_SECONDS, UNCOMPARED, Metrics
 from consumers.poison import Isolation
 from consumers.sampling import sampled
 from inference.executors.interface import Tensors
-from inference.signature import TensorInput, fit
+from inference.fitting import fit
+from inference.signature import TensorInput
 from schemas.comparisons import ComparisonEncoder
 from schemas.predictions import UnsupportedOutputError
 

@@ -25,6 +25,7 @@ class ModelVersion:
     executor: str  # a value of EXECUTORS
     signature: Signature
     batch_sizes: tuple[int, ...]  # preferred sizes, ascending; empty: powers of two
+    lengths: tuple[int, ...] = ()  # the same of inputs of varying length
 
     @property
     def place(self) -> str:
@@ -42,11 +43,22 @@ class _Input(_Entry):
     fields: list[str] | None = Field(default=None, min_length=1)
     dtype: str
     shape: list[int] = Field(default_factory=list)
+    longest: int | None = Field(default=None, ge=1)
+    pad: float | str | None = None
+    mask: bool = False
 
     @model_validator(mode="after")
     def _whole(self) -> "_Input":
-        if (self.field is None) == (self.fields is None):
-            raise ValueError("write either `field` (one array field) or `fields` (scalar fields, one column each)")
+        if (self.field is None) + (self.fields is None) + (not self.mask) != 2:
+            raise ValueError(
+                "write either `field` (one array field) or `fields` (scalar fields, one column each), or `mask: true`"
+            )
+        if self.longest is not None and (self.field is None or self.shape):
+            raise ValueError("`longest` is for a `field` whose length varies, and stands in place of its `shape`")
+        if self.mask and self.shape:
+            raise ValueError("a mask has the shape of the inputs that vary in length: leave `shape` out")
+        if self.pad is not None and (self.longest is None or isinstance(self.pad, str) != (self.dtype == "string")):
+            raise ValueError("`pad` is a value of the dtype, and stands beside `longest`")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype `{self.dtype}` is not one of {', '.join(DTYPES)}")
         if any(size < 1 for size in self.shape):
@@ -65,6 +77,7 @@ class _Config(_Entry):
     inputs: list[_Input] = Field(min_length=1)
     outputs: list[_Output] = Field(min_length=1)
     batch_sizes: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
+    lengths: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
 
 
 def load_version(
@@ -108,8 +121,8 @@ def load_version(
     config = _read_config(place / CONFIG_FILE)
     file = _model_file(files, config.executor, place)
     signature = _signature(config, fields or {}, place / CONFIG_FILE)
-    sizes = tuple(sorted(set(config.batch_sizes)))
-    return ModelVersion(name, chosen, file, EXECUTORS[file.name], signature, sizes)
+    sizes, lengths = tuple(sorted(set(config.batch_sizes))), tuple(sorted(set(config.lengths)))
+    return ModelVersion(name, chosen, file, EXECUTORS[file.name], signature, sizes, lengths)
 
 
 def _model_file(files: list[Path], executor: str | None, folder: Path) -> Path:
@@ -165,7 +178,8 @@ def _signature(config: _Config, fields: dict[str, str | list[str]], path: Path) 
             f"`model.inputs` in the pipeline file maps {_listed(unknown)}, but the model's inputs are "
             f"{_listed(entry.tensor for entry in config.inputs)} ({path})."
         )
-    inputs = tuple(_tensor_input(entry, fields.get(entry.tensor), path) for entry in config.inputs)
+    longest = _longest(config, path)
+    inputs = tuple(_tensor_input(entry, fields.get(entry.tensor), longest, path) for entry in config.inputs)
     outputs = tuple(TensorOutput(entry.tensor, entry.name or entry.tensor) for entry in config.outputs)
     for kind, names in (("tensor", [entry.tensor for entry in inputs]), ("output", [entry.name for entry in outputs])):
         doubles = {name for name in names if names.count(name) > 1}
@@ -174,9 +188,36 @@ def _signature(config: _Config, fields: dict[str, str | list[str]], path: Path) 
     return Signature(inputs, outputs)
 
 
-def _tensor_input(entry: _Input, override: str | list[str] | None, path: Path) -> TensorInput:
+def _longest(config: _Config, path: Path) -> int | None:
+    """Items of the longest event, where inputs vary in length; all that do share it."""
+    longest = {entry.longest for entry in config.inputs if entry.longest is not None}
+    if len(longest) > 1:
+        raise ModelConfigError(
+            f"{path}: inputs of varying length share one `longest`, found {_listed(longest)}: they run side by side."
+        )
+    if not longest and (config.lengths or any(entry.mask for entry in config.inputs)):
+        raise ModelConfigError(
+            f"{path}: `lengths` and `mask` are for inputs of varying length: give one `longest` (docs/models.md)."
+        )
+    if longest and any(length > max(longest) for length in config.lengths):
+        raise ModelConfigError(f"{path}: `lengths` go up to `longest`, {max(longest)}.")
+    return longest.pop() if longest else None
+
+
+def _tensor_input(entry: _Input, override: str | list[str] | None, longest: int | None, path: Path) -> TensorInput:
+    if entry.mask:
+        if override is not None:
+            raise ModelConfigError(
+                f"{path}: tensor `{entry.tensor}` is a mask, which no field fills: take it out of `model.inputs`."
+            )
+        return TensorInput(entry.tensor, (), True, entry.dtype, (longest or 0,), longest, mask=True)
     source = override if override is not None else (entry.field or entry.fields or [])
     array = isinstance(source, str)
+    if entry.longest is not None:
+        if not isinstance(source, str):
+            raise ModelConfigError(f"{path}: tensor `{entry.tensor}` varies in length: one array field fills it.")
+        pad = entry.pad if entry.pad is not None else "" if entry.dtype == "string" else 0
+        return TensorInput(entry.tensor, (source,), True, entry.dtype, (entry.longest,), entry.longest, pad)
     fields = (source,) if isinstance(source, str) else tuple(source)
     shape = tuple(entry.shape) if entry.shape else (() if array else (len(fields),))
     made = TensorInput(entry.tensor, fields, array, entry.dtype, shape)

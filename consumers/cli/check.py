@@ -6,6 +6,7 @@ from rich.console import Console
 
 from consumers.cli.arguments import add_pipeline, read_pipeline
 from consumers.plan import Plan, check_answers, make_plan
+from inference.signature import TensorInput
 from topics.admin import require
 
 
@@ -41,9 +42,11 @@ def _mapping(plan: Plan) -> list[str]:
     signature = plan.model.signature
     return [
         f"model     {plan.model.place}",
-        *(
-            f"input     {e.tensor}: {e.dtype} {list(e.shape)} an event, from {', '.join(e.fields)}"
-            for e in signature.inputs
-        ),
+        *(f"input     {_filling(entry)}" for entry in signature.inputs),
         *(f"output    {entry.name}, from {entry.tensor}" for entry in signature.outputs),
     ]
+
+
+def _filling(entry: TensorInput) -> str:
+    shape = f"up to {entry.longest} items" if entry.longest else str(list(entry.shape))
+    return f"{entry.tensor}: {entry.dtype} {shape} an event, {'a mask' if entry.mask else 'from ' + ', '.join(entry.fields)}"

@@ -1,5 +1,6 @@
 """Which executor runs a model: each runtime is imported only where a model needs it."""
 
+from inference.executors.by_length import ByLength
 from inference.executors.interface import ModelExecutor
 from inference.repository import ModelVersion
 
@@ -7,7 +8,7 @@ from inference.repository import ModelVersion
 def open_executor(
     model: ModelVersion, *, device: str = "auto", threads: int = 1, max_events: int = 256
 ) -> ModelExecutor:
-    """Load the model into its executor.
+    """Load the model into its executor; one whose inputs vary in length runs by length.
 
     Args:
         model: what to load.
@@ -19,6 +20,11 @@ def open_executor(
         DeviceError: the device is not there, or the executor does not know it.
         ModelConfigError: the model can't be loaded, its runtime is not installed, or config.yaml does not fit it.
     """
+    executor = _open(model, device, threads, max_events)
+    return executor if model.signature.longest is None else ByLength(model, executor)
+
+
+def _open(model: ModelVersion, device: str, threads: int, max_events: int) -> ModelExecutor:
     match model.executor:
         case "torch":
             from inference.executors.torch import TorchExecutor  # noqa: PLC0415

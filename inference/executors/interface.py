@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
+from inference.repository import ModelVersion
 from inference.signature import TensorInput, blank
+from inference.varying import lengths_of
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +62,7 @@ def rows_between(tensors: Tensors, start: int, stop: int) -> dict[str, npt.NDArr
     return {name: array[start:stop] for name, array in tensors.items()}
 
 
-def join_rows(parts: list[Tensors]) -> dict[str, npt.NDArray[Any]]:
+def join_rows(parts: Sequence[Tensors]) -> dict[str, npt.NDArray[Any]]:
     """The events of all `parts`, in order; no copy where there is one part."""
     if len(parts) == 1:
         return dict(parts[0])
@@ -73,6 +75,15 @@ def padded(tensors: Tensors, size: int) -> dict[str, npt.NDArray[Any]]:
         name: np.concatenate([array, np.repeat(array[-1:], size - len(array), axis=0)])
         for name, array in tensors.items()
     }
+
+
+def check_length(model: ModelVersion, entry: TensorInput, own: object) -> None:
+    """Check that a model takes all lengths it will be run at, `own` being what it says of that axis. Raises ModelConfigError."""
+    if isinstance(own, int) and entry.longest and lengths_of(model.lengths, entry.longest) != (own,):
+        raise ModelConfigError(
+            f"{model.place}: tensor `{entry.tensor}` varies in length in config.yaml, but the model takes {own} items only. "
+            f"Export it with a free axis, or write `longest: {own}` and `lengths: [{own}]`."
+        )
 
 
 def check_rows(outputs: Tensors, events: int, place: str) -> None:

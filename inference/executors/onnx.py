@@ -8,7 +8,7 @@ import onnxruntime as ort
 from inference.batch_sizes import batch_sizes_of, bucket_of
 from inference.devices import gpus
 from inference.errors import DeviceError, ModelConfigError
-from inference.executors.interface import Tensors, check_rows, padded, rows_of, warm_up
+from inference.executors.interface import Tensors, check_length, check_rows, padded, rows_of, warm_up
 from inference.executors.verdict import line_of, verdict
 from inference.repository import ModelVersion
 
@@ -138,6 +138,8 @@ def _check_inputs(model: ModelVersion, session: ort.InferenceSession) -> int | N
                 f"{model.place}: tensor `{name}` has shape {list(expected.shape)} in the model (first axis: the event), but "
                 f"config.yaml gives {list(found.shape)} an event, from {', '.join(found.fields)}."
             )
+        if found.longest:
+            check_length(model, found, shape[0])
         if isinstance(batch, int):
             fixed.add(batch)
     if len(fixed) > 1:

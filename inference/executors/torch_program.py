@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.errors import ModelConfigError
-from inference.executors.interface import Tensors
+from inference.executors.interface import Tensors, check_length
 from inference.executors.verdict import line_of
 from inference.repository import ModelVersion
 from inference.signature import TensorInput
@@ -149,6 +149,8 @@ def _check_tensor(model: ModelVersion, entry: TensorInput, own: Any) -> Any:
             f"{model.place}: tensor `{entry.tensor}` has shape {[str(size) for size in own.shape]} in the model (first axis: the "
             f"event), but config.yaml gives {list(entry.shape)} an event, from {', '.join(entry.fields)}."
         )
+    if entry.longest:
+        check_length(model, entry, shape[0])
     return batch
 
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.errors import ModelConfigError
-from inference.signature import DTYPES, Fitted, Signature, TensorInput, TensorOutput, check_fields, fit
+from inference.fitting import Fitted, fit
+from inference.signature import DTYPES, Signature, TensorInput, TensorOutput, check_fields
 
 NUMBERS = ("float32", "float64", "int32", "int64")
 SCALARS = TensorInput("scalars", ("a", "b"), array=False, dtype="float32", shape=(2,))
