@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import tempfile
 import time
@@ -18,13 +17,13 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.errors import PeerFailedError
+from benchmarks.broker import real_broker
+from benchmarks.errors import NoBrokerError, PeerFailedError
 from benchmarks.machine import machine
 from benchmarks.measure import delete_topics
 from benchmarks.processes import cpu_seconds, peak_mib
 from consumers.comparison.show import decode_result
 from consumers.schema_store import open_store
-from tests.broker.choice import choose, running
 from tests.comparison.scene import Events, Job, Scene, comparison_scene
 from topics.records import RecordReader
 
@@ -59,18 +58,17 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=2, help="of each number of processes (default: 2)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder (default: %(default)s)")
     args = parser.parse_args()
-    choice = choose(os.environ)
-    if not choice.durable:
-        why = f"A real broker is needed: {choice.why}. Install Java 17 and Maven, or set KAFKA_BOOTSTRAP."
-        print(why, file=sys.stderr)
-        return 1
     runs = []
-    with running(choice) as broker:
-        for number in range(args.rounds):
-            for processes in PROCESSES[:: 1 if number % 2 == 0 else -1]:
-                runs.append(run(broker, processes))
-                print(runs[-1], file=sys.stderr)
-        report = {"machine": machine(broker.kind), "events": EVENTS, "runs": [asdict(one) for one in runs]}
+    try:
+        with real_broker() as broker:
+            for number in range(args.rounds):
+                for processes in PROCESSES[:: 1 if number % 2 == 0 else -1]:
+                    runs.append(run(broker, processes))
+                    print(runs[-1], file=sys.stderr)
+            report = {"machine": machine(broker.kind), "events": EVENTS, "runs": [asdict(one) for one in runs]}
+    except NoBrokerError as error:
+        print(error, file=sys.stderr)
+        return 1
     args.results.mkdir(parents=True, exist_ok=True)
     (args.results / "comparison.json").write_text(json.dumps(report, indent=2) + "\n")
     (args.results / "comparison.md").write_text(text := markdown(report))

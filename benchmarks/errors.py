@@ -7,3 +7,7 @@ class LeftOutError(Exception):
 
 class PeerFailedError(Exception):
     """A peer ended, answered wrongly, lost or doubled events, or did not finish: no figure of this run counts."""
+
+
+class NoBrokerError(Exception):
+    """No real broker can run here."""

@@ -22,13 +22,13 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from benchmarks.errors import PeerFailedError
+from benchmarks.broker import real_broker
+from benchmarks.errors import NoBrokerError, PeerFailedError
 from benchmarks.load import SMALL, VECTOR_LENGTH, vector_model
 from benchmarks.machine import machine
 from benchmarks.measure import PARTITIONS, Backlog, delete_topics, run_peer, split
 from benchmarks.peers.known import millstream
 from benchmarks.workloads import SEED, Workload, workload
-from tests.broker.choice import choose, running
 from tests.broker.clients import create_topic, read_all
 
 if TYPE_CHECKING:
@@ -69,15 +69,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="of every variant (default: 3)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder (default: %(default)s)")
     args = parser.parse_args()
-    choice = choose(os.environ)
-    if not choice.durable:
-        print(
-            f"A real broker is needed: {choice.why}. Install Java 17 and Maven, or set KAFKA_BOOTSTRAP.",
-            file=sys.stderr,
-        )
+    try:
+        with real_broker() as broker:
+            return report(broker.bootstrap, machine(broker.kind), args.rounds, args.results)
+    except NoBrokerError as error:
+        print(error, file=sys.stderr)
         return 1
-    with running(choice) as broker:
-        return report(broker.bootstrap, machine(broker.kind), args.rounds, args.results)
 
 
 def report(bootstrap: str, on: Mapping[str, Any], rounds: int, results: Path) -> int:

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from benchmarks.peers.known import FAUST, FRAMEWORKS, HANDWRITTEN, JAVA, OURS, OURS_EXACTLY_ONCE, RUST
+from benchmarks.peers.known import (
+    FAUST,
+    FRAMEWORKS,
+    HANDWRITTEN,
+    HANDWRITTEN_EXACTLY_ONCE,
+    JAVA,
+    OURS,
+    OURS_EXACTLY_ONCE,
+    RUST,
+)
 
 Report = Mapping[str, Any]
 """As `run.py` writes it to bench.json."""
@@ -91,6 +100,12 @@ _PROMISES: list[tuple[str, Callable[[_Seen], float], float, bool]] = [
     ),
     ("events/s, exactly once / Faust", lambda s: s.rate(OURS_EXACTLY_ONCE) / s.rate(FAUST), 40, True),
     ("p99 at a fixed rate, at least once / hand-written", lambda s: s.p99(OURS) / s.p99(HANDWRITTEN), 1, False),
+    (
+        "p99 at a fixed rate, exactly once / hand-written, exactly once",
+        lambda s: s.p99(OURS_EXACTLY_ONCE) / s.p99(HANDWRITTEN_EXACTLY_ONCE),
+        1,
+        False,
+    ),
     ("p99 at a fixed rate, exactly once, ms", lambda s: s.p99(OURS_EXACTLY_ONCE), 50, False),
     ("text: events/s / raw inference", lambda s: s.rate(OURS, "text") / s.limit("infer_rate", "text"), 0.9, True),
     ("memory with the small model, MiB", lambda s: s.most(OURS_EXACTLY_ONCE, "peak_mib"), 300, False),
