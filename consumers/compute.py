@@ -10,6 +10,7 @@ from consumers import metrics as m
 from consumers.batcher import Batcher, Limits
 from consumers.decoder import BlockDecoder
 from consumers.events import Barrier, MicroBatch, Polled, Record
+from consumers.forward import Forward
 from consumers.held import Shares
 from consumers.lanes import Answers, Lanes
 from consumers.patience import Patience
@@ -53,6 +54,7 @@ class Compute:
         self.window = Window(limits.max_wait, limits.target_p99, enough=limits.max_events)
         self._batcher = Batcher(limits, shares.weights if shares else None, window=self.window)
         self._shares = shares
+        self.forward = Forward({})  # sees that nothing is read twice; its owner may give it where partitions begin
         self._lanes = lanes
         self._patience = patience
         self._metrics = metrics
@@ -64,6 +66,7 @@ class Compute:
 
         Raises:
             Abandoned: told to give up while the executor or the schemas were away.
+            WentBack: the client gave records twice.
         """
         try:
             while self._turn():
@@ -124,6 +127,7 @@ class Compute:
         for polled in joined if self._shares is None else chain.from_iterable(map(_by_topic, joined)):
             started = time.perf_counter()
             block = self._patience.call("schemas", lambda polled=polled: self._decoder.decode(polled))  # type: ignore[misc]
+            self.forward.check(block.partitions, block.offsets, block.epochs)
             self._batcher.add(block)
             self._metrics.observe(m.STAGE_SECONDS, time.perf_counter() - started, "decode")
 

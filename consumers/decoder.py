@@ -142,11 +142,13 @@ class BlockDecoder:
 
 
 def _partitions(records: Sequence[Record]) -> list[Partition]:
-    """Each record's; few objects where all are of one topic, and not one a record for the garbage collector to look at."""
+    """Each record's; one object for those of a partition, and not one a record for the garbage collector to look at."""
     kind = type(records[0])
     topics, numbers = list(map(kind.topic, records)), list(map(kind.partition, records))
     if len(set(topics)) > 1:
-        return list(zip(topics, numbers, strict=True))
+        pairs = list(zip(topics, numbers, strict=True))
+        one_of = {pair: pair for pair in set(pairs)}
+        return list(map(one_of.__getitem__, pairs))
     shared = {number: (topics[0], number) for number in set(numbers)}
     return list(map(shared.__getitem__, numbers))
 

@@ -48,3 +48,7 @@ class EventRefused(WorkerError):  # noqa: N818
             f"the event at offset {offset} of {topic}/{number} was refused ({reason}): {error}. The pipeline stops there "
             f"(`on_error.{reason}: stop`): mend what is wrong with it and start the worker again, or write `dead_letter`."
         )
+
+
+class WentBack(WorkerError):  # noqa: N818
+    """The client gave records again that were read already. Raised by `forward`; the worker ends, and its successor reads on."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from consumers.crashes import CrashGuard
 from consumers.errors import WorkerError
@@ -277,19 +277,21 @@ class Source:
             self._epochs = dict.fromkeys(self._epochs, self._number)
         self._at_end.clear()
         try:
-            for position in self._consumer.committed(_positions(self._epochs), timeout=REWIND_TIMEOUT):
+            # Others begin there by themselves, and a seek would not last (github.com/confluentinc/librdkafka/issues/2256).
+            places = self._consumer.position(_positions(self._epochs))
+            read = [TopicPartition(p.topic, p.partition) for p in places if p.offset >= 0]
+            for position in self._consumer.committed(read, timeout=REWIND_TIMEOUT) if read else []:
                 if position.offset < 0:
-                    position.offset = OFFSET_BEGINNING if self._subscription.start == "earliest" else OFFSET_END
+                    position.offset = self.starts.beginning(position) or 0
                 self._seek(position)
         except KafkaException as error:
             if error.args[0].retriable() or error.args[0].code() in AWAY:
                 log.warning("the committed offsets are not known yet: %s; trying again", error.args[0].str())
                 return False
             raise WorkerError(
-                f"the committed offsets can't be read after an aborted transaction: {error.args[0].str()}. A new worker "
-                f"reads on from them."
+                f"the committed offsets can't be read after an abort: {error.args[0].str()}. A new worker reads on from them."
             ) from None
-        log.info("reading %d partitions again from their committed offsets", len(self._epochs))
+        log.info("reading %d partitions again from their committed offsets", len(read))
         return True
 
     def _seek(self, position: TopicPartition) -> None:

@@ -30,6 +30,7 @@ class Starts:
         self._guard = guard
         self._start = start
         self.new: set[Partition] = set()  # assigned, and not looked at yet: nothing of them may run
+        self.begins: dict[Partition, int] = {}  # offset below which nothing may come: it was committed when we looked
         self.unmarked: dict[Partition, TopicPartition] = {}  # what to commit when their first record is read
         self._patience = LOOK_TIMEOUT[0]
         self._counted: dict[
@@ -44,7 +45,7 @@ class Starts:
         new = [TopicPartition(*partition) for partition in self.new]
         try:
             positions = self._consumer.committed(new, timeout=self._patience)
-            begun = {(p.topic, p.partition): self._beginning(p) for p in positions}
+            begun = {(p.topic, p.partition): self.beginning(p) for p in positions}
             offsets = {partition: offset for partition, offset in begun.items() if offset is not None}
             found = {(p.topic, p.partition): Attempts.read(p.metadata) for p in positions}
             noted = self._guard.assigned({partition: found[partition] for partition in offsets})
@@ -58,6 +59,7 @@ class Starts:
             return []
         self._patience = LOOK_TIMEOUT[0]
         self.unmarked |= {p: TopicPartition(*p, offsets[p], attempts.metadata()) for p, attempts in noted.items()}
+        self.begins |= offsets
         self.new.clear()
         return new
 
@@ -77,7 +79,7 @@ class Starts:
             return
         self._counted |= {(p.topic, p.partition): p.offset for p in marks}
 
-    def _beginning(self, position: TopicPartition) -> int | None:
+    def beginning(self, position: TopicPartition) -> int | None:
         """Where the partition is begun; None for an empty one without an offset, where nobody can have ended."""
         if position.offset >= 0:
             return int(position.offset)

@@ -17,6 +17,7 @@ from consumers import metrics as m
 from consumers.compute import Compute
 from consumers.errors import Abandoned, StageFailed, WorkerError
 from consumers.events import Answered, Barrier, Ends, Partition, Polled, Rejection
+from consumers.forward import Forward
 from consumers.health import Health
 from consumers.held import Held, Shares
 from consumers.lanes import Lanes
@@ -92,6 +93,7 @@ class Worker:
             metrics=metrics,
             shares=self._shares,
         )
+        compute.forward = Forward(self._source.starts.begins)
         self._window = compute.window
         self._sink = stages.sink(self._source, self._abandon)
         self._shadows = stages.shadows(self._source, self._busy) if stages.shadows else None

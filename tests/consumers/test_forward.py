@@ -1,0 +1,81 @@
+from itertools import groupby
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumers.errors import WentBack
+from consumers.events import Partition
+from consumers.forward import Forward
+
+PLACES: list[Partition] = [("a", 0), ("a", 1), ("b", 0)]
+
+
+def goes_back(reads: list[list[tuple[int, int]]], epochs: list[int]) -> bool:
+    """The rule, record by record."""
+    read: dict[tuple[int, int], int] = {}
+    for block, epoch in zip(reads, epochs, strict=True):
+        for place, offset in block:
+            if offset <= read.get((place, epoch), -1):
+                return True
+            read[place, epoch] = offset
+    return False
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), min_size=1, max_size=6), st.booleans()),
+        max_size=5,
+    ),
+    st.booleans(),
+)
+def test_only_what_was_read_under_the_same_assignment_is_refused(
+    blocks: list[tuple[list[tuple[int, int]], bool]], in_order: bool
+) -> None:
+    reads = [block for block, _ in blocks]
+    if in_order:  # most of what is drawn goes back
+        reads = [[(place, at * 100 + i) for i, (place, _) in enumerate(block)] for at, block in enumerate(reads)]
+    epochs, epoch = [], 0
+    for _, rewound in blocks:
+        epoch += rewound
+        epochs.append(epoch)
+    forward = Forward({})
+
+    def run() -> None:
+        for block, number in zip(reads, epochs, strict=True):
+            partitions = [PLACES[place] for place, _ in block]
+            forward.check(partitions, [offset for _, offset in block], dict.fromkeys(PLACES, number))
+
+    if goes_back(reads, epochs):
+        with pytest.raises(WentBack, match="a new one reads on from the committed offsets"):
+            run()
+    else:
+        run()
+
+
+def test_message_names_the_place() -> None:
+    forward = Forward({})
+    place, epochs = ("events", 3), {("events", 3): 1}
+    forward.check([place] * 3, [5, 6, 9], epochs)
+    with pytest.raises(WentBack, match="read events/3 again from offset 0, though it was read up to 9"):
+        forward.check([place] * 2, [0, 1], epochs)
+
+
+def test_gaps_and_lost_partitions_are_no_concern() -> None:
+    forward = Forward({})
+    place = ("events", 0)
+    for offsets, epoch in groupby([(1, 1), (7, 1), (3, 2), (4, 2), (2, None)], key=lambda pair: pair[1]):
+        read = [offset for offset, _ in epoch]
+        forward.check([place] * len(read), read, {} if offsets is None else {place: offsets})
+
+
+def test_nothing_comes_from_before_where_a_partition_was_to_begin() -> None:
+    begins: dict[Partition, int] = {}
+    place = ("events", 0)
+    forward = Forward(begins)
+    begins[place] = 256  # committed when it was assigned
+    forward.check([place], [300], {place: 1})  # what is between was compacted away
+    forward.check([place], [256], {place: 2})  # rewound
+    for epoch, offset in [(3, 255), (3, 0), (None, 0)]:
+        with pytest.raises(WentBack, match=f"again from offset {offset}, though it was read up to 255"):
+            forward.check([place], [offset], {} if epoch is None else {place: epoch})
