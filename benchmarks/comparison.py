@@ -7,7 +7,6 @@ Results go to benchmarks/results/comparison.json and comparison.md.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -21,6 +20,7 @@ from benchmarks.broker import real_broker
 from benchmarks.errors import NoBrokerError, PeerFailedError
 from benchmarks.machine import machine
 from benchmarks.measure import delete_topics
+from benchmarks.pages import write_results
 from benchmarks.processes import cpu_seconds, peak_mib
 from consumers.comparison.show import decode_result
 from consumers.schema_store import open_store
@@ -69,10 +69,7 @@ def main() -> int:
     except NoBrokerError as error:
         print(error, file=sys.stderr)
         return 1
-    args.results.mkdir(parents=True, exist_ok=True)
-    (args.results / "comparison.json").write_text(json.dumps(report, indent=2) + "\n")
-    (args.results / "comparison.md").write_text(text := markdown(report))
-    print(text)
+    write_results(args.results, "comparison", report, markdown(report))
     return 0
 
 

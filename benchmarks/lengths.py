@@ -7,7 +7,6 @@ results/lengths.json and lengths.md.
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import numpy.typing as npt
 
 from benchmarks.errors import LeftOutError
 from benchmarks.machine import machine
+from benchmarks.pages import write_results
 from benchmarks.text import MODEL, text_folder
 from inference.executors.by_length import ByLength
 from inference.executors.choice import open_executor
@@ -58,9 +58,7 @@ def main() -> int:
         shutil.copy(source / "model.onnx", version)
         (version / "config.yaml").write_text(CONFIG)
         report = _measured(Path(folder))
-    (RESULTS / "lengths.json").write_text(json.dumps(report, indent=2) + "\n")
-    (RESULTS / "lengths.md").write_text(_page(report))
-    print(_page(report))
+    write_results(RESULTS, "lengths", report, _page(report))
     return 0
 
 

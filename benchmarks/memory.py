@@ -7,7 +7,6 @@ time. After each million its resident memory is noted, when all is answered. Res
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from benchmarks.errors import NoBrokerError, PeerFailedError
 from benchmarks.load import write_load
 from benchmarks.machine import machine
 from benchmarks.measure import PARTITIONS, delete_topics, job_of, started
+from benchmarks.pages import write_results
 from benchmarks.peers.known import millstream
 from benchmarks.processes import peak_mib
 from benchmarks.workloads import SEED, workload
@@ -54,10 +54,7 @@ def main() -> int:
     except (NoBrokerError, PeerFailedError) as error:
         print(error, file=sys.stderr)
         return 1
-    args.results.mkdir(parents=True, exist_ok=True)
-    (args.results / "memory.json").write_text(json.dumps(report, indent=2) + "\n")
-    (args.results / "memory.md").write_text(text := markdown(report))
-    print(text)
+    write_results(args.results, "memory", report, markdown(report))
     return 0
 
 

@@ -1,15 +1,24 @@
-"""Pages of the documentation that hold what a simulation found."""
+"""Where what was found is written: pages of the documentation, and results."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 DOCS = Path(__file__).parents[1] / "docs"
 _END = "<!-- end -->"
+
+
+def write_results(folder: Path, name: str, report: Mapping[str, object], text: str) -> None:
+    """Write `NAME.json`, and `NAME.md` for people, which is printed too."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(report, indent=2) + "\n")
+    (folder / f"{name}.md").write_text(text)
+    print(text)
 
 
 def write_rows(page: str, module: str, rows: Sequence[str]) -> None:

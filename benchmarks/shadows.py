@@ -27,6 +27,7 @@ from benchmarks.errors import NoBrokerError, PeerFailedError
 from benchmarks.load import SMALL, VECTOR_LENGTH, vector_model
 from benchmarks.machine import machine
 from benchmarks.measure import PARTITIONS, Backlog, delete_topics, run_peer, split
+from benchmarks.pages import write_results
 from benchmarks.peers.known import millstream
 from benchmarks.workloads import SEED, Workload, workload
 from tests.broker.clients import create_topic, read_all
@@ -84,10 +85,7 @@ def report(bootstrap: str, on: Mapping[str, Any], rounds: int, results: Path) ->
     except PeerFailedError as error:
         print(f"shadows: {error}", file=sys.stderr)
         return 1
-    results.mkdir(parents=True, exist_ok=True)
-    (results / "shadows.json").write_text(json.dumps(found, indent=2) + "\n")
-    (results / "shadows.md").write_text(text := markdown(found))
-    print(text)
+    write_results(results, "shadows", found, markdown(found))
     return 0
 
 

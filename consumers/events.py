@@ -10,7 +10,7 @@ import polars as pl
 
 from inference.executors.interface import Tensors, join_rows
 from inference.signature import LENGTHS
-from inference.varying import join_varying
+from inference.varying import widened
 
 Partition = tuple[str, int]
 """Topic and partition number."""
@@ -190,7 +190,7 @@ class MicroBatch:
         """The model's inputs, [events, ...]; views where the batch comes from one block."""
         filled = [part for part in self.parts if part.last > part.first]
         parts = [{name: array[p.first : p.last] for name, array in p.block.tensors.items()} for p in filled]
-        return join_varying(parts) if LENGTHS in parts[0] and len(parts) > 1 else join_rows(parts)
+        return join_rows(widened(parts) if LENGTHS in parts[0] else parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,4 +126,5 @@ class Starts:
         self.new -= partitions
         self.note_committed(partitions)
         for partition in partitions:
+            self.begins.pop(partition, None)
             self._guard.gone(partition)

@@ -80,16 +80,13 @@ def padded_to(
     return made
 
 
-def join_varying(parts: Sequence[Mapping[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
-    """The events of all parts, in order, padded as far as the longest part is."""
-    joined: dict[str, npt.NDArray[Any]] = {}
-    for name in parts[0]:
-        arrays = [part[name] for part in parts]
-        width = max(array.shape[1] if array.ndim > 1 else 0 for array in arrays)
-        wider = [array if array.ndim < 2 or array.shape[1] == width else _widened(array, width) for array in arrays]
-        joined[name] = np.concatenate(wider)
-    return joined
+def widened(parts: Sequence[Mapping[str, npt.NDArray[Any]]]) -> list[dict[str, npt.NDArray[Any]]]:
+    """The parts, each padded as far as the longest of them is."""
+    widths = {name: max(part[name].shape[1] for part in parts) for name, array in parts[0].items() if array.ndim > 1}
+    return [{name: _widened(array, widths.get(name, 0)) for name, array in part.items()} for part in parts]
 
 
 def _widened(array: npt.NDArray[Any], width: int) -> npt.NDArray[Any]:
+    if array.ndim < 2 or array.shape[1] == width:
+        return array
     return np.concatenate([array, np.zeros((len(array), width - array.shape[1]), array.dtype)], axis=1)

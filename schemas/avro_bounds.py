@@ -30,7 +30,7 @@ Step = Callable[["Bodies"], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Varint:
+class Varint:
     """How an integer type may be written."""
 
     name: str
@@ -38,9 +38,9 @@ class _Varint:
     last: int  # largest value of the last of so many bytes
 
 
-_INT = _Varint("int", 5, 0x0F)
-_LONG = _Varint("long", 10, 0x01)
-_LENGTH = _Varint("length", 5, 0x7F)  # lengths, counts and indexes: a Kafka record is smaller than 2^34 bytes
+INT = Varint("int", 5, 0x0F)
+LONG = Varint("long", 10, 0x01)
+LENGTH = Varint("length", 5, 0x7F)  # lengths, counts and indexes: a Kafka record is smaller than 2^34 bytes
 
 
 class _Text:
@@ -55,7 +55,7 @@ class _Text:
         """Positions of the bytes that end an integer, were there one."""
         return np.flatnonzero(self.data < 0x80)
 
-    def overlong(self, varint: _Varint) -> Ints:
+    def overlong(self, varint: Varint) -> Ints:
         """For each stop, how many integers up to it would be too long, counted from the start of the data."""
         if varint.name not in self._overlong:
             runs = np.diff(self.stops, prepend=-1)
@@ -155,7 +155,7 @@ def _step_of(tree: AvroType, kind: str, place: str) -> Step | None:
             return _nullable(tree, place)
         case "enum":
             return _enum(len(tree["symbols"]), place)
-    scalars = {"boolean": _boolean, "int": _integer(_INT), "long": _integer(_LONG), "string": _sized, "bytes": _sized}
+    scalars = {"boolean": _boolean, "int": _integer(INT), "long": _integer(LONG), "string": _sized, "bytes": _sized}
     return scalars[kind](place) if kind in scalars else None
 
 
@@ -187,7 +187,7 @@ def _boolean(place: str) -> Step:
     return step
 
 
-def _integer(varint: _Varint) -> Callable[[str], Step]:
+def _integer(varint: Varint) -> Callable[[str], Step]:
     def of_field(place: str) -> Step:
         def step(bodies: Bodies) -> None:
             length, _ = _lengths(bodies, varint, place)
@@ -246,7 +246,7 @@ def _nullable(tree: AvroType, place: str) -> Step | None:
 
 def _array(items: AvroType, place: str) -> Step | None:
     size = fixed_size(items)
-    varint = {"int": _INT, "long": _LONG}.get(kind_of(items))
+    varint = {"int": INT, "long": LONG}.get(kind_of(items))
     if not size and varint is None:  # items without bytes: a short record could claim any number of them
         return None
 
@@ -305,7 +305,7 @@ def _stated_ends(bodies: Bodies, count: Ints, place: str) -> Ints | None:
     return stated
 
 
-def _lengths(bodies: Bodies, varint: _Varint, place: str) -> tuple[int | Ints, npt.NDArray[np.uint8] | None]:
+def _lengths(bodies: Bodies, varint: Varint, place: str) -> tuple[int | Ints, npt.NDArray[np.uint8] | None]:
     """Bytes of the integer at each position, and, unless all have one byte, the bytes from there on, a row each."""
     data, position = bodies.text.data, bodies.position
     if not len(position) or data[position].max() < 0x80:
@@ -324,12 +324,12 @@ def _lengths(bodies: Bodies, varint: _Varint, place: str) -> tuple[int | Ints, n
 def _read_varint(bodies: Bodies, place: str) -> Ints:
     """Read a length, count or index; 0 where the body is at fault."""
     first = bodies.text.data[bodies.position]
-    length, window = _lengths(bodies, _LENGTH, place)
+    length, window = _lengths(bodies, LENGTH, place)
     if window is None:
         raw = first.astype(np.int64)
     else:
-        bits = (window & 0x7F).astype(np.int64) << (7 * np.arange(_LENGTH.longest))
-        bits[np.arange(_LENGTH.longest) >= np.asarray(length)[:, None]] = 0
+        bits = (window & 0x7F).astype(np.int64) << (7 * np.arange(LENGTH.longest))
+        bits[np.arange(LENGTH.longest) >= np.asarray(length)[:, None]] = 0
         raw = bits.sum(1)
     bodies.advance(length, place)
     value: Ints = (raw >> 1) ^ -(raw & 1)
@@ -338,7 +338,7 @@ def _read_varint(bodies: Bodies, place: str) -> Ints:
     return value
 
 
-def _skip_varints(bodies: Bodies, count: Ints, varint: _Varint, place: str) -> None:
+def _skip_varints(bodies: Bodies, count: Ints, varint: Varint, place: str) -> None:
     """Pass `count` integers, at least one each, at the cost of one: the last one's end is found by counting stops."""
     text = bodies.text
     first = np.searchsorted(text.stops, bodies.position)

@@ -13,16 +13,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from schemas.avro_bounds import INT, LENGTH, LONG, Varint, fixed_size
 from schemas.avro_types import kind_of, nullable
 from schemas.store import AvroType
 from schemas.wire import HEAD_BYTES
 
 Bytes2D = npt.NDArray[np.uint8]
 
-_FREE, _MORE, _ALL = 0x00, 0x80, 0xFF  # the bits of a byte that must be as in the first record
-_SIZES = {"float": 4, "double": 8}
-# Bytes of the longest integer, and the bits of its last byte that must be 0.
-_VARINTS = {"int": (5, 0xF0), "long": (10, 0xFE)}
+_MORE, _ALL = 0x80, 0xFF  # bits of a byte that must be as in the first record
+_VARINTS = {"int": INT, "long": LONG}
 _MOST_KEPT = 64  # layouts
 _ONE = np.uint64(1)
 _PLACES = np.array([1 << bits for bits in range(0, 70, 7)], np.uint64)  # what each byte of a varint counts
@@ -104,7 +103,7 @@ def _is_laid_out(tree: AvroType) -> bool:
         case "union" | "map":
             return False
         case "array":
-            return kind_of(core["items"]) in _SIZES
+            return kind_of(core["items"]) in {"float", "double"}
         case "record":
             return all(_is_laid_out(entry["type"]) for entry in core["fields"])
     return True
@@ -158,16 +157,14 @@ class _Walk:
     def _scalar(self, kind: str, tree: AvroType) -> None:
         match kind:
             case "int" | "long":
-                self._integer(*_VARINTS[kind])
+                self._integer(_VARINTS[kind])
             case "boolean":
                 self._boolean()
             case "enum":
                 if self._number() >= len(tree["symbols"]):
                     raise _Unlike
-            case "fixed":
-                self._pass(int(tree["size"]))
             case _:
-                self._pass(_SIZES.get(kind, 0))
+                self._pass(fixed_size(tree) or 0)
 
     def _branch(self, tree: AvroType) -> Cell:
         index = self._number()
@@ -177,7 +174,7 @@ class _Walk:
 
     def _array(self, tree: AvroType) -> Cell:
         count, start = self._number(), self.at
-        self._pass(count * _SIZES[kind_of(tree["items"])])
+        self._pass(count * (fixed_size(tree["items"]) or 0))
         stop = self.at
         if count and self._number() != 0:
             raise _Unlike  # in several blocks
@@ -198,20 +195,20 @@ class _Walk:
             if byte < _MORE:
                 break
             shift += 7
-            if shift > 28:  # as long as the check of bodies allows
+            if shift == 7 * LENGTH.longest:
                 raise _Unlike
         if number & 1:  # negative
             raise _Unlike
         return number >> 1
 
-    def _integer(self, longest: int, unused: int) -> None:
+    def _integer(self, varint: Varint) -> None:
         """Where an integer ends is layout; its value is not."""
-        for place in range(longest):
+        for place in range(1, varint.longest + 1):
             byte = self._value[self.at]
-            last = place == longest - 1
-            self._mark(_MORE | unused if last else _MORE)
+            unused = _ALL ^ varint.last if place == varint.longest else 0
+            self._mark(_MORE | unused)
             if byte < _MORE:
-                if last and byte & unused:
+                if byte & unused:
                     raise _Unlike
                 return
         raise _Unlike

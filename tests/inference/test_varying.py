@@ -12,10 +12,11 @@ from onnx import TensorProto, helper
 from inference.errors import ModelConfigError
 from inference.executors.by_length import ByLength
 from inference.executors.choice import open_executor
+from inference.executors.interface import join_rows
 from inference.fitting import fit
 from inference.repository import ModelVersion, load_version
 from inference.signature import LENGTHS, TensorInput
-from inference.varying import groups_of, join_varying, lengths_of
+from inference.varying import groups_of, lengths_of, widened
 from tests.inference.models import tensor, write_model
 
 ITEMS = TensorInput("items", ("x",), array=True, dtype="float32", shape=(40,), longest=40)
@@ -141,7 +142,7 @@ def test_each_event_is_answered_as_if_alone(
     model: ByLength, cheap_calls: ByLength, events: list[list[float]], cut: int
 ) -> None:
     parts = [part for part in (events[:cut], events[cut:]) if part]
-    together = join_varying([tensors(part) for part in parts])
+    together = join_rows(widened([tensors(part) for part in parts]))
     for executor in (model, cheap_calls):
         assert executor.run(together)["y"].tolist() == [[sum(event)] for event in events]
 

@@ -5,27 +5,18 @@ One transaction is open at a time and the loop waits for its commit, as the exam
 
 from __future__ import annotations
 
-import signal
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import TopicPartition
 
-from benchmarks.peers.handwritten.consumer import Handwritten, producer_settings
-from benchmarks.peers.job import given_job
+from benchmarks.peers.handwritten.consumer import Handwritten, serve
 
 if TYPE_CHECKING:
     from benchmarks.peers.job import Job
 
-# As Millstream's default. Tried: 100 ms, as at least once, makes each prediction wait for it and takes a tenth less CPU.
+# As Millstream's default; other intervals were not tried.
 _COMMIT_EVERY_S = 0.02
-
-
-def main() -> int:
-    consumer = Transactional(given_job())
-    signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
-    consumer.run()
-    return 0
 
 
 class Transactional(Handwritten):
@@ -35,10 +26,12 @@ class Transactional(Handwritten):
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
-        settings = {**producer_settings(job), "transactional.id": f"{job.group}-0", "linger.ms": 1}
-        self._producer = Producer({**settings, "on_delivery": self._delivered})
         self._producer.init_transactions()
         self._producer.begin_transaction()
+
+    def producer_settings(self, job: Job) -> dict[str, Any]:
+        """The producer's."""
+        return {**super().producer_settings(job), "transactional.id": f"{job.group}-0", "linger.ms": 1}
 
     def _checkpoint(self) -> None:
         if not self._unflushed:
@@ -53,4 +46,4 @@ class Transactional(Handwritten):
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(serve(Transactional))
