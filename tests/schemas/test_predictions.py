@@ -221,3 +221,17 @@ def test_json_says_what_avro_says(batch: dict[str, Any]) -> None:
             },
         }
         assert list(prediction) == [field["name"] for field in PREDICTION.definition["fields"]]
+
+
+def test_json_takes_names_and_values_as_they_are() -> None:
+    odd = {"pipeline": "100%", "model": "%b", "version": 1, "variant": 'a"%s"\n'}
+    ids, outputs = ["%b", "line\nbreak\u2028", ""], {"%d ü": np.array(["%%", "\n", '"'], object), "x": np.zeros((3, 2))}
+    values = JsonPredictionEncoder(**odd).encode(ids, times([1, 2, 3]), times([4, 5, 6]), 7, outputs)  # type: ignore[arg-type]
+    said = [json.loads(value) for value in values]
+    assert [one["event_id"] for one in said] == ids
+    assert [one["outputs"] for one in said] == [{"%d ü": text, "x": [0.0, 0.0]} for text in ("%%", "\n", '"')]
+    assert all({name: one[name] for name in odd} == odd for one in said)
+
+
+def test_json_of_no_events() -> None:
+    assert JsonPredictionEncoder(**ORIGIN).encode([], times([]), times([]), 1, {"x": np.zeros(0)}) == []  # type: ignore[arg-type]
