@@ -18,6 +18,11 @@ from consumers.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
+DEFAULTS = {
+    # A commit sends what waits, whatever this is. The client looks without a pause, for as long as a partition's last request is
+    # under way, whether it may send more that has waited so long: at 1 ms that took as much CPU as all its other work.
+    "linger.ms": 20,
+}
 EXACTLY_ONCE = {
     # An open transaction of a worker that never returns hides all that follows it for this long (Kafka Streams' default too).
     "transaction.timeout.ms": 10_000,
@@ -27,6 +32,7 @@ EXACTLY_ONCE = {
 # Seconds that the broker goes on with a transaction after it has confirmed its commit. Records of the next one are held back
 # for so long: those that come too early the client announces again after 20 ms, whatever its settings.
 ENDING = 0.005
+REACHED = 1.0  # seconds for which the first connection to a broker is waited for
 STEP = 5.0  # seconds that one step of a transaction may take before it is called again
 # Seconds after which a step that should have come back by then never will (github.com/confluentinc/librdkafka/issues/5456).
 HANGS = 20.0
@@ -67,7 +73,9 @@ class ExactlyOnce(Counted):
         abandon: set when waiting for a broker must end.
         metrics: where to count.
         """
-        super().__init__(client, {**EXACTLY_ONCE, "transactional.id": transactional_id}, abandon, metrics)
+        super().__init__(
+            {**DEFAULTS, **client}, {**EXACTLY_ONCE, "transactional.id": transactional_id}, abandon, metrics
+        )
         self._membership = membership
         self._open = False
         self._ended = 0.0  # when the last one was committed
@@ -76,6 +84,8 @@ class ExactlyOnce(Counted):
 
     def start(self) -> None:
         """See `Delivery`. Ends what a predecessor of the same transactional id left open, and fences it."""
+        # Without a connection the client would look for the coordinator again after half a second only.
+        self._broker_answers(REACHED)
         self._step("init_transactions", lambda: self._producer.init_transactions(STEP))
 
     def checkpoint(self, ends: Ends) -> None:
@@ -157,10 +167,10 @@ class ExactlyOnce(Counted):
                         f"This worker ends; nothing uncommitted counts, and a new worker goes on."
                     ) from None
 
-    def _broker_answers(self) -> bool:
-        """Whether waiting for the broker is not what keeps a step from its end."""
+    def _broker_answers(self, timeout: float = STEP) -> bool:
+        """Whether a broker answers within the timeout, seconds."""
         try:
-            return bool(self._producer.list_topics(timeout=STEP).brokers)
+            return bool(self._producer.list_topics(timeout=timeout).brokers)
         except KafkaException:
             return False
 
