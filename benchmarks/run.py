@@ -145,13 +145,14 @@ class Bench:
 
 
 def _profile(choice: Choice, args: argparse.Namespace) -> int:
+    args.results.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as made, running(choice) as broker:
-        bench = Bench(broker.bootstrap, _sized(workload(FOCUS, Path(made)), args), {}, latency=False)
-        for delivery in ("at_least_once", "exactly_once"):
-            text = profile(broker.bootstrap, bench.backlog(1), delivery)
-            args.results.mkdir(parents=True, exist_ok=True)
-            (args.results / f"profile-{delivery}.md").write_text(text)
-            print(text)
+        for name in args.workload or [FOCUS]:
+            bench = Bench(broker.bootstrap, _sized(workload(name, Path(made)), args), {}, latency=False)
+            for delivery in ("at_least_once", "exactly_once"):
+                text = profile(broker.bootstrap, bench.backlog(1), delivery)
+                (args.results / f"profile-{name}-{delivery}.md").write_text(text)
+                print(text)
     return 0
 
 
