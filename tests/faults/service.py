@@ -127,9 +127,21 @@ class Crew:
             # One that only starts can't drain yet.
             return all_committed(self._service) and self._all_ready()
 
-        wait_until(done, 150, f"{len(sent)} events to be answered and committed")
+        try:
+            wait_until(done, 150, f"{len(sent)} events to be answered and committed")
+        except TimeoutError as late:
+            raise TimeoutError(f"{late} {self._standing()}") from None
         self.stop(*list(self._workers), failed=revive)
         return sent
+
+    def _standing(self) -> str:
+        """How far it is, in words."""
+        try:
+            found = f"Committed {self._service.committed()} of {self._service.input_ends()}"
+        except KafkaException as error:
+            found = f"What is committed is not known: {error}"
+        ready = {slot: worker.get("/ready") for slot, worker in self._workers.items()}
+        return f"{found}; ready: {ready}."
 
     def _all_ready(self) -> bool:
         return all(worker.get("/ready")[0] == 200 for worker in self._workers.values())
