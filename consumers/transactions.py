@@ -126,7 +126,7 @@ class ExactlyOnce(Counted):
     def _begin(self) -> None:
         if not self._open:
             time.sleep(max(self._ended + ENDING - time.monotonic(), 0.0))
-            self._producer.begin_transaction()
+            self._step("begin", self._producer.begin_transaction)
             self._open = True
             self._begun = time.monotonic()
 
