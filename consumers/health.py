@@ -18,15 +18,15 @@ class Health:
         """Args:
         stall_after: seconds without a turn of the loop after which the worker is no longer live.
         """
-        self._stall_after = stall_after
-        self._turned = time.monotonic()
+        self.stall_after = stall_after
+        self.turned = time.monotonic()  # when the loop last did
         self.ready = False
         self.waiting_for = ""  # what a worker that is not ready waits for
         self._away: dict[tuple[str, int], str] = {}  # (what, the thread that waits for it) -> the error
 
     def turn(self) -> None:
         """The loop has turned."""
-        self._turned = time.monotonic()
+        self.turned = time.monotonic()
 
     def away(self, what: str, error: str) -> None:
         """The calling thread waits for something that is away: no event is answered meanwhile."""
@@ -43,10 +43,10 @@ class Health:
 
     def live(self) -> tuple[bool, str]:
         """Whether the loop turns, and a sentence."""
-        age = time.monotonic() - self._turned
+        age = time.monotonic() - self.turned
         return (
-            age < self._stall_after,
-            f"the worker's loop turned {age:.1f} s ago (stalled after {self._stall_after:g} s)",
+            age < self.stall_after,
+            f"the worker's loop turned {age:.1f} s ago (stalled after {self.stall_after:g} s)",
         )
 
     def readiness(self) -> tuple[bool, str]:

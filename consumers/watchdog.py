@@ -1,4 +1,4 @@
-"""Ends the process when a call into a library never comes back: waiting for it would stop the worker for good."""
+"""Ends the process when something in it never gets on, such as a call into a library: waiting would stop the worker for good."""
 
 import logging
 import os
@@ -6,16 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 log = logging.getLogger(__name__)
 
 LOOK = 1.0  # seconds between two looks
 
-
-@dataclass(frozen=True, slots=True)
-class _Call:
-    name: str
+Subject = tuple[str, float]
+GiveUp = Callable[[str, float], object]
 
 
 def end_process(name: str, seconds: float) -> None:
@@ -29,36 +26,47 @@ def end_process(name: str, seconds: float) -> None:
     os._exit(1)
 
 
+def watch(subject: Callable[[], Subject | None], patience: float, give_up: GiveUp = end_process) -> None:
+    """Give up once the subject has been the same for `patience` seconds; from a thread that lasts as long as the process.
+
+    Args:
+        subject: a name, and what changes as it gets on; None while there is nothing to watch.
+        patience: seconds, of which those don't count for which the whole process is stopped.
+        give_up: called once with the name and the patience.
+    """
+
+    def look() -> None:
+        seen, looks = subject(), 0
+        while True:
+            time.sleep(LOOK)
+            # Looks are counted, not seconds: while the whole process is stopped, nothing can get on.
+            before, seen = seen, subject()
+            looks = looks + 1 if seen == before else 0
+            if seen is not None and looks * LOOK >= patience:
+                give_up(seen[0], patience)
+                return
+
+    threading.Thread(target=look, name="watchdog", daemon=True).start()
+
+
 class Watchdog:
     """Watches calls that end by themselves in a shorter time than `patience`. One thread makes them."""
 
-    def __init__(self, patience: float, give_up: Callable[[str, float], object] = end_process) -> None:
+    def __init__(self, patience: float, give_up: GiveUp = end_process) -> None:
         """Args:
         patience: seconds that a call may take.
         give_up: called, in a thread of its own, with the call's name and the patience.
         """
-        self._patience = patience
-        self._give_up = give_up
-        self._call: _Call | None = None
-        threading.Thread(target=self._run, name="watchdog", daemon=True).start()
+        self._calls = 0
+        self._call: Subject | None = None
+        watch(lambda: self._call, patience, give_up)
 
     @contextmanager
     def watching(self, name: str) -> Iterator[None]:
         """Watch one call."""
-        self._call = _Call(name)
+        self._calls += 1
+        self._call = name, self._calls
         try:
             yield
         finally:
             self._call = None
-
-    def _run(self) -> None:
-        seen: _Call | None = None
-        looks = 0
-        while True:
-            time.sleep(LOOK)
-            # Looks are counted, not seconds: while the whole process is stopped, no call can come back.
-            looks = looks + 1 if self._call is seen else 0
-            seen = self._call
-            if seen is not None and looks * LOOK >= self._patience:
-                self._give_up(seen.name, self._patience)
-                return

@@ -25,7 +25,7 @@ from consumers.patience import Patience
 from consumers.poison import Isolation
 from consumers.runner import Runner
 from consumers.stages import Settings, Stages
-from consumers.watchdog import Watchdog
+from consumers.watchdog import Watchdog, watch
 from consumers.writer import Checkpoints, Writer
 from inference.executors.interface import Executor
 
@@ -154,6 +154,7 @@ class Worker:
         self._health.waiting_for = "the group's assignment"
         for thread in self._threads:
             thread.start()
+        watch(lambda: None if self._ended else ("the worker's loop", self._health.turned), 2 * self._health.stall_after)
         try:
             self._source.subscribe()
             while not self._stopping.is_set() and self._failure is None:

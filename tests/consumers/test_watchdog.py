@@ -6,7 +6,7 @@ from queue import SimpleQueue
 import pytest
 
 from consumers import watchdog
-from consumers.watchdog import Watchdog
+from consumers.watchdog import Subject, Watchdog, watch
 
 
 @pytest.fixture(autouse=True)
@@ -27,3 +27,15 @@ def test_calls_that_come_back_are_not_given_up() -> None:
     for _ in range(100):
         with dog.watching("commit"):
             assert not given_up.wait(0.01)  # twice the patience in all
+
+
+def test_what_stands_still_is_given_up_and_what_moves_or_is_over_is_not() -> None:
+    turns, over = iter(range(1_000_000)), threading.Event()
+    said: SimpleQueue[str] = SimpleQueue()
+    stands: Subject = ("the loop that stands", 1.0)
+    watch(lambda: stands, 0.5, lambda name, _: said.put(name))
+    watch(lambda: ("the loop that turns", next(turns)), 0.05, lambda name, _: said.put(name))
+    watch(lambda: None if over.wait(0) else stands, 0.5, lambda *_: said.put("what is over"))
+    over.set()
+    assert said.get(timeout=30) == "the loop that stands"
+    assert said.empty()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,8 +14,6 @@ from tests.consumers.processes import Worker
 from tests.consumers.python_service import answered, python_service, send
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.broker.choice import Broker
 
 STATIC = {"static": True}  # the successor of a crashed worker has its partitions at once
@@ -105,6 +105,22 @@ def test_batch_that_never_ends_ends_the_worker_and_its_event_is_refused(kafka: B
     assert codes in ([1] * 4 + [0], [1] * 5 + [0])  # as in the test above
     assert [(letter.reason, letter.offset) for letter in service.dead_letters()] == [("crashed", 2)]
     assert set(answered(service)) == {"e0", "e1", "e3", "e4", "e5"}
+
+
+@pytest.mark.durable
+def test_worker_whose_client_hangs_ends_and_its_successor_goes_on(kafka: Broker, tmp_path: Path) -> None:
+    service = python_service(tmp_path, kafka, 'return {"y": -inputs["x"]}', limits={"stall_after": "1s"})
+    hang = tmp_path / "hang"
+    program = (sys.executable, "-P", str(Path(__file__).with_name("hanging_worker.py")), str(hang))
+    with Worker(service.file, program=program, env={"PYTHONPATH": str(Path(__file__).parents[2])}) as worker:
+        worker.wait_ready()
+        hang.touch()
+        assert worker.wait() == 1
+    assert "the worker's loop has not come back for 2 s" in worker.log
+    send(service, range(3))
+    with Worker(service.file, "--until-idle") as worker:
+        assert worker.wait() == 0
+    assert set(answered(service)) == {"e0", "e1", "e2"}
 
 
 @pytest.mark.durable
