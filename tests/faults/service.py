@@ -52,6 +52,10 @@ class Crew:
     def __getitem__(self, slot: str) -> Worker:
         return self._workers[slot]
 
+    def stalled(self) -> list[str]:
+        """The slots whose workers run, and whose loops do not turn."""
+        return [slot for slot, worker in self._workers.items() if worker.get("/live")[0] != 200 and worker.running]
+
     def start(self, *slots: str, **settings: Any) -> None:
         """Start a worker in each slot; those before must have ended. `settings` are `Worker`'s."""
         for slot in slots:

@@ -52,7 +52,7 @@ def test_network_cut_or_silent(
             crew.wait_committed(1000, revive=True)
             fail(line)
             time.sleep(seconds)
-            assert all(crew[slot].get("/live")[0] == 200 for slot in ("w0", "w1"))
+            assert not crew.stalled()  # one whose client hangs since the first time may have ended, and said so
             line.mend()
         crew.wait_committed(1000, revive=True)
         assert_exactly_once(service, crew.finish(stream, revive=True))
