@@ -68,7 +68,8 @@ class Starts:
 
         Not at the assignment: a worker that ends before it has come to a partition has not failed there.
         """
-        begun = {(record.topic(), record.partition()) for record in records} & self.unmarked.keys()
+        kind = type(records[0])  # mapped over the records: this may go on for long, where a partition stays without any
+        begun = set(zip(map(kind.topic, records), map(kind.partition, records), strict=True)) & self.unmarked.keys()
         if not begun:
             return
         marks = [self.unmarked.pop(partition) for partition in begun]
