@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import msgspec
 import numpy as np
-from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from benchmarks.environments import ROOT
@@ -44,6 +44,12 @@ SETTLED = 0.5  # seconds without a new prediction, after which all are there
 RUN_TIMEOUT = 240  # seconds
 STOP_TIMEOUT = 20  # seconds
 COMPARED = 200  # predictions, with the model's own answers
+LEADERLESS = {
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+}
 PREDICTION_SCHEMA = ROOT / "schemas" / "1000001-prediction-v1.avsc"
 
 
@@ -179,9 +185,22 @@ class Watch:
 
     def look(self) -> Sample:
         """One look."""
-        found = self._admin.list_offsets(self._asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=30)
-        ends = {asked.partition: future.result().offset for asked, future in found.items()}
+        ends = self._ends()
         return Sample(time.monotonic() - self._started, cpu_seconds(self._process.pid), ends)
+
+    def _ends(self) -> dict[int, int]:
+        """By partition. A machine that stood still for seconds makes the broker leader anew: then it is asked again."""
+        asked_until = time.monotonic() + RUN_TIMEOUT
+        while True:
+            found = self._admin.list_offsets(
+                self._asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=30
+            )
+            try:
+                return {asked.partition: future.result().offset for asked, future in found.items()}
+            except KafkaException as error:
+                if error.args[0].code() not in LEADERLESS or time.monotonic() > asked_until:
+                    raise
+                self._admin.list_topics(timeout=30)
 
     def until_log_says(self, text: str) -> None:
         """Wait for it, and a little longer. Raises PeerFailedError."""
