@@ -45,6 +45,7 @@ RUN_TIMEOUT = 240  # seconds
 STOP_TIMEOUT = 20  # seconds
 COMPARED = 200  # predictions, with the model's own answers
 LEADERLESS = {
+    KafkaError._NOENT,  # as the client says it
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
