@@ -19,8 +19,7 @@ from consumers.watchdog import Watchdog
 log = logging.getLogger(__name__)
 
 DEFAULTS = {
-    # A commit sends what waits, whatever this is. The client looks without a pause, for as long as a partition's last request is
-    # under way, whether it may send more that has waited so long: at 1 ms that took as much CPU as all its other work.
+    # A commit sends what waits, whatever this is.
     "linger.ms": 20,
 }
 EXACTLY_ONCE = {
