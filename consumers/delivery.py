@@ -18,7 +18,7 @@ DEFAULTS = {
     # The same key goes to the same partition as with Java's clients, so that topics can be joined.
     "partitioner": "murmur2_random",
     # About as long as a request takes: until a partition's last one is answered, the client looks without a pause whether it may
-    # send more that has waited so long. At 1 ms that took a third more CPU of a worker with a backlog, on a busy broker.
+    # send more that has waited so long. At 1 ms that took a quarter more CPU of a worker with a backlog, on a busy broker.
     "linger.ms": 5,
     # The topics are there when the worker starts: one that is gone for this long was deleted. It has to be noticed while the
     # records of a transaction still wait for it; the client's default is 30 s.
