@@ -333,7 +333,7 @@ class Source:
         self.assigned_once = True
         self._at_end -= {(p.topic, p.partition) for p in partitions}
         if partitions:
-            consumer.incremental_assign(partitions)
+            consumer.incremental_assign(self.starts.places(partitions))
             consumer.pause(partitions)
             self.starts.new |= {(p.topic, p.partition) for p in partitions}
         self._note_assignment("assigned", partitions)

@@ -37,6 +37,25 @@ class Starts:
             Partition, int
         ] = {}  # offsets whose metadata count this start, nothing being committed since
 
+    def places(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """The partitions with the offsets where they begin, to be assigned so; as they are where these are not known at once.
+
+        A client that has to look for the beginning by itself, and is told to pause meanwhile, may go back there half a second
+        later, whatever was read by then (github.com/confluentinc/librdkafka/issues/2256).
+        """
+        try:
+            found = self._consumer.committed(partitions, timeout=self._patience)
+            if self._start == "latest" or any(p.error for p in found):
+                return partitions
+            return [p if p.offset >= 0 else self._first(p) for p in found]
+        except KafkaException as error:
+            log.debug("the beginnings of %d partitions are not known yet: %s", len(partitions), error.args[0].str())
+            return partitions
+
+    def _first(self, position: TopicPartition) -> TopicPartition:
+        ends = self._consumer.get_watermark_offsets(position, timeout=LOOK_TIMEOUT[1])
+        return TopicPartition(position.topic, position.partition, ends[0]) if ends else position
+
     def look(self) -> list[TopicPartition]:
         """Look at the new partitions' offsets; returns those whose records may come now.
 
