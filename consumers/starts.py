@@ -43,9 +43,11 @@ class Starts:
         A client that has to look for the beginning by itself, and is told to pause meanwhile, may go back there half a second
         later, whatever was read by then (github.com/confluentinc/librdkafka/issues/2256).
         """
+        if self._start == "latest":  # the end moves on until they are looked at
+            return partitions
         try:
             found = self._consumer.committed(partitions, timeout=self._patience)
-            if self._start == "latest" or any(p.error for p in found):
+            if any(p.error for p in found):
                 return partitions
             return [p if p.offset >= 0 else self._first(p) for p in found]
         except KafkaException as error:
@@ -53,8 +55,8 @@ class Starts:
             return partitions
 
     def _first(self, position: TopicPartition) -> TopicPartition:
-        ends = self._consumer.get_watermark_offsets(position, timeout=LOOK_TIMEOUT[1])
-        return TopicPartition(position.topic, position.partition, ends[0]) if ends else position
+        low, _ = self._consumer.get_watermark_offsets(position, timeout=LOOK_TIMEOUT[1])
+        return TopicPartition(position.topic, position.partition, low)
 
     def look(self) -> list[TopicPartition]:
         """Look at the new partitions' offsets; returns those whose records may come now.

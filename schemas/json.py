@@ -1,9 +1,8 @@
 """JSON events to columns: each value is a JSON object, checked by the Avro reader schema's fields."""
 
+import struct
 from collections.abc import Mapping, Sequence
 from itertools import starmap
-from struct import Struct
-from struct import error as StructError  # noqa: N812
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -91,10 +90,10 @@ def _vectors(name: str, column: Sequence[Any], dtype: pl.DataType) -> pl.Series 
     inner = _NUMBERS.get(dtype.inner) if isinstance(dtype, pl.List) else None
     if inner is None or not column or not column[0]:
         return None
-    row = Struct(f"{len(column[0])}{np.dtype(inner).char}")
+    row = struct.Struct(f"{len(column[0])}{np.dtype(inner).char}")
     try:
         packed = b"".join(starmap(row.pack, column))
-    except (StructError, TypeError):  # another length, a null, a null among the numbers
+    except (struct.error, TypeError):  # another length, a null, a null among the numbers
         return None
     return pl.Series(name, np.frombuffer(packed, inner).reshape(len(column), -1)).cast(dtype)
 

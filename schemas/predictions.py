@@ -114,7 +114,7 @@ class JsonPredictionEncoder:
             "prediction_time": prediction_time,
             "outputs": dict.fromkeys(map(_escaped, outputs), _HOLE),
         }
-        return msgspec.json.encode(record)
+        return _JSON.encode(record)
 
 
 def output_pieces(outputs: Outputs, rows: int) -> list[Piece]:

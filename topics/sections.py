@@ -365,8 +365,8 @@ class Limits(Section):
     stall_after: PositiveDuration = Field(
         "60s",
         validate_default=True,
-        description="`/live` answers false when the worker's loop has not turned for so long. Twice as long, and the worker ends,"
-        " for supervisors that don't ask.",
+        description="`/live` answers false when the worker's loop has not turned for so long. After twice that time the "
+        "worker ends, for supervisors that don't ask.",
     )
 
 

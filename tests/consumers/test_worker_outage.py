@@ -113,8 +113,10 @@ def test_registry_that_is_away_pauses_the_worker_and_loses_nothing(
         # More than the worker may hold, all by a schema that it has to ask for.
         produce(kafka.bootstrap, service.inputs[0], _events(100, 5 * HELD, new))
         worker.wait_for(lambda: worker.metrics().get(m.PAUSED.name) == 4, 30, "paused")
+        # That one is told at once, and this one once a second.
+        worker.wait_for(lambda: worker.metrics()[m.HELD_EVENTS.name] > 0, 10, "holding some")
         paused = worker.metrics()
-        assert 0 < paused[m.HELD_EVENTS.name] <= HELD
+        assert paused[m.HELD_EVENTS.name] <= HELD
         assert paused[f"{m.RETRIES.name}{{what=schemas}}"] >= 1
         assert paused[m.ASSIGNED.name] == 4
         assert worker.get("/live")[0] == 200

@@ -30,8 +30,8 @@ class Transactional(Handwritten):
         self._producer.begin_transaction()
 
     def producer_settings(self, job: Job) -> dict[str, Any]:
-        """The producer's."""
-        return {**super().producer_settings(job), "transactional.id": f"{job.group}-0", "linger.ms": 1}
+        """The producer's; a commit sends what waits. Tried: to linger for 1, 5 and 20 ms, 5 being best by less than the noise."""
+        return {**super().producer_settings(job), "transactional.id": f"{job.group}-0"}
 
     def _checkpoint(self) -> None:
         if not self._unflushed:
