@@ -17,6 +17,7 @@ from consumers.events import Ends, Epochs, Partition, Polled, Record
 from consumers.metrics import ASSIGNED, KAFKA_ERRORS, PAUSED, REBALANCES, Metrics
 from consumers.starts import Starts
 from consumers.window import Window
+from topics.records import PASSING
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +31,9 @@ REWIND_TIMEOUT = 2.0  # seconds; an open transaction of a lost worker hides a pa
 WAKE_TIMEOUT = 0.05  # seconds
 LEAVE_TIMEOUT = 5.0  # seconds
 NOTHING_ASSIGNED = 6.0  # seconds after which a member without partitions takes it that there are none for it
-PASSING = {
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TRANSPORT,
-    KafkaError._RESOLVE,
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-}
+MENDED = PASSING | {KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
 """Errors the client mends by itself: an outage makes lag and nothing worse."""
-AWAY = PASSING | {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD}
+AWAY = MENDED | {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD}
 """What a question is answered with while the broker is away."""
 
 
@@ -143,6 +139,10 @@ class Source:
             raise WorkerError(f"the Kafka consumer can't go on: {self._fatal.str()}")
         if before is not self._epochs:
             self.refresh_metadata()
+            # The client joins again a second after the last time at the earliest, and those that left a partition to a member
+            # wait for it; an answer about topics lifts that.
+            with suppress(KafkaException):
+                self._consumer.list_topics(self._subscription.topics[0], timeout=WAKE_TIMEOUT)
         if not records:
             return None
         wall = time.time_ns() // 1_000_000
@@ -393,7 +393,7 @@ class Source:
         self._metrics.count(KAFKA_ERRORS, 1, error.name())
         if error.fatal():
             self._fatal = error
-        log.log(logging.WARNING if error.code() in PASSING else logging.ERROR, "Kafka consumer: %s", error.str())
+        log.log(logging.WARNING if error.code() in MENDED else logging.ERROR, "Kafka consumer: %s", error.str())
 
 
 def _positions(epochs: Epochs) -> list[TopicPartition]:
