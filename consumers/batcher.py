@@ -69,7 +69,7 @@ class Batcher:
         """When the next batch closes by age, seconds on the monotonic clock; None where nothing waits."""
         if not self._waiting:
             return None
-        return min(queue[0].block.arrived for queue in self._waiting.values()) + self._window.length
+        return self._window.closes(min(queue[0].block.arrived for queue in self._waiting.values()))
 
     def take(self, now: float) -> MicroBatch | None:
         """The next closed batch, or None where none is closed yet."""
@@ -106,6 +106,8 @@ class Batcher:
             if tail is not None and len(self._waiting) == 1:
                 break
         batch = MicroBatch(tuple(parts), reason, now)
+        if now is not None:
+            self._window.note_closed(now)
         self._events -= batch.events
         self._bytes -= batch.bytes
         self._cost -= batch.cost

@@ -105,7 +105,7 @@ class Compute:
             try:
                 message = self._inbox.get(timeout=0 if enough else self._due_in())
             except Empty:
-                if not enough and self._lanes.wait_for_one():
+                if not enough and (self._lanes.wait_for_one() or self._due_in()):
                     continue  # what came meanwhile goes along
                 return None
             if not isinstance(message, Polled):
@@ -118,7 +118,7 @@ class Compute:
         """Seconds until the oldest event has waited long enough; None where nothing waits."""
         due = self._batcher.due()
         if due is None and self._gathered:
-            due = self._gathered[0].arrived + self.window.length
+            due = self.window.closes(self._gathered[0].arrived)
         return None if due is None else max(due - time.monotonic(), 0.0)
 
     def _decode(self) -> None:

@@ -18,7 +18,9 @@ class Window:
     is left of that time, for then waiting helps nobody: not at all for a lone event now and then, a short while for bunches that
     come in pieces. What comes is counted whether a batch waits for it or not, so a window that is closed opens again by itself.
 
-    One thread notes arrivals and another reports; any may ask. Each number is written by one of them and replaced whole.
+    Where results are published together, by a commit, a batch stays open until shortly before that: it costs no time.
+
+    Any thread may ask; each number is written by one of them, and replaced whole.
     """
 
     def __init__(self, max_wait: float, target_p99: float | None = None, *, enough: int = 1 << 30) -> None:
@@ -36,6 +38,10 @@ class Window:
         self._joined_soon = self._joined_late = 0  # records in its two parts, after its first poll
         self._watched = 0  # windows, up to MEMORY; in the mean of them
         self._joining_soon = self._joining_late = 0.0
+        self._published = float("-inf")  # when the next results are, seconds on the monotonic clock
+        self._every = 0.0  # seconds between two publications
+        self._closed = float("-inf")  # when the last batch was
+        self._lead = 0.0  # seconds that a closed batch takes to be written, in the mean
         self._after: deque[float] = deque(maxlen=SAMPLES)
         self._unlearnt = 0
 
@@ -45,6 +51,29 @@ class Window:
         if self._joining_late >= 1 or not self._watched:
             return self._longest
         return self._longest * SHORT if self._joining_soon >= 1 else 0.0
+
+    def closes(self, arrived: float) -> float:
+        """When a batch closes whose oldest event was read at `arrived`.
+
+        Where results are published together from time to time, not before it must to be among the next ones, or among those after
+        them where a batch with the next ones is on its way already: nobody could read its results any sooner.
+        """
+        last = self._published - self._lead
+        if self._closed >= last and arrived <= self._published:
+            last += self._every
+        return max(arrived + self.length, last)
+
+    def note_closed(self, now: float) -> None:
+        """A batch was closed."""
+        self._closed = now
+
+    def note_written(self, seconds: float) -> None:
+        """A batch was written so long after it was closed."""
+        self._lead += (seconds - self._lead) / MEMORY
+
+    def note_publication(self, now: float, every: float) -> None:
+        """What is written by now is published, and what is written later is in `every` seconds."""
+        self._published, self._every = now + every, every
 
     @property
     def company(self) -> Sequence[float]:

@@ -104,7 +104,7 @@ class Worker:
             acknowledge=self._acknowledge,
             read_again=self._read_again.set,
             checkpoints=Checkpoints(settings.commit_every, settings.held_events // 4, settings.exactly_once),
-            report=self._window.report,
+            window=self._window,
             shadows=self._shadows,
         )
         self._threads = [

@@ -12,6 +12,7 @@ from consumers.held import Held
 from consumers.inflight import Watermark
 from consumers.shadow import ShadowLane
 from consumers.sink import Sink
+from consumers.window import Window
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Writer:
         acknowledge: Callable[[Ends], None],
         read_again: Callable[[], None],
         checkpoints: Checkpoints,
-        report: Callable[[float], None],
+        window: Window,
         shadows: ShadowLane | None = None,
     ) -> None:
         """Args:
@@ -52,7 +53,7 @@ class Writer:
         acknowledge: called with the offsets up to which everything is written.
         read_again: called when a transaction was aborted: what was read since the last checkpoint is to be read again.
         checkpoints: when one is due.
-        report: called with the seconds that a micro-batch took from being closed until its results could be read.
+        window: told how long micro-batches take from being closed, and when their results can be read.
         shadows: offered what is checkpointed.
         """
         self._answers = answers
@@ -66,7 +67,7 @@ class Writer:
         self._ends: Ends = {}  # below the watermark, since the last checkpoint; with their
         self._records = 0
         self._bytes = 0
-        self._report = report
+        self._window = window
         self._unread: list[float] = []  # when the micro-batches were closed that nobody can read yet
         self._shadows = shadows
         self._fresh: list[tuple[Answered, Ends]] = []  # for the shadows
@@ -106,6 +107,7 @@ class Writer:
             return
         if answered.batch.closed is not None:
             self._unread.append(answered.batch.closed)
+            self._window.note_written(time.monotonic() - answered.batch.closed)
             if not self._checkpoints.publish:
                 self._report_readable()
         self._note_done(answered, ends)
@@ -130,6 +132,8 @@ class Writer:
 
     def _checkpoint(self) -> None:
         self._began = time.monotonic()
+        if self._checkpoints.publish:
+            self._window.note_publication(self._began, self._checkpoints.every)
         try:
             self._sink.checkpoint(self._ends)
         except TransactionAborted as error:
@@ -146,7 +150,7 @@ class Writer:
     def _report_readable(self) -> None:
         now = time.monotonic()
         for closed in self._unread:
-            self._report(now - closed)
+            self._window.report(now - closed)
         self._unread = []
 
     def _abort(self, error: TransactionAborted, unwritten: Answered | None = None) -> None:

@@ -72,7 +72,7 @@ class Pipeline(Section):
         None,
         description="How often results and offsets are committed. With `exactly_once` readers see a result only then, so it is "
         "a latency setting.",
-        json_schema_extra={"default": "100ms; 20ms with exactly_once"},
+        json_schema_extra={"default": "100ms; 15ms with exactly_once"},
     )
     membership: GroupMembership = Field(
         {}, validate_default=True, description="How a worker is a member of its consumer group."
@@ -134,7 +134,7 @@ class Pipeline(Section):
         """How often results and offsets are committed, seconds."""
         if self.commit_every is not None:
             return self.commit_every
-        return 0.02 if self.delivery == "exactly_once" else 0.1
+        return 0.015 if self.delivery == "exactly_once" else 0.1
 
     def shadow_model(self, shadow: Shadow) -> tuple[str, int]:
         """A shadow's model: name and version."""

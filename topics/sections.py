@@ -297,7 +297,8 @@ class Batch(Section):
         "5ms",
         validate_default=True,
         description="Longest wait for more events, since the oldest one of the batch arrived. Where no other is expected in that "
-        "time, the batch does not wait.",
+        "time, the batch does not wait. With `exactly_once` longer where that costs nothing: until shortly before the commit "
+        "that lets readers see its results.",
     )
     target_p99: PositiveDuration | None = Field(
         None,

@@ -2,7 +2,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 import pytest
 from hypothesis import given, settings
@@ -192,6 +192,32 @@ def test_micro_batch_closes_by_time_while_nothing_more_comes() -> None:
     first = stage.answers.get(timeout=10)
     assert isinstance(first, Answered)
     assert first.batch.reason == "time"
+    stage.inbox.put(None)
+    assert ended(thread)
+
+
+def test_micro_batch_whose_results_nobody_can_read_sooner_stays_open() -> None:
+    """Its window is over at once; it closes by what comes while it waits for the next publication."""
+    stage = Stage([], Limits(2, 1000, 0.0))
+    stage.compute.window.note_publication(time.monotonic(), FOREVER)
+    thread = running(stage.compute.run)
+    stage.inbox.put(polled([b"1"]))
+    with pytest.raises(Empty):
+        stage.answers.get(timeout=0.1)
+    stage.inbox.put(polled([b"1"], 1))
+    both = stage.answers.get(timeout=10)
+    assert order([both]) == [0, 1]
+    stage.inbox.put(None)
+    assert ended(thread)
+
+
+def test_micro_batch_goes_once_the_publication_that_it_waited_for_is_past() -> None:
+    stage = Stage([polled([b"1"])], Limits(2, 1000, 0.0))
+    stage.compute.window.note_publication(time.monotonic(), 0.05)
+    began = time.monotonic()
+    thread = running(stage.compute.run)
+    assert order([stage.answers.get(timeout=10)]) == [0]
+    assert time.monotonic() >= began + 0.04
     stage.inbox.put(None)
     assert ended(thread)
 

@@ -22,7 +22,11 @@ def test_batch_waits_while_nothing_is_known() -> None:
     assert Window(0.005).length == 0.005
 
 
-@given(st.floats(0, 1), st.lists(st.tuples(GAPS, st.integers(1, 5), st.floats(0, 2)), max_size=60), st.floats(0.001, 1))
+@given(
+    st.floats(0, 1, allow_subnormal=False),
+    st.lists(st.tuples(GAPS, st.integers(1, 5), st.floats(0, 2)), max_size=60),
+    st.floats(0.001, 1),
+)
 def test_window_is_between_zero_and_the_longest_wait(
     max_wait: float, polls: list[tuple[float, int, float]], target: float
 ) -> None:
@@ -141,3 +145,62 @@ def test_without_a_target_the_rest_takes_what_it_takes() -> None:
     for _ in range(100):
         window.report(10.0)
     assert window.length == 0.005
+
+
+def publishing(lead: float) -> Window:
+    """One whose results are published at 100.02 s, and every 0.02 s; a batch takes `lead` seconds to be written."""
+    window = Window(0.005)
+    for _ in range(200):
+        window.note_written(lead)
+    window.note_publication(100.0, 0.02)
+    return window
+
+
+def test_batch_stays_open_until_its_results_are_about_to_be_published() -> None:
+    assert publishing(0.003).closes(100.001) == pytest.approx(100.017)
+
+
+def test_batch_closes_by_its_window_where_that_ends_later() -> None:
+    assert publishing(0.003).closes(100.015) == pytest.approx(100.02)
+
+
+def test_batch_too_late_for_what_is_published_next_waits_for_what_is_after() -> None:
+    window = publishing(0.003)
+    window.note_closed(100.0171)
+    assert window.closes(100.0165) == pytest.approx(100.037)
+
+
+def test_batch_of_which_nothing_is_on_its_way_does_not_wait_for_what_is_after() -> None:
+    window = publishing(0.003)
+    window.note_closed(99.0)
+    assert window.closes(100.019) == pytest.approx(100.024)
+
+
+def test_nobody_waits_for_a_publication_that_is_over() -> None:
+    window = publishing(0.003)
+    window.note_closed(100.018)
+    assert window.closes(107.0) == pytest.approx(107.005)
+
+
+def test_results_that_take_longer_than_the_time_between_two_publications_do_not_wait() -> None:
+    window = publishing(0.05)
+    window.note_closed(99.95)
+    assert window.closes(100.001) == pytest.approx(100.006)
+
+
+@given(st.floats(0, 0.1), st.floats(0.001, 1), st.floats(-2, 2), st.floats(-2, 2))
+def test_batch_waits_for_its_window_and_for_two_publications_at_most(
+    lead: float, every: float, closed: float, arrived: float
+) -> None:
+    window = Window(0.005)
+    window.note_written(lead)
+    window.note_publication(0.0, every)
+    window.note_closed(closed)
+    assert arrived + window.length <= window.closes(arrived) <= max(arrived + window.length, 2 * every)
+
+
+def test_results_that_are_readable_at_once_wait_for_no_publication() -> None:
+    window = Window(0.005)
+    window.note_written(0.003)
+    window.note_closed(100.0)
+    assert window.closes(100.001) == pytest.approx(100.006)

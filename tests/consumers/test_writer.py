@@ -12,6 +12,7 @@ from consumers.errors import DeliveryFailed, TransactionAborted
 from consumers.events import Answered, Barrier, Ends, Partition
 from consumers.held import Held
 from consumers.sink import Sink
+from consumers.window import Window
 from consumers.writer import Checkpoints, Writer
 from tests.consumers.in_memory import answered, ended, offsets, running
 
@@ -70,6 +71,25 @@ class TickingSink(MemorySink):
         super().checkpoint(ends)
 
 
+class NotingWindow(Window):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+        self.reported: list[float] = []
+        self.written: list[float] = []
+        self.publications: list[float] = []
+
+    def report(self, seconds: float) -> None:
+        self.reported.append(seconds)
+
+    def note_written(self, seconds: float) -> None:
+        self.written.append(seconds)
+
+    def note_publication(self, now: float, every: float) -> None:
+        self.publications.append(now + every)
+
+
 class Stage:
     """A writing stage with what is around it."""
 
@@ -82,7 +102,7 @@ class Stage:
         sink: MemorySink | None = None,
         transactional: bool = False,
     ) -> None:
-        self.reported: list[float] = []
+        self.window = NotingWindow()
         self.answers: SimpleQueue[Message] = SimpleQueue()
         self.departed = 0
         self.held = Held(10_000, 10_000_000)
@@ -99,7 +119,7 @@ class Stage:
             acknowledge=self._acknowledge,
             read_again=self.read_again.set,
             checkpoints=Checkpoints(every, records, publish=transactional),
-            report=self.reported.append,
+            window=self.window,
         )
 
     def put(self, message: Message) -> None:
@@ -188,7 +208,22 @@ def test_time_until_results_can_be_read_is_reported(
     drained = answered("e", 3)
     stage = Stage([*closed, Barrier(threading.Event()), drained, None], sink=sink, transactional=transactional)
     stage.writer.run()
-    assert stage.reported == seconds
+    assert stage.window.reported == seconds
+
+
+@pytest.mark.parametrize(("transactional", "publications"), [(False, []), (True, [105.0, 107.0])])
+def test_window_is_told_when_results_written_from_now_on_are_published(
+    monkeypatch: pytest.MonkeyPatch, transactional: bool, publications: list[float]
+) -> None:
+    """Before the checkpoint, in which events go on coming: here they begin at 101 and 103 s."""
+    sink = TickingSink(Clock(monkeypatch), write=1.0, checkpoint=1.0)
+    closed = [replace(one, batch=replace(one.batch, closed=99.0)) for one in (answered("ee"), answered("e", 2))]
+    barriers = [Barrier(threading.Event()) for _ in closed]
+    messages = [message for pair in zip(closed, barriers, strict=True) for message in pair]
+    stage = Stage([*messages, None], sink=sink, transactional=transactional, every=4.0)
+    stage.writer.run()
+    assert stage.window.publications == publications
+    assert stage.window.written == [2.0, 4.0]
 
 
 def test_barrier_is_answered_when_all_before_it_is_acknowledged() -> None:
