@@ -4,7 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from consumers.crashes import Attempts, CrashGuard
 from consumers.events import Partition, Record
@@ -15,6 +15,7 @@ log = logging.getLogger(__name__)
 # a broker that is far away needs longer to answer at all.
 LOOK_TIMEOUT = (0.05, 2.0)
 ANSWER_TIMEOUT = 15.0  # seconds
+WORTH_A_WORD = {10, 100, 1000, 10_000}  # how often they were asked for: about ten seconds, then minutes
 
 
 class Starts:
@@ -33,6 +34,7 @@ class Starts:
         self.begins: dict[Partition, int] = {}  # offset below which nothing may come: it was committed when we looked
         self.unmarked: dict[Partition, TopicPartition] = {}  # what to commit when their first record is read
         self._patience = LOOK_TIMEOUT[0]
+        self._refused = 0  # how often offsets were not told, one after the other
         self._counted: dict[
             Partition, int
         ] = {}  # offsets whose metadata count this start, nothing being committed since
@@ -75,14 +77,26 @@ class Starts:
                 places = [TopicPartition(p.topic, p.partition, offsets[p.topic, p.partition]) for p in pinned]
                 self._consumer.commit(offsets=places, asynchronous=False)
         except KafkaException as error:
-            log.debug("the offsets of %d partitions are not known yet: %s", len(new), error.args[0].str())
-            self._patience = min(2 * self._patience, LOOK_TIMEOUT[1])
+            self._note_unknown(error.args[0])
             return []
         self._patience = LOOK_TIMEOUT[0]
+        self._refused = 0
         self.unmarked |= {p: TopicPartition(*p, offsets[p], attempts.metadata()) for p, attempts in noted.items()}
         self.begins |= offsets
         self.new.clear()
         return new
+
+    def _note_unknown(self, error: KafkaError) -> None:
+        """Offsets were not told: usual while a lost worker's transaction is open, and worth a word where it goes on."""
+        self._refused += 1
+        self._patience = min(2 * self._patience, LOOK_TIMEOUT[1])
+        names = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(self.new))
+        log.log(
+            logging.WARNING if self._refused in WORTH_A_WORD else logging.DEBUG,
+            "the broker does not tell the committed offsets of %s: %s; asked %d times, and again until then. A transaction may "
+            "be open there: a lost worker's for 10 s at most, one that the broker forgot until it is ended (docs/guarantees.md)",
+            *(names, error.str(), self._refused),
+        )
 
     def mark(self, records: Sequence[Record]) -> None:
         """Count that a worker begins, at the offsets of partitions whose first records these are, before they run.

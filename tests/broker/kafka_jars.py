@@ -10,9 +10,10 @@ from tests.broker.fetch import CACHE, OUTPUT, fetched, missing_for
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Kafka 4.4.0's poms are incomplete.
+# Not 4.3 or 4.4: where a partition has no leader just when a transaction ends there, as while a lone broker starts, these
+# take the partition for deleted and leave the transaction open in it (docs/guarantees.md). Earlier ones end it later.
 _ARTIFACTS = (
-    "org.apache.kafka:kafka_2.13:4.3.1",
+    "org.apache.kafka:kafka_2.13:4.2.1",
     "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
     "org.apache.logging.log4j:log4j-core:2.24.3",
 )

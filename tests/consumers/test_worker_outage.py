@@ -9,6 +9,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.load import VECTOR_SCHEMA, VECTOR_SCHEMA_ID, vector_events
 from consumers import metrics as m
@@ -97,6 +98,36 @@ def test_worker_told_to_end_while_the_broker_is_away_ends_and_its_successor_does
         assert successor.wait() == 0
     assert service.committed() == service.input_ends()
     assert Counter(map(id_of, service.predictions())).keys() == set(_names(0, sent))
+
+
+@pytest.mark.durable
+def test_offsets_in_an_open_transaction_are_asked_for_until_it_ends(kafka: Broker, tmp_path: Path) -> None:
+    """A lost worker's: how far it came is not known yet, so nothing is read there, and the log says why."""
+    service = vector_service(tmp_path, kafka)
+    load = vector_events(100, seed=29)
+    produce(kafka.bootstrap, service.inputs[0], zip(load.keys, load.values, strict=True))
+    lost = _lost_in_a_transaction(service)
+    with Worker(service.file) as worker:
+        worker.wait_for(lambda: "does not tell the committed offsets of" in worker.log, 60, "saying what it waits for")
+        assert worker.get("/live")[0] == 200
+        lost.abort_transaction()
+        service.wait_committed()
+        assert worker.stop() == 0
+    assert Counter(map(id_of, service.predictions())) == Counter(_names(0, 100))
+
+
+def _lost_in_a_transaction(service: Service) -> Producer:
+    """A producer that has sent the input's first offset into a transaction, and not committed it."""
+    common = {"bootstrap.servers": service.bootstrap}
+    producer = Producer({**common, "transactional.id": f"{service.inputs[0]}-lost", "transaction.timeout.ms": 120_000})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    member = Consumer({**common, "group.id": service.group})
+    producer.send_offsets_to_transaction(
+        [TopicPartition(service.inputs[0], 0, 1)], member.consumer_group_metadata(), 30
+    )
+    member.close()
+    return producer
 
 
 @pytest.mark.durable
