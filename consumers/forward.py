@@ -1,11 +1,14 @@
 """Each partition is read forward: what the client gives again, under one assignment, would be answered twice."""
 
+import logging
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from consumers.errors import WentBack
 from consumers.events import Epochs, Partition
+
+log = logging.getLogger(__name__)
 
 
 class Forward:
@@ -37,6 +40,10 @@ class Forward:
             if epoch is None or epoch != before:
                 last = self._begins.get(partition, 0) - 1
             if own[0] <= last or (own[1:] <= own[:-1]).any():
+                log.warning(
+                    "%s/%d: records %s, under assignment %s; before, up to %d, under %s; begun at %s",
+                    *(*partition, own[:20].tolist(), epoch, last, before, self._begins.get(partition)),
+                )
                 raise WentBack(
                     f"the Kafka client read {partition[0]}/{partition[1]} again from offset {own.min()}, though it was read up "
                     f"to {max(last, int(own.max()))}. This worker ends before an event is answered twice; a new one reads on "

@@ -195,8 +195,11 @@ class Worker:
         """One turn of the loop: commit what is acknowledged, read what there is room for."""
         self._health.turn()
         self._set_ready()
+        again = (
+            self._read_again.is_set()
+        )  # looked at first: what was acknowledged before is taken note of before all is read again
         self._commit(wait=False)
-        if self._read_again.is_set() and not self._rewind():
+        if again and not self._rewind():
             return
         self._update_gauges()
         self._source.begin()
