@@ -93,7 +93,7 @@ class Starts:
         names = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(self.new))
         log.log(
             logging.WARNING if self._refused in WORTH_A_WORD else logging.DEBUG,
-            "the broker does not tell the committed offsets of %s: %s; asked %d times, and again until then. A transaction may "
+            "the broker does not tell the committed offsets of %s: %s; asked %d times, and goes on asking. A transaction may "
             "be open there: a lost worker's for 10 s at most, one that the broker forgot until it is ended (docs/guarantees.md)",
             *(names, error.str(), self._refused),
         )

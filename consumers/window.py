@@ -79,7 +79,7 @@ class Window:
     def company(self) -> Sequence[float]:
         """When the reader of a batch's first record looks what came after it, before it hands that on; seconds from then."""
         soon, length = self._longest * SHORT, self.length
-        ends = (soon, length) if length > soon else (length,) if length else ()
+        ends = (soon, length) if length > soon > 0 else (length,) if length else ()
         return [min(end, MOST_COMPANY) for end in ends]
 
     def note(self, arrived: float, records: int) -> None:

@@ -22,11 +22,7 @@ def test_batch_waits_while_nothing_is_known() -> None:
     assert Window(0.005).length == 0.005
 
 
-@given(
-    st.floats(0, 1, allow_subnormal=False),
-    st.lists(st.tuples(GAPS, st.integers(1, 5), st.floats(0, 2)), max_size=60),
-    st.floats(0.001, 1),
-)
+@given(st.floats(0, 1), st.lists(st.tuples(GAPS, st.integers(1, 5), st.floats(0, 2)), max_size=60), st.floats(0.001, 1))
 def test_window_is_between_zero_and_the_longest_wait(
     max_wait: float, polls: list[tuple[float, int, float]], target: float
 ) -> None:
