@@ -9,6 +9,7 @@ from queue import Empty, SimpleQueue
 from consumers import metrics as m
 from consumers.batcher import Batcher, Limits
 from consumers.decoder import BlockDecoder
+from consumers.errors import WentBack
 from consumers.events import Barrier, MicroBatch, Polled, Record
 from consumers.forward import Forward
 from consumers.held import Shares
@@ -22,7 +23,8 @@ DECODE_RECORDS = 4096  # most records decoded at once: beyond that a block is no
 class Compute:
     """Takes polls from `inbox`, gives answered micro-batches to `answers`, in arrival order.
 
-    A barrier is passed on when all that came before it is answered; None ends the stage and is passed on too.
+    A barrier is passed on when all that came before it is answered; None ends the stage and is passed on too. Where the client
+    gave records twice, word of that goes ahead of them: nothing of what follows may be written before it is read again.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class Compute:
 
         Raises:
             Abandoned: told to give up while the executor or the schemas were away.
-            WentBack: the client gave records twice.
+            BeganEarly: the client gave records that were committed before.
         """
         try:
             while self._turn():
@@ -127,7 +129,10 @@ class Compute:
         for polled in joined if self._shares is None else chain.from_iterable(map(_by_topic, joined)):
             started = time.perf_counter()
             block = self._patience.call("schemas", lambda polled=polled: self._decoder.decode(polled))  # type: ignore[misc]
-            self.forward.check(block.partitions, block.offsets, block.epochs)
+            try:
+                self.forward.check(block.partitions, block.offsets, block.epochs)
+            except WentBack as back:
+                self._answers.put(back)
             self._batcher.add(block)
             self._metrics.observe(m.STAGE_SECONDS, time.perf_counter() - started, "decode")
 

@@ -1,14 +1,11 @@
 """Each partition is read forward: what the client gives again, under one assignment, would be answered twice."""
 
-import logging
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from consumers.errors import WentBack
+from consumers.errors import BeganEarly, WentBack
 from consumers.events import Epochs, Partition
-
-log = logging.getLogger(__name__)
 
 
 class Forward:
@@ -16,7 +13,8 @@ class Forward:
 
     An assignment and a rewind begin anew, under a new epoch, at committed offsets or later. Within one, offsets only grow; but a
     client that looks for an offset while it is given another may go back to `auto.offset.reset` half a second later
-    (github.com/confluentinc/librdkafka/issues/2256).
+    (github.com/confluentinc/librdkafka/issues/2256), and one that hands records over in the microsecond in which a rebalance
+    pauses it notes that place too late, and gives them again when it goes on.
     """
 
     def __init__(self, begins: Mapping[Partition, int]) -> None:
@@ -25,28 +23,36 @@ class Forward:
         """
         self._begins = begins
         self._read: dict[Partition, tuple[int | None, int]] = {}  # epoch, offset of the last record
+        self._floor = 0  # what was read under an epoch up to this one is read again
 
     def check(self, partitions: Sequence[Partition], offsets: Sequence[int], epochs: Epochs) -> None:
         """Take note of records, in the order in which they were read; equal partitions are one object.
 
         Raises:
-            WentBack: some were read before.
+            WentBack: some were read before; told once, all that was read under these epochs is to be read again.
+            BeganEarly: the first of an assignment lie below where it was to begin: reading again would find the same.
         """
         numbers, places = np.array(offsets, np.int64), np.fromiter(map(id, partitions), np.int64, len(partitions))
         for at in np.unique(places, return_index=True)[1].tolist():
             partition = partitions[at]
             epoch, own = epochs.get(partition), numbers[places == places[at]]
             before, last = self._read.get(partition, (None, -1))
+            if epoch is not None and epoch <= self._floor:
+                continue
             if epoch is None or epoch != before:
                 last = self._begins.get(partition, 0) - 1
+                if own[0] <= last:
+                    raise BeganEarly(
+                        f"the Kafka client began {partition[0]}/{partition[1]} at offset {own[0]}, though everything below "
+                        f"{last + 1} is committed. This worker ends before an event is answered twice; a new one reads on from "
+                        f"the committed offsets. Where that repeats itself, the brokers have lost records: "
+                        f"docs/runbook.md, MillstreamWorkersRestarting."
+                    )
             if own[0] <= last or (own[1:] <= own[:-1]).any():
-                log.warning(
-                    "%s/%d: records %s, under assignment %s; before, up to %d, under %s; begun at %s",
-                    *(*partition, own[:20].tolist(), epoch, last, before, self._begins.get(partition)),
-                )
+                self._floor = max(epochs.values(), default=0)
                 raise WentBack(
-                    f"the Kafka client read {partition[0]}/{partition[1]} again from offset {own.min()}, though it was read up "
-                    f"to {max(last, int(own.max()))}. This worker ends before an event is answered twice; a new one reads on "
-                    f"from the committed offsets."
+                    f"the Kafka client gave {partition[0]}/{partition[1]} again from offset {own.min()}, though it was read up "
+                    f"to {max(last, int(own.max()))}: it is read again from the committed offset, so that no event is answered "
+                    f"twice"
                 )
             self._read[partition] = (epoch, int(own[-1]))

@@ -4,12 +4,12 @@ import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
-from consumers.errors import Abandoned
+from consumers.errors import Abandoned, WentBack
 from consumers.events import Answered, Barrier, MicroBatch
 from consumers.inflight import InFlight, Ordering
 from consumers.runner import Runner
 
-Answers = SimpleQueue[Answered | Barrier | None]
+Answers = SimpleQueue[Answered | Barrier | WentBack | None]
 
 JOIN = 1.0  # seconds for all lanes to end
 LOOK = 0.1  # seconds between two looks at whether to give up

@@ -290,6 +290,10 @@ class Sink:
         """Take back all since the last checkpoint, and write nothing more of what was read up to now."""
         self._delivery.abort()
         self._written = []
+        self.drop()
+
+    def drop(self) -> None:
+        """Write nothing more of what was read up to now: it is read again."""
         self._floor = max(self._epochs().values(), default=self._floor)
 
 

@@ -16,11 +16,11 @@ from queue import SimpleQueue
 from consumers import metrics as m
 from consumers.compute import Compute
 from consumers.errors import Abandoned, StageFailed, WorkerError
-from consumers.events import Answered, Barrier, Ends, Partition, Polled, Rejection
+from consumers.events import Barrier, Ends, Partition, Polled, Rejection
 from consumers.forward import Forward
 from consumers.health import Health
 from consumers.held import Held, Shares
-from consumers.lanes import Lanes
+from consumers.lanes import Answers, Lanes
 from consumers.patience import Patience
 from consumers.poison import Isolation
 from consumers.runner import Runner
@@ -73,7 +73,7 @@ class Worker:
         self._ticked = 0.0
         self._first_read = self._last_acknowledged = 0.0
         self._inbox: SimpleQueue[Polled | Barrier | None] = SimpleQueue()
-        self._answers: SimpleQueue[Answered | Barrier | None] = SimpleQueue()
+        self._answers: Answers = SimpleQueue()
         self._source = stages.source(self._finish)
         patience = Patience(self._abandon, health, metrics)
         compute = Compute(

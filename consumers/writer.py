@@ -4,12 +4,13 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import Empty
 
-from consumers.errors import TransactionAborted
+from consumers.errors import TransactionAborted, WentBack
 from consumers.events import Answered, Barrier, Ends
 from consumers.held import Held
 from consumers.inflight import Watermark
+from consumers.lanes import Answers
 from consumers.shadow import ShadowLane
 from consumers.sink import Sink
 from consumers.window import Window
@@ -36,7 +37,7 @@ class Writer:
 
     def __init__(
         self,
-        answers: "SimpleQueue[Answered | Barrier | None]",
+        answers: Answers,
         *,
         sink: Sink,
         held: Held,
@@ -51,7 +52,8 @@ class Writer:
         sink: where to.
         held: told of records that are done.
         acknowledge: called with the offsets up to which everything is written.
-        read_again: called when a transaction was aborted: what was read since the last checkpoint is to be read again.
+        read_again: called when a transaction was aborted, or the client gave records twice: what was read since the last
+            checkpoint is to be read again.
         checkpoints: when one is due.
         window: told how long micro-batches take from being closed, and when their results can be read.
         shadows: offered what is checkpointed.
@@ -92,6 +94,8 @@ class Writer:
             if isinstance(message, Barrier):
                 self._checkpoint()
                 message.done.set()
+            elif isinstance(message, WentBack):
+                self._go_back(message)
             else:
                 self._write(message)
 
@@ -159,6 +163,13 @@ class Writer:
         if unwritten is not None:
             self._note_done(unwritten, {})
         self._release()
+        self._read_again()
+
+    def _go_back(self, error: WentBack) -> None:
+        """What came before it is right, and counts; nothing that comes after it is written."""
+        log.warning("%s", error)
+        self._checkpoint()
+        self._sink.drop()
         self._read_again()
 
     def _release(self) -> None:

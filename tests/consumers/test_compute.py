@@ -13,12 +13,13 @@ from consumers import patience as waiting
 from consumers.batcher import Limits
 from consumers.compute import Compute
 from consumers.decoder import BlockDecoder, EventFields
-from consumers.errors import Abandoned
+from consumers.errors import Abandoned, BeganEarly, WentBack
 from consumers.events import Answered, Barrier, Polled, Record, Rejection
+from consumers.forward import Forward
 from consumers.health import Health
 from consumers.held import Shares
 from consumers.inflight import Ordering
-from consumers.lanes import Lanes
+from consumers.lanes import Answers, Lanes
 from consumers.metrics import RETRIES, Metrics
 from consumers.patience import Patience
 from consumers.poison import Isolation
@@ -40,6 +41,7 @@ from tests.consumers.in_memory import (
 )
 
 Message = Polled | Barrier | None
+Given = Answered | Barrier | WentBack | None
 FOREVER = 1e9  # seconds
 WATCHDOG = Watchdog(600)  # each has a thread
 NO_FIELDS = EventFields(None, None, 1)
@@ -68,7 +70,7 @@ class Stage:
         fields: EventFields = NO_FIELDS,
     ) -> None:
         self.inbox: SimpleQueue[Message] = SimpleQueue()
-        self.answers: SimpleQueue[Answered | Barrier | None] = SimpleQueue()
+        self.answers: Answers = SimpleQueue()
         for message in messages:
             self.inbox.put(message)
         self.abandon = threading.Event()
@@ -109,27 +111,27 @@ class Stage:
         self.failure = self.failure or error
         self.abandon.set()
 
-    def run(self) -> list[Answered | Barrier | None]:
+    def run(self) -> list[Given]:
         """Run to the end, which the messages hold."""
         self.compute.run()
         return self.given()
 
-    def given(self) -> list[Answered | Barrier | None]:
+    def given(self) -> list[Given]:
         return [self.answers.get() for _ in range(self.answers.qsize())]
 
     def retries(self, what: str) -> float | None:
         return self.metrics.registry.get_sample_value(RETRIES.name, {"pipeline": "p", "what": what})
 
 
-def batches(given: Sequence[Answered | Barrier | None]) -> list[Answered]:
+def batches(given: Sequence[Given]) -> list[Answered]:
     return [one for one in given if isinstance(one, Answered)]
 
 
-def order(given: Sequence[Answered | Barrier | None]) -> list[int]:
+def order(given: Sequence[Given]) -> list[int]:
     return [offset for one in batches(given) for offset in offsets(one.batch)]
 
 
-def predictions(given: Sequence[Answered | Barrier | None]) -> dict[str, float]:
+def predictions(given: Sequence[Given]) -> dict[str, float]:
     """Event id -> its output."""
     found = {}
     for one in batches(given):
@@ -286,6 +288,30 @@ def test_joined_polls_have_the_time_of_the_oldest() -> None:
     given = Stage([polled([b"1"], arrived=5.0), polled([b"1"], 1, arrived=6.0), None]).run()
     (one,) = batches(given)
     assert one.batch.arrived == 5.0
+
+
+def test_word_of_records_given_twice_goes_ahead_of_them() -> None:
+    again = {place: epoch + 1 for place, epoch in EPOCHS.items()}
+    stage = Stage(
+        [
+            polled([b"1"] * 4),
+            Barrier(threading.Event()),
+            polled([b"1"] * 4, 2),
+            polled([b"1"] * 4, 6, epochs=again),
+            None,
+        ]
+    )
+    given = stage.run()
+    kinds = [type(one) for one in given]
+    assert kinds == [Answered, Barrier, WentBack, Answered, Answered, type(None)]
+    assert order(given) == [0, 1, 2, 3, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def test_records_from_before_the_beginning_end_the_stage() -> None:
+    stage = Stage([polled([b"1"] * 4), None])
+    stage.compute.forward = Forward({("in", 0): 1})
+    with pytest.raises(BeganEarly, match="everything below 1 is committed"):
+        stage.run()
 
 
 def test_blocks_stay_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

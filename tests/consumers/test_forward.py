@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.errors import WentBack
+from consumers.errors import BeganEarly, WentBack
 from consumers.events import Partition
 from consumers.forward import Forward
 
@@ -35,7 +35,7 @@ def test_only_what_was_read_under_the_same_assignment_is_refused(
     reads = [block for block, _ in blocks]
     if in_order:  # most of what is drawn goes back
         reads = [[(place, at * 100 + i) for i, (place, _) in enumerate(block)] for at, block in enumerate(reads)]
-    epochs, epoch = [], 0
+    epochs, epoch = [], 1
     for _, rewound in blocks:
         epoch += rewound
         epochs.append(epoch)
@@ -47,7 +47,7 @@ def test_only_what_was_read_under_the_same_assignment_is_refused(
             forward.check(partitions, [offset for _, offset in block], dict.fromkeys(PLACES, number))
 
     if goes_back(reads, epochs):
-        with pytest.raises(WentBack, match="a new one reads on from the committed offsets"):
+        with pytest.raises(WentBack, match="it is read again from the committed offset"):
             run()
     else:
         run()
@@ -57,8 +57,20 @@ def test_message_names_the_place() -> None:
     forward = Forward({})
     place, epochs = ("events", 3), {("events", 3): 1}
     forward.check([place] * 3, [5, 6, 9], epochs)
-    with pytest.raises(WentBack, match="read events/3 again from offset 0, though it was read up to 9"):
+    with pytest.raises(WentBack, match="gave events/3 again from offset 0, though it was read up to 9"):
         forward.check([place] * 2, [0, 1], epochs)
+
+
+def test_is_told_once_until_all_is_read_again() -> None:
+    place, other, forward = ("events", 0), ("events", 1), Forward({})
+    epochs = {place: 1, other: 2}
+    forward.check([place, other], [7, 3], epochs)
+    with pytest.raises(WentBack):
+        forward.check([place], [7], epochs)
+    forward.check([place, other], [0, 0], epochs)
+    forward.check([place, other], [0, 0], {place: 3, other: 3})
+    with pytest.raises(WentBack):
+        forward.check([other], [0], {place: 3, other: 3})
 
 
 def test_gaps_and_lost_partitions_are_no_concern() -> None:
@@ -77,5 +89,7 @@ def test_nothing_comes_from_before_where_a_partition_was_to_begin() -> None:
     forward.check([place], [300], {place: 1})  # what is between was compacted away
     forward.check([place], [256], {place: 2})  # rewound
     for epoch, offset in [(3, 255), (3, 0), (None, 0)]:
-        with pytest.raises(WentBack, match=f"again from offset {offset}, though it was read up to 255"):
+        with pytest.raises(
+            BeganEarly, match=f"began events/0 at offset {offset}, though everything below 256 is committed"
+        ):
             forward.check([place], [offset], {} if epoch is None else {place: epoch})

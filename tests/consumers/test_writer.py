@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumers.errors import DeliveryFailed, TransactionAborted
+from consumers.errors import DeliveryFailed, TransactionAborted, WentBack
 from consumers.events import Answered, Barrier, Ends, Partition
 from consumers.held import Held
 from consumers.sink import Sink
@@ -17,7 +17,7 @@ from consumers.writer import Checkpoints, Writer
 from tests.consumers.in_memory import answered, ended, offsets, running
 
 FOREVER = 1e9  # seconds
-Message = Answered | Barrier | None
+Message = Answered | Barrier | WentBack | None
 
 
 class MemorySink:
@@ -28,9 +28,12 @@ class MemorySink:
         self.safe = 0
         self.checkpoints = 0
         self._calls_left = fails_at
+        self.dropping = False
 
     def write(self, one: Answered) -> Ends:
         self._call()
+        if self.dropping:
+            return {}
         self.written += offsets(one.batch)
         return {("in", 0): (1, self.written[-1] + 1)}
 
@@ -38,6 +41,9 @@ class MemorySink:
         self._call()
         self.checkpoints += 1
         self.safe = len(self.written)
+
+    def drop(self) -> None:
+        self.dropping = True
 
     def _call(self) -> None:
         if self._calls_left == 0:
@@ -283,6 +289,14 @@ def test_failure_ends_the_stage_and_leaves_the_barrier_unanswered(fails_at: int)
     assert not barrier.done.is_set()
     assert stage.acknowledged == []
     assert stage.held.events == 2
+
+
+def test_what_comes_before_records_that_were_given_twice_counts_and_nothing_after_it() -> None:
+    stage = Stage([answered("ee"), WentBack("offset 1 again"), answered("e", 1), answered("e", 2), None], records=1)
+    stage.writer.run()
+    assert (stage.sink.written, stage.sink.safe, stage.acknowledged) == ([0, 1], 2, [2])
+    assert stage.read_again.is_set()
+    assert (stage.held.events, stage.held.bytes) == (0, 0)
 
 
 class AbortingSink(MemorySink):

@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from consumers import delivery, transactions
 from consumers.cli import main as cli
 from consumers.delivery import AtLeastOnce
+from consumers.forward import Forward
 from consumers.source import Source
 from consumers.transactions import ExactlyOnce
 from inference.executors.onnx import OnnxExecutor
@@ -24,7 +25,7 @@ from inference.executors.onnx import OnnxExecutor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from consumers.events import Ends
+    from consumers.events import Ends, Polled
 
 
 def offsets_first() -> None:
@@ -108,6 +109,11 @@ def acknowledges_early() -> None:
     AtLeastOnce.checkpoint = lambda self, ends: None  # type: ignore[method-assign]  # noqa: ARG005
 
 
+def believes_the_client() -> None:
+    """What the client gives again is answered again."""
+    Forward.check = lambda *_: None  # type: ignore[method-assign]
+
+
 def none() -> None:
     """No bug: what a fault alone must not do."""
 
@@ -144,6 +150,7 @@ BUGS = {
         unfenced,
         newest_first,
         acknowledges_early,
+        believes_the_client,
         none,
     )
 }
@@ -198,12 +205,28 @@ def abort_at(checkpoint: int) -> None:
     ExactlyOnce.checkpoint = aborting  # type: ignore[method-assign]
 
 
+def go_back_at(poll: int) -> None:
+    """Let the client give the records of this poll again."""
+    numbers, read = count(1), Source.poll
+
+    def going_back(self: Source, *limits: Any) -> Polled | None:
+        polled = read(self, *limits)
+        if polled is not None and next(numbers) == poll:
+            first = polled.records[0]
+            self._consumer.seek(TopicPartition(first.topic(), first.partition(), first.offset()))
+        return polled
+
+    Source.poll = going_back  # type: ignore[method-assign,assignment]
+
+
 if __name__ == "__main__":
     bug, fault, time, *arguments = sys.argv[1:]
     ExactlyOnce.produce_all = _one_by_one  # type: ignore[method-assign,assignment]
     BUGS[bug]()
     if fault == "abort":
         abort_at(int(time))
+    elif fault == "go_back":
+        go_back_at(int(time))
     else:
         arm(fault, int(time))
     sys.exit(cli.run(arguments))

@@ -51,6 +51,18 @@ def test_abort(kafka: Broker, tmp_path: Path, bug: str, found: set[str]) -> None
         assert _kinds(verdict_of(service, crew.finish(stream))) == found
 
 
+@pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize(("bug", "found"), [("none", set()), ("believes_the_client", {"doubled"})])
+def test_client_that_gives_records_again(
+    kafka: Broker, tmp_path: Path, bug: str, found: set[str], delivery: str
+) -> None:
+    with under_load(tmp_path, kafka, seed=906, delivery=delivery) as (service, crew, stream):
+        crew.start("w0", program=buggy(bug, "go_back", CHECKPOINT))
+        crew.wait_committed(4000)
+        assert ("it is read again from the committed offset" in crew["w0"].log) == (bug == "none")
+        assert _kinds(verdict_of(service, crew.finish(stream))) == found
+
+
 @pytest.mark.parametrize(("bug", "found"), [("none", set()), ("unfenced", {"doubled"})])
 def test_sleep_with_an_open_transaction(kafka: Broker, tmp_path: Path, bug: str, found: set[str]) -> None:
     with under_load(tmp_path, kafka, seed=903) as (service, crew, stream):
