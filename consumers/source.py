@@ -27,6 +27,8 @@ DEFAULTS = {
     "fetch.wait.max.ms": 100,
     # An aborted transaction holds offsets back for some milliseconds more: asked for again so soon at first (default: 100).
     "retry.backoff.ms": 5,
+    # A worker that is quicker than it fetches ahead would wait for the rest of the client's second.
+    "fetch.queue.backoff.ms": 20,
 }
 SEEK_TIMEOUT = 15.0  # seconds that a partition assigned this moment has to take a seek
 REWIND_TIMEOUT = 2.0  # seconds; an open transaction of a lost worker hides a partition's offset longer: asked for again
