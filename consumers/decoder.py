@@ -33,7 +33,14 @@ class BlockDecoder:
     """Turns polled records into a `Block`."""
 
     def __init__(
-        self, decoder: Decoder, fields: EventFields, signature: Signature, *, allow_nan: bool, keep: Sequence[str] = ()
+        self,
+        decoder: Decoder,
+        fields: EventFields,
+        signature: Signature,
+        *,
+        allow_nan: bool,
+        keep: Sequence[str] = (),
+        topic: str | None = None,
     ) -> None:
         """Args:
         decoder: reads the values.
@@ -41,12 +48,14 @@ class BlockDecoder:
         signature: of the primary, whose tensors are filled.
         allow_nan: whether a feature may be NaN or infinite.
         keep: fields that shadows take.
+        topic: that all records are of; None: of several.
         """
         self._decoder = decoder
         self._fields = fields
         self._inputs = signature.inputs
         self._allow_nan = allow_nan
         self._keep = list(keep)
+        self._topic = topic
 
     def decode(self, polled: Polled) -> Block:
         """Decode all records of `polled`.
@@ -56,7 +65,7 @@ class BlockDecoder:
         """
         records = polled.records
         kind = type(records[0])  # mapped over the records, its own methods cost a quarter of what a loop does
-        partitions = _partitions(records)
+        partitions = _partitions(records, self._topic)
         offsets = list(map(kind.offset, records))
         values: list[bytes | None] = list(map(kind.value, records))
         headers = list(map(kind.headers, records))
@@ -141,15 +150,15 @@ class BlockDecoder:
         return np.minimum(deadlines, np.array(stated, np.int64))
 
 
-def _partitions(records: Sequence[Record]) -> list[Partition]:
+def _partitions(records: Sequence[Record], topic: str | None) -> list[Partition]:
     """Each record's; one object for those of a partition, and not one a record for the garbage collector to look at."""
     kind = type(records[0])
-    topics, numbers = list(map(kind.topic, records)), list(map(kind.partition, records))
-    if len(set(topics)) > 1:
-        pairs = list(zip(topics, numbers, strict=True))
+    numbers = list(map(kind.partition, records))
+    if topic is None:
+        pairs = list(zip(map(kind.topic, records), numbers, strict=True))
         one_of = {pair: pair for pair in set(pairs)}
         return list(map(one_of.__getitem__, pairs))
-    shared = {number: (topics[0], number) for number in set(numbers)}
+    shared = {number: (topic, number) for number in set(numbers)}
     return list(map(shared.__getitem__, numbers))
 
 

@@ -363,8 +363,7 @@ class Source:
             self._epochs = {partition: number for partition, number in self._epochs.items() if partition not in gone}
         self._at_end -= gone
         self.starts.forget(gone)
-        for partition in gone:
-            self._sent.pop(partition, None)
+        self._sent = {partition: offset for partition, offset in self._sent.items() if partition not in gone}
         consumer.incremental_unassign(partitions)
         self._note_assignment(kind, partitions)
 

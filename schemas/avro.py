@@ -50,18 +50,18 @@ class AvroDecoder:
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
         """Decode values; what is wrong with a value is in the result. Raises only SchemaUnavailable (retry)."""
-        heads = {value[:HEAD_BYTES] for value in values}
-        if not heads:
+        if not values:
             return self._none([])
+        known = self._readers.get(values[0][:HEAD_BYTES])
+        if isinstance(known, BlockReader) and (alike := known.read_alike(values)) is not None:
+            return Decoded(alike, np.arange(len(values)), [])
+        heads = {value[:HEAD_BYTES] for value in values}
         if len(heads) == 1:
             return self._decode_group(heads.pop(), values)
         by_head: dict[bytes, list[int]] = {head: [] for head in heads}
         for row, value in enumerate(values):
             by_head[value[:HEAD_BYTES]].append(row)
-        parts = [
-            (np.array(rows, np.int64), self._decode_group(head, [values[row] for row in rows]))
-            for head, rows in by_head.items()
-        ]
+        parts = [(np.array(rows, np.int64), self.decode([values[row] for row in rows])) for rows in by_head.values()]
         return _merged(parts)
 
     def _decode_group(self, head: bytes, values: Sequence[bytes]) -> Decoded:

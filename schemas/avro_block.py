@@ -35,12 +35,20 @@ class BlockReader:
 
         Raises FaultyRecords with the values that are malformed, or Unreadable where at least one can't be read.
         """
-        alike = self.layouts.read(values) if self.layouts else None
         try:
-            read = self._read_block(values) if alike is None else {column.name: column for column in alike}
-            return assemble(self.sources, read, len(values))
+            return assemble(self.sources, self._read_block(values), len(values))
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             raise Unreadable("undecodable", f"the Avro body can't be read: {error}") from error
+
+    def read_alike(self, values: Sequence[bytes]) -> pl.DataFrame | None:
+        """Return the same where all values are well formed and laid out alike, which their heads are part of; else None."""
+        alike = self.layouts.read(values) if self.layouts else None
+        if alike is None:
+            return None
+        try:
+            return assemble(self.sources, {column.name: column for column in alike}, len(values))
+        except pl.exceptions.PolarsError:
+            return None
 
     def _read_block(self, values: Sequence[bytes]) -> dict[str, pl.Series]:
         lengths = np.fromiter(map(len, values), np.int64, len(values))

@@ -135,6 +135,7 @@ class _Walk:
         self._value = value
         self.at = HEAD_BYTES
         self.bits = bytearray(len(value))
+        self.bits[:HEAD_BYTES] = bytes([_ALL]) * HEAD_BYTES  # a value of another schema is unlike
 
     def value(self, tree: AvroType) -> Cell:
         """Pass a value of this type; returns where it was."""

@@ -122,15 +122,15 @@ def text_pieces(values: Sequence[str]) -> list[Piece]:
 
     Raises TypeError where a value is no str, and UnicodeEncodeError where one is no valid Unicode.
     """
+    if not values:
+        return []
+    joined = "".join(values)
+    if joined.isascii() and len(set(map(len, values))) == 1:  # a character is a byte
+        width = len(values[0])
+        return [varint(width), np.frombuffer(joined.encode(), np.uint8).reshape(len(values), width)]
     encoded = list(map(str.encode, values))
     lengths = list(map(len, encoded))
-    if not lengths:
-        return []
-    longest = max(lengths)
-    if longest == min(lengths):
-        joined = np.frombuffer(b"".join(encoded), np.uint8).reshape(len(encoded), longest)
-        return [varint(longest), joined]
-    if longest < len(_LENGTHS):
+    if max(lengths) < len(_LENGTHS):
         return [list(map(_LENGTHS.__getitem__, lengths)), encoded]
     return [list(map(varint, lengths)), encoded]
 

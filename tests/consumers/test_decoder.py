@@ -87,6 +87,12 @@ def test_block_has_the_assignment_and_times_of_its_poll() -> None:
     assert (block.arrived, block.ingest_time) == (12.5, poll.ingest_time)
 
 
+def test_records_of_the_only_topic_need_not_be_asked_for_it() -> None:
+    records: list[Record] = [MemoryRecord(at, place=("in", number)) for at, number in enumerate([1, 0, 1])]
+    decoder = BlockDecoder(NumberDecoder(), RECORD_FIELDS, SIGNATURE, allow_nan=False, topic="in")
+    assert decoder.decode(Polled(records, EPOCHS, 0.0, 0)).partitions == [("in", 1), ("in", 0), ("in", 1)]
+
+
 def test_keys_headers_and_timestamps_come_along() -> None:
     records: list[Record] = [
         MemoryRecord(3, b"1", ("in", 1), (2, 55), b"key", [("trace", b"a"), ("trace", None)]),

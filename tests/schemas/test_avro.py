@@ -84,9 +84,10 @@ def test_both_ways_give_the_same_columns_also_after_evolution(draw: st.DataObjec
     assert one_by_one.schema == {field.name: field.dtype for field in fields}
     blocks = block_reader(as_writer, sources)
     if blocks is not None:
-        found = blocks.read(values)
-        assert found.schema == one_by_one.schema
-        assert plain(found.to_dicts()) == plain(one_by_one.to_dicts())
+        alike = blocks.read_alike(values)
+        for found in [blocks.read(values), *([] if alike is None else [alike])]:
+            assert found.schema == one_by_one.schema
+            assert plain(found.to_dicts()) == plain(one_by_one.to_dicts())
 
 
 @pytest.mark.parametrize(
@@ -188,6 +189,21 @@ def test_several_writer_schemas_in_one_poll_keep_the_order() -> None:
         (5, "undecodable"),
         (6, "undecodable"),
     ]
+
+
+def test_values_of_another_schema_are_never_taken_for_those_before() -> None:
+    old, new = record(("a", "float"), ("b", "float")), record(("b", "float"), ("a", "float"))
+    reader = decoder(old, new)
+    olds = written(Schema(WRITER_ID, "", old), [{"a": 1.0, "b": 2.0}] * 2)
+    news = written(Schema(READER_ID, "", new), [{"a": 3.0, "b": 4.0}] * 2)
+    for _ in range(2):  # the second time their layouts are known
+        for values in (olds, news, [*olds, *news], [olds[0], news[0], olds[1]]):
+            found = reader.decode(values)
+            assert found.bad == []
+            assert found.frame["a"].to_list() == [1.0 if value in olds else 3.0 for value in values]
+    found = reader.decode([olds[0], frame(99) + olds[0][5:]])
+    assert found.rows.tolist() == [0]
+    assert [(bad.row, bad.reason) for bad in found.bad] == [(1, "unknown_schema")]
 
 
 def test_float_columns_are_nearest_by_way_of_double() -> None:
