@@ -43,6 +43,7 @@ BEST_EFFORT = {
     "linger.ms": 50,
 }
 WAIT = 0.2  # seconds between two looks at whether to give up
+PUSHED = 0.01  # seconds in which records that wait for no others are with the broker, usually
 
 FINAL = {
     KafkaError.MSG_SIZE_TOO_LARGE: "Raise `max.message.bytes` of topic {topic}",
@@ -71,6 +72,9 @@ class Delivery(Protocol):
 
     def produce_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
         """Hand records without headers over, one call for all. Raises as `produce`."""
+
+    def push(self) -> None:
+        """Send at once what waits for company in its request: none will come soon. Raises as `checkpoint`."""
 
     def checkpoint(self, ends: Ends) -> None:
         """Wait until all records count; `ends` are the offsets up to which they answer the input.
@@ -178,16 +182,20 @@ class AtLeastOnce(Counted):
     def start(self) -> None:
         """See `Delivery`."""
 
+    def push(self) -> None:
+        """See `Delivery`."""
+        self._unacknowledged(PUSHED)
+
     def checkpoint(self, ends: Ends) -> None:  # noqa: ARG002  (the consumer commits them)
         """See `Delivery`."""
-        while self._unacknowledged():
+        while self._unacknowledged(WAIT):
             self._check()
         self._check()
 
-    def _unacknowledged(self) -> int:
-        """Records that the broker has not acknowledged yet, after waiting a moment for it."""
+    def _unacknowledged(self, timeout: float) -> int:
+        """Records that the broker has not acknowledged yet, after waiting so many seconds for it; none waits for company then."""
         try:
-            return self._producer.flush(WAIT)
+            return self._producer.flush(timeout)
         except (KafkaException, SystemError) as error:  # the client has failed for good
             cause = error.args[0] if isinstance(error, KafkaException) else KafkaError(KafkaError._FATAL)
             raise failed(self._failed_topic, self._failure or cause) from None

@@ -275,6 +275,10 @@ class Sink:
         headers = block.headers[row] if block.headers else None
         return [header for header in headers if header[0] in self._outputs.carry_headers] if headers else None
 
+    def push(self) -> None:
+        """Send what was written at once. Raises DeliveryFailed, Abandoned."""
+        self._delivery.push()
+
     def checkpoint(self, ends: Ends) -> None:
         """Wait until all that was written counts. Raises what `Delivery.checkpoint` does.
 

@@ -87,6 +87,9 @@ class ExactlyOnce(Counted):
         self._broker_answers(REACHED)
         self._step("init_transactions", lambda: self._producer.init_transactions(STEP))
 
+    def push(self) -> None:
+        """See `Delivery`; nobody can read them before the commit, which sends what waits."""
+
     def checkpoint(self, ends: Ends) -> None:
         """See `Delivery`."""
         if not ends and not self._open:

@@ -101,8 +101,9 @@ class Writer:
 
     def _write(self, answered: Answered) -> None:
         self._unsafe = True
-        # Full micro-batches, or more that wait to be written: a backlog.
-        self._due = self._due_at(backlog=answered.batch.reason != "time" or not self._answers.empty())
+        # Full micro-batches, or more that wait to be written.
+        backlog = answered.batch.reason != "time" or not self._answers.empty()
+        self._due = self._due_at(backlog=backlog)
         ends: Ends = {}
         try:
             ends = self._sink.write(answered)
@@ -117,6 +118,8 @@ class Writer:
         self._note_done(answered, ends)
         if self._records >= self._checkpoints.records or time.monotonic() >= self._due:
             self._checkpoint()
+        elif not backlog:
+            self._sink.push()
 
     def _due_at(self, *, backlog: bool) -> float:
         """When the next checkpoint is: so long after the last one began, or after its end where throughput is what counts."""

@@ -29,6 +29,7 @@ class MemorySink:
         self.checkpoints = 0
         self._calls_left = fails_at
         self.dropping = False
+        self.pushed: list[int] = []  # how many were written when that was
 
     def write(self, one: Answered) -> Ends:
         self._call()
@@ -41,6 +42,10 @@ class MemorySink:
         self._call()
         self.checkpoints += 1
         self.safe = len(self.written)
+
+    def push(self) -> None:
+        self._call()
+        self.pushed.append(len(self.written))
 
     def drop(self) -> None:
         self.dropping = True
@@ -191,6 +196,29 @@ def test_full_micro_batches_are_checkpointed_less_often(
     stage = Stage([following.pop(0)], every=1.0, sink=sink)
     stage.writer.run()
     assert stage.acknowledged == acknowledged
+
+
+def test_results_are_sent_at_once_where_no_more_come_soon() -> None:
+    reasons = ["time", "time", "time", "size"]
+    batches = [answered("e", at) for at in range(4)]
+    batches = [
+        replace(one, batch=replace(one.batch, reason=reason)) for one, reason in zip(batches, reasons, strict=True)
+    ]
+
+    class FeedingSink(MemorySink):
+        def write(self, one: Answered) -> Ends:
+            if one.number == 3:  # with nothing behind it, and full
+                stage.put(None)
+            return super().write(one)
+
+        def push(self) -> None:
+            super().push()
+            stage.put(batches[2])
+            stage.put(batches[3])
+
+    stage = Stage(batches[:2], sink=FeedingSink())
+    stage.writer.run()
+    assert stage.sink.pushed == [2]
 
 
 def test_checkpoint_comes_after_so_long_when_nothing_more_comes() -> None:

@@ -106,6 +106,7 @@ def newest_first() -> None:
 def acknowledges_early() -> None:
     """At least once: offsets are committed while their results still wait in the client."""
     delivery.DEFAULTS["linger.ms"] = 60_000
+    AtLeastOnce.push = lambda self: None  # type: ignore[method-assign]  # noqa: ARG005
     AtLeastOnce.checkpoint = lambda self, ends: None  # type: ignore[method-assign]  # noqa: ARG005
 
 
