@@ -296,6 +296,10 @@ class Sink:
         self._written = []
         self.drop()
 
+    def kept(self, ends: Ends) -> Ends:
+        """Those of what is not read again."""
+        return {partition: (epoch, end) for partition, (epoch, end) in ends.items() if epoch > self._floor}
+
     def drop(self) -> None:
         """Write nothing more of what was read up to now: it is read again."""
         self._floor = max(self._epochs().values(), default=self._floor)

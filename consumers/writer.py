@@ -129,8 +129,9 @@ class Writer:
         return self._began + self._took + min(max(SPACED * self._took, every), SPACED * every)
 
     def _note_done(self, answered: Answered, ends: Ends) -> None:
-        """Results that passed others are written, and not acknowledged before those are too."""
-        for done, its_ends in self._watermark.done(answered.number, (answered, ends)):
+        """Results that passed others are written, and not acknowledged before those are too; never where those were dropped."""
+        for done, written_ends in self._watermark.done(answered.number, (answered, ends)):
+            its_ends = self._sink.kept(written_ends)
             self._ends |= its_ends
             self._records += done.batch.records
             self._bytes += done.batch.bytes

@@ -47,6 +47,9 @@ class MemorySink:
         self._call()
         self.pushed.append(len(self.written))
 
+    def kept(self, ends: Ends) -> Ends:
+        return {} if self.dropping else ends
+
     def drop(self) -> None:
         self.dropping = True
 
@@ -325,6 +328,22 @@ def test_what_comes_before_records_that_were_given_twice_counts_and_nothing_afte
     assert (stage.sink.written, stage.sink.safe, stage.acknowledged) == ([0, 1], 2, [2])
     assert stage.read_again.is_set()
     assert (stage.held.events, stage.held.bytes) == (0, 0)
+
+
+def test_results_that_passed_dropped_ones_are_never_acknowledged() -> None:
+    stage = Stage([None])
+    stage.answers.get()
+    for number, at in [(1, 2), (0, 0)]:
+        if number == 0:
+            stage.answers.put(WentBack("offset 1 again"))
+        one = replace(answered("ee", at), number=number)
+        stage.held.add(2, one.batch.bytes, one.batch.arrived)
+        stage.answers.put(one)
+    stage.answers.put(Barrier(threading.Event()))
+    stage.answers.put(None)
+    stage.writer.run()
+    assert stage.sink.written == [2, 3]
+    assert (stage.acknowledged, stage.held.events) == ([], 0)
 
 
 class AbortingSink(MemorySink):
