@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from consumers.events import Ends, Polled
 
 
+WENT_BACK = "the client goes back"
+
+
 def offsets_first() -> None:
     """Offsets in a transaction of their own, and the results after it: a crash between them loses events."""
     produce = ExactlyOnce.produce
@@ -215,6 +218,7 @@ def go_back_at(poll: int) -> None:
         if polled is not None and next(numbers) == poll:
             first = polled.records[0]
             self._consumer.seek(TopicPartition(first.topic(), first.partition(), first.offset()))
+            print(WENT_BACK, file=sys.stderr, flush=True)
         return polled
 
     Source.poll = going_back  # type: ignore[method-assign,assignment]

@@ -9,6 +9,7 @@ import pytest
 
 from consumers import metrics as m
 from tests.broker.clients import wait_until
+from tests.faults.buggy_worker import WENT_BACK
 from tests.faults.checker import RIGHT
 from tests.faults.service import all_committed, buggy, stopped, under_load, verdict_of
 
@@ -58,7 +59,8 @@ def test_client_that_gives_records_again(
 ) -> None:
     with under_load(tmp_path, kafka, seed=906, delivery=delivery) as (service, crew, stream):
         crew.start("w0", program=buggy(bug, "go_back", CHECKPOINT))
-        crew.wait_committed(4000)
+        crew["w0"].wait_for(lambda: WENT_BACK in crew["w0"].log, 60, "at its twentieth poll")
+        crew.wait_committed(2000)
         assert ("it is read again from the committed offset" in crew["w0"].log) == (bug == "none")
         assert _kinds(verdict_of(service, crew.finish(stream))) == found
 
