@@ -14,6 +14,10 @@ from schemas.store import AvroType, Schema
 _TIMEOUT_SECONDS = 5.0
 _RETRIES = 1  # the caller retries too, with its partitions paused and polling going on
 _ASK_AGAIN_SECONDS = 5.0  # for an id that the registry didn't know: records without end may carry it
+# Workers that start at once register the same: to all but one a registry may say that there is something now (Apicurio does).
+# Asked again it gives the id; what really conflicts goes on to.
+_CONFLICTS = 3
+_CONFLICT_SECONDS = 0.1
 _NOT_FOUND = {40401, 40402, 40403}  # the registry's own codes; another 404 comes from something that is no registry
 
 
@@ -61,8 +65,16 @@ class RegistryStore:
         """Register the schema under the subject of this name, if it isn't yet, and return its id."""
         from confluent_kafka.schema_registry import Schema as RegistrySchema  # noqa: PLC0415  (see _client)
 
+        schema = RegistrySchema(json.dumps(definition), "AVRO")
         with self._asking(f"registering subject '{name}'", missing=lambda: self._no_subject(name)):
-            return int(self._client.register_schema(name, RegistrySchema(json.dumps(definition), "AVRO")))
+            for _ in range(_CONFLICTS):
+                try:
+                    return int(self._client.register_schema(name, schema))
+                except Exception as error:
+                    if getattr(error, "http_status_code", None) != 409:
+                        raise
+                    time.sleep(_CONFLICT_SECONDS)
+            return int(self._client.register_schema(name, schema))
 
     def _parsed(self, schema_id: int, name: str, found: Any) -> Schema:
         place = f"schema {schema_id} in {self._url}"

@@ -24,6 +24,7 @@ class Registry(ThreadingHTTPServer):
         self.asked: list[str] = []
         self.password: str | None = None
         self.broken: tuple[int, bytes] | None = None
+        self.conflicts = 0  # times that a schema is refused
 
     @property
     def url(self) -> str:
@@ -58,7 +59,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         subject = self.path.split("?")[0].strip("/").split("/")[1]
-        self._answer(200, {"id": self.server.add(subject, json.loads(body["schema"]))})
+        if self.server.conflicts:
+            self.server.conflicts -= 1
+            self._answer(409, {"error_code": 409, "message": f"An artifact with ID '{subject}' already exists."})
+        else:
+            self._answer(200, {"id": self.server.add(subject, json.loads(body["schema"]))})
 
     def _answer(self, status: int, body: object) -> None:
         content = json.dumps(body).encode()
@@ -111,6 +116,19 @@ def test_schema_is_registered(registry: Registry) -> None:
     schema_id = store.register("predictions-value", FLIGHT)
     assert store.register("predictions-value", FLIGHT) == schema_id
     assert store.by_id(schema_id).definition == FLIGHT
+
+
+def test_schema_that_another_worker_registers_at_the_same_moment_is_asked_for_again(registry: Registry) -> None:
+    registry.conflicts = 1
+    schema_id = RegistryStore(registry.url).register("predictions-value", FLIGHT)
+    assert registry.subjects == {"predictions-value": schema_id}
+
+
+def test_schema_that_conflicts_is_refused(registry: Registry) -> None:
+    registry.conflicts = 100
+    with pytest.raises(BadSchemaError, match=r"refused registering subject 'predictions-value' \(HTTP 409\)"):
+        RegistryStore(registry.url).register("predictions-value", FLIGHT)
+    assert registry.conflicts > 90
 
 
 def test_unknown_id_is_asked_for_again_only_after_a_while(registry: Registry) -> None:
