@@ -41,7 +41,7 @@ from topics.pipeline import Pipeline
 
 VARIANT = "primary"
 MUCH = 100_000  # bytes that the broker answers with at once: full micro-batches of small events
-LEAST_COLLECTING, MOST_COLLECTING = 5, 10  # milliseconds that it collects them for otherwise
+LEAST_COLLECTING, MOST_COLLECTING = 6, 12  # milliseconds that it collects them for otherwise
 TIME_UNITS = {"timestamp-millis": 1, "timestamp-micros": 1000, "timestamp-nanos": 1_000_000}  # values in a millisecond
 
 
@@ -241,9 +241,10 @@ def collecting(max_wait: float) -> dict[str, str]:
     """How long the broker collects for one answer, where it has less than much; `max_wait` of a micro-batch in seconds.
 
     At a trickle an answer for each event costs broker and worker more than all else. Where batches wait, the broker may wait as
-    well; not for long, and not too short either: an idle worker asks anew after it.
+    well; not for long, and not too short either: an idle worker asks anew after it. A little longer than batches do: what it has
+    collected is a bunch then, with nothing behind it in the window, and events don't wait twice.
     """
-    wait = min(round(max_wait * 1000), MOST_COLLECTING)
+    wait = min(round(1.2 * max_wait * 1000), MOST_COLLECTING)
     return {"fetch.min.bytes": str(MUCH), "fetch.wait.max.ms": str(wait)} if wait >= LEAST_COLLECTING else {}
 
 
