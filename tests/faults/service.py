@@ -151,9 +151,10 @@ class Crew:
         return all(worker.get("/ready")[0] == 200 for worker in self._workers.values())
 
     def _look_after(self, *, revive: bool) -> None:
-        """See that all run."""
+        """See that all run; with `revive` one that ended since is started at the next look."""
         if revive:
             self.revive()
+            return
         for slot, worker in self._workers.items():
             assert worker.running, f"worker {slot} ended:\n{worker.log}"
 
