@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-WIDTH, BAR, GAP, LEFT, RIGHT = 860, 15, 3, 190, 90
+WIDTH, BAR, GAP, LEFT, RIGHT = 900, 15, 3, 240, 90
 OURS, OTHERS = "#1f6feb", "#8b949e"
 
 

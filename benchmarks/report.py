@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.peers.known import HANDWRITTEN, OURS, OURS_EXACTLY_ONCE
+from benchmarks.peers.known import HANDWRITTEN, OURS, OURS_EXACTLY_ONCE, OURS_TWO_WORKERS
 from benchmarks.plot import bars
 from benchmarks.targets import Report, Verdict, figure, verdicts
 
@@ -45,7 +45,7 @@ def plot(report: Report) -> str:
         )
         for workload in report["workloads"]
     ]
-    return bars("CPU microseconds an event, logarithmic", groups, (OURS, OURS_EXACTLY_ONCE))
+    return bars("CPU microseconds an event, logarithmic", groups, (OURS, OURS_EXACTLY_ONCE, OURS_TWO_WORKERS))
 
 
 def _raw(workload: Mapping[str, Any]) -> dict[str, float]:

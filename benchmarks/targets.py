@@ -15,6 +15,7 @@ from benchmarks.peers.known import (
     JAVA,
     OURS,
     OURS_EXACTLY_ONCE,
+    OURS_TWO_WORKERS,
     RUST,
 )
 
@@ -94,6 +95,7 @@ _PROMISES: list[tuple[str, Callable[[_Seen], float], float, bool]] = [
     ("CPU an event, exactly once / Rust", lambda s: s.cpu(OURS_EXACTLY_ONCE) / s.cpu(RUST), 2.5, False),
     ("CPU an event, exactly once / at least once", lambda s: s.cpu(OURS_EXACTLY_ONCE) / s.cpu(OURS), 1.25, False),
     ("events/s, exactly once / Java", lambda s: s.rate(OURS_EXACTLY_ONCE) / s.rate(JAVA), 1, True),
+    ("events/s, exactly once, two workers / Java", lambda s: s.rate(OURS_TWO_WORKERS) / s.rate(JAVA), 1, True),
     *(
         (f"events/s, exactly once / {peer}", lambda s, p=peer: s.rate(OURS_EXACTLY_ONCE) / s.rate(p), 5, True)
         for peer in FRAMEWORKS

@@ -16,6 +16,7 @@ Command = Callable[[Job, Path], list[str]]
 
 OURS = "Millstream"
 OURS_EXACTLY_ONCE = "Millstream, exactly once"
+OURS_TWO_WORKERS = "Millstream, exactly once, two workers"
 HANDWRITTEN = "hand-written"
 HANDWRITTEN_EXACTLY_ONCE = "hand-written, exactly once"
 JAVA = "Java"
@@ -33,7 +34,7 @@ class Peer:
     part: float = 1  # of a workload's events: slow ones take fewer, so that a run ends
     about: str = ""
     kserve: bool = False  # whether it takes KServe requests, and so the vector workload alone
-    ready: str | None = None  # text in its log after which it reads; it misses what was there before
+    ready: str | None = None  # text in its log after which all of it reads; the events to warm up come then
 
     @property
     def slug(self) -> str:
@@ -41,8 +42,8 @@ class Peer:
         return self.name.lower().replace(" ", "-").replace(",", "")
 
 
-def millstream(delivery: str) -> Command:
-    """One worker as users start it, with the metrics' server on."""
+def millstream(delivery: str, workers: int = 1) -> Command:
+    """One worker as users start it, with the metrics' server on; or several, each a process, below their supervisor."""
 
     def command(job: Job, folder: Path) -> list[str]:
         schema, model = Path(job.schema), Path(job.model_file)
@@ -65,8 +66,9 @@ def millstream(delivery: str) -> Command:
         }
         file = folder / "pipeline.yaml"
         file.write_text(json.dumps(pipeline))  # JSON is YAML
-        worker = ["work", str(file), "--metrics-port", "0", "--metrics-host", "127.0.0.1", "--log-level", "warning"]
-        return [sys.executable, "-m", "millstream", *worker]
+        one, several = ["work", "--log-level", "warning"], ["run", "--workers", str(workers), "--plain"]
+        metrics = ["--metrics-port", "0", "--metrics-host", "127.0.0.1"]
+        return [sys.executable, "-m", "millstream", *(one if workers == 1 else several), *metrics, str(file)]
 
     return command
 
@@ -96,6 +98,7 @@ def _rust() -> Command:
 PEERS = (
     Peer(OURS, lambda: millstream("at_least_once"), about="one worker, metrics on"),
     Peer(OURS_EXACTLY_ONCE, lambda: millstream("exactly_once"), about="the same in transactions"),
+    Peer(OURS_TWO_WORKERS, lambda: millstream("exactly_once", 2), about="one a core", ready="2/2 workers"),
     Peer(HANDWRITTEN, lambda: _handwritten("consumer"), about="confluent-kafka, fastavro, at least once"),
     Peer(HANDWRITTEN_EXACTLY_ONCE, lambda: _handwritten("exactly_once"), about="the same in transactions"),
     Peer(JAVA, _java, about="kafka-clients, Avro without generic records, at least once"),
