@@ -54,7 +54,7 @@ class Batcher:
     def add(self, block: Block) -> None:
         """Take the records of a block."""
         rows = Rows(block, 0, len(block.offsets), 0, len(block.good))
-        topic = block.partitions[0][0] if self._weights else ""
+        topic = block.partition(0)[0] if self._weights else ""
         if topic not in self._waiting:
             # One that comes back has no claim for the time in which it wanted nothing.
             least = min((self._served[other] for other in self._waiting), default=0.0)

@@ -38,8 +38,14 @@ class ComparisonSink(Sink):
         self._shadows = shadows
         self._topic = topic
 
-    def write(self, answered: Answered) -> Ends:
+    def write(self, answers: Sequence[Answered]) -> Ends:
         """See `Sink.write`."""
+        ends: Ends = {}
+        for answered in answers:
+            ends |= self._write(answered)
+        return ends
+
+    def _write(self, answered: Answered) -> Ends:
         started = time.perf_counter()
         among = self._among(answered)
         for shadow in self._shadows:
@@ -55,10 +61,11 @@ class ComparisonSink(Sink):
 
     def _among(self, answered: Answered) -> npt.NDArray[np.int64]:
         """The events that the primary has answered and whose partition still is this worker's."""
-        keep: list[bool] = []
-        for part in answered.batch.parts:
-            ours = self._ours(part.block.epochs)
-            places = part.block.partitions
-            good = part.block.good[part.first : part.last].tolist()
-            keep += [ours is None or places[row] in ours for row in good]
-        return answered.rows[np.array(keep, np.bool_)[answered.rows]]
+        keep = [
+            np.full(part.last - part.first, True)
+            if (ours := self._ours(part.block.epochs)) is None
+            else part.block.is_of(ours)[part.block.good[part.first : part.last]]
+            for part in answered.batch.parts
+        ]
+        kept: npt.NDArray[np.bool_] = np.concatenate(keep)
+        return answered.rows[kept[answered.rows]]

@@ -82,6 +82,7 @@ class Compute:
         self._decode()
         while batch := self._batcher.take(time.monotonic()):
             self._dispatch(batch)
+        self._lanes.flush()
         if control is None:
             return True
         while batch := self._batcher.drain():
@@ -93,7 +94,7 @@ class Compute:
     def _dispatch(self, batch: MicroBatch) -> None:
         if self._shares is not None:
             for part in batch.parts:
-                self._shares.remove(part.block.partitions[0][0], part.stop - part.start)
+                self._shares.remove(part.block.partition(0)[0], part.stop - part.start)
         self._lanes.dispatch(batch)
 
     def _gather(self) -> "Control | None":
@@ -130,7 +131,7 @@ class Compute:
             started = time.perf_counter()
             block = self._patience.call("schemas", lambda polled=polled: self._decoder.decode(polled))  # type: ignore[misc]
             try:
-                self.forward.check(block.partitions, block.offsets, block.epochs)
+                self.forward.check(block.partitions, block.places, block.offsets, block.epochs)
             except WentBack as back:
                 self._answers.put(back)
             self._batcher.add(block)

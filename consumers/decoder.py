@@ -1,6 +1,6 @@
 """Records to columns: decode, event ids and times, the model's tensors; what can't be an event is set apart with its reason."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import cast
@@ -65,13 +65,14 @@ class BlockDecoder:
         """
         records = polled.records
         kind = type(records[0])  # mapped over the records, its own methods cost a quarter of what a loop does
-        partitions = _partitions(records, self._topic)
-        offsets = list(map(kind.offset, records))
+        partitions, places = _partitions(records, self._topic)
+        offsets = np.fromiter(map(kind.offset, records), np.int64, len(records))
         values: list[bytes | None] = list(map(kind.value, records))
         headers = list(map(kind.headers, records))
         stamps = np.fromiter(chain.from_iterable(map(kind.timestamp, records)), np.int64, 2 * len(records))
         timestamp_types, timestamps = stamps.reshape(-1, 2).T.copy()
-        rows, present = _without_tombstones(values)
+        lengths = np.fromiter(map(len, records), np.int64, len(records))
+        rows, present = _without_tombstones(values, lengths)
         decoded = self._decoder.decode([] if polled.refuse else present)
         refused = [Refused(int(rows[bad.row]), bad.reason, bad.error) for bad in decoded.bad]
         if polled.refuse:
@@ -87,15 +88,16 @@ class BlockDecoder:
             polled.arrived,
             polled.ingest_time,
             partitions=partitions,
+            places=places,
             offsets=offsets,
             timestamps=timestamps,
             timestamp_types=timestamp_types,
             keys=list(map(kind.key, records)),
             values=values,
             headers=headers if any(headers) else None,
-            ends=np.fromiter(map(len, records), np.int64, len(records)).cumsum(),
+            ends=lengths.cumsum(),
             good=rows,
-            ids=self._ids(frame, partitions, offsets, rows),
+            ids=self._ids(frame, partitions, places[rows], offsets[rows]),
             event_times=event_times,
             deadlines=self._deadlines(event_times, headers, rows),
             costs=None if self._fields.cost is None else costs_of(frame[self._fields.cost]).cumsum(),
@@ -116,11 +118,17 @@ class BlockDecoder:
         return frame.filter(~missing), rows[~missing]
 
     def _ids(
-        self, frame: pl.DataFrame, partitions: list[Partition], offsets: list[int], rows: npt.NDArray[np.int64]
+        self,
+        frame: pl.DataFrame,
+        partitions: Mapping[int, Partition],
+        places: npt.NDArray[np.int64],
+        offsets: npt.NDArray[np.int64],
     ) -> list[str]:
+        """The events' ids; places and offsets are theirs too."""
         field = self._fields.event_id
         if field is None:
-            return [f"{partitions[row][0]}-{partitions[row][1]}-{offsets[row]}" for row in rows.tolist()]
+            heads = {place: f"{topic}-{number}" for place, (topic, number) in partitions.items()}
+            return [f"{heads[place]}-{offset}" for place, offset in zip(places.tolist(), offsets.tolist(), strict=True)]
         ids = frame[field]
         return (ids if ids.dtype == pl.String else ids.cast(pl.String)).to_list()
 
@@ -150,21 +158,26 @@ class BlockDecoder:
         return np.minimum(deadlines, np.array(stated, np.int64))
 
 
-def _partitions(records: Sequence[Record], topic: str | None) -> list[Partition]:
-    """Each record's; one object for those of a partition, and not one a record for the garbage collector to look at."""
+def _partitions(records: Sequence[Record], topic: str | None) -> tuple[dict[int, Partition], npt.NDArray[np.int64]]:
+    """Each partition by the number that stands for it, and that number of each record."""
     kind = type(records[0])
-    numbers = list(map(kind.partition, records))
-    if topic is None:
-        pairs = list(zip(map(kind.topic, records), numbers, strict=True))
-        one_of = {pair: pair for pair in set(pairs)}
-        return list(map(one_of.__getitem__, pairs))
-    shared = {number: (topic, number) for number in set(numbers)}
-    return list(map(shared.__getitem__, numbers))
+    numbers = map(kind.partition, records)
+    if topic is not None:
+        places = np.fromiter(numbers, np.int64, len(records))
+        return {place: (topic, place) for place in np.flatnonzero(np.bincount(places)).tolist()}, places
+    pairs = list(zip(map(kind.topic, records), numbers, strict=True))
+    place_of = {pair: place for place, pair in enumerate(set(pairs))}
+    return (
+        {place: pair for pair, place in place_of.items()},
+        np.fromiter(map(place_of.__getitem__, pairs), np.int64, len(records)),
+    )
 
 
-def _without_tombstones(values: list[bytes | None]) -> tuple[npt.NDArray[np.int64], list[bytes]]:
-    """The rows of the values that are there, and these: tombstones are no events."""
-    if None not in values:
+def _without_tombstones(
+    values: list[bytes | None], lengths: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], list[bytes]]:
+    """The rows of the values that are there, and these: tombstones are no events, and have no length."""
+    if lengths.all():
         return np.arange(len(values)), cast("list[bytes]", values)
     rows = np.fromiter((row for row, value in enumerate(values) if value is not None), np.int64)
     return rows, [value for value in values if value is not None]

@@ -1,6 +1,6 @@
 """What travels between the stages: plain frozen records, events as columns."""
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -14,6 +14,9 @@ from inference.varying import widened
 
 Partition = tuple[str, int]
 """Topic and partition number."""
+
+Key = bytes | None
+"""A record's key."""
 
 Headers = list[tuple[str, bytes | None]]
 """A record's headers, in their order; a name may be there more than once."""
@@ -80,12 +83,13 @@ class Block:
     epochs: Epochs
     arrived: float
     ingest_time: int
+    partitions: Mapping[int, Partition]  # that the records are of, each by the number that stands for it here
     # One value a record:
-    partitions: list[Partition]
-    offsets: list[int]
+    places: npt.NDArray[np.int64]  # number of its partition
+    offsets: npt.NDArray[np.int64]
     timestamps: npt.NDArray[np.int64]  # ms since the epoch; -1 where the record has none
     timestamp_types: npt.NDArray[np.int64]  # as Kafka numbers them: 0 none, 1 the producer's time, 2 the broker's
-    keys: list[bytes | None]
+    keys: list[Key]
     values: list[bytes | None]
     headers: list[Headers | None] | None  # None: no record has any
     ends: npt.NDArray[np.int64]  # bytes of the values up to and including each record's
@@ -99,6 +103,14 @@ class Block:
     features: pl.DataFrame | None  # the fields that shadows take, where there are any
     # The others:
     refused: list[Refused]  # ascending row
+
+    def partition(self, row: int) -> Partition:
+        """The partition of a record."""
+        return self.partitions[int(self.places[row])]
+
+    def is_of(self, partitions: Collection[Partition]) -> npt.NDArray[np.bool_]:
+        """Of each record, whether it is of one of these partitions."""
+        return np.isin(self.places, [place for place, partition in self.partitions.items() if partition in partitions])
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +138,21 @@ class Rows:
         if costs is None or self.last == self.first:
             return 0
         return int(costs[self.last - 1]) - (int(costs[self.first - 1]) if self.first else 0)
+
+    @property
+    def keys(self) -> list[Key]:
+        """The keys of the range's events."""
+        keys = self.block.keys
+        if self.last - self.first == self.stop - self.start:  # each record is an event
+            return keys[self.start : self.stop]
+        return [keys[row] for row in self.block.good[self.first : self.last].tolist()]
+
+    def ends(self) -> dict[Partition, int]:
+        """The offset of the next record of each partition in the range."""
+        # Where a place is there several times, the last value is what stays: that of the highest offset.
+        last = np.full(max(self.block.partitions) + 1, -1)
+        last[self.block.places[self.start : self.stop]] = self.block.offsets[self.start : self.stop]
+        return {self.block.partitions[place]: int(last[place]) + 1 for place in np.flatnonzero(last >= 0).tolist()}
 
     def refused(self) -> Iterator[Refused]:
         """The refused records of the range."""

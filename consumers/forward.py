@@ -1,8 +1,9 @@
 """Each partition is read forward: what the client gives again, under one assignment, would be answered twice."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 
 from consumers.errors import BeganEarly, WentBack
 from consumers.events import Epochs, Partition
@@ -25,17 +26,27 @@ class Forward:
         self._read: dict[Partition, tuple[int | None, int]] = {}  # epoch, offset of the last record
         self._floor = 0  # what was read under an epoch up to this one is read again
 
-    def check(self, partitions: Sequence[Partition], offsets: Sequence[int], epochs: Epochs) -> None:
-        """Take note of records, in the order in which they were read; equal partitions are one object.
+    def check(
+        self,
+        partitions: Mapping[int, Partition],
+        places: npt.NDArray[np.int64],
+        offsets: npt.NDArray[np.int64],
+        epochs: Epochs,
+    ) -> None:
+        """Take note of records, in the order in which they were read.
+
+        Args:
+            partitions: that the records are of, each by the number that stands for it.
+            places: that number, of each record.
+            offsets: of each record.
+            epochs: the assignment under which they were read.
 
         Raises:
             WentBack: some were read before; told once, all that was read under these epochs is to be read again.
             BeganEarly: the first of an assignment lie below where it was to begin: reading again would find the same.
         """
-        numbers, places = np.array(offsets, np.int64), np.fromiter(map(id, partitions), np.int64, len(partitions))
-        for at in np.unique(places, return_index=True)[1].tolist():
-            partition = partitions[at]
-            epoch, own = epochs.get(partition), numbers[places == places[at]]
+        for place, partition in partitions.items():
+            epoch, own = epochs.get(partition), offsets[places == place]
             before, last = self._read.get(partition, (None, -1))
             if epoch is not None and epoch <= self._floor:
                 continue

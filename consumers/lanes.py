@@ -1,6 +1,7 @@
 """Micro-batches on their way through executors: one at a time, or several in flight; results leave in the pipeline's order."""
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
@@ -9,8 +10,11 @@ from consumers.events import Answered, Barrier, MicroBatch
 from consumers.inflight import InFlight, Ordering
 from consumers.runner import Runner
 
-Answers = SimpleQueue[Answered | Barrier | WentBack | None]
+Answers = SimpleQueue[Sequence[Answered] | Barrier | WentBack | None]
 
+TOGETHER = (
+    0.001  # seconds for which a result is kept for those right behind it; a model that takes longer has none of these
+)
 JOIN = 1.0  # seconds for all lanes to end
 LOOK = 0.1  # seconds between two looks at whether to give up
 
@@ -18,7 +22,8 @@ LOOK = 0.1  # seconds between two looks at whether to give up
 class Lanes:
     """Runs micro-batches, one a lane, and gives their results to `answers`. One thread calls it.
 
-    A single lane is the caller's own thread: handing a small batch to another costs more than running it.
+    A single lane is the caller's own thread: handing a small batch to another costs more than running it. For the same reason it
+    hands over the results of a quick model together, those of about a millisecond, where there is a backlog.
     """
 
     def __init__(
@@ -42,6 +47,8 @@ class Lanes:
         self._abandon = abandon
         self._fail = fail
         self._departed = 0
+        self._kept: list[Answered] = []  # of the single lane, not handed over yet
+        self._kept_since = 0.0  # seconds on the monotonic clock
         self._changed = threading.Condition()
         self._flying: InFlight[Answered] = InFlight(ordering)
         self._by_key = ordering == "key"
@@ -55,20 +62,34 @@ class Lanes:
             thread.start()
 
     def dispatch(self, batch: MicroBatch) -> None:
-        """Run a batch; waits for a free lane, and not for the result where there are several.
+        """Run a batch; waits for a free lane, and not for the result where there are several. `flush` after the last one.
 
         Raises:
             Abandoned: told to give up.
         """
         number, self._departed = self._departed, self._departed + 1
         if not self._threads:
-            self._answers.put(self._runners[0].answer(number, batch))
+            self._keep(self._runners[0].answer(number, batch))
             return
         with self._changed:
             self._await(lambda: self._running < len(self._threads))
             self._running += 1
             self._flying.depart(number, batch.keys() if self._by_key else ())
         self._waiting.put((number, batch))
+
+    def _keep(self, answered: Answered) -> None:
+        now = time.monotonic()
+        if not self._kept:
+            self._kept_since = now
+        self._kept.append(answered)
+        if now - self._kept_since >= TOGETHER or answered.seconds >= TOGETHER:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over what was kept."""
+        if self._kept:
+            self._answers.put(self._kept)
+            self._kept = []
 
     def wait_for_one(self) -> bool:
         """Wait until a lane is free; whether there was anything to wait for. Raises Abandoned."""
@@ -79,12 +100,14 @@ class Lanes:
             return busy
 
     def settle(self) -> None:
-        """Wait until every batch is answered. Raises Abandoned."""
+        """Wait until every batch is answered, and its result handed over. Raises Abandoned."""
+        self.flush()
         with self._changed:
             self._await(lambda: not self._flying)
 
     def close(self) -> None:
         """End the lanes' threads, each after what it runs; a model that never returns is not waited for."""
+        self.flush()
         for _ in self._threads:
             self._waiting.put(None)
         for thread in self._threads:
@@ -102,7 +125,7 @@ class Lanes:
                 with self._changed:
                     # Released under the lock: what leaves the order first must be first in the queue too.
                     for released in self._flying.arrive(answered.number, answered):
-                        self._answers.put(released)
+                        self._answers.put([released])
                     self._running -= 1
                     self._changed.notify_all()
         except BaseException as error:

@@ -125,7 +125,11 @@ HELD_EVENTS = Metric("millstream_held_events", "gauge", "Records read and not ye
 HELD_BYTES = Metric(
     "millstream_held_bytes", "gauge", "Bytes of them: of their values, and 1 KiB each for what is around."
 )
-IN_FLIGHT = Metric("millstream_in_flight_batches", "gauge", "Micro-batches closed and not yet written.")
+IN_FLIGHT = Metric(
+    "millstream_in_flight_batches",
+    "gauge",
+    "Answered micro-batches that wait to be written; those written together are one.",
+)
 PAUSED = Metric("millstream_paused_partitions", "gauge", "Partitions paused because the worker holds its limit.")
 ASSIGNED = Metric("millstream_assigned_partitions", "gauge", "Partitions assigned to this worker.")
 REBALANCES = Metric("millstream_rebalances_total", "counter", "Assignments, revocations and losses.", ("kind",))

@@ -4,11 +4,13 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from consumers.bundles import bundles
 from consumers.delivery import Delivery
 from consumers.errors import EventRefused
 from consumers.events import Answered, Block, Ends, Epochs, Headers, Partition, Refused, Rejection, Rows
@@ -65,17 +67,24 @@ class Sink:
         """Get ready to write; may wait for the broker. Raises DeliveryFailed, Abandoned."""
         self._delivery.start()
 
-    def write(self, answered: Answered) -> Ends:
-        """Hand a micro-batch's predictions and dead letters to the producer.
+    def write(self, answers: Sequence[Answered]) -> Ends:
+        """Hand the predictions and dead letters of micro-batches to the producer.
 
         Returns:
-            how far it brings each partition that still is this worker's.
+            how far they bring each partition that still is this worker's.
 
         Raises:
             EventRefused: an event that the pipeline is to stop at.
             DeliveryFailed, Abandoned, TransactionAborted: as `Delivery.produce`.
         """
-        self._stop_where_told(answered)
+        for answered in answers:
+            self._stop_where_told(answered)
+        ends: Ends = {}
+        for answered in bundles(answers):
+            ends |= self._write(answered)
+        return ends
+
+    def _write(self, answered: Answered) -> Ends:
         started = time.perf_counter()
         values = self._encode(answered)
         encoded = time.perf_counter()
@@ -94,7 +103,7 @@ class Sink:
         batch = answered.batch
         if not len(answered.rows):
             return [None] * batch.events
-        ids = [event_id for part in batch.parts for event_id in part.block.ids[part.first : part.last]]
+        ids = list(chain.from_iterable(part.block.ids[part.first : part.last] for part in batch.parts))
         times = np.concatenate([part.block.event_times[part.first : part.last] for part in batch.parts])
         ingest = np.repeat(
             [part.block.ingest_time for part in batch.parts], [part.last - part.first for part in batch.parts]
@@ -116,15 +125,14 @@ class Sink:
         block = part.block
         ours = self._ours(block.epochs)
         refused = list(part.refused())
-        if ours is None and block.headers is None and self._all_fit(values):
-            written = block.good[part.first : part.last].tolist()
-            keys = block.keys
-            self._delivery.produce_all(self._outputs.prediction_topic, values, [keys[row] for row in written])
+        if ours is None and block.headers is None and not rejected and self._all_fit(values):
+            written = block.good[part.first : part.last]
+            self._delivery.produce_all(self._outputs.prediction_topic, values, part.keys)
         else:
             written = self._write_each(part, values, rejected, first, ours, refused)
         # In the order of their records, whoever refused them.
         for refusal in sorted(refused, key=lambda refused: refused.row):
-            if ours is None or block.partitions[refusal.row] in ours:
+            if ours is None or block.partition(refusal.row) in ours:
                 self._write_refused(block, refusal)
         model = (self._outputs.model, str(self._outputs.version), self._outputs.variant)
         self._metrics.count(PREDICTIONS, len(written), *model)
@@ -132,11 +140,8 @@ class Sink:
         return self._ends_of(part, ours)
 
     def _all_fit(self, values: list[bytes | None]) -> TypeGuard[list[bytes]]:
-        """Whether each event has a prediction that its topic takes."""
-        return (
-            None not in values
-            and max(map(len, cast("list[bytes]", values)), default=0) <= self._outputs.prediction_bytes
-        )
+        """Whether the topic takes all predictions of events none of which is rejected: each has one then."""
+        return max(map(len, cast("list[bytes]", values)), default=0) <= self._outputs.prediction_bytes
 
     def _write_each(
         self,
@@ -146,14 +151,14 @@ class Sink:
         first: int,
         ours: set[Partition] | None,
         refused: list[Refused],
-    ) -> list[int]:
+    ) -> npt.NDArray[np.int64]:
         """Write those predictions of a part that are there, fit, and are still ours; adds to `refused`; the rows written."""
         block = part.block
         written: list[int] = []
         for event, (row, value) in enumerate(
             zip(block.good[part.first : part.last].tolist(), values, strict=True), first
         ):
-            if ours is not None and block.partitions[row] not in ours:
+            if ours is not None and block.partition(row) not in ours:
                 continue
             if value is None:
                 refused.append(Refused(row, rejected[event].reason, rejected[event].error))
@@ -163,7 +168,7 @@ class Sink:
                 continue
             self._delivery.produce(self._outputs.prediction_topic, value, block.keys[row], self._carried(block, row))
             written.append(row)
-        return written
+        return np.array(written, np.int64)
 
     def _too_large(self, block: Block, row: int, value: bytes) -> Refused:
         reason = "prediction_too_large"
@@ -172,7 +177,7 @@ class Sink:
             f"(max.message.bytes): raise that, then replay"
         )
         if reason in self._outputs.stop_at:
-            raise EventRefused(block.partitions[row], block.offsets[row], reason, error)
+            raise EventRefused(block.partition(row), int(block.offsets[row]), reason, error)
         return Refused(row, reason, error)
 
     def _note_latencies(self) -> None:
@@ -196,11 +201,9 @@ class Sink:
     def _ends_of(self, part: Rows, ours: set[Partition] | None) -> Ends:
         """How far each partition is done; counts what needs no writing."""
         block = part.block
-        # Records of one partition are in the order of their offsets, so the last one of each is what the dict keeps.
-        last = dict(zip(block.partitions[part.start : part.stop], block.offsets[part.start : part.stop], strict=True))
-        ends = {p: (block.epochs[p], offset + 1) for p, offset in last.items() if ours is None or p in ours}
+        ends = {p: (block.epochs[p], end) for p, end in part.ends().items() if ours is None or p in ours}
         covered = part.stop - part.start
-        stale = 0 if ours is None else sum(p not in ours for p in block.partitions[part.start : part.stop])
+        stale = 0 if ours is None else covered - int(block.is_of(ours)[part.start : part.stop].sum())
         if stale:
             self._metrics.count(STALE, stale)
         tombstones = covered - (part.last - part.first) - sum(1 for _ in part.refused())
@@ -222,9 +225,9 @@ class Sink:
                 if first <= event < first + len(good)
             ]
             for refused in sorted([*part.refused(), *rejected], key=lambda refused: refused.row):
-                place = part.block.partitions[refused.row]
+                place, offset = part.block.partition(refused.row), int(part.block.offsets[refused.row])
                 if refused.reason in self._outputs.stop_at and (ours is None or place in ours):
-                    raise EventRefused(place, part.block.offsets[refused.row], refused.reason, refused.error)
+                    raise EventRefused(place, offset, refused.reason, refused.error)
             first += len(good)
 
     def _write_refused(self, block: Block, refused: Refused) -> None:
@@ -235,7 +238,7 @@ class Sink:
 
     def _write_dead_letter(self, block: Block, refused: Refused) -> None:
         row = refused.row
-        topic, partition = block.partitions[row]
+        topic, partition = block.partition(row)
         sent_with = tuple(block.headers[row] or ()) if block.headers else ()
         letter = DeadLetter(
             reason=refused.reason,
@@ -243,7 +246,7 @@ class Sink:
             pipeline=self._outputs.pipeline,
             topic=topic,
             partition=partition,
-            offset=block.offsets[row],
+            offset=int(block.offsets[row]),
             timestamp=int(block.timestamps[row]),
             timestamp_type=TIMESTAMP_TYPES[block.timestamp_types[row]],
             failed_at=time.time_ns() // 1_000_000,

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty
 
@@ -99,23 +99,23 @@ class Writer:
             else:
                 self._write(message)
 
-    def _write(self, answered: Answered) -> None:
+    def _write(self, answers: Sequence[Answered]) -> None:
         self._unsafe = True
         # Full micro-batches, or more that wait to be written.
-        backlog = answered.batch.reason != "time" or not self._answers.empty()
+        backlog = answers[-1].batch.reason != "time" or not self._answers.empty()
         self._due = self._due_at(backlog=backlog)
-        ends: Ends = {}
         try:
-            ends = self._sink.write(answered)
+            ends = self._sink.write(answers)
         except TransactionAborted as error:
-            self._abort(error, answered)
+            self._abort(error, answers)
             return
-        if answered.batch.closed is not None:
-            self._unread.append(answered.batch.closed)
-            self._window.note_written(time.monotonic() - answered.batch.closed)
-            if not self._checkpoints.publish:
-                self._report_readable()
-        self._note_done(answered, ends)
+        for answered in answers:
+            if answered.batch.closed is not None:
+                self._unread.append(answered.batch.closed)
+                self._window.note_written(time.monotonic() - answered.batch.closed)
+        if not self._checkpoints.publish:
+            self._report_readable()
+        self._note_done(answers, ends)
         if self._records >= self._checkpoints.records or time.monotonic() >= self._due:
             self._checkpoint()
         elif not backlog:
@@ -128,9 +128,14 @@ class Writer:
             return self._began + every
         return self._began + self._took + min(max(SPACED * self._took, every), SPACED * every)
 
-    def _note_done(self, answered: Answered, ends: Ends) -> None:
-        """Results that passed others are written, and not acknowledged before those are too; never where those were dropped."""
-        for done, written_ends in self._watermark.done(answered.number, (answered, ends)):
+    def _note_done(self, answers: Sequence[Answered], ends: Ends) -> None:
+        """Results that passed others are written, and not acknowledged before those are too; never where those were dropped.
+
+        `ends` is how far all of these results bring each partition: they depart one after the other, so all of them or none lie
+        below the watermark.
+        """
+        below = [pair for one in answers for pair in self._watermark.done(one.number, (one, ends))]
+        for done, written_ends in below:
             its_ends = self._sink.kept(written_ends)
             self._ends |= its_ends
             self._records += done.batch.records
@@ -161,11 +166,10 @@ class Writer:
             self._window.report(now - closed)
         self._unread = []
 
-    def _abort(self, error: TransactionAborted, unwritten: Answered | None = None) -> None:
+    def _abort(self, error: TransactionAborted, unwritten: Sequence[Answered] = ()) -> None:
         log.warning("the transaction is aborted, its events are read again: %s", error)
         self._sink.abort()
-        if unwritten is not None:
-            self._note_done(unwritten, {})
+        self._note_done(unwritten, {})
         self._release()
         self._read_again()
 

@@ -68,17 +68,21 @@ class PredictionEncoder:
         rows = len(event_ids)
         if not rows:
             return []
-        # One call for both times: its cost at a batch's size is per call.
-        (times,) = long_pieces(np.concatenate((event_times, ingest_times)).reshape(2 * rows, 1))
         pieces: list[Piece] = [
             self._head,
             *text_pieces(event_ids),
-            times[:rows],
+            *_time_pieces(event_times),
             self._origin,
-            times[rows:],
+            *_time_pieces(ingest_times),
             varint(prediction_time),
         ]
         return weave([*pieces, *output_pieces(outputs, rows)], rows)
+
+
+def _time_pieces(times: Times) -> list[Piece]:
+    """One a row; events that were read together have one ingest time, which is encoded once."""
+    first = int(times[0])
+    return [varint(first)] if (times == first).all() else long_pieces(times.reshape(-1, 1))
 
 
 class JsonPredictionEncoder:

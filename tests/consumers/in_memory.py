@@ -128,8 +128,9 @@ def block(
         EPOCHS,
         arrived,
         1_700_000_000_123,
-        partitions=[("in", 0)] * len(kinds),
-        offsets=list(range(start, start + len(kinds))),
+        partitions={0: ("in", 0)},
+        places=np.zeros(len(kinds), np.int64),
+        offsets=np.arange(start, start + len(kinds)),
         timestamps=np.full(len(kinds), 1_700_000_000_000),
         timestamp_types=np.ones(len(kinds), np.int64),
         keys=[None] * len(kinds),
@@ -147,6 +148,11 @@ def block(
     )
 
 
+def partitions(one: Block) -> list[Partition]:
+    """Each record's."""
+    return list(map(one.partition, range(len(one.offsets))))
+
+
 def batch_of(kinds: str, start: int = 0) -> MicroBatch:
     """A micro-batch of one whole block."""
     whole = block(kinds, start)
@@ -161,7 +167,7 @@ def answered(kinds: str, start: int = 0, *, number: int = 0) -> Answered:
 
 def offsets(batch: MicroBatch) -> list[int]:
     """Offsets of all records that the batch covers."""
-    return [offset for part in batch.parts for offset in part.block.offsets[part.start : part.stop]]
+    return [offset for part in batch.parts for offset in part.block.offsets[part.start : part.stop].tolist()]
 
 
 def running(target: Callable[[], None]) -> threading.Thread:

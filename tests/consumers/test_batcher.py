@@ -66,7 +66,7 @@ def batched(made: list[Block], limits: Limits) -> list[tuple[MicroBatch, float]]
 @given(blocks(), LIMITS)
 def test_every_record_is_in_exactly_one_batch_in_order(made: list[Block], limits: Limits) -> None:
     found = [offset for batch, _ in batched(made, limits) for offset in offsets(batch)]
-    assert found == [offset for one in made for offset in one.offsets]
+    assert found == [offset for one in made for offset in one.offsets.tolist()]
 
 
 @FEWER

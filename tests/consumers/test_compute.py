@@ -36,6 +36,7 @@ from tests.consumers.in_memory import (
     NumberDecoder,
     ended,
     offsets,
+    partitions,
     polled,
     running,
 )
@@ -71,6 +72,7 @@ class Stage:
     ) -> None:
         self.inbox: SimpleQueue[Message] = SimpleQueue()
         self.answers: Answers = SimpleQueue()
+        self._taken: list[Given] = []
         for message in messages:
             self.inbox.put(message)
         self.abandon = threading.Event()
@@ -117,7 +119,20 @@ class Stage:
         return self.given()
 
     def given(self) -> list[Given]:
-        return [self.answers.get() for _ in range(self.answers.qsize())]
+        while not self.answers.empty():
+            self._take(0)
+        given, self._taken = self._taken, []
+        return given
+
+    def next(self, timeout: float = 10) -> Given:
+        """What is given next, at most so many seconds later. Raises Empty."""
+        if not self._taken:
+            self._take(timeout)
+        return self._taken.pop(0)
+
+    def _take(self, timeout: float) -> None:
+        given = self.answers.get(timeout=timeout)
+        self._taken += given if isinstance(given, Sequence) else [given]
 
     def retries(self, what: str) -> float | None:
         return self.metrics.registry.get_sample_value(RETRIES.name, {"pipeline": "p", "what": what})
@@ -191,7 +206,7 @@ def test_barrier_is_passed_on_after_all_before_it_and_before_all_after_it() -> N
 def test_micro_batch_closes_by_time_while_nothing_more_comes() -> None:
     stage = Stage([polled([b"1"])], Limits(4, 1000, 0.01))
     thread = running(stage.compute.run)
-    first = stage.answers.get(timeout=10)
+    first = stage.next()
     assert isinstance(first, Answered)
     assert first.batch.reason == "time"
     stage.inbox.put(None)
@@ -205,9 +220,9 @@ def test_micro_batch_whose_results_nobody_can_read_sooner_stays_open() -> None:
     thread = running(stage.compute.run)
     stage.inbox.put(polled([b"1"]))
     with pytest.raises(Empty):
-        stage.answers.get(timeout=0.1)
+        stage.next(0.1)
     stage.inbox.put(polled([b"1"], 1))
-    both = stage.answers.get(timeout=10)
+    both = stage.next()
     assert order([both]) == [0, 1]
     stage.inbox.put(None)
     assert ended(thread)
@@ -218,7 +233,7 @@ def test_micro_batch_goes_once_the_publication_that_it_waited_for_is_past() -> N
     stage.compute.window.note_publication(time.monotonic(), 0.05)
     began = time.monotonic()
     thread = running(stage.compute.run)
-    assert order([stage.answers.get(timeout=10)]) == [0]
+    assert order([stage.next()]) == [0]
     assert time.monotonic() >= began + 0.04
     stage.inbox.put(None)
     assert ended(thread)
@@ -231,9 +246,9 @@ def test_lone_events_do_not_wait_for_others_that_seldom_come() -> None:
     for one in seldom:
         stage.compute.window.note(one.arrived, 1)  # as the reader does
     thread = running(stage.compute.run)
-    first = stage.answers.get(timeout=10)
+    first = stage.next()
     stage.inbox.put(polled([b"1"], 5))
-    last = stage.answers.get(timeout=10)
+    last = stage.next()
     assert order([first, last]) == [0, 1, 2, 3, 4, 5]
     stage.inbox.put(None)
     assert ended(thread)
@@ -264,7 +279,7 @@ def test_events_that_come_while_every_lane_is_busy_go_along() -> None:
 def test_full_micro_batches_do_not_wait() -> None:
     stage = Stage([polled([b"1"] * 9)])
     thread = running(stage.compute.run)
-    full = [stage.answers.get(timeout=10) for _ in range(2)]
+    full = [stage.next() for _ in range(2)]
     assert order(full) == list(range(8))
     assert {one.batch.reason for one in batches(full)} == {"size"}
     stage.inbox.put(None)
@@ -432,7 +447,7 @@ def test_results_pass_a_slow_batch_where_the_order_allows_it() -> None:
         stage = Stage([polled([b"1", b"2"])], Limits(1, 1000, FOREVER), before, lanes=2, ordering=ordering)  # type: ignore[arg-type]
         thread = running(stage.compute.run)
         if ordering == "none":
-            fast = stage.answers.get(timeout=10)
+            fast = stage.next()
             assert isinstance(fast, Answered)
             assert offsets(fast.batch) == first
         slow.set()
@@ -520,7 +535,10 @@ def test_topics_share_the_executor_by_their_weights() -> None:
     stage = Stage([*polls, None], Limits(16, 100_000, FOREVER), weights={"much": 3, "little": 1})
     given = batches(stage.run())
     topics = [
-        topic for one in given for part in one.batch.parts for topic, _ in part.block.partitions[part.start : part.stop]
+        topic
+        for one in given
+        for part in one.batch.parts
+        for topic, _ in partitions(part.block)[part.start : part.stop]
     ]
     first = topics[:400]
     assert first.count("much") == 300
@@ -529,7 +547,7 @@ def test_topics_share_the_executor_by_their_weights() -> None:
             offset
             for one in given
             for part in one.batch.parts
-            for (name, _), offset in list(zip(part.block.partitions, part.block.offsets, strict=True))[
+            for (name, _), offset in list(zip(partitions(part.block), part.block.offsets.tolist(), strict=True))[
                 part.start : part.stop
             ]
             if name == topic

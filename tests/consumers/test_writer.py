@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from consumers.errors import DeliveryFailed, TransactionAborted, WentBack
 from consumers.events import Answered, Barrier, Ends, Partition
 from consumers.held import Held
+from consumers.lanes import Answers
 from consumers.sink import Sink
 from consumers.window import Window
 from consumers.writer import Checkpoints, Writer
@@ -31,11 +32,11 @@ class MemorySink:
         self.dropping = False
         self.pushed: list[int] = []  # how many were written when that was
 
-    def write(self, one: Answered) -> Ends:
+    def write(self, answers: Sequence[Answered]) -> Ends:
         self._call()
         if self.dropping:
             return {}
-        self.written += offsets(one.batch)
+        self.written += [offset for one in answers for offset in offsets(one.batch)]
         return {("in", 0): (1, self.written[-1] + 1)}
 
     def checkpoint(self, ends: Ends) -> None:  # noqa: ARG002
@@ -76,9 +77,9 @@ class TickingSink(MemorySink):
         self._clock = clock
         self._write, self._checkpoint = write, checkpoint
 
-    def write(self, one: Answered) -> Ends:
+    def write(self, answers: Sequence[Answered]) -> Ends:
         self._clock.now += self._write
-        return super().write(one)
+        return super().write(answers)
 
     def checkpoint(self, ends: Ends) -> None:
         self._clock.now += self._checkpoint
@@ -117,7 +118,7 @@ class Stage:
         transactional: bool = False,
     ) -> None:
         self.window = NotingWindow()
-        self.answers: SimpleQueue[Message] = SimpleQueue()
+        self.answers: Answers = SimpleQueue()
         self.departed = 0
         self.held = Held(10_000, 10_000_000)
         for message in messages:
@@ -137,11 +138,12 @@ class Stage:
         )
 
     def put(self, message: Message) -> None:
-        if isinstance(message, Answered):
-            message = replace(message, number=self.departed)
-            self.departed += 1
-            self.held.add(message.batch.records, message.batch.bytes, message.batch.arrived)
-        self.answers.put(message)
+        if not isinstance(message, Answered):
+            self.answers.put(message)
+            return
+        self.held.add(message.batch.records, message.batch.bytes, message.batch.arrived)
+        self.answers.put([replace(message, number=self.departed)])
+        self.departed += 1
 
     def _acknowledge(self, ends: Mapping[Partition, tuple[int, int]]) -> None:
         for epoch, end in ends.values():
@@ -188,9 +190,9 @@ def test_full_micro_batches_are_checkpointed_less_often(
     """Four times as long as the last checkpoint took, after its end: half a second here."""
 
     class FeedingSink(TickingSink):
-        def write(self, one: Answered) -> Ends:
+        def write(self, answers: Sequence[Answered]) -> Ends:
             stage.put(following.pop(0))  # nothing waits before
-            return super().write(one)
+            return super().write(answers)
 
     sink = FeedingSink(Clock(monkeypatch), write=0.6, checkpoint=0.5)
     batches = [answered("e", at) for at in range(6)]
@@ -209,10 +211,10 @@ def test_results_are_sent_at_once_where_no_more_come_soon() -> None:
     ]
 
     class FeedingSink(MemorySink):
-        def write(self, one: Answered) -> Ends:
-            if one.number == 3:  # with nothing behind it, and full
+        def write(self, answers: Sequence[Answered]) -> Ends:
+            if answers[-1].number == 3:  # with nothing behind it, and full
                 stage.put(None)
-            return super().write(one)
+            return super().write(answers)
 
         def push(self) -> None:
             super().push()
@@ -338,7 +340,7 @@ def test_results_that_passed_dropped_ones_are_never_acknowledged() -> None:
             stage.answers.put(WentBack("offset 1 again"))
         one = replace(answered("ee", at), number=number)
         stage.held.add(2, one.batch.bytes, one.batch.arrived)
-        stage.answers.put(one)
+        stage.answers.put([one])
     stage.answers.put(Barrier(threading.Event()))
     stage.answers.put(None)
     stage.writer.run()
@@ -354,9 +356,9 @@ class AbortingSink(MemorySink):
         self.at = at
         self.aborted = 0
 
-    def write(self, one: Answered) -> Ends:
+    def write(self, answers: Sequence[Answered]) -> Ends:
         self._maybe_abort("write")
-        return super().write(one)
+        return super().write(answers)
 
     def checkpoint(self, ends: Ends) -> None:
         self._maybe_abort("checkpoint")

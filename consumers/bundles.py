@@ -1,0 +1,48 @@
+"""Results that came right after one another as one: what a call of numpy costs besides its rows, it costs once. Pure."""
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+
+from consumers.events import Answered, MicroBatch, Rejection, Rows
+from inference.executors.interface import join_rows
+
+
+def bundles(answers: Sequence[Answered]) -> Iterator[Answered]:
+    """Results in their order, those joined that have the same prediction time and whose outputs lie side by side in an array."""
+    for _, alike in groupby(answers, _traits):
+        first, *others = alike
+        yield _joined([first, *others]) if others else first
+
+
+def _traits(answered: Answered) -> Hashable:
+    return answered.prediction_time, tuple((name, one.dtype, one.shape[1:]) for name, one in answered.outputs.items())
+
+
+def _joined(answers: Sequence[Answered]) -> Answered:
+    first = answers[0]
+    starts = np.cumsum([0, *(answered.batch.events for answered in answers[:-1])]).tolist()
+    rejected: dict[int, Rejection] = {}
+    for answered, start in zip(answers, starts, strict=True):
+        rejected |= {start + event: why for event, why in answered.rejected.items()}
+    return replace(
+        first,
+        batch=replace(first.batch, parts=_ranges([answered.batch for answered in answers])),
+        outputs=join_rows([answered.outputs for answered in answers]),
+        rows=np.concatenate([start + answered.rows for answered, start in zip(answers, starts, strict=True)]),
+        rejected=rejected,
+    )
+
+
+def _ranges(batches: Sequence[MicroBatch]) -> tuple[Rows, ...]:
+    """What the batches cover; ranges of a block that follow one another are one."""
+    found: list[Rows] = []
+    for part in (part for batch in batches for part in batch.parts):
+        last = found[-1] if found else None
+        if last is not None and last.block is part.block and last.stop == part.start:
+            found[-1] = replace(last, stop=part.stop, last=part.last)
+        else:
+            found.append(part)
+    return tuple(found)

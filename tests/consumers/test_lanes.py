@@ -1,0 +1,66 @@
+"""A single lane hands over the results of a quick model together."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import cast
+
+import pytest
+
+from consumers.events import Answered, MicroBatch
+from consumers.lanes import TOGETHER, Answers, Lanes
+from consumers.runner import Runner
+from tests.consumers.in_memory import answered, batch_of
+
+
+class TimedRunner:
+    """Answers at once, and says how long the model took; the lanes' clock goes on by that."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> None:
+        self._seconds = list(seconds)
+        self._now = 100.0
+        monkeypatch.setattr("consumers.lanes.time.monotonic", lambda: self._now)
+
+    def answer(self, number: int, batch: MicroBatch) -> Answered:
+        took = self._seconds.pop(0)
+        self._now += took
+        return replace(answered("e"), number=number, batch=batch, seconds=took)
+
+
+def handed_over(monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> list[list[int]]:
+    """The numbers of what came together, where each batch was so long in the model."""
+    answers: Answers = SimpleQueue()
+    runner = cast("Runner", TimedRunner(monkeypatch, seconds))
+    lanes = Lanes([runner], answers, ordering="partition", abandon=threading.Event(), fail=print)
+    for _ in seconds:
+        lanes.dispatch(batch_of("e"))
+    lanes.flush()
+    lanes.flush()  # with nothing left
+    given = [answers.get() for _ in range(answers.qsize())]
+    return [[one.number for one in group] for group in given if isinstance(group, list)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "groups"),
+    [
+        ([0.0], [[0]]),
+        ([0.6 * TOGETHER] * 4, [[0, 1, 2], [3]]),
+        ([0.2 * TOGETHER, TOGETHER, 0.2 * TOGETHER], [[0, 1], [2]]),
+        ([2 * TOGETHER, 2 * TOGETHER, 0.2 * TOGETHER], [[0], [1], [2]]),
+    ],
+)
+def test_results_are_kept_for_about_as_long_as_a_quick_model_takes_for_a_few(
+    monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float], groups: list[list[int]]
+) -> None:
+    assert handed_over(monkeypatch, seconds) == groups
+
+
+def test_what_was_answered_is_handed_over_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: Answers = SimpleQueue()
+    runner = cast("Runner", TimedRunner(monkeypatch, [0.0]))
+    lanes = Lanes([runner], answers, ordering="partition", abandon=threading.Event(), fail=print)
+    lanes.dispatch(batch_of("e"))
+    assert answers.empty()
+    lanes.close()
+    assert answers.qsize() == 1
