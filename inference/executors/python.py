@@ -118,7 +118,7 @@ class PythonExecutor:
 
     def _array(self, tensor: str, output: object, events: int) -> npt.NDArray[Any]:
         try:
-            array = np.asarray(output)
+            array = np.array(output)  # a copy: the model may fill the same one for the next micro-batch
         except Exception as error:  # nested lists of different lengths, a tensor on a GPU
             raise ModelRejected(f"{self.model.place}: output `{tensor}` is no array: {line_of(error)}") from None
         if array.ndim == 0 or len(array) != events:

@@ -163,4 +163,4 @@ def _array(output: Any) -> npt.NDArray[Any]:
     on_host = output.detach().cpu()
     if on_host.dtype in {library.bfloat16, library.float16}:  # numpy has no bfloat16
         on_host = on_host.float()
-    return np.asarray(on_host.numpy())
+    return np.array(on_host.numpy())  # a copy: the program may fill the same tensor for the next micro-batch

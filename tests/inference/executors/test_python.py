@@ -74,6 +74,14 @@ def test_what_the_model_writes_into_its_inputs_stays_there(tmp_path: Path) -> No
     assert inputs.tolist() == [[1, 1]] * 3
 
 
+def test_array_that_the_model_fills_anew_for_each_batch_changes_no_earlier_answer(tmp_path: Path) -> None:
+    code = "self.y = self.__dict__.get('y', inputs['x'] * 0)\nself.y += 1\nreturn {'y': self.y}"
+    executor = PythonExecutor(predicting(tmp_path, code))
+    first = executor.run(ONE)["y"]
+    assert executor.run(ONE)["y"].tolist() == [[2, 2]]
+    assert first.tolist() == [[1, 1]]
+
+
 def test_outputs_that_config_does_not_name_are_left_out(tmp_path: Path) -> None:
     config = "inputs: [{tensor: x, field: f, dtype: float32, shape: [2]}]\noutputs: [{tensor: y, name: score}]\n"
     executor = PythonExecutor(predicting(tmp_path, "return {'z': 1, 'y': [1.5]}", config=config))
