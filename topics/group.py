@@ -29,7 +29,10 @@ def refuse_foreign_group(client: Mapping[str, Any], pipeline: Pipeline, group: s
     try:
         asked = admin.describe_consumer_groups([group], request_timeout=ANSWER_TIMEOUT)
         members = asked[group].result().members
-    except KafkaException:
+    except KafkaException as error:
+        # The answer holds its error, which holds this frame: the client would live on, and where a group's coordinator comes back
+        # after the request has timed out, librdkafka (2.16) answers it a second time and ends the process.
+        error.__traceback__ = None
         return
     same = [member for member in members if member.client_id == client_id(pipeline)]
     # A pipeline whose inputs change is rolled out beside workers that read what it no longer does, and some of what it does.
