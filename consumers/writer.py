@@ -137,11 +137,18 @@ class Writer:
         below = [pair for one in answers for pair in self._watermark.done(one.number, (one, ends))]
         for done, written_ends in below:
             its_ends = self._sink.kept(written_ends)
-            self._ends |= its_ends
+            self._note_ends(its_ends)
             self._records += done.batch.records
             self._bytes += done.batch.bytes
             if self._shadows is not None:
                 self._fresh.append((done, its_ends))
+
+    def _note_ends(self, ends: Ends) -> None:
+        """In a transaction a partition's first epoch stays: with results from before it went it can't count, though back."""
+        for partition, (epoch, end) in ends.items():
+            before, _ = self._ends.get(partition, (epoch, end))
+            if before == epoch or not self._checkpoints.publish:
+                self._ends[partition] = epoch, end
 
     def _checkpoint(self) -> None:
         self._began = time.monotonic()

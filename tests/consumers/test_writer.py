@@ -138,12 +138,16 @@ class Stage:
         )
 
     def put(self, message: Message) -> None:
-        if not isinstance(message, Answered):
+        if isinstance(message, Answered):
+            self.put_together(message)
+        else:
             self.answers.put(message)
-            return
-        self.held.add(message.batch.records, message.batch.bytes, message.batch.arrived)
-        self.answers.put([replace(message, number=self.departed)])
-        self.departed += 1
+
+    def put_together(self, *answers: Answered) -> None:
+        for one in answers:
+            self.held.add(one.batch.records, one.batch.bytes, one.batch.arrived)
+        self.answers.put([replace(one, number=number) for number, one in enumerate(answers, self.departed)])
+        self.departed += len(answers)
 
     def _acknowledge(self, ends: Mapping[Partition, tuple[int, int]]) -> None:
         for epoch, end in ends.values():
@@ -158,6 +162,45 @@ def test_results_are_written_in_their_order() -> None:
     stage = Stage([answered("ert"), answered("ee", 3), answered("t", 5), None])
     stage.writer.run()
     assert stage.sink.written == [0, 1, 2, 3, 4, 5]
+
+
+def test_results_that_come_together_are_written_and_acknowledged_together() -> None:
+    stage = Stage([])
+    closed = [replace(answered("ee", at), batch=replace(answered("ee", at).batch, closed=1.0)) for at in (0, 2, 4)]
+    stage.put_together(*closed[:2])
+    stage.put_together(closed[2])
+    stage.put(Barrier(threading.Event()))
+    stage.put(None)
+    stage.writer.run()
+    assert (stage.sink.written, stage.acknowledged) == ([0, 1, 2, 3, 4, 5], [6])
+    assert (stage.held.events, stage.held.bytes) == (0, 0)
+    assert len(stage.window.reported) == 3
+
+
+def test_abort_of_results_that_came_together_makes_room_for_all_of_them() -> None:
+    stage = Stage([], sink=AbortingSink(at="write"))
+    stage.put_together(answered("ee"), answered("ee", 2))
+    stage.put(None)
+    stage.writer.run()
+    assert (stage.acknowledged, stage.read_again.is_set()) == ([], True)
+    assert (stage.held.events, stage.held.bytes) == (0, 0)
+
+
+class MovingSink(MemorySink):
+    """Sees by the epoch that the partition has gone and come back since the last write."""
+
+    def write(self, answers: Sequence[Answered]) -> Ends:
+        super().write(answers)
+        return {("in", 0): (answers[-1].number + 1, len(self.written))}
+
+
+def test_transaction_with_results_from_before_a_partition_went_is_committed_as_such() -> None:
+    """So that it does not count, though the partition is back: the delivery holds the epoch against the current one."""
+    stage = Stage([answered("ee"), answered("ee", 2)], sink=MovingSink(), transactional=True)
+    stage.put(Barrier(threading.Event()))
+    stage.put(None)
+    stage.writer.run()
+    assert stage.acknowledged == [2]
 
 
 def test_checkpoint_comes_after_so_many_records() -> None:
