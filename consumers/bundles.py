@@ -1,6 +1,6 @@
 """Results that came right after one another as one: what a call of numpy costs besides its rows, it costs once. Pure."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -12,12 +12,12 @@ from inference.executors.interface import join_rows
 
 def bundles(answers: Sequence[Answered]) -> Iterator[Answered]:
     """Results in their order, those joined that have the same prediction time and whose outputs lie side by side in an array."""
-    for _, alike in groupby(answers, _traits):
-        first, *others = alike
-        yield _joined([first, *others]) if others else first
+    for _, group in groupby(answers, _traits):
+        alike = list(group)
+        yield _joined(alike) if len(alike) > 1 else alike[0]
 
 
-def _traits(answered: Answered) -> Hashable:
+def _traits(answered: Answered) -> object:
     return answered.prediction_time, tuple((name, one.dtype, one.shape[1:]) for name, one in answered.outputs.items())
 
 

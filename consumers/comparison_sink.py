@@ -61,11 +61,10 @@ class ComparisonSink(Sink):
 
     def _among(self, answered: Answered) -> npt.NDArray[np.int64]:
         """The events that the primary has answered and whose partition still is this worker's."""
-        keep = [
-            np.full(part.last - part.first, True)
-            if (ours := self._ours(part.block.epochs)) is None
-            else part.block.is_of(ours)[part.block.good[part.first : part.last]]
-            for part in answered.batch.parts
-        ]
+        keep: list[npt.NDArray[np.bool_]] = []
+        for part in answered.batch.parts:
+            ours = self._ours(part.block.epochs)
+            all_ours = np.full(len(part.block.offsets), True) if ours is None else part.block.is_of(ours)
+            keep.append(all_ours[part.block.good[part.first : part.last]])
         kept: npt.NDArray[np.bool_] = np.concatenate(keep)
         return answered.rows[kept[answered.rows]]

@@ -58,6 +58,7 @@ class Compute:
         self._shares = shares
         self.forward = Forward({})  # sees that nothing is read twice; its owner may give it where partitions begin
         self._lanes = lanes
+        patience.before_waiting = lanes.flush  # what is answered does not wait along
         self._patience = patience
         self._metrics = metrics
         self._gathered: list[Polled] = []

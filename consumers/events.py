@@ -140,18 +140,17 @@ class Rows:
         return int(costs[self.last - 1]) - (int(costs[self.first - 1]) if self.first else 0)
 
     @property
-    def keys(self) -> list[Key]:
+    def event_keys(self) -> list[Key]:
         """The keys of the range's events."""
         keys = self.block.keys
         if self.last - self.first == self.stop - self.start:  # each record is an event
             return keys[self.start : self.stop]
         return [keys[row] for row in self.block.good[self.first : self.last].tolist()]
 
-    def ends(self) -> dict[Partition, int]:
-        """The offset of the next record of each partition in the range."""
-        # Where a place is there several times, the last value is what stays: that of the highest offset.
+    def next_offsets(self) -> dict[Partition, int]:
+        """The offset behind the last record of each partition in the range."""
         last = np.full(max(self.block.partitions) + 1, -1)
-        last[self.block.places[self.start : self.stop]] = self.block.offsets[self.start : self.stop]
+        np.maximum.at(last, self.block.places[self.start : self.stop], self.block.offsets[self.start : self.stop])
         return {self.block.partitions[place]: int(last[place]) + 1 for place in np.flatnonzero(last >= 0).tolist()}
 
     def refused(self) -> Iterator[Refused]:

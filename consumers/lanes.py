@@ -12,9 +12,8 @@ from consumers.runner import Runner
 
 Answers = SimpleQueue[Sequence[Answered] | Barrier | WentBack | None]
 
-TOGETHER = (
-    0.001  # seconds for which a result is kept for those right behind it; a model that takes longer has none of these
-)
+# Seconds for which a result is kept for those right behind it. Where a call of the model takes longer it is handed over at once.
+TOGETHER = 0.001
 JOIN = 1.0  # seconds for all lanes to end
 LOOK = 0.1  # seconds between two looks at whether to give up
 
@@ -23,7 +22,8 @@ class Lanes:
     """Runs micro-batches, one a lane, and gives their results to `answers`. One thread calls it.
 
     A single lane is the caller's own thread: handing a small batch to another costs more than running it. For the same reason it
-    hands over the results of a quick model together, those of about a millisecond, where there is a backlog.
+    hands over the results of a quick model together where there is a backlog, those of about a millisecond. A result waits for
+    one call of the model at most, and for no outage.
     """
 
     def __init__(
@@ -62,7 +62,9 @@ class Lanes:
             thread.start()
 
     def dispatch(self, batch: MicroBatch) -> None:
-        """Run a batch; waits for a free lane, and not for the result where there are several. `flush` after the last one.
+        """Run a batch; waits for a free lane, and not for the result where there are several.
+
+        The results may be kept: call `flush` once nothing more is to be dispatched for now.
 
         Raises:
             Abandoned: told to give up.

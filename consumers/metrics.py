@@ -89,8 +89,8 @@ BATCH_FILL = Metric(
 STAGE_SECONDS = Metric(
     "millstream_stage_seconds",
     "histogram",
-    "Time in a stage, per poll or micro-batch: poll (until records came), decode, queue (oldest event's wait for "
-    "its batch to run), infer, encode, produce, commit (until acknowledged).",
+    "Time in a stage, per poll, micro-batch or micro-batches written together: poll (until records came), decode, queue "
+    "(oldest event's wait for its batch to run), infer, encode, produce, commit (until acknowledged).",
     ("stage",),
     SECONDS,
 )

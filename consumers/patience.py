@@ -31,6 +31,7 @@ class Patience:
         self._abandon = abandon
         self._health = health
         self._metrics = metrics
+        self.before_waiting: Callable[[], object] = lambda: None  # its owner may give another
 
     def call(self, what: str, call: Callable[[], T]) -> T:
         """The answer of `call`, whenever it comes.
@@ -49,6 +50,7 @@ class Patience:
 
     def _call_again(self, what: str, call: Callable[[], T], error: Exception) -> T:
         wait, longest = BACK_OFF
+        self.before_waiting()
         try:
             while True:
                 self._health.away(what, str(error))

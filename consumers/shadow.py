@@ -66,7 +66,7 @@ class Shadow:
         """Answer the sampled ones of these events of the batch, ascending, each of which the primary has answered."""
         parts = answered.batch.parts
         ids = [event_id for part in parts for event_id in part.block.ids[part.first : part.last]]
-        keys = [key for part in parts for key in part.keys]
+        keys = [key for part in parts for key in part.event_keys]
         mask = sampled(
             [keys[row] for row in among.tolist()], [ids[row] for row in among.tolist()], self.share, self.name
         )

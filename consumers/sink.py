@@ -77,10 +77,9 @@ class Sink:
             EventRefused: an event that the pipeline is to stop at.
             DeliveryFailed, Abandoned, TransactionAborted: as `Delivery.produce`.
         """
-        for answered in answers:
-            self._stop_where_told(answered)
         ends: Ends = {}
-        for answered in bundles(answers):
+        for answered in answers if self._outputs.stop_at else bundles(answers):
+            self._stop_where_told(answered)
             ends |= self._write(answered)
         return ends
 
@@ -125,9 +124,9 @@ class Sink:
         block = part.block
         ours = self._ours(block.epochs)
         refused = list(part.refused())
-        if ours is None and block.headers is None and not rejected and self._all_fit(values):
+        if ours is None and block.headers is None and self._all_fit(values):
             written = block.good[part.first : part.last]
-            self._delivery.produce_all(self._outputs.prediction_topic, values, part.keys)
+            self._delivery.produce_all(self._outputs.prediction_topic, values, part.event_keys)
         else:
             written = self._write_each(part, values, rejected, first, ours, refused)
         # In the order of their records, whoever refused them.
@@ -140,8 +139,11 @@ class Sink:
         return self._ends_of(part, ours)
 
     def _all_fit(self, values: list[bytes | None]) -> TypeGuard[list[bytes]]:
-        """Whether the topic takes all predictions of events none of which is rejected: each has one then."""
-        return max(map(len, cast("list[bytes]", values)), default=0) <= self._outputs.prediction_bytes
+        """Whether each event has a prediction that its topic takes."""
+        return (
+            None not in values
+            and max(map(len, cast("list[bytes]", values)), default=0) <= self._outputs.prediction_bytes
+        )
 
     def _write_each(
         self,
@@ -201,7 +203,7 @@ class Sink:
     def _ends_of(self, part: Rows, ours: set[Partition] | None) -> Ends:
         """How far each partition is done; counts what needs no writing."""
         block = part.block
-        ends = {p: (block.epochs[p], end) for p, end in part.ends().items() if ours is None or p in ours}
+        ends = {p: (block.epochs[p], end) for p, end in part.next_offsets().items() if ours is None or p in ours}
         covered = part.stop - part.start
         stale = 0 if ours is None else covered - int(block.is_of(ours)[part.start : part.stop].sum())
         if stale:
@@ -225,9 +227,9 @@ class Sink:
                 if first <= event < first + len(good)
             ]
             for refused in sorted([*part.refused(), *rejected], key=lambda refused: refused.row):
-                place, offset = part.block.partition(refused.row), int(part.block.offsets[refused.row])
-                if refused.reason in self._outputs.stop_at and (ours is None or place in ours):
-                    raise EventRefused(place, offset, refused.reason, refused.error)
+                partition, offset = part.block.partition(refused.row), int(part.block.offsets[refused.row])
+                if refused.reason in self._outputs.stop_at and (ours is None or partition in ours):
+                    raise EventRefused(partition, offset, refused.reason, refused.error)
             first += len(good)
 
     def _write_refused(self, block: Block, refused: Refused) -> None:

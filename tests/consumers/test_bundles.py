@@ -15,6 +15,7 @@ from consumers.delivery import Delivery
 from consumers.events import Answered, Ends, Headers, Rejection
 from consumers.metrics import Metrics
 from consumers.sink import Outputs, Sink
+from schemas.avro_write import text
 from schemas.dead_letters import DeadLetter, DeadLetterEncoder, decode_dead_letter
 from schemas.predictions import PredictionEncoder
 from tests.consumers.in_memory import EPOCHS, answered, block
@@ -59,10 +60,10 @@ def results(draw: st.DrawFn) -> list[Answered]:
     """What a model said of the batches of some blocks: refused events, several outputs, other widths, other times."""
     kinds = draw(st.lists(st.text("eeert", min_size=1, max_size=9), min_size=1, max_size=4))
     batcher = Batcher(Limits(draw(st.integers(1, 5)), 1 << 20, 1.0))
-    for text, start in zip(kinds, accumulate(map(len, kinds), initial=0), strict=False):
-        made = block(text, start)
+    for letters, start in zip(kinds, accumulate(map(len, kinds), initial=0), strict=False):
+        made = block(letters, start)
         named = draw(st.booleans())
-        headers: list[Headers | None] = [[("trace", str(row).encode())] for row in range(len(text))]
+        headers: list[Headers | None] = [[("trace", str(row).encode())] for row in range(len(letters))]
         batcher.add(
             replace(
                 made,
@@ -97,6 +98,7 @@ def test_written_together_they_are_the_same_records_and_bring_partitions_as_far(
     together, ends = written([made])
     alone, ends_alone = written([[one] for one in made])
     assert together.predictions == alone.predictions
+    assert all(key is None or value[5:].startswith(text(key.decode())) for value, key, _ in together.predictions)
     assert together.letters == alone.letters
     assert ends == ends_alone
 

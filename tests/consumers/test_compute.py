@@ -379,6 +379,23 @@ def test_outage_is_given_up_when_told_and_nothing_of_it_is_answered() -> None:
     assert len(given) == 1
 
 
+def abandoned(stage: Stage) -> None:
+    with pytest.raises(Abandoned):
+        stage.compute.run()
+
+
+def test_what_is_answered_does_not_wait_along_in_an_outage() -> None:
+    def before(inputs: Tensors) -> None:
+        if 5 in inputs["x"]:
+            raise ExecutorUnavailable("the GPU is away")
+
+    stage = Stage([polled([b"1"] * 4 + [b"5"] * 4), None], before=before)
+    thread = running(lambda: abandoned(stage))
+    assert order([stage.next()]) == [0, 1, 2, 3]
+    stage.abandon.set()
+    assert ended(thread)
+
+
 def test_rejected_event_is_not_waited_for() -> None:
     def before(inputs: Tensors) -> None:
         if 3 in inputs["x"]:
