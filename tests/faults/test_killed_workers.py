@@ -120,3 +120,23 @@ def test_workers_from_one_to_four_to_two_to_three(kafka: Broker, tmp_path: Path)
         crew.wait_ready()
         stream.wait_for_more(1000)
         assert_exactly_once(service, crew.finish(stream))
+
+
+def test_members_of_the_newer_group_protocol_come_and_go_and_die(kafka: Broker, tmp_path: Path) -> None:
+    """KIP-848: the broker assigns, and moves a dead member's partitions when its own session timeout is over."""
+    with under_load(tmp_path, kafka, seed=107, membership={"protocol": "consumer"}) as (service, crew, stream):
+        crew.start("w0", "w1")
+        crew.wait_ready()
+        stream.wait_for_more(1000)
+        for slot in ("w0", "w1"):
+            crew.stop(slot)
+            crew.start(slot)
+            crew.wait_ready()
+            stream.wait_for_more(500)
+        crew.wait_written()
+        crew.kill("w0")
+        crew.start("w0", "w2")
+        crew.wait_ready()
+        stream.wait_for_more(1000)
+        crew.stop("w1")
+        assert_exactly_once(service, crew.finish(stream, revive=True))
