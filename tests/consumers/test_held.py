@@ -3,7 +3,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.held import Held
+from consumers.held import Held, Shares
 from tests.consumers.in_memory import ended, running
 
 STEPS = st.lists(st.tuples(st.booleans(), st.integers(1, 6), st.integers(0, 20)), max_size=40)
@@ -80,3 +80,41 @@ def test_waiting_for_room_ends_when_there_is_room() -> None:
     held.release(2, 2)
     assert ended(waiting)
     assert found == [True]
+
+
+def test_topic_of_little_weight_is_paused_first_and_read_on_at_half_of_its_share() -> None:
+    shares = Shares({"urgent": 3.0, "bulk": 1.0}, 40)
+    for _ in range(10):
+        assert shares.full == frozenset()
+        for topic in ("urgent", "bulk"):
+            shares.add(topic, 1)
+    assert shares.full == {"bulk"}
+    shares.add("urgent", 20)
+    assert shares.full == {"urgent", "bulk"}
+    for left in range(9, 4, -1):
+        assert "bulk" in shares.full
+        shares.remove("bulk", 1)
+        assert ("bulk" in shares.full) is (left > 5)
+    assert shares.full == {"urgent"}
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.floats(0.01, 100), min_size=1),
+    st.integers(1, 100),
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), max_size=30),
+)
+def test_no_topic_is_full_with_nothing_waiting(
+    weights: dict[str, float], records: int, reads: list[tuple[str, int]]
+) -> None:
+    """Whatever its weight: it would never be read again."""
+    shares = Shares(weights, records)
+    waiting = dict.fromkeys(weights, 0)
+    for topic, count in reads:
+        if topic in weights and topic not in shares.full:
+            shares.add(topic, count)
+            waiting[topic] += count
+    for topic, count in waiting.items():
+        if count:
+            shares.remove(topic, count)
+    assert shares.full == frozenset()
+    assert shares.least >= 1
