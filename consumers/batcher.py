@@ -4,8 +4,6 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from consumers.events import Block, MicroBatch, Rows
 from consumers.window import Window
 
@@ -149,13 +147,13 @@ def _split(rows: Rows, room: _Room, turn: int) -> tuple[Rows | None, Rows | None
     stop = min(_stop_by_events(rows, min(room.events, turn)), _stop_by_cost(rows, room))
     before = int(block.ends[rows.start - 1]) if rows.start else 0
     if stop > rows.start and int(block.ends[stop - 1]) - before > room.bytes:
-        fits = int(np.searchsorted(block.ends, before + room.bytes, side="right"))
+        fits = int(block.ends.searchsorted(before + room.bytes, side="right"))
         stop = max(fits, rows.start + room.no_record)
     if stop == rows.stop:
         return rows, None
     if stop == rows.start:
         return None, rows
-    middle = int(np.searchsorted(block.good, stop))
+    middle = int(block.good.searchsorted(stop))
     return (
         Rows(block, rows.start, stop, rows.first, middle),
         Rows(block, stop, rows.stop, middle, rows.last),
@@ -173,6 +171,6 @@ def _stop_by_cost(rows: Rows, room: _Room) -> int:
     if costs is None or rows.cost <= room.cost:
         return rows.stop
     before = int(costs[rows.first - 1]) if rows.first else 0
-    fits = int(np.searchsorted(costs, before + room.cost, side="right"))
+    fits = int(costs.searchsorted(before + room.cost, side="right"))
     fits = max(fits, rows.first + room.no_event)
     return rows.stop if fits >= rows.last else int(rows.block.good[fits])

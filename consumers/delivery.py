@@ -98,8 +98,9 @@ class _Outbox:
         self._metrics = metrics
         self._failure: KafkaError | None = None
         self._failed_topic: str | None = None
+        self._error_cb = self._on_error
         self._producer = Producer(
-            {**DEFAULTS, **client, **OWNED, **own, "error_cb": self._on_error, "on_delivery": self._undelivered},
+            {**DEFAULTS, **client, **OWNED, **own, "error_cb": self._error_cb, "on_delivery": self._undelivered},
             logger=logging.getLogger("kafka.producer"),
         )
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TypeGuard, cast
+from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from consumers.errors import EventRefused
 from consumers.events import Answered, Block, Ends, Epochs, Headers, Partition, Refused, Rejection, Rows
 from consumers.metrics import DEAD_LETTERS, PREDICTIONS, SKIPPED, STAGE_SECONDS, STALE, TOMBSTONES, Metrics
 from schemas.dead_letters import DeadLetter, DeadLetterEncoder
+from schemas.packed import Packed
 from schemas.predictions import PredictionRows
 from topics.dead_letters import attempts_before
 
@@ -97,7 +98,7 @@ class Sink:
         self._metrics.observe(STAGE_SECONDS, time.perf_counter() - encoded, "produce")
         return ends
 
-    def _encode(self, answered: Answered) -> list[bytes | None]:
+    def _encode(self, answered: Answered) -> Sequence[bytes | None]:
         """One value an event of the batch; None for those without a prediction."""
         batch = answered.batch
         if not len(answered.rows):
@@ -108,9 +109,7 @@ class Sink:
             [part.block.ingest_time for part in batch.parts], [part.last - part.first for part in batch.parts]
         )
         if len(answered.rows) == batch.events:
-            return list(
-                self._outputs.predictions.encode(ids, times, ingest, answered.prediction_time, answered.outputs)
-            )
+            return self._outputs.predictions.encode(ids, times, ingest, answered.prediction_time, answered.outputs)
         rows = answered.rows
         encoded = self._outputs.predictions.encode(
             [ids[row] for row in rows.tolist()], times[rows], ingest[rows], answered.prediction_time, answered.outputs
@@ -120,7 +119,9 @@ class Sink:
             values[row] = value
         return values
 
-    def _write_part(self, part: Rows, values: list[bytes | None], rejected: dict[int, Rejection], first: int) -> Ends:
+    def _write_part(
+        self, part: Rows, values: Sequence[bytes | None], rejected: dict[int, Rejection], first: int
+    ) -> Ends:
         block = part.block
         ours = self._ours(block.epochs)
         refused = list(part.refused())
@@ -138,12 +139,11 @@ class Sink:
         self._written.append((time.time(), block.timestamps[written]))
         return self._ends_of(part, ours)
 
-    def _all_fit(self, values: list[bytes | None]) -> TypeGuard[list[bytes]]:
+    def _all_fit(self, values: Sequence[bytes | None]) -> TypeGuard[Sequence[bytes]]:
         """Whether each event has a prediction that its topic takes."""
-        return (
-            None not in values
-            and max(map(len, cast("list[bytes]", values)), default=0) <= self._outputs.prediction_bytes
-        )
+        if isinstance(values, Packed):
+            return values.longest <= self._outputs.prediction_bytes
+        return all(value is not None and len(value) <= self._outputs.prediction_bytes for value in values)
 
     def _write_each(
         self,

@@ -150,8 +150,9 @@ class Source:
         if not records:
             return None
         wall = time.time_ns() // 1_000_000
-        good = cast("list[Record]", [record for record in records if record.error() is None])
-        if len(good) < len(records):
+        good = cast("list[Record]", records)
+        if any(map(type(records[0]).error, records)):
+            good = [record for record in records if record.error() is None]
             for event in records:
                 if event.error() is not None:
                     self._note_event(event)

@@ -3,13 +3,14 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from consumers.bulk import Bulk
 from consumers.delivery import FINAL, WAIT, Counted, failed
 from consumers.errors import DeliveryFailed, SlotTaken, TransactionAborted
 from consumers.events import Ends, Epochs
@@ -76,6 +77,8 @@ class ExactlyOnce(Counted):
             {**DEFAULTS, **client}, {**EXACTLY_ONCE, "transactional.id": transactional_id}, abandon, metrics
         )
         self._membership = membership
+        self._bulk = _bulk(self._producer, self._error_cb)
+        self._one_by_one = False  # whether this transaction's records go so, as the one before was aborted
         self._open = False
         self._ended = 0.0  # when the last one was committed
         self._begun = 0.0  # when the transaction was opened, seconds on the monotonic clock
@@ -86,6 +89,20 @@ class ExactlyOnce(Counted):
         # Without a connection the client would look for the coordinator again after half a second only.
         self._broker_answers(REACHED)
         self._step("init_transactions", lambda: self._producer.init_transactions(STEP))
+
+    def produce_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
+        """See `Delivery`."""
+        if self._bulk is None or self._one_by_one:
+            super().produce_all(topic, values, keys)
+            return
+        self._begin()
+        try:
+            first = self._bulk.produce(topic, values, keys)
+            while first < len(values):
+                self._wait_for_room()
+                first += self._bulk.produce(topic, values[first:], keys[first:])
+        except KafkaException as error:
+            raise self._answer(topic, error.args[0]) from None
 
     def push(self) -> None:
         """See `Delivery`; nobody can read them before the commit, which sends what waits."""
@@ -109,7 +126,7 @@ class ExactlyOnce(Counted):
         if gone:
             self._settle()
             raise TransactionAborted(f"partitions {gone} went to another worker before the transaction's end")
-        self._open = False
+        self._open = self._one_by_one = False
         self._metrics.count(TRANSACTIONS, 1, "committed")
 
     def abort(self) -> None:
@@ -122,6 +139,7 @@ class ExactlyOnce(Counted):
                     f"a transaction could not be aborted: {error}; the broker ends it by itself."
                 ) from None
             self._open = False
+            self._one_by_one = True  # should a record have failed, its delivery report tells why
             self._metrics.count(TRANSACTIONS, 1, "aborted")
         self._failure = self._failed_topic = None
 
@@ -190,6 +208,16 @@ class ExactlyOnce(Counted):
             )
         if self._failure is not None and self._failure.code() in FINAL:
             return failed(self._failed_topic, self._failure)
-        if error.fatal() or error.code() in FINAL:
+        # Of records in bulk nobody says which topic's failed: the next transaction tells.
+        untold = topic is None and self._open and self._bulk is not None and not self._one_by_one
+        if error.fatal() or (error.code() in FINAL and not untold):
             return failed(topic, error)
         return TransactionAborted(error.str())
+
+
+def _bulk(producer: Producer, error_cb: object) -> Bulk | None:
+    try:
+        return Bulk(producer, error_cb)
+    except LookupError as unknown:
+        log.info("records are handed to the Kafka client one by one, which takes more CPU: %s", unknown)
+        return None

@@ -1,4 +1,4 @@
-"""Avro written by columns: numpy makes the bytes of a whole batch at once, and `weave` cuts them into one value per row.
+"""Avro written by columns: numpy makes the bytes of a whole batch at once, and `weave` lays them out by rows.
 
 A row is laid out as a sequence of pieces. A piece is what the rows have at that place, in one of three forms:
 
@@ -11,10 +11,13 @@ Encodings: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding
 """
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias, cast
+from itertools import chain
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from schemas.packed import Packed
 
 Bytes2D: TypeAlias = npt.NDArray[np.uint8]
 Piece: TypeAlias = bytes | Bytes2D | list[bytes]
@@ -135,11 +138,11 @@ def text_pieces(values: Sequence[str]) -> list[Piece]:
     return [list(map(varint, lengths)), encoded]
 
 
-def weave(pieces: Sequence[Piece], rows: int) -> list[bytes]:
+def weave(pieces: Sequence[Piece], rows: int) -> Packed:
     """One value per row: its part of each piece, in order. Every array and list has `rows` rows."""
     if not rows:
-        return []
-    columns: list[list[bytes]] = []
+        return Packed.of([])
+    columns: list[Sequence[bytes]] = []
     even: list[bytes | Bytes2D] = []
     for piece in pieces:
         if isinstance(piece, list):
@@ -151,10 +154,15 @@ def weave(pieces: Sequence[Piece], rows: int) -> list[bytes]:
             even.append(piece)
     if even:
         columns.append(_side_by_side(even, rows))
-    return columns[0] if len(columns) == 1 else list(map(b"".join, zip(*columns, strict=True)))
+    if len(columns) == 1:
+        return Packed.of(columns[0])
+    lengths = np.zeros(rows, np.int64)
+    for column in columns:
+        lengths += column.lengths if isinstance(column, Packed) else np.fromiter(map(len, column), np.int64, rows)
+    return Packed.joined(b"".join(chain.from_iterable(zip(*columns, strict=True))), lengths)
 
 
-def _side_by_side(pieces: Sequence[bytes | Bytes2D], rows: int) -> list[bytes]:
+def _side_by_side(pieces: Sequence[bytes | Bytes2D], rows: int) -> Packed:
     """The rows' bytes: one row of the constants is copied to all, then the arrays are laid over it."""
     row = bytearray()
     arrays: list[tuple[int, Bytes2D]] = []
@@ -164,11 +172,8 @@ def _side_by_side(pieces: Sequence[bytes | Bytes2D], rows: int) -> list[bytes]:
         else:
             arrays.append((len(row), piece))
             row += bytes(piece.shape[1])
-    if not arrays:
-        return [bytes(row)] * rows
     cells = np.empty((rows, len(row)), np.uint8)
     cells[:] = np.frombuffer(row, np.uint8)
     for start, array in arrays:
         cells[:, start : start + array.shape[1]] = array
-    # A column of opaque items of the row's width: tolist() makes all rows' bytes objects in one call.
-    return cast("list[bytes]", cells.view(np.dtype((np.void, len(row)))).reshape(rows).tolist())
+    return Packed.table(cells)

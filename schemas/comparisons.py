@@ -84,7 +84,9 @@ class ComparisonEncoder:
         latencies = _double_piece(shadow_latency_ms, rows)
         if not failed:
             assert shadow_outputs is not None
-            ends = weave([self._shadow, _VALUE, *output_pieces(shadow_outputs, rows), _NULL, latencies], rows)
+            ends: Sequence[bytes] = weave(
+                [self._shadow, _VALUE, *output_pieces(shadow_outputs, rows), _NULL, latencies], rows
+            )
         else:
             ends = self._ends(shadow_outputs, failed, latencies, rows)
         return list(map(bytes.__add__, starts, ends))
@@ -96,7 +98,7 @@ class ComparisonEncoder:
         event_times: Times,
         outputs: Outputs,
         latency_ms: Latency,
-    ) -> list[bytes]:
+    ) -> Sequence[bytes]:
         """The rows up to the primary's latency."""
         rows = len(event_ids)
         return weave(
@@ -112,7 +114,7 @@ class ComparisonEncoder:
             rows,
         )
 
-    def _ends(self, outputs: Outputs | None, errors: Mapping[int, str], latencies: Piece, rows: int) -> list[bytes]:
+    def _ends(self, outputs: Outputs | None, errors: Mapping[int, str], latencies: Piece, rows: int) -> Sequence[bytes]:
         """The rows from the shadow on, where it failed on some."""
         good = [row for row in range(rows) if row not in errors]
         middles = {row: _NULL + _VALUE + text(error[:_LONGEST_ERROR]) for row, error in errors.items()}

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas.avro_write import Piece, fixed_pieces, long_pieces, text, text_pieces, varint, weave
+from schemas.packed import Packed
 from schemas.wire import frame
 
 # The branches of an output's union in prediction-v1, each as the varint of its place.
@@ -41,7 +42,7 @@ class PredictionRows(Protocol):
         ingest_times: Times,
         prediction_time: int,
         outputs: Outputs,
-    ) -> list[bytes]:
+    ) -> Sequence[bytes]:
         """One value per event, in their order. Times are milliseconds since the epoch (UTC).
 
         The first axis of each array of `outputs` is the events. Raises UnsupportedOutputError.
@@ -63,11 +64,11 @@ class PredictionEncoder:
         ingest_times: Times,
         prediction_time: int,
         outputs: Outputs,
-    ) -> list[bytes]:
+    ) -> Packed:
         """See PredictionRows."""
         rows = len(event_ids)
         if not rows:
-            return []
+            return Packed.of([])
         pieces: list[Piece] = [
             self._head,
             *text_pieces(event_ids),

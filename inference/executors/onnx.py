@@ -46,6 +46,7 @@ class OnnxExecutor:
             ModelConfigError: the file is no model, or config.yaml does not fit it.
         """
         self.model = model
+        self._place = model.place
         self._outputs = [entry.tensor for entry in model.signature.outputs]
         self._names = [entry.name for entry in model.signature.outputs]
         self.device = _device(device, model)
@@ -70,8 +71,8 @@ class OnnxExecutor:
         except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
             if not isinstance(error, MemoryError) and not type(error).__module__.startswith("onnxruntime"):
                 raise  # a fault of ours, not of the events
-            raise verdict(error, self.model.place) from error
-        check_rows(dict(zip(self._outputs, outputs, strict=True)), size, self.model.place)
+            raise verdict(error, self._place) from error
+        check_rows(dict(zip(self._outputs, outputs, strict=True)), size, self._place)
         return {name: output[:events] for name, output in zip(self._names, outputs, strict=True)}
 
     def close(self) -> None:

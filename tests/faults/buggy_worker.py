@@ -226,7 +226,7 @@ def go_back_at(poll: int) -> None:
 
 if __name__ == "__main__":
     bug, fault, time, *arguments = sys.argv[1:]
-    ExactlyOnce.produce_all = _one_by_one  # type: ignore[method-assign,assignment]
+    ExactlyOnce.produce_all = _one_by_one  # type: ignore[method-assign]
     BUGS[bug]()
     if fault == "abort":
         abort_at(int(time))
