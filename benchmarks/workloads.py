@@ -104,6 +104,6 @@ def workload(name: str, made: Path) -> Workload:
             write_vector_model(made, SEED)
             return Workload(
                 name, "158 bytes, 32 floats, a three-layer perceptron", vector_events, made, VECTOR.schema_file,
-                VECTOR.name, "event_time", 200_000, 1000, 11,
+                VECTOR.name, "event_time", 600_000, 1000, 11,
             )  # fmt: skip
     raise ValueError(f"no workload {name!r}")
