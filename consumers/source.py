@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -150,12 +150,11 @@ class Source:
         if not records:
             return None
         wall = time.time_ns() // 1_000_000
-        good = cast("list[Record]", records)
-        if any(map(type(records[0]).error, records)):
+        good: list[Record] = records
+        if events := list(filter(type(records[0]).error, records)):
             good = [record for record in records if record.error() is None]
-            for event in records:
-                if event.error() is not None:
-                    self._note_event(event)
+            for event in events:
+                self._note_event(event)
         if before is not self._epochs:
             # The client itself leaves out what it fetched under an assignment that has ended meanwhile (librdkafka's
             # rd_kafka_purge_outdated_messages); what is left of partitions that went is not for us to answer.
