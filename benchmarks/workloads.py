@@ -81,7 +81,7 @@ def workload(name: str, made: Path) -> Workload:
         case "flights":
             return Workload(
                 name, "real departures, 13 fields, strings encoded in the model", flights_events, example_folder(),
-                "1-flight-departure.avsc", "flights-delay", "departed_at", 60_000, 1000, 6,
+                "1-flight-departure.avsc", "flights-delay", "departed_at", 90_000, 1000, 6,
             )  # fmt: skip
         case "text":
             return Workload(
@@ -92,13 +92,13 @@ def workload(name: str, made: Path) -> Workload:
             write_vector_model(made, SEED, WIDE)
             return Workload(
                 name, "2 kB, 512 floats, a three-layer perceptron", lambda count, seed: vector_events(count, seed, WIDE),
-                made, WIDE.schema_file, WIDE.name, "event_time", 40_000, 500, 6,
+                made, WIDE.schema_file, WIDE.name, "event_time", 100_000, 500, 6,
             )  # fmt: skip
         case "json":
             write_vector_model(made, SEED)
             return Workload(
                 name, "JSON with 32 floats in and JSON out, a three-layer perceptron", json_events, made,
-                VECTOR.schema_file, VECTOR.name, "event_time", 60_000, 1000, 6, format="json",
+                VECTOR.schema_file, VECTOR.name, "event_time", 200_000, 1000, 6, format="json",
             )  # fmt: skip
         case "vector":
             write_vector_model(made, SEED)
