@@ -11,14 +11,14 @@ from inference.executors.interface import join_rows
 
 
 def bundles(answers: Sequence[Answered]) -> Iterator[Answered]:
-    """Results in their order, those joined that have the same prediction time and whose outputs lie side by side in an array."""
+    """Results in their order, neighbours joined whose outputs lie side by side in an array."""
     for _, group in groupby(answers, _traits):
         alike = list(group)
         yield _joined(alike) if len(alike) > 1 else alike[0]
 
 
 def _traits(answered: Answered) -> object:
-    return answered.prediction_time, tuple((name, one.dtype, one.shape[1:]) for name, one in answered.outputs.items())
+    return tuple((name, one.dtype, one.shape[1:]) for name, one in answered.outputs.items())
 
 
 def _joined(answers: Sequence[Answered]) -> Answered:
@@ -33,6 +33,7 @@ def _joined(answers: Sequence[Answered]) -> Answered:
         outputs=join_rows([answered.outputs for answered in answers]),
         rows=np.concatenate([start + answered.rows for answered, start in zip(answers, starts, strict=True)]),
         rejected=rejected,
+        prediction_times=np.concatenate([answered.prediction_times for answered in answers]),
     )
 
 

@@ -228,7 +228,7 @@ class Answered:
     outputs: Tensors  # output name -> [len(rows), ...]
     rows: npt.NDArray[np.int64]  # events of the batch that have an output, ascending
     rejected: dict[int, Rejection]  # event of the batch -> why it has none
-    prediction_time: int  # ms since the epoch
+    prediction_times: npt.NDArray[np.int64]  # of each of the rows, ms since the epoch
     seconds: float = 0.0  # in the model
 
 

@@ -287,7 +287,7 @@ def check_answers(plan: Plan) -> None:
     predictions = JsonPredictionEncoder(pipeline="", model="", version=1, variant="")
     time = np.zeros(1, np.int64)
     try:
-        predictions.encode(["check"], time, time, 0, plan.executor.run(blank(plan.model.signature.inputs, 1)))
+        predictions.encode(["check"], time, time, time, plan.executor.run(blank(plan.model.signature.inputs, 1)))
     except ModelRejected:
         return  # it takes no blank event: then the first real one tells
     except UnsupportedOutputError as error:

@@ -59,21 +59,21 @@ class Runner:
         self._metrics.count(m.BATCHES, 1, batch.reason)
         self._metrics.observe(m.STAGE_SECONDS, time.monotonic() - batch.arrived, "queue")
         if not batch.events:
-            return Answered(number, batch, {}, np.empty(0, np.int64), {}, _now())
+            return _answered(number, batch, {}, np.empty(0, np.int64), {})
         self._metrics.observe(m.BATCH_EVENTS, batch.events)
         self._metrics.observe(m.BATCH_FILL, batch.events / self._max_events)
         expired = batch.expired(_now())
         tensors = batch.tensors()
         if not len(expired):
             outputs, rows, rejected = self._run(tensors)
-            return Answered(number, batch, outputs, rows, rejected, _now(), self._took)
+            return _answered(number, batch, outputs, rows, rejected, self._took)
         late = {row: _expired(batch, row) for row in expired.tolist()}
         kept = np.setdiff1d(np.arange(batch.events), expired)
         if not len(kept):
-            return Answered(number, batch, {}, kept, late, _now())
+            return _answered(number, batch, {}, kept, late)
         outputs, rows, rejected = self._run({name: array[kept] for name, array in tensors.items()})
         rejected = {int(kept[row]): why for row, why in rejected.items()}
-        return Answered(number, batch, outputs, kept[rows], {**rejected, **late}, _now(), self._took)
+        return _answered(number, batch, outputs, kept[rows], {**rejected, **late}, self._took)
 
     def _run(self, tensors: Tensors) -> tuple[Tensors, npt.NDArray[np.int64], dict[int, Rejection]]:
         started = time.perf_counter()
@@ -86,6 +86,17 @@ class Runner:
     def _watched(self, tensors: Tensors) -> tuple[Tensors, npt.NDArray[np.int64], dict[int, Rejection]]:
         with self._watchdog.watching("a micro-batch in the model"):
             return self._isolation.run(tensors)
+
+
+def _answered(
+    number: int,
+    batch: MicroBatch,
+    outputs: Tensors,
+    rows: npt.NDArray[np.int64],
+    rejected: dict[int, Rejection],
+    took: float = 0.0,
+) -> Answered:
+    return Answered(number, batch, outputs, rows, rejected, np.full(len(rows), _now()), took)
 
 
 def _expired(batch: MicroBatch, row: int) -> Rejection:

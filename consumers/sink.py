@@ -109,10 +109,10 @@ class Sink:
             [part.block.ingest_time for part in batch.parts], [part.last - part.first for part in batch.parts]
         )
         if len(answered.rows) == batch.events:
-            return self._outputs.predictions.encode(ids, times, ingest, answered.prediction_time, answered.outputs)
+            return self._outputs.predictions.encode(ids, times, ingest, answered.prediction_times, answered.outputs)
         rows = answered.rows
         encoded = self._outputs.predictions.encode(
-            [ids[row] for row in rows.tolist()], times[rows], ingest[rows], answered.prediction_time, answered.outputs
+            [ids[row] for row in rows.tolist()], times[rows], ingest[rows], answered.prediction_times, answered.outputs
         )
         values: list[bytes | None] = [None] * batch.events
         for row, value in zip(rows.tolist(), encoded, strict=True):

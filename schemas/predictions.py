@@ -5,18 +5,20 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain, repeat
 from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from schemas.avro_write import Piece, fixed_pieces, long_pieces, text, text_pieces, varint, weave
+from schemas.avro_write import Bytes2D, Piece, fixed_pieces, long_pieces, text, text_pieces, varint, weave
 from schemas.packed import Packed
 from schemas.wire import frame
 
 # The branches of an output's union in prediction-v1, each as the varint of its place.
 _FLOAT, _DOUBLE, _LONG, _BOOLEAN, _STRING, _ARRAY = (varint(place) for place in range(6))
+_RUN = 8  # rows of the same time in a row from which on it is quicker to encode the time once
 _HOLE = msgspec.Raw(b"%b")
 _JSON = msgspec.json.Encoder()
 
@@ -40,7 +42,7 @@ class PredictionRows(Protocol):
         event_ids: Sequence[str],
         event_times: Times,
         ingest_times: Times,
-        prediction_time: int,
+        prediction_times: Times,
         outputs: Outputs,
     ) -> Sequence[bytes]:
         """One value per event, in their order. Times are milliseconds since the epoch (UTC).
@@ -62,7 +64,7 @@ class PredictionEncoder:
         event_ids: Sequence[str],
         event_times: Times,
         ingest_times: Times,
-        prediction_time: int,
+        prediction_times: Times,
         outputs: Outputs,
     ) -> Packed:
         """See PredictionRows."""
@@ -75,15 +77,31 @@ class PredictionEncoder:
             *_time_pieces(event_times),
             self._origin,
             *_time_pieces(ingest_times),
-            varint(prediction_time),
+            *_time_pieces(prediction_times),
         ]
         return weave([*pieces, *output_pieces(outputs, rows)], rows)
 
 
 def _time_pieces(times: Times) -> list[Piece]:
-    """One a row; events that were read together have one ingest time, which is encoded once."""
-    first = int(times[0])
-    return [varint(first)] if (times == first).all() else long_pieces(times.reshape(-1, 1))
+    """One a row; what was read, or answered, together has one time, which is encoded once."""
+    changes = np.flatnonzero(times[1:] != times[:-1]) + 1
+    if not len(changes):
+        return [varint(int(times[0]))]
+    if len(changes) * _RUN > len(times):
+        return long_pieces(times.reshape(-1, 1))
+    starts = np.concatenate([[0], changes])
+    lengths = np.diff(starts, append=len(times))
+    return [
+        piece if isinstance(piece, bytes) else _repeated(piece, lengths)
+        for piece in long_pieces(times[starts].reshape(-1, 1))
+    ]
+
+
+def _repeated(piece: Bytes2D | list[bytes], lengths: npt.NDArray[np.int64]) -> Piece:
+    """The piece of each run as one of each row in it."""
+    if isinstance(piece, list):
+        return list(chain.from_iterable(map(repeat, piece, lengths.tolist())))
+    return piece.repeat(lengths, axis=0)
 
 
 class JsonPredictionEncoder:
@@ -100,23 +118,24 @@ class JsonPredictionEncoder:
         event_ids: Sequence[str],
         event_times: Times,
         ingest_times: Times,
-        prediction_time: int,
+        prediction_times: Times,
         outputs: Outputs,
     ) -> list[bytes]:
         """See PredictionRows."""
         rows = len(event_ids)
         columns = [_json_column(_plain(name, values, rows)) for name, values in outputs.items()]
-        lines = map(_json_lines, (event_ids, event_times.tolist(), ingest_times.tolist(), *columns))
-        return list(map(self._template(prediction_time, outputs).__mod__, zip(*lines, strict=True)))
+        times = (times.tolist() for times in (event_times, ingest_times, prediction_times))
+        lines = map(_json_lines, (event_ids, *times, *columns))
+        return list(map(self._template(outputs).__mod__, zip(*lines, strict=True)))
 
-    def _template(self, prediction_time: int, outputs: Outputs) -> bytes:
+    def _template(self, outputs: Outputs) -> bytes:
         """What is the same in each record of a batch, with `%b` where they differ."""
         record = {
             "event_id": _HOLE,
             "event_time": _HOLE,
             **{name: _escaped(value) for name, value in self._origin.items()},
             "ingest_time": _HOLE,
-            "prediction_time": prediction_time,
+            "prediction_time": _HOLE,
             "outputs": dict.fromkeys(map(_escaped, outputs), _HOLE),
         }
         return _JSON.encode(record)

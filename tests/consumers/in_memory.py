@@ -162,7 +162,14 @@ def batch_of(kinds: str, start: int = 0) -> MicroBatch:
 def answered(kinds: str, start: int = 0, *, number: int = 0) -> Answered:
     """A micro-batch of one whole block, with an output for each of its events."""
     batch = batch_of(kinds, start)
-    return Answered(number, batch, {"y": np.zeros((batch.events, 1))}, np.arange(batch.events), {}, 1_700_000_000_456)
+    return Answered(
+        number,
+        batch,
+        {"y": np.zeros((batch.events, 1))},
+        np.arange(batch.events),
+        {},
+        np.full(batch.events, 1_700_000_000_456),
+    )
 
 
 def offsets(batch: MicroBatch) -> list[int]:

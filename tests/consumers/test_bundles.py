@@ -80,7 +80,7 @@ def results(draw: st.DrawFn) -> list[Answered]:
         outputs = {"y": -x[rows].repeat(width, axis=1), "n": rows * 7} if len(rows) else {}
         rejected = {row: Rejection("model_rejected", f"event {row} is bad") for row in bad}
         time = 1_700_000_000_000 + draw(st.sampled_from([0, 0, 0, 1]))
-        found.append(Answered(len(found), batch, outputs, rows, rejected, time))
+        found.append(Answered(len(found), batch, outputs, rows, rejected, np.full(len(rows), time)))
     return found
 
 
@@ -103,7 +103,7 @@ def test_written_together_they_are_the_same_records_and_bring_partitions_as_far(
     assert ends == ends_alone
 
 
-def test_results_of_one_time_and_kind_are_one_and_ranges_of_a_block_too() -> None:
+def test_results_of_one_kind_are_one_and_ranges_of_a_block_too() -> None:
     batcher = Batcher(Limits(2, 1 << 20, 1.0))
     batcher.add(block("eereeee"))
     batches = [batcher.drain() for _ in range(3)]
@@ -115,12 +115,11 @@ def test_results_of_one_time_and_kind_are_one_and_ranges_of_a_block_too() -> Non
 @pytest.mark.parametrize(
     "other",
     [
-        {"prediction_time": 1},
         {"outputs": {"y": np.zeros((2, 2))}},
         {"outputs": {"y": np.zeros((2, 1), np.float32)}},
         {"outputs": {"z": np.zeros((2, 1))}},
     ],
 )
-def test_results_that_differ_in_time_or_kind_are_not_joined(other: dict[str, Any]) -> None:
+def test_results_that_differ_in_kind_are_not_joined(other: dict[str, Any]) -> None:
     made = [answered("ee"), answered("ee", 2), replace(answered("ee", 4), **other)]
     assert [one.batch.events for one in bundles(made)] == [4, 2]

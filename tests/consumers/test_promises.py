@@ -268,7 +268,7 @@ def _answered(number: int, batch: MicroBatch) -> Answered:
     x = batch.tensors()["x"] if batch.events else np.zeros((0, 1), np.float32)
     good = np.flatnonzero(x[:, 0] != BAD)
     rejected = {row: Rejection("model_rejected", "no") for row in np.flatnonzero(x[:, 0] == BAD).tolist()}
-    return Answered(number, batch, {"y": x[good]} if len(good) else {}, good, rejected, 0)
+    return Answered(number, batch, {"y": x[good]} if len(good) else {}, good, rejected, np.zeros(len(good), np.int64))
 
 
 class Group:

@@ -52,7 +52,7 @@ def times(values: list[int]) -> npt.NDArray[np.int64]:
 
 
 def encode_one(**outputs: npt.NDArray[Any]) -> dict[str, Any]:
-    [value] = encoder().encode(["e"], times([1]), times([2]), 3, outputs)
+    [value] = encoder().encode(["e"], times([1]), times([2]), times([3]), outputs)
     return read(value)["outputs"]  # type: ignore[no-any-return]
 
 
@@ -86,7 +86,7 @@ def batches(draw: st.DrawFn) -> dict[str, Any]:
         "event_ids": draw(st.lists(ids, min_size=rows, max_size=rows)),
         "event_times": times(draw(st.lists(LONGS, min_size=rows, max_size=rows))),
         "ingest_times": times(draw(st.lists(LONGS, min_size=rows, max_size=rows))),
-        "prediction_time": draw(INT64),
+        "prediction_times": times(draw(st.lists(LONGS, min_size=rows, max_size=rows))),
         "outputs": outputs,
     }
 
@@ -102,7 +102,7 @@ def expected(batch: dict[str, Any], row: int, origin: dict[str, Any]) -> bytes:
         "event_id": batch["event_ids"][row],
         "event_time": int(batch["event_times"][row]),
         "ingest_time": int(batch["ingest_times"][row]),
-        "prediction_time": batch["prediction_time"],
+        "prediction_time": int(batch["prediction_times"][row]),
         "outputs": answers,
     }
     out = BytesIO()
@@ -119,6 +119,19 @@ def test_encoding_is_byte_for_byte_what_fastavro_writes(
     assert list(values) == [expected(batch, row, origin) for row in range(len(batch["event_ids"]))]
 
 
+@given(st.lists(st.tuples(LONGS, st.integers(1, 40)), min_size=1, max_size=6))
+def test_times_that_stay_for_a_while_are_each_rows_own(runs: list[tuple[int, int]]) -> None:
+    moments = [time for time, rows in runs for _ in range(rows)]
+    batch: dict[str, Any] = {
+        "event_ids": [str(row) for row in range(len(moments))],
+        "event_times": times(list(range(len(moments)))),
+        "ingest_times": times(moments),
+        "prediction_times": times(moments[::-1]),
+        "outputs": {},
+    }
+    assert list(encoder().encode(**batch)) == [expected(batch, row, ORIGIN) for row in range(len(moments))]
+
+
 @pytest.mark.parametrize("bits", range(64))
 def test_longs_at_every_varint_length_border(bits: int) -> None:
     near = [sign * (1 << bits) + step for sign in (1, -1) for step in (-1, 0, 1)]
@@ -127,7 +140,7 @@ def test_longs_at_every_varint_length_border(bits: int) -> None:
         "event_ids": [str(value) for value in values],
         "event_times": times(values),
         "ingest_times": times(values[:1] * len(values)),
-        "prediction_time": values[0],
+        "prediction_times": times(values),
         "outputs": {"long": times(values), "longs": times(values * 2).reshape(len(values), 2)},
     }
     assert list(encoder().encode(**batch)) == [expected(batch, row, ORIGIN) for row in range(len(values))]
@@ -138,7 +151,7 @@ def test_reader_sees_every_field() -> None:
         ["e-1"],
         times([1_378_012_500_000]),
         times([1_378_012_500_010]),
-        1_378_012_500_015,
+        times([1_378_012_500_015]),
         {"p": np.array([0.5], np.float32)},
     )
     prediction = read(value)
@@ -149,12 +162,14 @@ def test_reader_sees_every_field() -> None:
 
 
 def test_no_events_give_no_records() -> None:
-    assert not len(encoder().encode([], times([]), times([]), 0, {"p": np.empty((0, 4), np.float32)}))
+    assert not len(encoder().encode([], times([]), times([]), times([]), {"p": np.empty((0, 4), np.float32)}))
 
 
 def test_views_that_are_not_contiguous_are_encoded_by_their_values() -> None:
     matrix = np.arange(12, dtype=np.float32).reshape(3, 4)
-    values = encoder().encode(["a", "b"], times([1, 2]), times([1, 2]), 3, {"x": matrix[::2, ::-1], "y": matrix[1:, 2]})
+    values = encoder().encode(
+        ["a", "b"], times([1, 2]), times([1, 2]), times([3, 3]), {"x": matrix[::2, ::-1], "y": matrix[1:, 2]}
+    )
     assert [read(value)["outputs"] for value in values] == [
         {"x": [3.0, 2.0, 1.0, 0.0], "y": 6.0},
         {"x": [11.0, 10.0, 9.0, 8.0], "y": 10.0},
@@ -187,7 +202,7 @@ def test_output_that_no_prediction_can_hold_is_refused_by_name(
     rows: PredictionEncoder, values: npt.NDArray[Any], found: str
 ) -> None:
     with pytest.raises(UnsupportedOutputError, match=f"output 'late': expected .*{found}"):
-        rows.encode(["e"], times([1]), times([2]), 3, {"late": values})
+        rows.encode(["e"], times([1]), times([2]), times([3]), {"late": values})
 
 
 def no_constants(text: str) -> None:
@@ -214,7 +229,7 @@ def test_json_says_what_avro_says(batch: dict[str, Any]) -> None:
             "event_id": batch["event_ids"][row],
             "event_time": batch["event_times"][row],
             "ingest_time": batch["ingest_times"][row],
-            "prediction_time": batch["prediction_time"],
+            "prediction_time": batch["prediction_times"][row],
             "outputs": {
                 name: as_json(cells[name][0] if output.shape[1:] in {(), (1,)} else cells[name])
                 for name, output in batch["outputs"].items()
@@ -226,7 +241,7 @@ def test_json_says_what_avro_says(batch: dict[str, Any]) -> None:
 def test_json_takes_names_and_values_as_they_are() -> None:
     odd = {"pipeline": "100%", "model": "%b", "version": 1, "variant": 'a"%s"\n'}
     ids, outputs = ["%b", "line\nbreak\u2028", ""], {"%d ü": np.array(["%%", "\n", '"'], object), "x": np.zeros((3, 2))}
-    values = JsonPredictionEncoder(**odd).encode(ids, times([1, 2, 3]), times([4, 5, 6]), 7, outputs)  # type: ignore[arg-type]
+    values = JsonPredictionEncoder(**odd).encode(ids, times([1, 2, 3]), times([4, 5, 6]), times([7, 7, 8]), outputs)  # type: ignore[arg-type]
     said = [json.loads(value) for value in values]
     assert [one["event_id"] for one in said] == ids
     assert [one["outputs"] for one in said] == [{"%d ü": text, "x": [0.0, 0.0]} for text in ("%%", "\n", '"')]
@@ -234,4 +249,4 @@ def test_json_takes_names_and_values_as_they_are() -> None:
 
 
 def test_json_of_no_events() -> None:
-    assert JsonPredictionEncoder(**ORIGIN).encode([], times([]), times([]), 1, {"x": np.zeros(0)}) == []  # type: ignore[arg-type]
+    assert JsonPredictionEncoder(**ORIGIN).encode([], times([]), times([]), times([]), {"x": np.zeros(0)}) == []  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ BATCH: dict[str, Any] = {
     "event_ids": ["e1"],
     "event_times": np.array([1_378_012_500_000]),
     "ingest_times": np.array([1_378_012_500_010]),
-    "prediction_time": 1_378_012_500_015,
+    "prediction_times": np.array([1_378_012_500_015]),
     "outputs": {"p": np.array([0.5], np.float32)},
 }
 
