@@ -107,5 +107,5 @@ PEERS = (
     Peer("Bytewax", _python("bytewax"), 0.3, "flat_map_batch"),
     Peer("Quix Streams", _python("quix"), 0.3, "one inference an event"),
     Peer(FAUST, _python("faust"), 0.1, "faust-streaming's take"),
-    Peer("MLServer", _python("mlserver"), 0.05, "its Kafka server, requests in JSON", True, "Kafka server consuming"),
+    Peer("MLServer", _python("mlserver"), 0.016, "its Kafka server, requests in JSON", True, "Kafka server consuming"),
 )
