@@ -154,7 +154,7 @@ def test_workers_follow_a_backlog_up_and_down(kafka: Broker, tmp_path: Path) -> 
     service = vector_service(tmp_path, kafka, delivery="exactly_once", scaling=scaling, **small)
     with Run(service.file, "--plain", "--metrics-port", "0", "--metrics-host", "127.0.0.1") as run:
         run.wait_ready(1)
-        events = vector_events(3000, seed=6)
+        events = vector_events(20_000, seed=6)  # seconds of work, so that a measurement falls into it
 
         def two() -> bool:
             """Write more until there are two, for one may be done with what there was before it is measured."""
