@@ -82,7 +82,7 @@ def long_pieces(values: npt.NDArray[np.int64], tag: bytes = b"") -> list[Piece]:
     _spread(zigzag, cells[:, lead:], _CONTINUED_64[1])
     cells[:, lead:] |= _CONTINUED[:, :longest].take(lengths, axis=0)
     used = (np.arange(-lead, longest) < np.arange(len(_CONTINUED))[:, None]).take(lengths, axis=0)
-    return [_cut(cells[used].tobytes(), (lengths + lead).reshape(rows, items).sum(axis=1))]
+    return [list(Packed.joined(cells[used].tobytes(), (lengths + lead).reshape(rows, items).sum(axis=1)))]
 
 
 def _varint_bytes(zigzag: np.uint64) -> int:
@@ -102,11 +102,6 @@ def _spread(zigzag: npt.NDArray[np.uint64], digits: Bytes2D, continued: npt.NDAr
     digits[:, :8] = (spread | continued).astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, :width]
     for place in range(8, width):
         digits[:, place] = (zigzag >> np.uint64(7 * place)) & np.uint64(0x7F)
-
-
-def _cut(joined: bytes, lengths: npt.NDArray[np.int64]) -> list[bytes]:
-    ends = lengths.cumsum()
-    return [joined[start:end] for start, end in zip((ends - lengths).tolist(), ends.tolist(), strict=True)]
 
 
 def fixed_pieces(values: npt.NDArray[np.generic], tag: bytes) -> list[Piece]:
