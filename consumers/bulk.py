@@ -9,6 +9,7 @@ in another way: a transaction that misses one can't be committed.
 import ctypes
 import sys
 from collections.abc import Sequence
+from typing import cast
 
 import confluent_kafka
 import numpy as np
@@ -73,11 +74,11 @@ class Bulk:
         records = np.zeros(len(values), _MESSAGE)
         # They live until the call is over: the records point into them.
         payloads = Packed.of(values)
-        names = Packed.of([key or b"" for key in keys])
+        without = [] if all(keys) else [row for row, key in enumerate(keys) if key is None]
+        names = Packed.of([key or b"" for key in keys] if without else cast("Sequence[bytes]", keys))
         records["payload"], records["len"] = payloads.buffer.ctypes.data + payloads.starts, payloads.lengths
         records["key"], records["key_len"] = names.buffer.ctypes.data + names.starts, names.lengths
-        if not all(keys):
-            records["key"][[key is None for key in keys]] = 0  # NULL: not the same as an empty one to a partitioner
+        records["key"][without] = 0  # NULL: not the same as an empty one to a partitioner
         taken = self._hand_over(topic, records)
         if taken < len(records):
             refused = [code for code in records["err"].tolist() if code not in {0, KafkaError._QUEUE_FULL}]

@@ -1,19 +1,25 @@
-"""What a worker holds: events read and not yet acknowledged, bounded with hysteresis."""
+"""What a worker holds: events read and not yet acknowledged, bounded."""
 
 import threading
 from collections import Counter, deque
 from collections.abc import Mapping
 
+# Of the limits, below which there is room again: soon, for in a backlog there is always to be something to decode; for one that
+# paused its partitions later, as that threw away what was fetched ahead.
+SOON, RESUME = 7 / 8, 1 / 2
+
 
 class Held:
     """Counts events and bytes between the poll and the commit. Thread-safe: one thread adds, another releases, in order."""
 
-    def __init__(self, max_events: int, max_bytes: int, record_bytes: int = 0) -> None:
+    def __init__(self, max_events: int, max_bytes: int, record_bytes: int = 0, batch: int = 1) -> None:
         """Args:
-        max_events: full from here on; room again at half of it.
+        max_events: full from here on, until there is room again: below a share of it.
         max_bytes: the same for bytes.
         record_bytes: that a record takes beside its value: key, objects, columns.
+        batch: events of a full micro-batch: where there is room there is room for one, up to half of all.
         """
+        self._soon = max(min(SOON, 1 - batch / max_events), RESUME)
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._record_bytes = record_bytes
@@ -39,14 +45,24 @@ class Held:
             self._bytes -= size + events * self._record_bytes
             while self._arrivals and self._arrivals[0][0] <= self._released:
                 self._arrivals.popleft()
-            if self._full and self.events <= self._max_events // 2 and self._bytes <= self._max_bytes // 2:
-                self._full = False
+            if self._full:
                 self._lock.notify_all()
 
-    def wait_for_room(self, timeout: float) -> bool:
-        """Wait until there is room, at most `timeout` seconds; whether there is."""
+    def wait_for_room(self, timeout: float, *, paused: bool = False) -> bool:
+        """Wait until there is room, at most `timeout` seconds; whether there is.
+
+        Args:
+            timeout: seconds.
+            paused: whether the partitions are: then there is room from half of the limits down.
+        """
+        share = RESUME if paused else self._soon
         with self._lock:
-            return self._lock.wait_for(lambda: not self._full, timeout)
+            if self._full:
+                self._full = not self._lock.wait_for(lambda: self._holds_at_most(share), timeout)
+            return not self._full
+
+    def _holds_at_most(self, share: float) -> bool:
+        return self.events <= int(self._max_events * share) and self._bytes <= int(self._max_bytes * share)
 
     @property
     def events(self) -> int:

@@ -13,7 +13,7 @@ from consumers.runner import Runner
 Answers = SimpleQueue[Sequence[Answered] | Barrier | WentBack | None]
 
 # Seconds for which a result is kept for those right behind it. Where a call of the model takes longer it is handed over at once.
-TOGETHER = 0.003
+TOGETHER = 0.006
 JOIN = 1.0  # seconds for all lanes to end
 LOOK = 0.1  # seconds between two looks at whether to give up
 
@@ -22,7 +22,7 @@ class Lanes:
     """Runs micro-batches, one a lane, and gives their results to `answers`. One thread calls it.
 
     A single lane is the caller's own thread: handing a small batch to another costs more than running it. For the same reason it
-    hands over the results of a quick model together where there is a backlog, those of about 3 ms. A result waits for
+    hands over the results of a quick model together where there is a backlog, those of about 6 ms. A result waits for
     one call of the model at most, and for no outage.
     """
 

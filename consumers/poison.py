@@ -69,7 +69,7 @@ class Isolation:
                 waiting.append((start, stop))
         if not parts:
             return {}, np.empty(0, np.int64), rejected
-        outputs, ran = _joined(parts), np.concatenate(rows)
+        outputs, ran = _joined(parts), np.concatenate(rows) if len(rows) > 1 else rows[0]
         return (outputs, ran, rejected) if self._allow_nan_outputs else _without_nan(outputs, ran, rejected)
 
 

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 RECORD_BYTES = (
     1024  # of a held record beside its value: the client's message, keys, ids, columns (measured: 700 to 900)
 )
-POLL_RECORDS = 2000  # most records of one poll
+POLL_RECORDS = 4096  # most records of one poll: what is decoded at once
 WAIT = 0.1  # seconds that the loop waits for something before it turns again
 PAUSE_AFTER = (
     0.5  # seconds without room: a short wait is cheaper than a pause, which throws away what was fetched ahead
@@ -61,7 +61,7 @@ class Worker:
         self._read_again = threading.Event()
         self._failure: BaseException | None = None
         self._guard = stages.guard
-        self._held = Held(settings.held_events, settings.held_bytes // 2, RECORD_BYTES)
+        self._held = Held(settings.held_events, settings.held_bytes // 2, RECORD_BYTES, settings.batch.max_events)
         self._shares = Shares(settings.weights, settings.held_events // 2) if settings.weights else None
         self._lock = threading.Lock()
         self._acknowledged: Ends = {}
@@ -103,7 +103,7 @@ class Worker:
             held=self._held,
             acknowledge=self._acknowledge,
             read_again=self._read_again.set,
-            checkpoints=Checkpoints(settings.commit_every, settings.held_events // 4, settings.exactly_once),
+            checkpoints=Checkpoints(settings.commit_every, settings.held_events // 3, settings.exactly_once),
             window=self._window,
             shadows=self._shadows,
         )
@@ -247,7 +247,8 @@ class Worker:
 
     def _has_room(self) -> bool:
         """Whether to poll: there is room; or there is none for long, and paused partitions are polled to stay a member."""
-        if self._health.outage is None and self._held.wait_for_room(0 if self._paused else WAIT):
+        wait = 0 if self._paused else WAIT
+        if self._health.outage is None and self._held.wait_for_room(wait, paused=self._paused):
             self._full_since = None
             self._paused = False
             self._source.pause(self._shares.full if self._shares is not None else NONE)

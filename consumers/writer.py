@@ -17,7 +17,7 @@ from consumers.window import Window
 
 log = logging.getLogger(__name__)
 
-SPACED = 4  # times as long as a checkpoint took is there between two under backlog, up to as many intervals: it stops the writing
+SPACED = 8  # times as long as a checkpoint took is there between two under backlog, up to as many intervals: it stops the writing
 
 
 @dataclass(frozen=True, slots=True)

@@ -338,7 +338,7 @@ class Limits(Section):
         50000,
         ge=2,
         description="Most events that a worker holds (read, result not yet acknowledged). "
-        "Above it partitions pause; below half of it they resume.",
+        "At it nothing more is read; after half a second its partitions pause, and resume below half of it.",
     )
     held_bytes: Size = Field(
         "128MiB",

@@ -9,14 +9,15 @@ from tests.consumers.in_memory import ended, running
 STEPS = st.lists(st.tuples(st.booleans(), st.integers(1, 6), st.integers(0, 20)), max_size=40)
 
 
-def has_room(held: Held) -> bool:
-    return held.wait_for_room(0)
+def has_room(held: Held, *, paused: bool = False) -> bool:
+    return held.wait_for_room(0, paused=paused)
 
 
-@given(STEPS, st.integers(1, 20), st.integers(1, 150))
-def test_full_at_the_limit_and_room_again_at_half_of_it(
-    steps: list[tuple[bool, int, int]], most: int, most_bytes: int
+@given(STEPS, st.integers(8, 20), st.integers(1, 150), st.booleans())
+def test_full_at_the_limit_and_room_again_below_a_share_of_it(
+    steps: list[tuple[bool, int, int]], most: int, most_bytes: int, paused: bool
 ) -> None:
+    share = 0.5 if paused else 0.875
     held = Held(most, most_bytes)
     polls: list[tuple[int, int]] = []  # added and not released: the model
     full = False
@@ -30,9 +31,9 @@ def test_full_at_the_limit_and_room_again_at_half_of_it(
         assert (held.events, held.bytes) == (count, amount)
         if count >= most or amount >= most_bytes:
             full = True
-        elif count <= most // 2 and amount <= most_bytes // 2:
+        elif count <= int(most * share) and amount <= int(most_bytes * share):
             full = False
-        assert has_room(held) == (not full)
+        assert has_room(held, paused=paused) == (not full)
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.lists(st.integers(1, 5), max_size=12))
@@ -55,10 +56,23 @@ def test_nothing_held_has_no_age_and_room() -> None:
     assert (held.events, held.bytes, held.oldest(), has_room(held)) == (0, 0, None, True)
 
 
-def test_room_comes_back_at_half_and_not_before() -> None:
-    held = Held(10, 1000)
+def test_room_comes_back_soon_but_later_after_a_pause() -> None:
+    held = Held(80, 1000)
+    held.add(80, 80, 0.0)
+    held.release(9, 9)
+    assert not has_room(held)
+    held.release(1, 1)
+    assert not has_room(held, paused=True)
+    assert has_room(held)
     held.add(10, 10, 0.0)
-    held.release(4, 4)
+    held.release(40, 40)
+    assert has_room(held, paused=True)
+
+
+def test_room_is_for_a_micro_batch() -> None:
+    held = Held(80, 1000, batch=20)
+    held.add(80, 80, 0.0)
+    held.release(19, 19)
     assert not has_room(held)
     held.release(1, 1)
     assert has_room(held)

@@ -226,11 +226,11 @@ def test_results_after_a_pause_wait_for_no_company(monkeypatch: pytest.MonkeyPat
     assert stage.acknowledged == [1]
 
 
-@pytest.mark.parametrize(("reason", "acknowledged"), [("time", [2, 3, 4, 5, 6]), ("size", [2, 6])])
+@pytest.mark.parametrize(("reason", "acknowledged"), [("time", [2, 3, 4, 5, 6, 7, 8, 9]), ("size", [2, 9])])
 def test_full_micro_batches_are_checkpointed_less_often(
     monkeypatch: pytest.MonkeyPatch, reason: str, acknowledged: list[int]
 ) -> None:
-    """Four times as long as the last checkpoint took, after its end: half a second here."""
+    """Eight times as long as the last checkpoint took, after its end: half a second here."""
 
     class FeedingSink(TickingSink):
         def write(self, answers: Sequence[Answered]) -> Ends:
@@ -238,7 +238,7 @@ def test_full_micro_batches_are_checkpointed_less_often(
             return super().write(answers)
 
     sink = FeedingSink(Clock(monkeypatch), write=0.6, checkpoint=0.5)
-    batches = [answered("e", at) for at in range(6)]
+    batches = [answered("e", at) for at in range(9)]
     following: list[Message] = [replace(one, batch=replace(one.batch, reason=reason)) for one in batches]
     following.append(None)
     stage = Stage([following.pop(0)], every=1.0, sink=sink)
