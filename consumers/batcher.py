@@ -153,9 +153,8 @@ def _split(rows: Rows, room: _Room, turn: int) -> tuple[Rows | None, Rows | None
         return rows, None
     if stop == rows.start:
         return None, rows
-    # Where each record is an event no search is needed, for which numpy would let go of Python's lock.
-    each = rows.last - rows.first == rows.stop - rows.start
-    middle = rows.first + stop - rows.start if each else int(block.good.searchsorted(stop))
+    # A search where none is needed would let go of Python's lock.
+    middle = rows.first + stop - rows.start if rows.all_events else int(block.good.searchsorted(stop))
     return (
         Rows(block, rows.start, stop, rows.first, middle),
         Rows(block, stop, rows.stop, middle, rows.last),

@@ -140,10 +140,15 @@ class Rows:
         return int(costs[self.last - 1]) - (int(costs[self.first - 1]) if self.first else 0)
 
     @property
+    def all_events(self) -> bool:
+        """Whether each record of the range is an event."""
+        return self.last - self.first == self.stop - self.start
+
+    @property
     def event_keys(self) -> list[Key]:
         """The keys of the range's events."""
         keys = self.block.keys
-        if self.last - self.first == self.stop - self.start:  # each record is an event
+        if self.all_events:
             return keys[self.start : self.stop]
         return [keys[row] for row in self.block.good[self.first : self.last].tolist()]
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from queue import SimpleQueue
 
 from consumers import metrics as m
-from consumers.compute import Compute
+from consumers.compute import DECODE_RECORDS, Compute
 from consumers.errors import Abandoned, StageFailed, WorkerError
 from consumers.events import Barrier, Ends, Partition, Polled, Rejection
 from consumers.forward import Forward
@@ -34,7 +34,6 @@ log = logging.getLogger(__name__)
 RECORD_BYTES = (
     1024  # of a held record beside its value: the client's message, keys, ids, columns (measured: 700 to 900)
 )
-POLL_RECORDS = 4096  # most records of one poll: what is decoded at once
 WAIT = 0.1  # seconds that the loop waits for something before it turns again
 PAUSE_AFTER = (
     0.5  # seconds without room: a short wait is cheaper than a pause, which throws away what was fetched ahead
@@ -207,7 +206,7 @@ class Worker:
             self._run_carefully(most)
         elif self._has_room():
             room = self._settings.held_events - self._held.events
-            most = POLL_RECORDS if self._shares is None else self._shares.least
+            most = DECODE_RECORDS if self._shares is None else self._shares.least
             self._read(max(min(most, room), 1))
 
     def _rewind(self) -> bool:
