@@ -5,7 +5,8 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from tests.broker.clients import produce, read_all, wait_until
 from tests.broker.ports import free_ports
@@ -91,6 +92,22 @@ def in_transactions(kafka: Broker, topic: str, *sizes: int) -> None:
         else:
             producer.flush(10)  # an aborted record that was never written leaves no hole
             producer.abort_transaction(30)
+    wait_for_transactions(kafka, topic)
+
+
+def wait_for_transactions(kafka: Broker, topic: str) -> None:
+    """Wait until none is open in partition 0: the broker confirms a commit first, and writes the transaction's end then."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    asked = {TopicPartition(topic, 0): OffsetSpec.latest()}  # type: ignore[no-untyped-call]
+
+    def end(level: IsolationLevel) -> int:
+        [answer] = admin.list_offsets(asked, isolation_level=level).values()
+        return int(answer.result(10).offset)
+
+    def ended() -> bool:
+        return end(IsolationLevel.READ_COMMITTED) == end(IsolationLevel.READ_UNCOMMITTED)
+
+    wait_until(ended, 30, f"the transactions over {topic} to end")
 
 
 def reader_of(kafka: Broker, topic: str, start: str = "earliest") -> LagReader:
@@ -144,6 +161,7 @@ def test_records_of_an_open_transaction_are_no_lag_yet(kafka: Broker, make_topic
     reader = reader_of(kafka, topic)
     assert by_partition(reader.read()) == [(None, 0, 0)]
     producer.commit_transaction(30)
+    wait_for_transactions(kafka, topic)
     assert [found.messages for found in reader.read()] == [1]
     reader.close()
 
@@ -182,8 +200,6 @@ def test_records_that_compaction_has_removed_are_no_lag(kafka: Broker, make_topi
 
 @pytest.mark.durable
 def test_records_that_retention_has_deleted_are_nobodys_lag(kafka: Broker, topic: str, reader: LagReader) -> None:
-    from confluent_kafka.admin import AdminClient  # noqa: PLC0415  (only here)
-
     commit(kafka, topic, {0: 2})
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     [future] = admin.delete_records([TopicPartition(topic, 0, 6)]).values()
