@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import HistogramMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from consumers.histogram import Histogram
 
 SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 LATENCY = (
@@ -166,13 +166,11 @@ class Metrics:
     def __init__(self, pipeline: str) -> None:
         self.registry = CollectorRegistry()
         self._pipeline = pipeline
-        self._families = {m.name: _family(m, self.registry) for m in ALL if m is not END_TO_END}
+        self._families = {metric.name: _family(metric, self.registry) for metric in ALL}
         self._children: dict[tuple[str, ...], Any] = {}
-        self.end_to_end = BulkHistogram(END_TO_END, pipeline)
-        self.registry.register(self.end_to_end)
         # A series that appears with its first count hides that count from `rate`; those whose labels are known begin at 0.
         for metric in ALL:
-            if not metric.labels and metric is not END_TO_END:
+            if not metric.labels:
                 self._child(metric, ())
         for reason in REASONS:
             self._child(DEAD_LETTERS, (reason,))
@@ -190,8 +188,12 @@ class Metrics:
         """Add one observation to a histogram."""
         self._child(metric, labels).observe(value)
 
+    def observe_many(self, metric: Metric, values: npt.NDArray[np.float64], *labels: str) -> None:
+        """Add observations to a histogram."""
+        self._child(metric, labels).observe_many(values)
+
     def forget(self, metric: Metric, *labels: str) -> None:
-        """Drop one labelled value, such as the lag of a partition that went elsewhere."""
+        """Drop one labelled value of a gauge, such as the lag of a partition that went elsewhere."""
         if self._children.pop((metric.name, *labels), None) is not None:
             self._families[metric.name].remove(self._pipeline, *labels)
 
@@ -209,37 +211,6 @@ def _family(metric: Metric, registry: CollectorRegistry) -> Any:
         return Counter(metric.name, metric.help, labels, registry=registry)
     if metric.kind == "gauge":
         return Gauge(metric.name, metric.help, labels, registry=registry)
-    return Histogram(metric.name, metric.help, labels, buckets=metric.buckets, registry=registry)
-
-
-class BulkHistogram(Collector):
-    """A histogram that takes arrays: prometheus-client's own takes a microsecond for each value, this a few a batch."""
-
-    def __init__(self, metric: Metric, pipeline: str) -> None:
-        self._metric = metric
-        self._pipeline = pipeline
-        self._bounds = np.array(metric.buckets)
-        self._counts = np.zeros(len(self._bounds) + 1, np.int64)
-        self._sum = 0.0
-
-    def observe_many(self, values: npt.NDArray[np.float64]) -> None:
-        """Add all `values`; called by one thread."""
-        buckets = np.searchsorted(self._bounds, values, side="left")
-        self._counts += np.bincount(buckets, minlength=len(self._counts))
-        self._sum += float(values.sum())
-
-    def quantile(self, share: float) -> float:
-        """The upper bound of the bucket in which this share of the values lies; NaN where there are none."""
-        cumulative = self._counts.cumsum()
-        if not cumulative[-1]:
-            return float("nan")
-        at = int(np.searchsorted(cumulative, share * cumulative[-1]))
-        return float(self._bounds[at]) if at < len(self._bounds) else float("inf")
-
-    def collect(self) -> Iterable[HistogramMetricFamily]:
-        """See `prometheus_client.registry.Collector`."""
-        family = HistogramMetricFamily(self._metric.name, self._metric.help, labels=("pipeline",))
-        bounds = [*(str(float(bound)) for bound in self._bounds), "+Inf"]
-        counts = self._counts.cumsum().tolist()
-        family.add_metric([self._pipeline], list(zip(bounds, counts, strict=True)), self._sum)
-        return [family]
+    histogram = Histogram(metric.name, metric.help, labels, metric.buckets)
+    registry.register(histogram)
+    return histogram

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,8 @@ from consumers.patience import Patience
 from consumers.poison import Isolation
 from consumers.watchdog import Watchdog
 from inference.executors.interface import Tensors
+
+NAME = "a micro-batch in the model"  # what is watched
 
 
 class Runner:
@@ -58,17 +61,18 @@ class Runner:
             raise Abandoned(f"{batch.events} events and more were not run in time")
         self._metrics.count(m.BATCHES, 1, batch.reason)
         self._metrics.observe(m.STAGE_SECONDS, time.monotonic() - batch.arrived, "queue")
-        if not batch.events:
+        events = batch.events
+        if not events:
             return _answered(number, batch, {}, np.empty(0, np.int64), {})
-        self._metrics.observe(m.BATCH_EVENTS, batch.events)
-        self._metrics.observe(m.BATCH_FILL, batch.events / self._max_events)
+        self._metrics.observe(m.BATCH_EVENTS, events)
+        self._metrics.observe(m.BATCH_FILL, events / self._max_events)
         expired = batch.expired(_now())
         tensors = batch.tensors()
         if not len(expired):
             outputs, rows, rejected = self._run(tensors)
             return _answered(number, batch, outputs, rows, rejected, self._took)
         late = {row: _expired(batch, row) for row in expired.tolist()}
-        kept = np.setdiff1d(np.arange(batch.events), expired)
+        kept = np.setdiff1d(np.arange(events), expired)
         if not len(kept):
             return _answered(number, batch, {}, kept, late)
         outputs, rows, rejected = self._run({name: array[kept] for name, array in tensors.items()})
@@ -78,14 +82,12 @@ class Runner:
     def _run(self, tensors: Tensors) -> tuple[Tensors, npt.NDArray[np.int64], dict[int, Rejection]]:
         started = time.perf_counter()
         try:
-            return self._patience.call("executor", lambda: self._watched(tensors))
+            return self._patience.call(
+                "executor", partial(self._watchdog.watched, NAME, partial(self._isolation.run, tensors))
+            )
         finally:
             self._took = time.perf_counter() - started
             self._metrics.observe(m.STAGE_SECONDS, self._took, "infer")
-
-    def _watched(self, tensors: Tensors) -> tuple[Tensors, npt.NDArray[np.int64], dict[int, Rejection]]:
-        with self._watchdog.watching("a micro-batch in the model"):
-            return self._isolation.run(tensors)
 
 
 def _answered(
@@ -96,7 +98,9 @@ def _answered(
     rejected: dict[int, Rejection],
     took: float = 0.0,
 ) -> Answered:
-    return Answered(number, batch, outputs, rows, rejected, np.full(len(rows), _now()), took)
+    times = np.empty(len(rows), np.int64)
+    times.fill(_now())
+    return Answered(number, batch, outputs, rows, rejected, times, took)
 
 
 def _expired(batch: MicroBatch, row: int) -> Rejection:

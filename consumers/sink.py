@@ -14,7 +14,7 @@ from consumers.bundles import bundles
 from consumers.delivery import Delivery
 from consumers.errors import EventRefused
 from consumers.events import Answered, Block, Ends, Epochs, Headers, Partition, Refused, Rejection, Rows
-from consumers.metrics import DEAD_LETTERS, PREDICTIONS, SKIPPED, STAGE_SECONDS, STALE, TOMBSTONES, Metrics
+from consumers.metrics import DEAD_LETTERS, END_TO_END, PREDICTIONS, SKIPPED, STAGE_SECONDS, STALE, TOMBSTONES, Metrics
 from schemas.dead_letters import DeadLetter, DeadLetterEncoder
 from schemas.packed import Packed
 from schemas.predictions import PredictionRows
@@ -191,7 +191,7 @@ class Sink:
         readable = np.repeat([at for at, _ in written], [len(timestamps) for _, timestamps in written])
         if self._delivery.publishes_at_checkpoint:
             readable[:] = time.time()
-        self._metrics.end_to_end.observe_many(np.maximum(readable - stamps / 1000, 0.0)[stamps >= 0])
+        self._metrics.observe_many(END_TO_END, np.maximum(readable - stamps / 1000, 0.0)[stamps >= 0])
 
     def _ours(self, read_under: Epochs) -> set[Partition] | None:
         """The partitions whose records still are to be written; None: all, which is usual, and none need be asked."""

@@ -166,8 +166,7 @@ class ExactlyOnce(Counted):
         while True:
             started = time.monotonic()
             try:
-                with self._watchdog.watching(f"the Kafka client, in {name} of a transaction,"):
-                    call()
+                self._watchdog.watched(f"the Kafka client, in {name} of a transaction,", call)
                 return
             except KafkaException as problem:
                 error = problem.args[0]

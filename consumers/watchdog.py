@@ -4,13 +4,14 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from typing import TypeVar
 
 log = logging.getLogger(__name__)
 
 LOOK = 1.0  # seconds between two looks
 
+T = TypeVar("T")
 Subject = tuple[str, float]
 GiveUp = Callable[[str, float], object]
 
@@ -61,12 +62,11 @@ class Watchdog:
         self._call: Subject | None = None
         watch(lambda: self._call, patience, give_up)
 
-    @contextmanager
-    def watching(self, name: str) -> Iterator[None]:
-        """Watch one call."""
+    def watched(self, name: str, call: Callable[[], T]) -> T:
+        """The answer of `call`, which is watched under this name."""
         self._calls += 1
         self._call = name, self._calls
         try:
-            yield
+            return call()
         finally:
             self._call = None

@@ -1,16 +1,20 @@
 import math
 import re
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import Histogram
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 import consumers.metrics as m
 from consumers.cli.metrics import metrics_markdown
+from consumers.histogram import TOGETHER
+from consumers.histogram import Histogram as OurHistogram
 
 VALUES = st.lists(st.floats(0, 5000, allow_nan=False), max_size=30)
 
@@ -85,9 +89,9 @@ def test_series_whose_labels_are_known_begin_at_zero() -> None:
 @given(st.lists(VALUES, max_size=4))
 def test_bulk_histogram_counts_as_prometheus_own_does(batches: list[list[float]]) -> None:
     metrics = m.Metrics("flights")
-    own = m._family(m.Metric("own", "histogram", "", (), m.LATENCY), metrics.registry).labels("flights")
+    own = Histogram("own", "", ("pipeline",), buckets=m.LATENCY, registry=metrics.registry).labels("flights")
     for values in batches:
-        metrics.end_to_end.observe_many(np.array(values, np.float64))
+        metrics.observe_many(m.END_TO_END, np.array(values, np.float64))
         for value in values:
             own.observe(value)
     found = exposed(metrics)
@@ -99,17 +103,37 @@ def test_bulk_histogram_counts_as_prometheus_own_does(batches: list[list[float]]
     assert found["millstream_end_to_end_seconds_sum", labels()] == pytest.approx(found["own_sum", labels()])
 
 
-@given(VALUES.filter(bool), st.floats(0.01, 1))
-def test_quantile_is_the_bucket_bound_above_it(values: list[float], share: float) -> None:
+def test_values_observed_one_by_one_are_counted_as_prometheus_own_does() -> None:
     metrics = m.Metrics("flights")
-    metrics.end_to_end.observe_many(np.array(values))
-    value = sorted(values)[math.ceil(share * len(values)) - 1]
-    expected = next((float(bound) for bound in m.LATENCY if value <= bound), math.inf)
-    assert metrics.end_to_end.quantile(share) == expected
+    own = Histogram("own", "", ("pipeline", "stage"), buckets=m.SECONDS, registry=metrics.registry)
+    for number in range(3 * TOGETHER + 7):
+        stage, seconds = ("infer", "encode")[number % 3 == 0], number / 100
+        metrics.observe(m.STAGE_SECONDS, seconds, stage)
+        own.labels("flights", stage).observe(seconds)
+    found = exposed(metrics)
+    own_samples = {key: value for key, value in found.items() if key[0].startswith("own") and "created" not in key[0]}
+    assert len(own_samples) == 2 * (len(m.SECONDS) + 3)
+    for (name, given_), value in own_samples.items():
+        assert found[name.replace("own", "millstream_stage_seconds"), given_] == pytest.approx(value)
 
 
-def test_quantile_of_nothing_is_nan() -> None:
-    assert math.isnan(m.Metrics("flights").end_to_end.quantile(0.5))
+def test_no_value_is_lost_or_counted_twice_when_threads_observe_and_a_scrape_reads() -> None:
+    histogram = OurHistogram("h", "", ("stage",), m.SECONDS)
+    series = histogram.labels("infer")
+
+    def observe() -> None:
+        for _ in range(20_000):
+            series.observe(1.0)
+
+    threads = [Thread(target=observe) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    seen = [0]
+    while any(thread.is_alive() for thread in threads):
+        seen.append(int(series.read()[0][-1]))
+    assert seen == sorted(seen)
+    counts, total = series.read()
+    assert (counts[-1], total) == (80_000, 80_000.0)
 
 
 def test_reference_page_is_up_to_date() -> None:

@@ -17,16 +17,22 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_call_that_does_not_come_back_is_given_up_by_name() -> None:
     said: SimpleQueue[tuple[str, float]] = SimpleQueue()
     dog = Watchdog(0.05, lambda name, seconds: said.put((name, seconds)))
-    with dog.watching("commit"):
-        assert said.get(timeout=30) == ("commit", 0.05)
+    assert dog.watched("commit", lambda: said.get(timeout=30)) == ("commit", 0.05)
 
 
 def test_calls_that_come_back_are_not_given_up() -> None:
     given_up = threading.Event()
     dog = Watchdog(0.5, lambda *_: given_up.set())
     for _ in range(100):
-        with dog.watching("commit"):
-            assert not given_up.wait(0.01)  # twice the patience in all
+        assert not dog.watched("commit", lambda: given_up.wait(0.01))  # twice the patience in all
+
+
+def test_what_a_call_raises_is_raised_and_it_is_watched_no_more() -> None:
+    given_up = threading.Event()
+    dog = Watchdog(0.05, lambda *_: given_up.set())
+    with pytest.raises(ZeroDivisionError):
+        dog.watched("commit", lambda: 1 / 0)
+    assert not given_up.wait(0.5)
 
 
 def test_what_stands_still_is_given_up_and_what_moves_or_is_over_is_not() -> None:
