@@ -34,7 +34,7 @@ class Held:
         """Count events in."""
         with self._lock:
             self._added += events
-            self._bytes += size + events * self._record_bytes
+            self._bytes += self._taken(events, size)
             self._arrivals.append((self._added, arrived))
             self._full = self._full or self.events >= self._max_events or self._bytes >= self._max_bytes
 
@@ -42,7 +42,7 @@ class Held:
         """Count events out, oldest first."""
         with self._lock:
             self._released += events
-            self._bytes -= size + events * self._record_bytes
+            self._bytes -= self._taken(events, size)
             while self._arrivals and self._arrivals[0][0] <= self._released:
                 self._arrivals.popleft()
             if self._full:
@@ -63,6 +63,14 @@ class Held:
 
     def _holds_at_most(self, share: float) -> bool:
         return self.events <= int(self._max_events * share) and self._bytes <= int(self._max_bytes * share)
+
+    def part(self, events: int, size: int) -> float:
+        """What part of the limits these events take, whose values have so many bytes: 1 is all."""
+        return max(events / self._max_events, self._taken(events, size) / self._max_bytes)
+
+    def _taken(self, events: int, size: int) -> int:
+        """Bytes of so many events whose values have so many."""
+        return size + events * self._record_bytes
 
     @property
     def events(self) -> int:

@@ -22,6 +22,9 @@ log = logging.getLogger(__name__)
 DEFAULTS = {
     # A commit sends what waits, whatever this is.
     "linger.ms": 20,
+    # Under backlog what is there is sent sooner. Requests of 10,000 records, the default, take 10 ms each to be put together, one
+    # after the other, and most of a transaction was still to be sent when it was to be committed.
+    "batch.num.messages": 2500,
 }
 EXACTLY_ONCE = {
     # An open transaction of a worker that never returns hides all that follows it for this long (Kafka Streams' default too).

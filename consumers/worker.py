@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
 RECORD_BYTES = (
     1024  # of a held record beside its value: the client's message, keys, ids, columns (measured: 700 to 900)
 )
+CHECKPOINT = 1 / 2  # of what a worker may hold, is written at most before it is made to count
 WAIT = 0.1  # seconds that the loop waits for something before it turns again
 PAUSE_AFTER = (
     0.5  # seconds without room: a short wait is cheaper than a pause, which throws away what was fetched ahead
@@ -102,7 +103,7 @@ class Worker:
             held=self._held,
             acknowledge=self._acknowledge,
             read_again=self._read_again.set,
-            checkpoints=Checkpoints(settings.commit_every, settings.held_events // 3, settings.exactly_once),
+            checkpoints=Checkpoints(settings.commit_every, CHECKPOINT, settings.exactly_once),
             window=self._window,
             shadows=self._shadows,
         )

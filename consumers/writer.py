@@ -25,7 +25,7 @@ class Checkpoints:
     """When what was written is made to count."""
 
     every: float  # seconds between two
-    records: int  # written, after which one is due earlier, so that the worker never waits for room
+    part: float  # of what the worker may hold, after which one is due earlier, so that the worker never waits for room
     publish: bool  # whether readers see results at a checkpoint only, and not at once
 
 
@@ -116,7 +116,8 @@ class Writer:
         if not self._checkpoints.publish:
             self._report_readable()
         self._note_done(answers, ends)
-        if self._records >= self._checkpoints.records or time.monotonic() >= self._due:
+        full = self._held.part(self._records, self._bytes) >= self._checkpoints.part
+        if full or time.monotonic() >= self._due:
             self._checkpoint()
         elif not backlog:
             self._sink.push()

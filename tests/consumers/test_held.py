@@ -90,6 +90,13 @@ def test_bytes_alone_fill_it() -> None:
     assert has_room(held)
 
 
+def test_part_of_the_limits_is_the_larger_of_both() -> None:
+    held = Held(100, 10_000, record_bytes=50)
+    assert held.part(50, 0) == 0.5
+    assert held.part(50, 5000) == 0.75
+    assert held.part(0, 0) == 0
+
+
 def test_waiting_for_room_ends_when_there_is_room() -> None:
     held = Held(2, 100)
     held.add(2, 2, 0.0)

@@ -168,7 +168,7 @@ class Member:
             held=Held(1 << 30, 1 << 40),
             acknowledge=self._acknowledge,
             read_again=self._note_read_again,
-            checkpoints=Checkpoints(FOREVER, 5, exactly_once),
+            checkpoints=Checkpoints(FOREVER, 5 / (1 << 30), exactly_once),
             window=Window(0.0),
         )
 

@@ -133,7 +133,7 @@ class Stage:
             held=self.held,
             acknowledge=self._acknowledge,
             read_again=self.read_again.set,
-            checkpoints=Checkpoints(every, records, publish=transactional),
+            checkpoints=Checkpoints(every, self.held.part(records, 0), publish=transactional),
             window=self.window,
         )
 
@@ -207,6 +207,16 @@ def test_checkpoint_comes_after_so_many_records() -> None:
     stage = Stage([answered("ee"), answered("rt", 2), answered("e", 4), None], records=4)
     stage.writer.run()
     assert stage.acknowledged == [4]
+    assert stage.held.events == 1
+
+
+def test_checkpoint_comes_after_so_many_bytes() -> None:
+    """Few large events fill what a worker may hold as many small ones do."""
+    stage = Stage([answered("ee"), answered("rt", 2), answered("e", 4), None], records=1000)
+    stage.held = stage.writer._held = Held(10_000, 300, record_bytes=10)
+    stage.held.add(5, 40, 0.0)
+    stage.writer.run()
+    assert stage.acknowledged == [2, 4]  # each a tenth of the bytes or more, as 1000 records would be of the events
     assert stage.held.events == 1
 
 
