@@ -74,7 +74,7 @@ class Bulk:
         records = np.zeros(len(values), _MESSAGE)
         # They live until the call is over: the records point into them.
         payloads = Packed.of(values)
-        without = [] if all(keys) else [row for row, key in enumerate(keys) if key is None]
+        without = [] if isinstance(keys, Packed) else [row for row, key in enumerate(keys) if key is None]
         names = Packed.of([key or b"" for key in keys] if without else cast("Sequence[bytes]", keys))
         records["payload"], records["len"] = payloads.buffer.ctypes.data + payloads.starts, payloads.lengths
         records["key"], records["key_len"] = names.buffer.ctypes.data + names.starts, names.lengths

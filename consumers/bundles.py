@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
+import numpy.typing as npt
 
 from consumers.events import Answered, MicroBatch, Rejection, Rows
 from inference.executors.interface import join_rows
@@ -23,15 +24,19 @@ def _traits(answered: Answered) -> object:
 
 def _joined(answers: Sequence[Answered]) -> Answered:
     first = answers[0]
-    starts = np.cumsum([0, *(answered.batch.events for answered in answers[:-1])]).tolist()
     rejected: dict[int, Rejection] = {}
-    for answered, start in zip(answers, starts, strict=True):
-        rejected |= {start + event: why for event, why in answered.rejected.items()}
+    rows: list[npt.NDArray[np.int64]] = []
+    start = 0
+    for answered in answers:
+        if answered.rejected:
+            rejected |= {start + event: why for event, why in answered.rejected.items()}
+        rows.append(answered.rows + start)
+        start += answered.batch.events
     return replace(
         first,
         batch=replace(first.batch, parts=_ranges([answered.batch for answered in answers])),
         outputs=join_rows([answered.outputs for answered in answers]),
-        rows=np.concatenate([start + answered.rows for answered, start in zip(answers, starts, strict=True)]),
+        rows=np.concatenate(rows),
         rejected=rejected,
         prediction_times=np.concatenate([answered.prediction_times for answered in answers]),
     )
@@ -43,7 +48,7 @@ def _ranges(batches: Sequence[MicroBatch]) -> tuple[Rows, ...]:
     for part in (part for batch in batches for part in batch.parts):
         last = found[-1] if found else None
         if last is not None and last.block is part.block and last.stop == part.start:
-            found[-1] = replace(last, stop=part.stop, last=part.last)
+            found[-1] = Rows(part.block, last.start, part.stop, last.first, part.last)
         else:
             found.append(part)
     return tuple(found)

@@ -2,17 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consumers.events import NEVER, Block, Headers, Partition, Polled, Record, Refused
+from consumers.events import NEVER, Block, Headers, Key, Partition, Polled, Record, Refused
+from consumers.message_numbers import numbers_of
 from inference.fitting import fit
 from inference.signature import Signature
 from schemas.decoded import Decoded, Decoder
+from schemas.packed import Packed, Texts
 
 MOST_COST = float(1 << 40)  # of an event
 
@@ -65,15 +66,15 @@ class BlockDecoder:
         """
         records = polled.records
         kind = type(records[0])  # mapped over the records, its own methods cost a quarter of what a loop does
-        partitions, places = _partitions(records, self._topic)
-        offsets = np.fromiter(map(kind.offset, records), np.int64, len(records))
-        values: list[bytes | None] = list(map(kind.value, records))
+        all_values: list[bytes | None] = list(map(kind.value, records))
         headers = list(map(kind.headers, records))
-        stamps = np.fromiter(chain.from_iterable(map(kind.timestamp, records)), np.int64, 2 * len(records))
-        timestamp_types, timestamps = stamps.reshape(-1, 2).T.copy()
-        lengths = np.fromiter(map(len, records), np.int64, len(records))
-        rows, present = _without_tombstones(values, lengths)
-        decoded = self._decoder.decode([] if polled.refuse else present)
+        numbers = numbers_of(records)
+        partitions, places = _partitions(records, numbers.partitions, self._topic)
+        offsets, timestamps = numbers.offsets, numbers.timestamps
+        rows, values = _without_tombstones(all_values)
+        lengths = np.zeros(len(records), np.int64)
+        lengths[rows] = values.lengths
+        decoded = self._decoder.decode([] if polled.refuse else values)
         refused = [Refused(int(rows[bad.row]), bad.reason, bad.error) for bad in decoded.bad]
         if polled.refuse:
             refused = [Refused(int(row), polled.refuse.reason, polled.refuse.error) for row in rows]
@@ -91,9 +92,9 @@ class BlockDecoder:
             places=places,
             offsets=offsets,
             timestamps=timestamps,
-            timestamp_types=timestamp_types,
-            keys=list(map(kind.key, records)),
-            values=values,
+            timestamp_types=numbers.timestamp_types,
+            keys=_packed(list(map(kind.key, records))),
+            values=values[:] if len(values) == len(records) else all_values,  # a slice: without the objects
             headers=headers if any(headers) else None,
             ends=lengths.cumsum(),
             good=rows,
@@ -123,14 +124,15 @@ class BlockDecoder:
         partitions: Mapping[int, Partition],
         places: npt.NDArray[np.int64],
         offsets: npt.NDArray[np.int64],
-    ) -> list[str]:
+    ) -> Texts:
         """The events' ids; places and offsets are theirs too."""
         field = self._fields.event_id
         if field is None:
             heads = {place: f"{topic}-{number}" for place, (topic, number) in partitions.items()}
-            return [f"{heads[place]}-{offset}" for place, offset in zip(places.tolist(), offsets.tolist(), strict=True)]
+            pairs = zip(places.tolist(), offsets.tolist(), strict=True)
+            return Texts.of([f"{heads[place]}-{offset}" for place, offset in pairs])
         ids = frame[field]
-        return (ids if ids.dtype == pl.String else ids.cast(pl.String)).to_list()
+        return Texts.of_column(ids if ids.dtype == pl.String else ids.cast(pl.String))
 
     def _event_times(self, frame: pl.DataFrame, timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Times in ms; an event without a time of its own has its record's."""
@@ -158,14 +160,13 @@ class BlockDecoder:
         return np.minimum(deadlines, np.array(stated, np.int64))
 
 
-def _partitions(records: Sequence[Record], topic: str | None) -> tuple[dict[int, Partition], npt.NDArray[np.int64]]:
-    """Each partition by the number that stands for it, and that number of each record."""
-    kind = type(records[0])
-    numbers = map(kind.partition, records)
+def _partitions(
+    records: Sequence[Record], numbers: npt.NDArray[np.int64], topic: str | None
+) -> tuple[dict[int, Partition], npt.NDArray[np.int64]]:
+    """Each partition by the number that stands for it, and that number of each record; `numbers` are those in their topics."""
     if topic is not None:
-        places = np.fromiter(numbers, np.int64, len(records))
-        return {place: (topic, place) for place in np.flatnonzero(np.bincount(places)).tolist()}, places
-    pairs = list(zip(map(kind.topic, records), numbers, strict=True))
+        return {place: (topic, place) for place in np.flatnonzero(np.bincount(numbers)).tolist()}, numbers
+    pairs = list(zip(map(type(records[0]).topic, records), numbers.tolist(), strict=True))
     place_of = {pair: place for place, pair in enumerate(set(pairs))}
     return (
         {place: pair for pair, place in place_of.items()},
@@ -173,14 +174,17 @@ def _partitions(records: Sequence[Record], topic: str | None) -> tuple[dict[int,
     )
 
 
-def _without_tombstones(
-    values: list[bytes | None], lengths: npt.NDArray[np.int64]
-) -> tuple[npt.NDArray[np.int64], list[bytes]]:
-    """The rows of the values that are there, and these: tombstones are no events, and have no length."""
-    if lengths.all():
-        return np.arange(len(values)), cast("list[bytes]", values)
+def _without_tombstones(values: list[bytes | None]) -> tuple[npt.NDArray[np.int64], Packed]:
+    """The rows of the values that are there, and these: tombstones are no events."""
+    if all(values):
+        return np.arange(len(values)), Packed.of(cast("list[bytes]", values))
     rows = np.fromiter((row for row, value in enumerate(values) if value is not None), np.int64)
-    return rows, [value for value in values if value is not None]
+    return rows, Packed.of([value for value in values if value is not None])
+
+
+def _packed(keys: list[Key]) -> Sequence[Key]:
+    """The keys, in one buffer where all are there: objects for each would be kept until the results are written."""
+    return Packed.of(cast("list[bytes]", keys))[:] if all(keys) else keys
 
 
 def costs_of(column: pl.Series) -> npt.NDArray[np.int64]:

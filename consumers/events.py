@@ -1,6 +1,6 @@
 """What travels between the stages: plain frozen records, events as columns."""
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +11,7 @@ import polars as pl
 from inference.executors.interface import Tensors, join_rows
 from inference.signature import LENGTHS
 from inference.varying import widened
+from schemas.packed import Packed, Texts
 
 Partition = tuple[str, int]
 """Topic and partition number."""
@@ -89,13 +90,13 @@ class Block:
     offsets: npt.NDArray[np.int64]
     timestamps: npt.NDArray[np.int64]  # ms since the epoch; -1 where the record has none
     timestamp_types: npt.NDArray[np.int64]  # as Kafka numbers them: 0 none, 1 the producer's time, 2 the broker's
-    keys: list[Key]
-    values: list[bytes | None]
+    keys: Sequence[Key]
+    values: Sequence[bytes | None]
     headers: list[Headers | None] | None  # None: no record has any
     ends: npt.NDArray[np.int64]  # bytes of the values up to and including each record's
     # One value an event:
     good: npt.NDArray[np.int64]  # its record, ascending
-    ids: list[str]
+    ids: Texts
     event_times: npt.NDArray[np.int64]  # ms since the epoch
     deadlines: npt.NDArray[np.int64] | None  # ms since the epoch, after which it need not run; None: no event has one
     costs: npt.NDArray[np.int64] | None  # of the events up to and including each; None: they have none
@@ -145,12 +146,13 @@ class Rows:
         return self.last - self.first == self.stop - self.start
 
     @property
-    def event_keys(self) -> list[Key]:
+    def event_keys(self) -> Sequence[Key]:
         """The keys of the range's events."""
         keys = self.block.keys
         if self.all_events:
             return keys[self.start : self.stop]
-        return [keys[row] for row in self.block.good[self.first : self.last].tolist()]
+        rows = self.block.good[self.first : self.last]
+        return keys.take(rows) if isinstance(keys, Packed) else [keys[row] for row in rows.tolist()]
 
     def next_offsets(self) -> dict[Partition, int]:
         """The offset behind the last record of each partition in the range."""
@@ -174,7 +176,10 @@ class MicroBatch:
     @property
     def events(self) -> int:
         """Events to run."""
-        return sum(part.last - part.first for part in self.parts)
+        events = 0
+        for part in self.parts:  # asked several times a batch: a generator takes twice as long
+            events += part.last - part.first
+        return events
 
     @property
     def records(self) -> int:
@@ -216,6 +221,14 @@ class MicroBatch:
     def keys(self) -> set[Hashable]:
         """The keys of its records."""
         return {key for part in self.parts for key in part.block.keys[part.start : part.stop] if key is not None}
+
+    def ids(self) -> Texts:
+        """Its events' ids."""
+        return Texts.end_to_end([part.block.ids[part.first : part.last] for part in self.parts])
+
+    def event_times(self) -> npt.NDArray[np.int64]:
+        """Its events' times, ms since the epoch."""
+        return np.concatenate([part.block.event_times[part.first : part.last] for part in self.parts])
 
     def tensors(self) -> dict[str, npt.NDArray[Any]]:
         """The model's inputs, [events, ...]; views where the batch comes from one block."""

@@ -64,9 +64,8 @@ class Shadow:
 
     def compare(self, answered: Answered, among: npt.NDArray[np.int64]) -> list[Comparison]:
         """Answer the sampled ones of these events of the batch, ascending, each of which the primary has answered."""
-        parts = answered.batch.parts
-        ids = [event_id for part in parts for event_id in part.block.ids[part.first : part.last]]
-        keys = [key for part in parts for key in part.event_keys]
+        ids = list(answered.batch.ids())
+        keys = [key for part in answered.batch.parts for key in part.event_keys]
         mask = sampled(
             [keys[row] for row in among.tolist()], [ids[row] for row in among.tolist()], self.share, self.name
         )
@@ -77,7 +76,7 @@ class Shadow:
         outputs, errors = self._answer(_features(answered, rows))
         took = (time.perf_counter() - started) * 1000
         chosen = [ids[row] for row in rows.tolist()]
-        times = np.concatenate([part.block.event_times[part.first : part.last] for part in parts])[rows]
+        times = answered.batch.event_times()[rows]
         at = np.searchsorted(answered.rows, rows)
         primary = {name: array[at] for name, array in answered.outputs.items()}
         names = [keys[row] for row in rows.tolist()]

@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TypeGuard
 
 import numpy as np
@@ -103,8 +102,7 @@ class Sink:
         batch = answered.batch
         if not len(answered.rows):
             return [None] * batch.events
-        ids = list(chain.from_iterable(part.block.ids[part.first : part.last] for part in batch.parts))
-        times = np.concatenate([part.block.event_times[part.first : part.last] for part in batch.parts])
+        ids, times = batch.ids(), batch.event_times()
         ingest = np.repeat(
             [part.block.ingest_time for part in batch.parts], [part.last - part.first for part in batch.parts]
         )
@@ -112,7 +110,7 @@ class Sink:
             return self._outputs.predictions.encode(ids, times, ingest, answered.prediction_times, answered.outputs)
         rows = answered.rows
         encoded = self._outputs.predictions.encode(
-            [ids[row] for row in rows.tolist()], times[rows], ingest[rows], answered.prediction_times, answered.outputs
+            ids.take(rows), times[rows], ingest[rows], answered.prediction_times, answered.outputs
         )
         values: list[bytes | None] = [None] * batch.events
         for row, value in zip(rows.tolist(), encoded, strict=True):
@@ -157,9 +155,8 @@ class Sink:
         """Write those predictions of a part that are there, fit, and are still ours; adds to `refused`; the rows written."""
         block = part.block
         written: list[int] = []
-        for event, (row, value) in enumerate(
-            zip(block.good[part.first : part.last].tolist(), values, strict=True), first
-        ):
+        rows = block.good[part.first : part.last].tolist()
+        for event, (row, value, key) in enumerate(zip(rows, values, part.event_keys, strict=True), first):
             if ours is not None and block.partition(row) not in ours:
                 continue
             if value is None:
@@ -168,7 +165,7 @@ class Sink:
             if len(value) > self._outputs.prediction_bytes:
                 refused.append(self._too_large(block, row, value))
                 continue
-            self._delivery.produce(self._outputs.prediction_topic, value, block.keys[row], self._carried(block, row))
+            self._delivery.produce(self._outputs.prediction_topic, value, key, self._carried(block, row))
             written.append(row)
         return np.array(written, np.int64)
 

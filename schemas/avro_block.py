@@ -13,6 +13,7 @@ from schemas.avro_bounds import PADDING, Ints, Step, check
 from schemas.avro_columns import Source, assemble
 from schemas.avro_layout import Layouts
 from schemas.errors import FaultyRecords, Unreadable
+from schemas.packed import Packed
 from schemas.wire import HEAD_BYTES
 
 _SYNC = b"millstream-sync."  # ends a container's header and its block: 16 bytes, any will do
@@ -51,10 +52,10 @@ class BlockReader:
             return None
 
     def _read_block(self, values: Sequence[bytes]) -> dict[str, pl.Series]:
-        lengths = np.fromiter(map(len, values), np.int64, len(values))
-        size = int(lengths.sum())
-        block = b"".join([self.header, varint(len(values)), varint(size), *values, _SYNC])
-        self._check(block, lengths, size)
+        packed = Packed.of(values)
+        size = int(packed.lengths.sum())
+        block = b"".join([self.header, varint(len(values)), varint(size), packed.whole, _SYNC])
+        self._check(block, packed.lengths, size)
         frame = pl.read_avro(BytesIO(block), columns=self.columns)
         if frame.height != len(values):
             raise Unreadable("undecodable", f"found {frame.height} records where {len(values)} are")

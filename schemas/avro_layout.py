@@ -15,10 +15,9 @@ import polars as pl
 
 from schemas.avro_bounds import INT, LENGTH, LONG, Varint, fixed_size
 from schemas.avro_types import kind_of, nullable
+from schemas.packed import Bytes2D, Packed
 from schemas.store import AvroType
 from schemas.wire import HEAD_BYTES
-
-Bytes2D = npt.NDArray[np.uint8]
 
 _MORE, _ALL = 0x80, 0xFF  # bits of a byte that must be as in the first record
 _VARINTS = {"int": INT, "long": LONG}
@@ -68,10 +67,10 @@ class Layouts:
 
     def read(self, values: Sequence[bytes]) -> list[pl.Series] | None:
         """Return the columns as the block reader has them; None where the values are not all well formed and laid out alike."""
-        size = len(values[0])
-        if len(set(map(len, values))) > 1:
+        table = Packed.of(values).cells
+        if table is None:
             return None
-        table = np.frombuffer(b"".join(values), np.uint8).reshape(len(values), size)
+        size = table.shape[1]
         layout = self._seen.get(size)
         try:
             if layout is None or not layout.is_of(table):

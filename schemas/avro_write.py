@@ -17,9 +17,8 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from schemas.packed import Packed
+from schemas.packed import Bytes2D, Packed, Texts
 
-Bytes2D: TypeAlias = npt.NDArray[np.uint8]
 Piece: TypeAlias = bytes | Bytes2D | list[bytes]
 
 _MORE: Final = 0x80  # the bit of a varint's byte that says another one follows
@@ -122,12 +121,10 @@ def text_pieces(values: Sequence[str]) -> list[Piece]:
     """
     if not values:
         return []
-    joined = "".join(values)
-    if joined.isascii() and len(set(map(len, values))) == 1:  # a character is a byte
-        width = len(values[0])
-        return [varint(width), np.frombuffer(joined.encode(), np.uint8).reshape(len(values), width)]
-    encoded = list(map(str.encode, values))
-    lengths = list(map(len, encoded))
+    utf8 = Texts.of(values).utf8
+    if (cells := utf8.cells) is not None:
+        return [varint(cells.shape[1]), cells]
+    encoded, lengths = list(utf8), utf8.lengths.tolist()
     if max(lengths) < len(_LENGTHS):
         return [list(map(_LENGTHS.__getitem__, lengths)), encoded]
     return [list(map(varint, lengths)), encoded]

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from schemas.avro_write import Bytes2D, Piece, fixed_pieces, long_pieces, text, text_pieces, varint, weave
-from schemas.packed import Packed
+from schemas.avro_write import Piece, fixed_pieces, long_pieces, text, text_pieces, varint, weave
+from schemas.packed import Bytes2D, Packed
 from schemas.wire import frame
 
 # The branches of an output's union in prediction-v1, each as the varint of its place.

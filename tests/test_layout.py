@@ -20,6 +20,7 @@ MAY_IMPORT = {
 KNOW_KAFKA = {
     "consumers/source.py",
     "consumers/starts.py",
+    "consumers/message_numbers.py",
     "consumers/bulk.py",
     "consumers/delivery.py",
     "consumers/transactions.py",

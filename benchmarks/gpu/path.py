@@ -126,6 +126,5 @@ class DataPath:
         self._answers.put(None)
 
     def _encode(self, batch: MicroBatch, outputs: Tensors) -> int:
-        ids = [one for part in batch.parts for one in part.block.ids[part.first : part.last]]
-        times = np.concatenate([part.block.event_times[part.first : part.last] for part in batch.parts])
-        return len(self._encoder.encode(ids, times, times, np.zeros_like(times), outputs))
+        times = batch.event_times()
+        return len(self._encoder.encode(batch.ids(), times, times, np.zeros_like(times), outputs))

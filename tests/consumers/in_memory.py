@@ -14,6 +14,7 @@ from consumers.events import Answered, Block, Epochs, Headers, MicroBatch, Parti
 from inference.executors.interface import Tensors, rows_of
 from inference.signature import Signature, TensorInput, TensorOutput
 from schemas.decoded import BadRecord, Decoded
+from schemas.packed import Texts
 
 EPOCHS: Epochs = {("in", 0): 1, ("in", 1): 1}
 SIGNATURE = Signature(
@@ -138,7 +139,7 @@ def block(
         headers=None,
         ends=np.cumsum([len(value or b"") for value in values], dtype=np.int64),
         good=good,
-        ids=[str(start + row) for row in good.tolist()],
+        ids=Texts.of([str(start + row) for row in good.tolist()]),
         event_times=good + start,
         deadlines=None,
         costs=None if costs is None else np.array(costs, np.int64)[good].cumsum(),

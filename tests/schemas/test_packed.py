@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.packed import Packed
+from schemas.packed import Packed, Texts
 
 STRINGS = st.one_of(
     st.lists(st.binary(max_size=5), max_size=6),
@@ -46,3 +48,69 @@ def test_rows_of_a_table_are_its_strings(rows: int, width: int, random: np.rando
 def test_strings_of_one_width_that_do_not_lie_end_to_end() -> None:
     packed = Packed(np.frombuffer(b"aa-bb", np.uint8), np.array([0, 3]), np.array([2, 2]))
     assert list(packed) == [b"aa", b"bb"]
+
+
+def test_it_keeps_the_objects_it_was_made_of_and_a_slice_does_not() -> None:
+    strings = [b"ab" * 1000, b"c" * 1000]
+    packed = Packed.of(strings)
+    assert packed[0] is strings[0]
+    assert [one is other for one, other in zip(packed, strings, strict=True)] == [True, True]
+    assert packed[:][0] is not strings[0]
+    assert list(packed[:]) == strings
+
+
+@given(STRINGS, PLACES, PLACES)
+def test_end_to_end_they_are_one_string(strings: list[bytes], start: int | None, stop: int | None) -> None:
+    assert bytes(Packed.of(strings)[start:stop].whole) == b"".join(strings[start:stop])
+
+
+def test_end_to_end_without_what_lies_between() -> None:
+    apart = Packed(np.frombuffer(b"aa-b", np.uint8), np.array([0, 3]), np.array([2, 1]))
+    assert bytes(apart.whole) == b"aab"
+
+
+@given(STRINGS, PLACES, PLACES)
+def test_a_table_is_of_strings_of_one_width(strings: list[bytes], start: int | None, stop: int | None) -> None:
+    sliced = strings[start:stop]
+    cells = Packed.of(strings)[start:stop].cells
+    if cells is None:
+        assert len(set(map(len, sliced))) != 1 or not sliced[0]
+    else:
+        assert [row.tobytes() for row in cells] == sliced
+
+
+@given(st.lists(STRINGS, min_size=1, max_size=4), PLACES, PLACES)
+def test_parts_end_to_end(parts: list[list[bytes]], start: int | None, stop: int | None) -> None:
+    packed = [Packed.of(part)[start:stop] for part in parts]
+    assert list(Packed.end_to_end(packed)) == [string for part in parts for string in part[start:stop]]
+
+
+@given(STRINGS, st.sets(st.integers(0, 5)))
+def test_those_at_some_places(strings: list[bytes], places: set[int]) -> None:
+    rows = sorted(place for place in places if place < len(strings))
+    taken = Packed.of(strings).take(np.array(rows, np.int64))
+    wanted = [strings[row] for row in rows]
+    assert list(taken) == wanted
+    assert bytes(taken.whole) == b"".join(wanted)
+    assert list(Packed.end_to_end([taken, taken])) == wanted * 2
+
+
+TEXTS = st.lists(st.one_of(st.text(max_size=5), st.sampled_from(["ab", "cd", "\u00e9f"])), max_size=6)
+
+
+@given(TEXTS, PLACES, PLACES)
+def test_texts_are_the_texts(texts: list[str], start: int | None, stop: int | None) -> None:
+    for made in (Texts.of(texts), Texts.of_column(pl.Series(texts, dtype=pl.String))):
+        assert list(made) == texts
+        assert len(made) == len(texts)
+        assert [made[place] for place in range(len(texts))] == texts
+        assert list(made[start:stop]) == texts[start:stop]
+        assert list(Texts.end_to_end([made, made[start:stop]])) == texts + texts[start:stop]
+        assert list(made.take(np.arange(0, len(texts), 2))) == texts[::2]
+        assert Texts.of(made) is made
+
+
+@pytest.mark.parametrize(("wrong", "error"), [(["a", 1], TypeError), (["a", "\ud800"], UnicodeEncodeError)])
+def test_what_is_no_text(wrong: list[str], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        Texts.of(wrong)
