@@ -123,7 +123,9 @@ OLDEST_UNCOMMITTED = Metric(
 )
 HELD_EVENTS = Metric("millstream_held_events", "gauge", "Records read and not yet acknowledged.")
 HELD_BYTES = Metric(
-    "millstream_held_bytes", "gauge", "Bytes of them: of their values, and 1 KiB each for what is around."
+    "millstream_held_bytes",
+    "gauge",
+    "Bytes of them, about: twice those of their values, and 384 each for what is around.",
 )
 IN_FLIGHT = Metric(
     "millstream_in_flight_batches",

@@ -19,7 +19,7 @@ from consumers.errors import Abandoned, StageFailed, WorkerError
 from consumers.events import Barrier, Ends, Partition, Polled, Rejection
 from consumers.forward import Forward
 from consumers.health import Health
-from consumers.held import Held, Shares
+from consumers.held import RECORD, Held, Shares
 from consumers.lanes import Answers, Lanes
 from consumers.patience import Patience
 from consumers.poison import Isolation
@@ -31,9 +31,6 @@ from inference.executors.interface import Executor
 
 log = logging.getLogger(__name__)
 
-RECORD_BYTES = (
-    1024  # of a held record beside its value: the client's message, keys, ids, columns (measured: 700 to 900)
-)
 CHECKPOINT = 1 / 2  # of what a worker may hold, is written at most before it is made to count
 WAIT = 0.1  # seconds that the loop waits for something before it turns again
 PAUSE_AFTER = (
@@ -61,7 +58,7 @@ class Worker:
         self._read_again = threading.Event()
         self._failure: BaseException | None = None
         self._guard = stages.guard
-        self._held = Held(settings.held_events, settings.held_bytes // 2, RECORD_BYTES, settings.batch.max_events)
+        self._held = Held(settings.held_events, settings.held_bytes // 2, RECORD, settings.batch.max_events)
         self._shares = Shares(settings.weights, settings.held_events // 2) if settings.weights else None
         self._lock = threading.Lock()
         self._acknowledged: Ends = {}

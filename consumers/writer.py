@@ -75,6 +75,7 @@ class Writer:
         self._fresh: list[tuple[Answered, Ends]] = []  # for the shadows
         self._began = time.monotonic()  # when the last checkpoint did: after a pause the next one is at once
         self._took = 0.0  # seconds of that
+        self._since = 0.0  # when the first result was written that it does not cover
         self._due = 0.0  # when the next one is, seconds on the monotonic clock
 
     def run(self) -> None:
@@ -100,7 +101,8 @@ class Writer:
                 self._write(message)
 
     def _write(self, answers: Sequence[Answered]) -> None:
-        self._unsafe = True
+        if not self._unsafe:
+            self._unsafe, self._since = True, time.monotonic()
         # Full micro-batches, or more that wait to be written.
         backlog = answers[-1].batch.reason != "time" or not self._answers.empty()
         self._due = self._due_at(backlog=backlog)
@@ -123,11 +125,15 @@ class Writer:
             self._sink.push()
 
     def _due_at(self, *, backlog: bool) -> float:
-        """When the next checkpoint is: so long after the last one began, or after its end where throughput is what counts."""
+        """When the next checkpoint is: so long after the last one began, or after its end where throughput is what counts.
+
+        A backlog that comes after a pause is not stopped for a checkpoint of its first results.
+        """
         every = self._checkpoints.every
         if not backlog:
             return self._began + every
-        return self._began + self._took + min(max(SPACED * self._took, every), SPACED * every)
+        spaced = self._began + self._took + min(max(SPACED * self._took, every), SPACED * every)
+        return max(spaced, self._since + every)
 
     def _note_done(self, answers: Sequence[Answered], ends: Ends) -> None:
         """Results that passed others are written, and not acknowledged before those are too; never where those were dropped.

@@ -335,7 +335,7 @@ class Limits(Section):
     """How much a worker holds and how long it may take."""
 
     held_events: int = Field(
-        50000,
+        100_000,
         ge=2,
         description="Most events that a worker holds (read, result not yet acknowledged). "
         "At it nothing more is read; after half a second its partitions pause, and resume below half of it.",
@@ -344,7 +344,7 @@ class Limits(Section):
         "128MiB",
         validate_default=True,
         description="Most bytes that a worker holds in all: a quarter of it fetched ahead, half of it read (an event counts "
-        "with 1 KiB more than its value), a quarter of it written and not yet acknowledged.",
+        "with twice its value, for its columns, and 384 bytes), a quarter of it written and not yet acknowledged.",
     )
     drain_timeout: PositiveDuration = Field(
         "20s",

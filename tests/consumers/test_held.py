@@ -3,7 +3,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.held import Held, Shares
+from consumers.held import Held, Shares, Weight
 from tests.consumers.in_memory import ended, running
 
 STEPS = st.lists(st.tuples(st.booleans(), st.integers(1, 6), st.integers(0, 20)), max_size=40)
@@ -91,9 +91,10 @@ def test_bytes_alone_fill_it() -> None:
 
 
 def test_part_of_the_limits_is_the_larger_of_both() -> None:
-    held = Held(100, 10_000, record_bytes=50)
+    held = Held(100, 10_000, Weight(2, 50))
     assert held.part(50, 0) == 0.5
-    assert held.part(50, 5000) == 0.75
+    assert held.part(50, 2500) == 0.75
+    assert held.part(0, 2500) == 0.5
     assert held.part(0, 0) == 0
 
 

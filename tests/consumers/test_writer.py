@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from consumers.errors import DeliveryFailed, TransactionAborted, WentBack
 from consumers.events import Answered, Barrier, Ends, Partition
-from consumers.held import Held
+from consumers.held import Held, Weight
 from consumers.lanes import Answers
 from consumers.sink import Sink
 from consumers.window import Window
@@ -213,7 +213,7 @@ def test_checkpoint_comes_after_so_many_records() -> None:
 def test_checkpoint_comes_after_so_many_bytes() -> None:
     """Few large events fill what a worker may hold as many small ones do."""
     stage = Stage([answered("ee"), answered("rt", 2), answered("e", 4), None], records=1000)
-    stage.held = stage.writer._held = Held(10_000, 300, record_bytes=10)
+    stage.held = stage.writer._held = Held(10_000, 300, Weight(1, 10))
     stage.held.add(5, 40, 0.0)
     stage.writer.run()
     assert stage.acknowledged == [2, 4]  # each a tenth of the bytes or more, as 1000 records would be of the events
@@ -227,13 +227,44 @@ def test_checkpoint_comes_after_so_long_while_results_keep_coming(monkeypatch: p
     assert stage.acknowledged == [2, 4]
 
 
+def closed_by_time(one: Answered) -> Answered:
+    """No full micro-batch."""
+    return replace(one, batch=replace(one.batch, reason="time"))
+
+
+class EndingSink(MemorySink):
+    """Ends its stage with the micro-batch of this number."""
+
+    stage: Stage
+
+    def __init__(self, last: int) -> None:
+        super().__init__()
+        self._last = last
+
+    def write(self, answers: Sequence[Answered]) -> Ends:
+        if answers[-1].number == self._last:
+            self.stage.put(None)
+        return super().write(answers)
+
+
 def test_results_after_a_pause_wait_for_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
     """So long after the checkpoint before, not after the first result: a lone event is not held back."""
     clock = Clock(monkeypatch)
-    stage = Stage([answered("e"), answered("e", 1), None], every=1.0)
+    sink = EndingSink(0)
+    sink.stage = stage = Stage([closed_by_time(answered("e"))], every=1.0, sink=sink)
     clock.now += 1.0
     stage.writer.run()
     assert stage.acknowledged == [1]
+
+
+def test_backlog_after_a_pause_is_not_stopped_for_its_first_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    sink = EndingSink(3)
+    full = [answered("e", at) for at in range(3)]
+    sink.stage = stage = Stage([*full, closed_by_time(answered("e", 3))], every=1.0, sink=sink)
+    clock.now += 5.0
+    stage.writer.run()
+    assert stage.acknowledged == [4]  # with the last one, behind which nothing waits
 
 
 @pytest.mark.parametrize(("reason", "acknowledged"), [("time", [2, 3, 4, 5, 6, 7, 8, 9]), ("size", [2, 9])])
