@@ -159,10 +159,10 @@ def delete_topics(bootstrap: str, prefix: str) -> None:
 
 
 @contextmanager
-def started(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """The command as a process whose output goes to `log` in the folder; it is ended at the end."""
+def started(command: list[str], folder: Path, tree: Path = ROOT) -> Iterator[subprocess.Popen[bytes]]:
+    """The command as a process, of the code in `tree`, whose output goes to `log` in the folder; it is ended at the end."""
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=tree, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         yield process
     finally:

@@ -1,0 +1,146 @@
+"""`python -m benchmarks.turns`: peers that live on and are fed backlogs in turns, to see what a change does.
+
+    python -m benchmarks.turns --peer millstream-exactly-once --tree . --tree ../before
+
+Machines get quicker and slower by a third within seconds. `make bench` starts each peer anew, ten seconds a run: from one run to
+the next that says little about a few per cent. Here a round takes a second or two a peer, and what counts is the ratio within a
+round, so that 20 rounds tell apart what differs by 5 to 10 %. Peers that compile themselves, as Java, are warmer than in the
+bench.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from statistics import fmean, median, stdev
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.broker import real_broker
+from benchmarks.environments import ROOT
+from benchmarks.errors import LeftOutError, NoBrokerError, PeerFailedError
+from benchmarks.load import write_held_load
+from benchmarks.measure import PARTITIONS, Watch, delete_topics, job_of, started
+from benchmarks.peers.known import PEERS
+from benchmarks.workloads import SEED, workload
+from tests.broker.clients import create_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks.load import Load
+    from benchmarks.peers.job import Job
+    from benchmarks.peers.known import Peer
+    from benchmarks.progress import Sample
+
+WARM_UP = 2  # rounds that don't count
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one backlog showed."""
+
+    rate: float  # events/s
+    cpu_us: float  # CPU microseconds an event
+
+
+@dataclass(frozen=True, slots=True)
+class Competitor:
+    """A peer that lives on."""
+
+    name: str
+    job: Job
+    watch: Watch
+
+    def take_turn(self, bootstrap: str, load: Load) -> Turn:
+        """Answer a backlog that becomes readable at once. Raises PeerFailedError."""
+        commit = write_held_load(bootstrap, self.job.input, load)
+        before = self.watch.look()
+        commit()
+        return turn_of(before, self.watch.until(sum(before.ends.values()) + len(load.values)), len(load.values))
+
+
+def main() -> int:
+    """Run all rounds and print the table."""
+    args = _arguments()
+    with tempfile.TemporaryDirectory() as made, real_broker() as broker, ExitStack() as stack:
+        chosen = replace(workload(args.workload, Path(made)), events=args.events)
+        load = chosen.make(args.events, SEED)
+        run = f"turns-{os.getpid()}"
+        trees, peers = args.tree or [ROOT], [peer for peer in PEERS if peer.slug in args.peer]
+        competitors = [
+            _started(stack, peer, tree, job_of(chosen, broker.bootstrap, f"{run}-{number}"))
+            for number, (tree, peer) in enumerate(product(trees, peers))
+        ]
+        turns: list[list[Turn]] = [[] for _ in competitors]
+        for number in range(WARM_UP + args.rounds):
+            for at in range(len(competitors))[:: 1 if number % 2 == 0 else -1]:
+                turn = competitors[at].take_turn(broker.bootstrap, load)
+                if number >= WARM_UP:
+                    turns[at].append(turn)
+                print(number, competitors[at].name, turn, file=sys.stderr)
+        delete_topics(broker.bootstrap, run)
+    print(table([competitor.name for competitor in competitors], turns))
+    return 0
+
+
+def _started(stack: ExitStack, peer: Peer, tree: Path, job: Job) -> Competitor:
+    """It ends with the stack. Raises LeftOutError."""
+    for topic in (job.input, job.output, job.dead):
+        create_topic(job.bootstrap, topic, PARTITIONS, {})
+    folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    process = stack.enter_context(started(peer.prepare()(job, folder), folder, tree.resolve()))
+    return Competitor(f"{peer.name}, {tree}", job, Watch(process, job.bootstrap, job.output, folder / "log"))
+
+
+def turn_of(before: Sample, samples: Sequence[Sample], events: int) -> Turn:
+    """From what was seen: until the last look at which more could be read than before it."""
+    end = next(sample for sample in samples if sample.ends == samples[-1].ends)
+    return Turn(events / (end.time - before.time), (end.cpu - before.cpu) / events * 1e6)
+
+
+def table(names: Sequence[str], turns: Sequence[Sequence[Turn]]) -> str:
+    """A row each, in Markdown: medians, and the ratios to the first, with their standard error."""
+    lines = ["| peer | events/s | / first | CPU us/event | / first |", "|---|---|---|---|---|"]
+    for name, own in zip(names, turns, strict=True):
+        rate, cpu = median(turn.rate for turn in own), median(turn.cpu_us for turn in own)
+        rates = ratio([turn.rate for turn in own], [turn.rate for turn in turns[0]])
+        cpus = ratio([turn.cpu_us for turn in own], [turn.cpu_us for turn in turns[0]])
+        lines.append(f"| {name} | {rate:,.0f} | {rates} | {cpu:.2f} | {cpus} |")
+    return "\n".join(lines)
+
+
+def ratio(own: Sequence[float], first: Sequence[float]) -> str:
+    """The geometric mean of the rounds' ratios, and its standard error: two rounds at least."""
+    logs = np.log(np.array(own) / np.array(first)).tolist()
+    return f"{np.exp(fmean(logs)):.3f} ± {stdev(logs) / len(logs) ** 0.5:.3f}"
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    slugs = [peer.slug for peer in PEERS if peer.part == 1]
+    parser.add_argument("--peer", action="append", choices=slugs, required=True, help="once for each")
+    parser.add_argument(
+        "--tree", action="append", type=Path, help="whose Millstream; once for each (default: this one)"
+    )
+    parser.add_argument("--workload", choices=["vector", "flights", "wide", "json"], default="vector")
+    parser.add_argument("--events", type=int, default=400_000, help="of a backlog (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=20, help="(default: %(default)s)")
+    args = parser.parse_args()
+    if args.rounds < 2:
+        parser.error("--rounds: two at least, for the error of their mean")
+    return args
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (LeftOutError, NoBrokerError, PeerFailedError) as why:
+        sys.exit(str(why))
