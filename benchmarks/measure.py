@@ -101,9 +101,9 @@ def run_peer(
     if ready is None:
         write_load(bootstrap, job.input, backlog.warm)
     with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+        folder, ends = Path(made), Ends(bootstrap, job.output)
         with started(command(job, folder), folder) as process:
-            watch = Watch(process, bootstrap, job.output, folder / "log")
+            watch = Watch(process, ends, folder / "log")
             if ready is not None:
                 watch.until_log_says(ready)
                 write_load(bootstrap, job.input, backlog.warm)
@@ -174,22 +174,19 @@ def started(command: list[str], folder: Path, tree: Path = ROOT) -> Iterator[sub
             process.wait()
 
 
-class Watch:
-    """Looks at a peer's process and at the ends of its output's partitions, as readers of committed records see them."""
+class Ends:
+    """The ends of a topic's partitions, as readers of committed records see them.
 
-    def __init__(self, process: subprocess.Popen[bytes], bootstrap: str, topic: str, log: Path) -> None:
-        self._process = process
-        self._log = log
-        self._started = time.monotonic()
+    Made before the peer starts: a client whose first question comes before its connection is up asks for the leaders again after
+    3 seconds (librdkafka's rd_kafka_topic_partition_list_query_leaders_async), in which the first prediction would not be seen.
+    """
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         self._asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in range(PARTITIONS)}  # type: ignore[no-untyped-call]
+        self.now()
 
-    def look(self) -> Sample:
-        """One look."""
-        ends = self._ends()
-        return Sample(time.monotonic() - self._started, cpu_seconds(self._process.pid), ends)
-
-    def _ends(self) -> dict[int, int]:
+    def now(self) -> dict[int, int]:
         """By partition. A machine that stood still for seconds makes the broker leader anew: then it is asked again."""
         asked_until = time.monotonic() + RUN_TIMEOUT
         while True:
@@ -202,6 +199,21 @@ class Watch:
                 if error.args[0].code() not in LEADERLESS or time.monotonic() > asked_until:
                     raise
                 self._admin.list_topics(timeout=30)
+
+
+class Watch:
+    """Looks at a peer's process and at the ends of its output's partitions."""
+
+    def __init__(self, process: subprocess.Popen[bytes], ends: Ends, log: Path) -> None:
+        self._process = process
+        self._log = log
+        self._started = time.monotonic()
+        self._ends = ends
+
+    def look(self) -> Sample:
+        """One look."""
+        ends = self._ends.now()
+        return Sample(time.monotonic() - self._started, cpu_seconds(self._process.pid), ends)
 
     def until_log_says(self, text: str) -> None:
         """Wait for it, and a little longer. Raises PeerFailedError."""

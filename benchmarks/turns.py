@@ -27,7 +27,7 @@ from benchmarks.broker import real_broker
 from benchmarks.environments import ROOT
 from benchmarks.errors import LeftOutError, NoBrokerError, PeerFailedError
 from benchmarks.load import write_held_load
-from benchmarks.measure import PARTITIONS, Watch, delete_topics, job_of, started
+from benchmarks.measure import PARTITIONS, Ends, Watch, delete_topics, job_of, started
 from benchmarks.peers.known import PEERS
 from benchmarks.workloads import SEED, workload
 from tests.broker.clients import create_topic
@@ -96,8 +96,9 @@ def _started(stack: ExitStack, peer: Peer, tree: Path, job: Job) -> Competitor:
     for topic in (job.input, job.output, job.dead):
         create_topic(job.bootstrap, topic, PARTITIONS, {})
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    ends = Ends(job.bootstrap, job.output)
     process = stack.enter_context(started(peer.prepare()(job, folder), folder, tree.resolve()))
-    return Competitor(f"{peer.name}, {tree}", job, Watch(process, job.bootstrap, job.output, folder / "log"))
+    return Competitor(f"{peer.name}, {tree}", job, Watch(process, ends, folder / "log"))
 
 
 def turn_of(before: Sample, samples: Sequence[Sample], events: int) -> Turn:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.environments import ROOT, python_of
 from benchmarks.load import write_held_load, write_load
-from benchmarks.measure import PARTITIONS, Watch, job_of, started
+from benchmarks.measure import PARTITIONS, Ends, Watch, job_of, started
 from benchmarks.peers.known import millstream
 from benchmarks.processes import thread_seconds
 from benchmarks.profiler.stacks import by, spots, table
@@ -35,9 +35,9 @@ def profile(bootstrap: str, backlog: Backlog, delivery: str) -> str:
     write_load(bootstrap, job.input, backlog.warm)
     warm, events = len(backlog.warm.values), len(backlog.events.values)
     with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+        folder, ends = Path(made), Ends(bootstrap, job.output)
         with started(millstream(delivery)(job, folder), folder) as process:
-            watch = Watch(process, bootstrap, job.output, folder / "log")
+            watch = Watch(process, ends, folder / "log")
             watch.until(warm)
             commit = write_held_load(bootstrap, job.input, backlog.events)
             sampler = _sampler(spy, process.pid, folder / "stacks")
