@@ -7,15 +7,14 @@ in another way: a transaction that misses one can't be committed.
 """
 
 import ctypes
-import sys
 from collections.abc import Sequence
 from typing import cast
 
-import confluent_kafka
 import numpy as np
 import numpy.typing as npt
 from confluent_kafka import KafkaError, KafkaException, Producer, cimpl
 
+from consumers.client_handle import handle_of
 from schemas.packed import Packed
 
 # rd_kafka_message_t of librdkafka's rdkafka.h.
@@ -49,7 +48,7 @@ class Bulk:
             LookupError: this build of confluent-kafka is not laid out as expected.
         """
         self._producer = producer  # what `_handle` is a part of
-        self._handle = _handle_of(producer, error_cb)
+        self._handle = handle_of(producer, error_cb)
         try:
             library = ctypes.CDLL(cimpl.__file__)  # finds the functions of what it was linked with, too
             self._new_topic, self._drop_topic = library.rd_kafka_topic_new, library.rd_kafka_topic_destroy
@@ -97,13 +96,3 @@ class Bulk:
             return int(self._produce_batch(opened, _ANY_PARTITION, _COPY, records.ctypes.data, len(records)))
         finally:
             self._drop_topic(opened)
-
-
-def _handle_of(producer: Producer, error_cb: object) -> "ctypes.Array[ctypes.c_void_p]":
-    """Where confluent-kafka's object keeps librdkafka's: right behind what all objects begin with, and before `error_cb`."""
-    if sys.implementation.name != "cpython":
-        raise LookupError(f"{sys.implementation.name}: no address of an object is known")
-    handle = (ctypes.c_void_p * 2).from_address(id(producer) + object.__basicsize__)
-    if handle[1] != id(error_cb):
-        raise LookupError(f"confluent-kafka {confluent_kafka.__version__} keeps librdkafka's handle elsewhere")
-    return handle

@@ -10,11 +10,12 @@ from consumers import metrics as m
 from consumers.batcher import Batcher, Limits
 from consumers.decoder import BlockDecoder
 from consumers.errors import WentBack
-from consumers.events import Barrier, MicroBatch, Polled, Record
+from consumers.events import Barrier, MicroBatch, Polled
 from consumers.forward import Forward
 from consumers.held import Shares
 from consumers.lanes import Answers, Lanes
 from consumers.patience import Patience
+from consumers.records import Records
 from consumers.window import Window
 
 DECODE_RECORDS = 4096  # most records decoded at once: beyond that a block is no cheaper per record
@@ -153,13 +154,11 @@ def _joined(polls: list[Polled]) -> Iterator[Polled]:
         if not others:
             yield first
             continue
-        yield replace(first, records=[record for polled in (first, *others) for record in polled.records])
+        yield replace(first, records=Records.end_to_end([polled.records for polled in (first, *others)]))
 
 
 def _by_topic(polled: Polled) -> Iterator[Polled]:
     """The records of each topic by themselves."""
-    topics: dict[str, list[Record]] = {}
-    for record in polled.records:
-        topics.setdefault(record.topic(), []).append(record)
-    for records in topics.values():
-        yield replace(polled, records=records)
+    records = polled.records
+    for topic in dict.fromkeys(topic for topic, _ in records.partitions):
+        yield replace(polled, records=records.where(lambda partition, topic=topic: partition[0] == topic))  # type: ignore[misc]

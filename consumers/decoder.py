@@ -2,14 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consumers.events import NEVER, Block, Headers, Key, Partition, Polled, Record, Refused
-from consumers.message_numbers import numbers_of
+from consumers.events import NEVER, Block, Headers, Partition, Polled, Refused
 from inference.fitting import fit
 from inference.signature import Signature
 from schemas.decoded import Decoded, Decoder
@@ -41,7 +39,6 @@ class BlockDecoder:
         *,
         allow_nan: bool,
         keep: Sequence[str] = (),
-        topic: str | None = None,
     ) -> None:
         """Args:
         decoder: reads the values.
@@ -49,14 +46,12 @@ class BlockDecoder:
         signature: of the primary, whose tensors are filled.
         allow_nan: whether a feature may be NaN or infinite.
         keep: fields that shadows take.
-        topic: that all records are of; None: of several.
         """
         self._decoder = decoder
         self._fields = fields
         self._inputs = signature.inputs
         self._allow_nan = allow_nan
         self._keep = list(keep)
-        self._topic = topic
 
     def decode(self, polled: Polled) -> Block:
         """Decode all records of `polled`.
@@ -65,13 +60,8 @@ class BlockDecoder:
             SchemaUnavailable: the schemas can't be had at the moment; decode the same records again later.
         """
         records = polled.records
-        kind = type(records[0])  # mapped over the records, its own methods cost a quarter of what a loop does
-        all_values: list[bytes | None] = list(map(kind.value, records))
-        headers = list(map(kind.headers, records))
-        numbers = numbers_of(records)
-        partitions, places = _partitions(records, numbers.partitions, self._topic)
-        offsets, timestamps = numbers.offsets, numbers.timestamps
-        rows, values = _without_tombstones(all_values)
+        partitions = dict(enumerate(records.partitions))
+        rows, values = _without_tombstones(records.values)
         lengths = np.zeros(len(records), np.int64)
         lengths[rows] = values.lengths
         decoded = self._decoder.decode([] if polled.refuse else values)
@@ -83,24 +73,24 @@ class BlockDecoder:
         refused += [Refused(int(rows[unfit.row]), "unfit", unfit.error) for unfit in fitted.unfit]
         if len(fitted.rows) < len(rows):
             frame, rows = frame[fitted.rows], rows[fitted.rows]
-        event_times = self._event_times(frame, timestamps[rows])
+        event_times = self._event_times(frame, records.timestamps[rows])
         return Block(
             polled.epochs,
             polled.arrived,
             polled.ingest_time,
             partitions=partitions,
-            places=places,
-            offsets=offsets,
-            timestamps=timestamps,
-            timestamp_types=numbers.timestamp_types,
-            keys=_packed(list(map(kind.key, records))),
-            values=values[:] if len(values) == len(records) else all_values,  # a slice: without the objects
-            headers=headers if any(headers) else None,
+            places=records.places,
+            offsets=records.offsets,
+            timestamps=records.timestamps,
+            timestamp_types=records.timestamp_types,
+            keys=_without_objects(records.keys),
+            values=_without_objects(records.values),
+            headers=records.headers,
             ends=lengths.cumsum(),
             good=rows,
-            ids=self._ids(frame, partitions, places[rows], offsets[rows]),
+            ids=self._ids(frame, partitions, records.places[rows], records.offsets[rows]),
             event_times=event_times,
-            deadlines=self._deadlines(event_times, headers, rows),
+            deadlines=self._deadlines(event_times, records.headers, rows),
             costs=None if self._fields.cost is None else costs_of(frame[self._fields.cost]).cumsum(),
             tensors=fitted.tensors,
             features=frame.select(self._keep) if self._keep else None,
@@ -147,44 +137,30 @@ class BlockDecoder:
         return np.where(column.is_null().to_numpy(), timestamps, times) if missing else times
 
     def _deadlines(
-        self, event_times: npt.NDArray[np.int64], headers: list[Headers | None], rows: npt.NDArray[np.int64]
+        self, event_times: npt.NDArray[np.int64], headers: Sequence[Headers | None] | None, rows: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64] | None:
         """The earlier of what the event's age and its header allow."""
         fields = self._fields
         if fields.max_age is None and fields.deadline_header is None:
             return None
         deadlines = np.full(len(rows), NEVER) if fields.max_age is None else event_times + fields.max_age
-        if fields.deadline_header is None:
+        if fields.deadline_header is None or headers is None:
             return deadlines
         stated = [_deadline(headers[row], fields.deadline_header) for row in rows.tolist()]
         return np.minimum(deadlines, np.array(stated, np.int64))
 
 
-def _partitions(
-    records: Sequence[Record], numbers: npt.NDArray[np.int64], topic: str | None
-) -> tuple[dict[int, Partition], npt.NDArray[np.int64]]:
-    """Each partition by the number that stands for it, and that number of each record; `numbers` are those in their topics."""
-    if topic is not None:
-        return {place: (topic, place) for place in np.flatnonzero(np.bincount(numbers)).tolist()}, numbers
-    pairs = list(zip(map(type(records[0]).topic, records), numbers.tolist(), strict=True))
-    place_of = {pair: place for place, pair in enumerate(set(pairs))}
-    return (
-        {place: pair for pair, place in place_of.items()},
-        np.fromiter(map(place_of.__getitem__, pairs), np.int64, len(records)),
-    )
-
-
-def _without_tombstones(values: list[bytes | None]) -> tuple[npt.NDArray[np.int64], Packed]:
+def _without_tombstones(values: Sequence[bytes | None]) -> tuple[npt.NDArray[np.int64], Packed]:
     """The rows of the values that are there, and these: tombstones are no events."""
-    if all(values):
-        return np.arange(len(values)), Packed.of(cast("list[bytes]", values))
+    if isinstance(values, Packed):
+        return np.arange(len(values)), values
     rows = np.fromiter((row for row, value in enumerate(values) if value is not None), np.int64)
     return rows, Packed.of([value for value in values if value is not None])
 
 
-def _packed(keys: list[Key]) -> Sequence[Key]:
-    """The keys, in one buffer where all are there: objects for each would be kept until the results are written."""
-    return Packed.of(cast("list[bytes]", keys))[:] if all(keys) else keys
+def _without_objects(strings: Sequence[bytes | None]) -> Sequence[bytes | None]:
+    """The same, kept in one buffer where they are: objects for each would be kept until the results are written."""
+    return strings[:] if isinstance(strings, Packed) else strings
 
 
 def costs_of(column: pl.Series) -> npt.NDArray[np.int64]:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from consumers.records import Records
 from inference.executors.interface import Tensors, join_rows
 from inference.signature import LENGTHS
 from inference.varying import widened
@@ -34,7 +35,7 @@ NEVER = np.iinfo(np.int64).max
 
 
 class Record(Protocol):
-    """A Kafka record as the client gives it; what it holds is read once, by column."""
+    """A Kafka record by itself, as the client gives it where it gives one by one."""
 
     def __len__(self) -> int:
         """Bytes of the value."""
@@ -53,7 +54,7 @@ class Record(Protocol):
 class Polled:
     """Records of one or more polls, as read."""
 
-    records: list[Record]
+    records: Records
     epochs: Epochs
     arrived: float  # seconds on the monotonic clock, when the first of them was read
     ingest_time: int  # ms since the epoch, the same moment
@@ -92,7 +93,7 @@ class Block:
     timestamp_types: npt.NDArray[np.int64]  # as Kafka numbers them: 0 none, 1 the producer's time, 2 the broker's
     keys: Sequence[Key]
     values: Sequence[bytes | None]
-    headers: list[Headers | None] | None  # None: no record has any
+    headers: Sequence[Headers | None] | None  # None: no record has any
     ends: npt.NDArray[np.int64]  # bytes of the values up to and including each record's
     # One value an event:
     good: npt.NDArray[np.int64]  # its record, ascending

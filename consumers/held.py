@@ -14,11 +14,10 @@ class Weight(NamedTuple):
     """What a held record takes."""
 
     copies: int  # times its value
-    beside: int  # bytes more: key, message, columns
+    beside: int  # bytes more: key, columns
 
 
-# Measured (vector workload): 290 bytes beside its value as the client's message; decoded, as many as its value again for the
-# model's inputs, and 340 for the other columns.
+# Measured (vector workload): decoded, as many bytes as its value again for the model's inputs, and 340 for the other columns.
 RECORD = Weight(2, 384)
 
 

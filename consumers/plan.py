@@ -114,7 +114,6 @@ def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
         model.signature,
         allow_nan=pipeline.model.allow_nan,
         keep=shadow_fields(shadows),
-        topic=pipeline.input.topics[0] if len(pipeline.input.topics) == 1 else None,
     )
     return Plan(pipeline, store, reader, model, executors, blocks, shadows, detached)
 

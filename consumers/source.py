@@ -13,8 +13,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from consumers.crashes import CrashGuard
 from consumers.errors import WorkerError
-from consumers.events import Ends, Epochs, Partition, Polled, Record
+from consumers.events import Ends, Epochs, Partition, Polled
 from consumers.metrics import ASSIGNED, KAFKA_ERRORS, PAUSED, REBALANCES, Metrics
+from consumers.reader import reader_of
+from consumers.records import Records
 from consumers.starts import Starts
 from consumers.window import Window
 from topics.records import PASSING
@@ -87,6 +89,7 @@ class Source:
         self._committed_to: Ends = {}  # what the broker has confirmed, for `settled`
         self._sent: dict[Partition, int] = {}  # offsets whose commit was sent and did not fail
         self.group_metadata: Any = None  # goes with the offsets of a transaction
+        error_cb = self._on_error  # one object: it shows the reader where the client is
         self._consumer = Consumer(
             {
                 **DEFAULTS,
@@ -97,11 +100,12 @@ class Source:
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": subscription.until_idle,
-                "error_cb": self._on_error,
+                "error_cb": error_cb,
                 "on_commit": self._committed,
             },
             logger=logging.getLogger("kafka.consumer"),
         )
+        self._reader = reader_of(self._consumer, error_cb, self._note_event)
         self.starts = Starts(self._consumer, guard, subscription.start)
 
     @property
@@ -126,7 +130,9 @@ class Source:
         Not part of `poll`: its caller asks the guard first how many records it may read.
         """
         if self.starts.new:
-            self._resume([p for p in self.starts.look() if p.topic not in self._paused])
+            known = self.starts.look()
+            self._reader.follow((p.topic, p.partition) for p in known)
+            self._resume([p for p in known if p.topic not in self._paused])
 
     def poll(self, limit: int, timeout: float, window: Window | None = None) -> Polled | None:
         """Read what is there, up to `limit` records; wait up to `timeout` seconds where nothing is.
@@ -150,45 +156,38 @@ class Source:
         if not records:
             return None
         wall = time.time_ns() // 1_000_000
-        good: list[Record] = records
-        if events := list(filter(type(records[0]).error, records)):
-            good = [record for record in records if record.error() is None]
-            for event in events:
-                self._note_event(event)
         if before is not self._epochs:
             # The client itself leaves out what it fetched under an assignment that has ended meanwhile (librdkafka's
             # rd_kafka_purge_outdated_messages); what is left of partitions that went is not for us to answer.
-            good = [record for record in good if (record.topic(), record.partition()) in self._epochs]
-        if self.starts.unmarked and good:
-            self.starts.mark(good)
-        return Polled(good, self._epochs, now, wall) if good else None
+            records = records.where(self._epochs.__contains__)
+        if self.starts.unmarked and records:
+            self.starts.mark(records)
+        return Polled(records, self._epochs, now, wall) if records else None
 
-    def _consume(self, limit: int, timeout: float, window: Window | None) -> tuple[list[Any], float]:
-        """What the client gives, errors among it, and when the first of it was read."""
-        records, came = self._consumer.consume(limit, 0), time.monotonic()
-        waits = not records
-        if waits:  # for one by `poll`: `consume` would wait until it has all that it may give
-            first, came = self._consumer.poll(timeout), time.monotonic()
-            records = [] if first is None else [first]
+    def _consume(self, limit: int, timeout: float, window: Window | None) -> tuple[Records, float]:
+        """What the client gives, and when the first of it was read."""
+        records, came = self._reader.consume(limit, 0), time.monotonic()
+        if waits := not records:  # for one: `consume` would wait until it has all that it may give
+            records, came = self._reader.wait(timeout), time.monotonic()
         if not records or window is None:
             return records, came
         window.note(came, len(records))
+        parts = [records]
         for before, end in pairwise([0.0, *window.company] if waits else []):
-            more = self._consumer.consume(max(min(limit, window.enough) - len(records), 0), end - before)
+            more = self._reader.consume(max(min(limit, window.enough) - sum(map(len, parts)), 0), end - before)
             if more:
                 window.note(came + end, len(more))
-                records += more
-        return records, came
+                parts.append(more)
+        return Records.end_to_end(parts), came
 
-    def _note_event(self, event: Any) -> None:
-        """Take a message that is no record: the end of a partition, or an error."""
-        error = event.error()
+    def _note_event(self, error: KafkaError, partition: Partition) -> None:
+        """Take what came in a record's place: the end of a partition, or an error."""
         if error.code() == KafkaError._PARTITION_EOF:
-            self._at_end.add((event.topic(), event.partition()))
+            self._at_end.add(partition)
         else:
-            self._on_record_error(error, event.topic())
+            self._on_record_error(error, partition[0])
 
-    def _on_record_error(self, error: KafkaError, topic: str | None) -> None:
+    def _on_record_error(self, error: KafkaError, topic: str) -> None:
         self._metrics.count(KAFKA_ERRORS, 1, error.name())
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise WorkerError(
@@ -320,6 +319,7 @@ class Source:
 
     def close(self) -> None:
         """Leave the group; where the broker is away this is not waited for, and the session's end frees the partitions."""
+        self._reader.close()
         # The client's `close` waits for commits under way, and those wait for the broker as long as that is away.
         leaving = threading.Thread(target=self._consumer.close, name="leave", daemon=True)
         leaving.start()

@@ -1,13 +1,13 @@
 """What offsets' metadata say of the workers that began there: counted at their first record, cleared by who gets on or leaves."""
 
 import logging
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from consumers.crashes import Attempts, CrashGuard
-from consumers.events import Partition, Record
+from consumers.events import Partition
+from consumers.records import Records
 
 log = logging.getLogger(__name__)
 
@@ -98,13 +98,12 @@ class Starts:
             *(names, error.str(), self._refused),
         )
 
-    def mark(self, records: Sequence[Record]) -> None:
+    def mark(self, records: Records) -> None:
         """Count that a worker begins, at the offsets of partitions whose first records these are, before they run.
 
         Not at the assignment: a worker that ends before it has come to a partition has not failed there.
         """
-        kind = type(records[0])  # mapped over the records: this may go on for long, where a partition stays without any
-        begun = set(zip(map(kind.topic, records), map(kind.partition, records), strict=True)) & self.unmarked.keys()
+        begun = self.unmarked.keys() & set(records.partitions)
         if not begun:
             return
         marks = [self.unmarked.pop(partition) for partition in begun]
@@ -124,13 +123,12 @@ class Starts:
             return int(high)
         return int(low) if low < high else None
 
-    def note_running(self, records: Sequence[Record]) -> None:
+    def note_running(self, records: Records) -> None:
         """Leave word at the offsets of the first of these that they run now, where their partitions are under suspicion.
 
         Where that can't be written, a partition is on its way to another worker, or the events run without it.
         """
-        counts = Counter((record.topic(), record.partition()) for record in records)
-        firsts = {(record.topic(), record.partition()): record.offset() for record in reversed(records)}
+        counts, firsts = records.counts(), records.firsts()
         noted = {p: attempts for p, count in counts.items() if (attempts := self._guard.note(p, count)) is not None}
         if not noted:
             return

@@ -8,7 +8,6 @@ worker may hold in all (held.py).
 import logging
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from queue import SimpleQueue
@@ -228,18 +227,12 @@ class Worker:
             self._take(polled)
 
     def _take(self, polled: Polled) -> None:
-        records = polled.records
-        topics = (
-            Counter(map(type(records[0]).topic, records))
-            if len(self._source.topics) > 1
-            else {records[0].topic(): len(records)}
-        )
-        for topic, count in topics.items():
+        for (topic, _), count in polled.records.counts().items():
             self._metrics.count(m.RECORDS_READ, count, topic)
             if self._shares is not None:
                 self._shares.add(topic, count)
         self._first_read = self._first_read or polled.arrived
-        self._held.add(len(polled.records), sum(map(len, polled.records)), polled.arrived)
+        self._held.add(len(polled.records), polled.records.bytes, polled.arrived)
         self._inbox.put(polled)
 
     def _has_room(self) -> bool:
@@ -268,9 +261,9 @@ class Worker:
         polled = self._source.poll(most, WAIT)
         if polled is None:
             return
-        counts = Counter((record.topic(), record.partition()) for record in polled.records)
+        counts = polled.records.counts()
         if any(map(self._guard.refuses, counts)):  # then it is one event
-            (place,), offset = counts, polled.records[0].offset()
+            (place,), offset = counts, int(polled.records.offsets[0])
             log.error("workers crashed running the event at offset %d of %s/%d: it is refused", offset, *place)
             polled = replace(polled, refuse=Rejection("crashed", "the worker that ran it crashed, each time"))
         else:

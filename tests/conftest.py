@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from hypothesis import settings
 
+from consumers import fetched
 from tests.broker.choice import Broker, Choice, choose, running
 from tests.broker.clients import create_topic, ensure_topic
 from tests.registry.apicurio import Apicurio, missing_for_registry
@@ -40,9 +41,12 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
 
 
-def pytest_report_header(config: pytest.Config) -> str:
+def pytest_report_header(config: pytest.Config) -> list[str]:
     choice = config.stash[_CHOICE]
-    return f"kafka: {choice.kind} broker ({choice.why})"
+    read = (
+        "as columns" if fetched.LIBRARY.exists() else "one by one (consumers/fetched.c is not compiled: no C compiler)"
+    )
+    return [f"kafka: {choice.kind} broker ({choice.why})", f"records: read {read}"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -20,7 +20,9 @@ MAY_IMPORT = {
 KNOW_KAFKA = {
     "consumers/source.py",
     "consumers/starts.py",
-    "consumers/message_numbers.py",
+    "consumers/client_handle.py",
+    "consumers/fetched.py",
+    "consumers/reader.py",
     "consumers/bulk.py",
     "consumers/delivery.py",
     "consumers/transactions.py",

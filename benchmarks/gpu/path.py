@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 from queue import Queue
 from typing import TYPE_CHECKING
 
@@ -12,13 +11,15 @@ import numpy as np
 
 from consumers.batcher import Batcher, Limits
 from consumers.decoder import BlockDecoder, EventFields
-from consumers.events import MicroBatch, Polled, Record
+from consumers.events import MicroBatch, Polled
+from consumers.records import Records
 from schemas.avro import AvroDecoder
 from schemas.directory import DirectoryStore
+from schemas.packed import Packed
 from schemas.predictions import PredictionEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from inference.executors.interface import ModelExecutor, Tensors
@@ -26,45 +27,6 @@ if TYPE_CHECKING:
 
 POLL = 4096  # records decoded at once, as the worker's
 AHEAD = 4  # batches that wait before a stage
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """A Kafka record's value; its methods are those of the client's."""
-
-    at: int
-    content: bytes
-
-    def __len__(self) -> int:
-        return len(self.content)
-
-    def topic(self) -> str:
-        """See `Record`."""
-        return "recorded"
-
-    def partition(self) -> int:
-        """See `Record`."""
-        return 0
-
-    def offset(self) -> int:
-        """See `Record`."""
-        return self.at
-
-    def key(self) -> bytes | None:
-        """See `Record`."""
-        return None
-
-    def value(self) -> bytes:
-        """See `Record`."""
-        return self.content
-
-    def timestamp(self) -> tuple[int, int]:
-        """See `Record`."""
-        return 1, 0
-
-    def headers(self) -> None:
-        """See `Record`."""
-        return
 
 
 class DataPath:
@@ -83,10 +45,10 @@ class DataPath:
         self._answers: Queue[tuple[MicroBatch, Tensors] | None] = Queue(AHEAD)
         self._error: BaseException | None = None
 
-    def run(self, records: Sequence[Record]) -> float:
-        """Seconds that all records take. Raises what a stage raised."""
+    def run(self, values: Packed) -> float:
+        """Seconds that all recorded values take. Raises what a stage raised."""
         stages = [
-            threading.Thread(target=self._guard, args=(run,)) for run in (lambda: self._decode(records), self._execute)
+            threading.Thread(target=self._guard, args=(run,)) for run in (lambda: self._decode(values), self._execute)
         ]
         start = time.monotonic()
         for stage in stages:
@@ -99,7 +61,7 @@ class DataPath:
             stage.join()
         if self._error is not None:
             raise self._error
-        assert written == len(records), f"{written} of {len(records)} events were answered"
+        assert written == len(values), f"{written} of {len(values)} events were answered"
         return seconds
 
     def _guard(self, run: Callable[[], None]) -> None:
@@ -109,10 +71,10 @@ class DataPath:
             self._error = error
             self._answers.put(None)
 
-    def _decode(self, records: Sequence[Record]) -> None:
+    def _decode(self, values: Packed) -> None:
         batcher = Batcher(self._limits)
-        for start in range(0, len(records), POLL):
-            polled = Polled(list(records[start : start + POLL]), {("recorded", 0): 1}, time.monotonic(), 0)
+        for start in range(0, len(values), POLL):
+            polled = Polled(_records(values[start : start + POLL], start), {("recorded", 0): 1}, time.monotonic(), 0)
             batcher.add(self._decoder.decode(polled))
             while batch := batcher.take(time.monotonic()):
                 self._batches.put(batch)
@@ -128,3 +90,12 @@ class DataPath:
     def _encode(self, batch: MicroBatch, outputs: Tensors) -> int:
         times = batch.event_times()
         return len(self._encoder.encode(batch.ids(), times, times, np.zeros_like(times), outputs))
+
+
+def _records(values: Packed, start: int) -> Records:
+    """As they are read: one partition's, from this offset."""
+    count = len(values)
+    zeros, types = np.zeros(count, np.int64), np.ones(count, np.int64)
+    return Records(
+        (("recorded", 0),), zeros, np.arange(start, start + count), zeros, types, [None] * count, values, None
+    )

@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.gpu.models import SEED, write_model
-from benchmarks.gpu.path import DataPath, Recorded
+from benchmarks.gpu.path import DataPath
 from benchmarks.gpu.utilisation import gpu_utilisation
 from benchmarks.load import WIDE, vector_events
 from inference.devices import gpus
 from inference.executors.choice import open_executor
 from inference.repository import load_version
 from inference.signature import Signature, blank
+from schemas.packed import Packed
 
 if TYPE_CHECKING:
     from inference.executors.interface import ModelExecutor
@@ -89,15 +90,15 @@ def _point(schemas: Path, signature: Signature, executor: ModelExecutor, size: i
             calls += 1
     rate = calls * size / spent
     load = vector_events(min(LEAST_EVENTS, max(size * 8, int(rate * seconds / 4))), SEED, WIDE)
-    records = [Recorded(at, value) for at, value in enumerate(load.values)]
+    values = Packed.of(load.values)[:]
     path = DataPath(schemas, f"{WIDE.name}-event", signature, executor, size)
-    path.run(records[: 2 * size])  # warm
+    path.run(values[: 2 * size])  # warm
     with gpu_utilisation() as whole:
         took, rounds = 0.0, 0
         while took < seconds:
-            took += path.run(records)
+            took += path.run(values)
             rounds += 1
-    path_rate = rounds * len(records) / took
+    path_rate = rounds * len(values) / took
     return Point(size, round(spent / calls * 1e3, 3), round(rate, 1), round(path_rate, 1), _mean(alone), _mean(whole))
 
 

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
-from benchmarks.gpu.path import DataPath, Recorded
+from benchmarks.gpu.path import DataPath
 from benchmarks.gpu.run import markdown
 from benchmarks.load import VECTOR, vector_events, write_vector_model
 from inference.executors.choice import open_executor
 from inference.repository import load_version
+from schemas.packed import Packed
 
 
 def test_every_event_is_answered(tmp_path: Path) -> None:
@@ -14,8 +15,8 @@ def test_every_event_is_answered(tmp_path: Path) -> None:
     model = load_version(tmp_path / "models", VECTOR.name, 1)
     executor = open_executor(model, device="cpu", max_events=7)
     path = DataPath(tmp_path / "schemas", "vector-event", model.signature, executor, 7)
-    records = [Recorded(at, value) for at, value in enumerate(vector_events(100, 1).values)]
-    assert path.run(records) > 0  # it raises where events are missing
+    values = Packed.of(vector_events(100, 1).values)
+    assert path.run(values) > 0  # it raises where events are missing
     executor.close()
 
 

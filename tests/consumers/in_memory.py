@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from consumers.events import Answered, Block, Epochs, Headers, MicroBatch, Partition, Polled, Record, Refused, Rows
+from consumers.records import Records
 from inference.executors.interface import Tensors, rows_of
 from inference.signature import Signature, TensorInput, TensorOutput
 from schemas.decoded import BadRecord, Decoded
@@ -107,7 +108,7 @@ class NegatingExecutor:
 def polled(values: Sequence[bytes | None], start: int = 0, *, epochs: Epochs = EPOCHS, arrived: float = 0.0) -> Polled:
     """A poll of one partition, offsets from `start`."""
     records: list[Record] = [MemoryRecord(start + row, value) for row, value in enumerate(values)]
-    return Polled(records, epochs, arrived or time.monotonic(), 1_700_000_000_123)
+    return Polled(Records.of(records), epochs, arrived or time.monotonic(), 1_700_000_000_123)
 
 
 def block(

@@ -23,6 +23,7 @@ from consumers.lanes import Answers, Lanes
 from consumers.metrics import RETRIES, Metrics
 from consumers.patience import Patience
 from consumers.poison import Isolation
+from consumers.records import Records
 from consumers.runner import Runner
 from consumers.watchdog import Watchdog
 from inference.errors import ExecutorUnavailable, ModelRejected
@@ -511,7 +512,7 @@ def test_deadline_header_counts_by_event() -> None:
     late, never, wrong = b"1000", b"99999999999999", b"soon"
     records = [record(0, late), record(1, None), record(2, never), record(3, wrong), record(4, late)]
     stage = Stage(
-        [Polled(records, EPOCHS, 0.0, 0), None],
+        [Polled(Records.of(records), EPOCHS, 0.0, 0), None],
         Limits(8, 1000, FOREVER),
         fields=EventFields(None, None, 1, deadline_header="until"),
     )
@@ -532,7 +533,7 @@ def test_rejections_keep_their_events_beside_expired_ones() -> None:
         MemoryRecord(2, b"2"),
     ]
     stage = Stage(
-        [Polled(records, EPOCHS, 0.0, 0), None],
+        [Polled(Records.of(records), EPOCHS, 0.0, 0), None],
         before=before,
         fields=EventFields(None, None, 1, deadline_header="until"),
     )
@@ -546,7 +547,7 @@ def test_topics_share_the_executor_by_their_weights() -> None:
     def of(topic: str, start: int, count: int) -> Polled:
         epochs = {("much", 0): 1, ("little", 0): 1}
         records: list[Record] = [MemoryRecord(start + at, b"1", (topic, 0)) for at in range(count)]
-        return Polled(records, epochs, 0.0, 0)
+        return Polled(Records.of(records), epochs, 0.0, 0)
 
     polls = [of("little", 0, 400), of("much", 0, 400)]
     stage = Stage([*polls, None], Limits(16, 100_000, FOREVER), weights={"much": 3, "little": 1})

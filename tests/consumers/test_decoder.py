@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from consumers.decoder import BlockDecoder, EventFields
 from consumers.events import Block, Polled, Record
+from consumers.records import Records
 from schemas.errors import SchemaUnavailable
 from tests.consumers.in_memory import EPOCHS, SIGNATURE, MemoryRecord, NumberDecoder, partitions, polled
 
@@ -89,8 +90,8 @@ def test_block_has_the_assignment_and_times_of_its_poll() -> None:
 
 def test_records_of_the_only_topic_need_not_be_asked_for_it() -> None:
     records: list[Record] = [MemoryRecord(at, place=("in", number)) for at, number in enumerate([1, 0, 1])]
-    decoder = BlockDecoder(NumberDecoder(), RECORD_FIELDS, SIGNATURE, allow_nan=False, topic="in")
-    assert partitions(decoder.decode(Polled(records, EPOCHS, 0.0, 0))) == [("in", 1), ("in", 0), ("in", 1)]
+    decoder = BlockDecoder(NumberDecoder(), RECORD_FIELDS, SIGNATURE, allow_nan=False)
+    assert partitions(decoder.decode(Polled(Records.of(records), EPOCHS, 0.0, 0))) == [("in", 1), ("in", 0), ("in", 1)]
 
 
 def test_keys_headers_and_timestamps_come_along() -> None:
@@ -99,7 +100,7 @@ def test_keys_headers_and_timestamps_come_along() -> None:
         MemoryRecord(9, None, ("other", 0), (0, -1)),
     ]
     decoder = BlockDecoder(NumberDecoder(), RECORD_FIELDS, SIGNATURE, allow_nan=False)
-    block = decoder.decode(Polled(records, EPOCHS, 0.0, 0))
+    block = decoder.decode(Polled(Records.of(records), EPOCHS, 0.0, 0))
     assert partitions(block) == [("in", 1), ("other", 0)]
     assert list(block.keys) == [b"key", None]
     assert block.headers == [[("trace", b"a"), ("trace", None)], None]

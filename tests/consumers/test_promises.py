@@ -21,6 +21,7 @@ from consumers.forward import Forward
 from consumers.held import Held
 from consumers.inflight import InFlight
 from consumers.metrics import Metrics
+from consumers.records import Records
 from consumers.sink import Outputs, Sink
 from consumers.window import Window
 from consumers.writer import Checkpoints, Writer
@@ -153,7 +154,7 @@ class Member:
         self._acknowledged: Ends = {}
         self._read_again = False
         fields = EventFields(None, None, 1)
-        self._decoder = BlockDecoder(NumberDecoder(), fields, SIGNATURE, allow_nan=False, topic="in")
+        self._decoder = BlockDecoder(NumberDecoder(), fields, SIGNATURE, allow_nan=False)
         self._forward = Forward(self._begins)
         self._batcher = Batcher(Limits(2, 1 << 20, 0.0))
         self._by_key = ordering == "key"
@@ -200,7 +201,7 @@ class Member:
         records = [one for one in chain.from_iterable(zip_longest(*taken)) if one is not None]
         if not records:
             return
-        block = self._decoder.decode(Polled(records, self.epochs, time.monotonic(), 0))
+        block = self._decoder.decode(Polled(Records.of(records), self.epochs, time.monotonic(), 0))
         self._forward.check(block.partitions, block.places, block.offsets, block.epochs)
         self._batcher.add(block)
         while batch := self._batcher.take(0.0):

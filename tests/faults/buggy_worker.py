@@ -216,8 +216,8 @@ def go_back_at(poll: int) -> None:
     def going_back(self: Source, *limits: Any) -> Polled | None:
         polled = read(self, *limits)
         if polled is not None and next(numbers) == poll:
-            first = polled.records[0]
-            self._consumer.seek(TopicPartition(first.topic(), first.partition(), first.offset()))
+            (place, first), *_ = polled.records.firsts().items()
+            self._consumer.seek(TopicPartition(*place, first))
             print(WENT_BACK, file=sys.stderr, flush=True)
         return polled
 

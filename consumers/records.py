@@ -1,0 +1,141 @@
+"""Records as they were read: one column for each thing they say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.packed import Packed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from consumers.events import Headers, Key, Partition, Record
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Kafka records, one value each a column."""
+
+    partitions: Sequence[Partition]  # that they are of; of each there is one at least
+    places: Ints  # where in `partitions` each record's stands
+    offsets: Ints
+    timestamps: Ints  # ms since the epoch; -1 where the record has none
+    timestamp_types: Ints  # as Kafka numbers them: 0 none, 1 the producer's time, 2 the broker's
+    keys: Sequence[Key]
+    values: Sequence[bytes | None]
+    headers: Sequence[Headers | None] | None  # None: no record has any
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> Records:
+        """The columns of records, all of one type, that say these things one by one."""
+        if not records:
+            return NONE
+        kind = type(records[0])  # mapped over the records, its own methods cost a quarter of what a loop does
+        stamps = np.fromiter(chain.from_iterable(map(kind.timestamp, records)), np.int64, 2 * len(records))
+        timestamp_types, timestamps = stamps.reshape(-1, 2).T.copy()
+        pairs = list(zip(map(kind.topic, records), map(kind.partition, records), strict=True))
+        place_of = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
+        headers: list[Headers | None] = list(map(kind.headers, records))
+        return cls(
+            tuple(place_of),
+            np.fromiter(map(place_of.__getitem__, pairs), np.int64, len(records)),
+            np.fromiter(map(kind.offset, records), np.int64, len(records)),
+            timestamps,
+            timestamp_types,
+            packed(list(map(kind.key, records))),
+            packed(list(map(kind.value, records))),
+            headers if any(headers) else None,
+        )
+
+    @classmethod
+    def end_to_end(cls, parts: Sequence[Records]) -> Records:
+        """The records of all parts, in their order."""
+        if len(parts) == 1:
+            return parts[0]
+        place_of: dict[Partition, int] = {}
+        for partition in chain.from_iterable(part.partitions for part in parts):
+            place_of.setdefault(partition, len(place_of))
+        renumbered = [np.array([place_of[own] for own in part.partitions], np.int64)[part.places] for part in parts]
+        none: Callable[[Records], Sequence[Headers | None]] = lambda part: [None] * len(part)  # noqa: E731
+        return cls(
+            tuple(place_of),
+            np.concatenate(renumbered),
+            np.concatenate([part.offsets for part in parts]),
+            np.concatenate([part.timestamps for part in parts]),
+            np.concatenate([part.timestamp_types for part in parts]),
+            _one([part.keys for part in parts]),
+            _one([part.values for part in parts]),
+            list(chain.from_iterable(part.headers or none(part) for part in parts))
+            if any(part.headers for part in parts)
+            else None,
+        )
+
+    def __len__(self) -> int:
+        """How many they are."""
+        return len(self.offsets)
+
+    @property
+    def bytes(self) -> int:
+        """Of all values."""
+        if isinstance(self.values, Packed):
+            return int(self.values.lengths.sum())
+        return sum(len(value or b"") for value in self.values)
+
+    def counts(self) -> dict[Partition, int]:
+        """Of each partition, how many there are."""
+        return dict(
+            zip(self.partitions, np.bincount(self.places, minlength=len(self.partitions)).tolist(), strict=True)
+        )
+
+    def firsts(self) -> dict[Partition, int]:
+        """Of each partition, the offset of the first."""
+        return {
+            partition: int(self.offsets[np.argmax(self.places == place)])
+            for place, partition in enumerate(self.partitions)
+        }
+
+    def where(self, chosen: Callable[[Partition], bool]) -> Records:
+        """Those of the partitions that are chosen."""
+        return self.take(np.array([chosen(partition) for partition in self.partitions], np.bool_)[self.places])
+
+    def take(self, chosen: npt.NDArray[np.bool_]) -> Records:
+        """Those that are chosen, by record."""
+        rows = np.flatnonzero(chosen)
+        if len(rows) == len(self):
+            return self
+        left, places = np.unique(self.places[rows], return_inverse=True)
+        return Records(
+            tuple(self.partitions[place] for place in left.tolist()),
+            places,
+            self.offsets[rows],
+            self.timestamps[rows],
+            self.timestamp_types[rows],
+            _taken(self.keys, rows),
+            _taken(self.values, rows),
+            None if self.headers is None else [self.headers[row] for row in rows.tolist()],
+        )
+
+
+def packed(strings: Sequence[bytes | None]) -> Sequence[bytes | None]:
+    """In one buffer, where none is null."""
+    return strings if None in strings else Packed.of(cast("Sequence[bytes]", strings))
+
+
+def _one(parts: Sequence[Sequence[bytes | None]]) -> Sequence[bytes | None]:
+    together = [part for part in parts if isinstance(part, Packed)]
+    return Packed.end_to_end(together) if len(together) == len(parts) else list(chain.from_iterable(parts))
+
+
+def _taken(strings: Sequence[Any], rows: Ints) -> Sequence[Any]:
+    return strings.take(rows) if isinstance(strings, Packed) else [strings[row] for row in rows.tolist()]
+
+
+_NO_INTS = np.empty(0, np.int64)
+NONE = Records((), _NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, (), (), None)

@@ -1,0 +1,41 @@
+"""Compiles `consumers/fetched.c` when Millstream is built or installed. Without a C compiler it is left out, and said so."""
+
+import os
+import shlex
+import subprocess
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+SOURCE, LIBRARY = "consumers/fetched.c", "consumers/libfetched.so"
+FLAGS = "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"
+
+
+class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Adds the library to the wheel, which then is of this platform."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+        """Called before each build."""
+        library = Path(self.root, LIBRARY)
+        library.unlink(missing_ok=True)
+        try:
+            compile_library(Path(self.root, SOURCE), library)
+        except (OSError, subprocess.CalledProcessError) as error:
+            said = getattr(error, "stderr", None) or error
+            self.app.display_warning(f"{SOURCE} is not compiled, so records are read one by one: {said}")
+            return
+        build_data["artifacts"].append(f"/{LIBRARY}")
+        # Nothing in it knows Python: it is of a platform, not of a version.
+        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        build_data["pure_python"], build_data["tag"] = False, f"py3-none-{platform}"
+
+
+def compile_library(source: Path, library: Path, *flags: str) -> None:
+    """With the compiler that CC names, or Python was made with.
+
+    Raises OSError where there is none, and CalledProcessError where it fails.
+    """
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[:1]
+    subprocess.run([*compiler, *FLAGS, *flags, "-o", library, source], check=True, capture_output=True, text=True)

@@ -1,0 +1,185 @@
+"""Both readers give the same: all records of what was assigned, what comes in a record's place, and the consumer's callbacks."""
+
+from __future__ import annotations
+
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+
+from consumers import fetched
+from consumers.fetched import LIBRARY, Fetched
+from consumers.reader import OneByOne, Reader, reader_of
+from consumers.records import Records
+from tests.broker.clients import wait_until
+from tests.consumers.test_records import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from consumers.events import Partition
+    from tests.broker.choice import Broker
+    from tests.conftest import MakeTopic
+
+COMPILED = pytest.mark.skipif(not LIBRARY.exists(), reason="consumers/fetched.c is not compiled: no C compiler")
+KINDS = pytest.mark.parametrize("kind", [pytest.param(Fetched, marks=COMPILED), OneByOne])
+COUNT = 300
+
+
+class Member:
+    """A member of a group of its own that reads as a worker does: partitions are paused until they are followed."""
+
+    def __init__(self, broker: Broker, group: str, kind: type) -> None:
+        self.events: list[tuple[int, Partition]] = []
+        self.assigned: list[TopicPartition] = []
+        error_cb = self._on_error
+        self.consumer = Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "error_cb": error_cb,
+            }
+        )
+        note: Callable[[KafkaError, Partition], None] = lambda error, at: self.events.append((error.code(), at))  # noqa: E731
+        arguments = (self.consumer, error_cb, note) if kind is Fetched else (self.consumer, note)
+        self.reader: Reader = kind(*arguments)
+
+    def _on_error(self, error: KafkaError) -> None:
+        """A broker that is busy answers late."""
+
+    def join(self, *topics: str) -> None:
+        """Until all of their partitions are assigned."""
+        self.assigned = []
+        self.consumer.subscribe(list(topics), on_assign=self._assign)
+        wait_until(lambda: bool(self.reader.wait(0.1)) or bool(self.assigned), 60, "an assignment")
+        self.reader.follow((p.topic, p.partition) for p in self.assigned)
+        self.consumer.resume(self.assigned)
+
+    def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        consumer.assign(partitions)
+        consumer.pause(partitions)
+        self.assigned = partitions
+
+    def read(self, count: int) -> list[tuple[Any, ...]]:
+        """So many records."""
+        parts: list[Records] = []
+        deadline = time.monotonic() + 60
+        while sum(map(len, parts)) < count:
+            assert time.monotonic() < deadline, f"{sum(map(len, parts))} of {count} records came"
+            parts += [part for part in (self.reader.consume(1000, 0), self.reader.wait(0.1)) if part]
+        return rows(Records.end_to_end(parts))
+
+
+@contextmanager
+def member(broker: Broker, group: str, kind: type) -> Iterator[Member]:
+    one = Member(broker, group, kind)
+    try:
+        yield one
+    finally:
+        one.reader.close()
+        one.consumer.close()
+
+
+def produce(broker: Broker, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for number in range(COUNT):
+        producer.produce(
+            topic,
+            None if number % 17 == 0 else b"%d" % number * (number % 3),
+            None if number % 5 == 0 else b"key-%d" % (number % 7),
+            timestamp=1_700_000_000_000 + number,
+            headers=[("trace", b"%d" % number), ("trace", None), ("ü", b"")] if number % 4 == 0 else [],
+        )
+    assert producer.flush(30) == 0
+
+
+@COMPILED
+def test_they_read_the_same(kafka: Broker, make_topic: MakeTopic) -> None:
+    topics = make_topic(), make_topic()
+    for topic in topics:
+        produce(kafka, topic)
+    found = []
+    for kind in (Fetched, OneByOne):
+        with member(kafka, f"{topics[0]}-{kind.__name__}", kind) as one:
+            one.join(*topics)
+            found.append(sorted(one.read(2 * COUNT), key=lambda row: row[:2]))
+    assert found[0] == found[1]
+    assert len(found[0]) == 2 * COUNT
+    assert {len(row[-1]) for row in found[0] if row[-1]} == {3}
+
+
+@KINDS
+def test_ends_of_partitions_are_told(kafka: Broker, make_topic: MakeTopic, kind: type) -> None:
+    topic = make_topic()
+    produce(kafka, topic)
+    with member(kafka, topic, kind) as one:
+        one.join(topic)
+        one.read(COUNT)
+        ends = {(KafkaError._PARTITION_EOF, (p.topic, p.partition)) for p in one.assigned}
+        wait_until(lambda: bool(one.reader.wait(0.1)) or set(one.events) >= ends, 60, "the ends of all partitions")
+        assert set(one.events) == ends
+
+
+@KINDS
+def test_partitions_that_come_again_are_read(kafka: Broker, make_topic: MakeTopic, kind: type) -> None:
+    topic = make_topic()
+    produce(kafka, topic)
+    with member(kafka, topic, kind) as one:
+        for _ in range(3):
+            one.join(topic)
+            assert len(one.read(COUNT)) == COUNT
+            one.consumer.unsubscribe()
+            wait_until(lambda: one.reader.wait(0.1) is not None and not one.consumer.assignment(), 60, "a revocation")
+
+
+@KINDS
+def test_what_was_sought_and_paused_is_read_once(kafka: Broker, make_topic: MakeTopic, kind: type) -> None:
+    topic = make_topic()
+    produce(kafka, topic)
+    with member(kafka, topic, kind) as one:
+        one.join(topic)
+        one.read(COUNT // 2)
+        one.consumer.pause(one.assigned)
+        for partition in one.assigned:
+            one.consumer.seek(TopicPartition(topic, partition.partition, 0))
+        one.consumer.resume(one.assigned)
+        found = sorted(one.read(COUNT))
+        assert len(found) == len({row[:2] for row in found}) == COUNT
+
+
+@KINDS
+def test_records_of_partitions_that_nobody_follows_come_too(kafka: Broker, make_topic: MakeTopic, kind: type) -> None:
+    topic = make_topic()
+    produce(kafka, topic)
+    with member(kafka, topic, kind) as one:
+        numbers = one.consumer.list_topics(topic).topics[topic].partitions
+        one.consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
+        assert len({row[:2] for row in one.read(COUNT)}) == COUNT
+
+
+@COMPILED
+def test_who_waits_is_woken_for_an_assignment(kafka: Broker, make_topic: MakeTopic) -> None:
+    topic, long = make_topic(), 100.0
+    with member(kafka, topic, Fetched) as one:
+        one.consumer.subscribe([topic], on_assign=one._assign)
+        started = time.monotonic()
+        while not one.assigned:
+            one.reader.wait(long)
+        assert time.monotonic() - started < long
+
+
+def test_without_the_library_they_are_read_one_by_one(
+    kafka: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(fetched, "LIBRARY", tmp_path / "missing.so")
+    error_cb = print
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "none", "error_cb": error_cb})
+    reader = reader_of(consumer, error_cb, lambda _error, _partition: None)
+    assert isinstance(reader, OneByOne)
+    consumer.close()
