@@ -10,7 +10,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SOURCE, LIBRARY = "consumers/fetched.c", "consumers/libfetched.so"
-FLAGS = "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"
+FLAGS = "-O2", "-shared", "-fPIC"
 
 
 class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
@@ -37,5 +37,5 @@ def compile_library(source: Path, library: Path, *flags: str) -> None:
 
     Raises OSError where there is none, and CalledProcessError where it fails.
     """
-    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")[:1]
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
     subprocess.run([*compiler, *FLAGS, *flags, "-o", library, source], check=True, capture_output=True, text=True)

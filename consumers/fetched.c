@@ -1,8 +1,8 @@
 /* Records that librdkafka has fetched, copied into columns; `fetched.py` calls this and says what comes of it.
  *
  * confluent-kafka makes an object of each record, and of its key, value and topic: 1 us of CPU, under the interpreter's lock.
- * Only what librdkafka's rdkafka.h offers to everyone is used here. Its functions come as pointers, from the library that
- * confluent-kafka brings along, so that nothing is linked: any C compiler makes this file, without a header of either. */
+ * Used here is what librdkafka's rdkafka.h offers to everyone, and two functions of confluent-kafka. All come as pointers, from
+ * the libraries that are loaded, so that nothing is linked: any C compiler makes this file, without a header of anybody's. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -21,11 +21,31 @@ typedef struct { /* rd_kafka_message_t */
 } message;
 
 typedef struct {
+  void (*begin)(void *client, void *state); /* CallState_begin of confluent-kafka, and its CallState_end */
+  int (*end)(void *client, void *state);
+  void *(*queue_of)(void *handle);
+  void (*drop_queue)(void *queue);
+  ptrdiff_t (*consume)(void *queue, int milliseconds, message **to, size_t size);
   int64_t (*timestamp)(const message *, int *type);
   int (*headers)(const message *, const void **headers);
   int (*header)(const void *headers, size_t index, const char **name, const char **value, size_t *length);
   void (*destroy)(message *);
 } library;
+
+/* Up to `size` messages, as `Consumer.consume` takes them: it gives up the interpreter's lock and takes it again by these two
+ * functions, for what is called back meanwhile, rebalances among it, asks for what they keep. With the lock held, `client` being
+ * the consumer's object, `handle` librdkafka's. Returns how many; -1 where a Python exception is set. */
+int64_t fetched_consume(const library *lib, void *client, void *handle, int milliseconds, message **to, int64_t size) {
+  void *state[16] = {0}; /* theirs is of three */
+  void *queue = lib->queue_of(handle);
+  lib->begin(client, state);
+  int64_t count = lib->consume(queue, milliseconds, to, (size_t)size);
+  int good = lib->end(client, state);
+  lib->drop_queue(queue);
+  if (good) return count < 0 ? 0 : count;
+  for (int64_t i = 0; i < count; i++) lib->destroy(to[i]);
+  return -1;
+}
 
 typedef struct { /* one number a record */
   int64_t *place, *offset, *timestamp, *timestamp_type, *error;
@@ -113,16 +133,4 @@ void fetched_take(const library *lib, message *const *messages, int64_t count, c
     if (of->header_bytes[i]) headers += headers_of(lib, m, headers);
     lib->destroy(m);
   }
-}
-
-typedef struct {
-  void (*yield)(void *queue);
-  void *queue;
-} sleeper;
-
-/* An event callback: something else than a record has come for the consumer, so whoever waits for records looks up. */
-void fetched_wake(void *consumer, void *opaque) {
-  const sleeper *sleeping = opaque;
-  (void)consumer;
-  sleeping->yield(sleeping->queue);
 }

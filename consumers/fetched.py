@@ -1,16 +1,13 @@
 """Records as columns, as librdkafka has fetched them: without an object for each, and without the interpreter's lock.
 
-`fetched.c` does that; it is compiled when Millstream is installed. Partitions that are followed give their records to a queue
-of our own. All else, rebalances and errors, stays with confluent-kafka's consumer, which is polled beside it, and whoever waits
-at our queue is woken for it.
+`fetched.c` does that; it is compiled when Millstream is installed. The consumer stays confluent-kafka's: it joins the group,
+commits and seeks, and what it calls back is called while records are waited for, as in its own `consume`.
 """
 
 import ctypes
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,26 +19,22 @@ from consumers.records import NONE, Ints, Records
 from schemas.packed import Packed
 
 LIBRARY = Path(__file__).with_name("libfetched.so")
+FUNCTIONS = (  # that `fetched.c` calls, in the order of its `library`
+    "CallState_begin",
+    "CallState_end",
+    "rd_kafka_queue_get_consumer",
+    "rd_kafka_queue_destroy",
+    "rd_kafka_consume_batch_queue",
+    "rd_kafka_message_timestamp",
+    "rd_kafka_message_headers",
+    "rd_kafka_header_get_all",
+    "rd_kafka_message_destroy",
+)
 COLUMNS = ("place", "offset", "timestamp", "timestamp_type", "error", "value_length", "key_length", "header_bytes")
 SUMS = ("partitions", "errors", "value_bytes", "null_values", "key_bytes", "null_keys", "header_bytes")
 _LENGTHS = struct.Struct("=qq")  # of a header's name and value, as `fetched.c` writes them
 _PARTITION = np.dtype([("topic", np.uintp), ("number", np.int64)])
-_POINTER, _INT, _SIZE = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
-_FUNCTIONS: dict[str, tuple[Any, ...]] = {  # what each gives, and takes
-    "rd_kafka_queue_new": (_POINTER, _POINTER),
-    "rd_kafka_queue_destroy": (None, _POINTER),
-    "rd_kafka_queue_forward": (None, _POINTER, _POINTER),
-    "rd_kafka_queue_get_consumer": (_POINTER, _POINTER),
-    "rd_kafka_queue_get_partition": (_POINTER, _POINTER, ctypes.c_char_p, ctypes.c_int32),
-    "rd_kafka_queue_cb_event_enable": (None, _POINTER, _POINTER, _POINTER),
-    "rd_kafka_consume_queue": (_POINTER, _POINTER, _INT),
-    "rd_kafka_consume_batch_queue": (ctypes.c_ssize_t, _POINTER, _INT, _POINTER, _SIZE),
-    "rd_kafka_topic_name": (ctypes.c_char_p, _POINTER),
-}
-_GIVEN = "rd_kafka_message_timestamp", "rd_kafka_message_headers", "rd_kafka_header_get_all", "rd_kafka_message_destroy"
-"""What `fetched.c` calls, in the order of its `library`."""
-_SLEEPERS: list[Any] = []
-"""Who is woken by librdkafka's threads: kept until they are told to stop, whatever becomes of the reader."""
+_POINTER = ctypes.c_void_p
 
 
 class Copier:
@@ -49,16 +42,15 @@ class Copier:
 
     def __init__(self, functions: Sequence[int | None], topic_name: Callable[[int], bytes]) -> None:
         """Args:
-        functions: addresses of librdkafka's `_GIVEN`.
+        functions: addresses of `FUNCTIONS`.
         topic_name: of a topic's address.
 
         Raises:
             OSError: `fetched.c` is not compiled for this machine.
         """
         self._library = ctypes.CDLL(str(LIBRARY))
-        self._functions = (_POINTER * len(_GIVEN))(*functions)
+        self.functions = (_POINTER * len(FUNCTIONS))(*functions)
         self._topic_name = topic_name
-        self.wake = _address(self._library, "fetched_wake")
 
     def take(self, messages: npt.NDArray[np.uintp]) -> tuple[Records, Ints]:
         """All that messages hold, and their error codes, 0 for none; of an error, the value is its text.
@@ -70,11 +62,10 @@ class Copier:
         numbers = np.empty((len(COLUMNS), count), np.int64)
         columns = (_POINTER * len(COLUMNS))(*(row.ctypes.data for row in numbers))
         found, sums = np.empty(count, _PARTITION), (ctypes.c_int64 * len(SUMS))()
-        about = self._functions, _POINTER(messages.ctypes.data), ctypes.c_int64(count), columns
+        about = self.functions, _POINTER(messages.ctypes.data), ctypes.c_int64(count), columns
         self._library.fetched_describe(*about, _POINTER(found.ctypes.data), sums)
         column, total = dict(zip(COLUMNS, numbers, strict=True)), dict(zip(SUMS, sums, strict=True))
-        # Asked while the messages hold the topics.
-        partitions = [
+        partitions = [  # asked while the messages hold the topics
             (self._topic_name(topic).decode() if topic else "", at)
             for topic, at in found[: total["partitions"]].tolist()
         ]
@@ -96,7 +87,7 @@ class Copier:
 
 
 class Fetched:
-    """Reads a consumer's records. The thread that polls calls it."""
+    """Reads a consumer's records, many a call."""
 
     def __init__(
         self, consumer: Consumer, error_cb: object, on_event: Callable[[KafkaError, Partition], object]
@@ -110,65 +101,30 @@ class Fetched:
             LookupError: `fetched.c` is not compiled, or this build of confluent-kafka is not laid out as expected.
         """
         self._consumer = consumer
+        self._handle = handle_of(consumer, error_cb)
         self._on_event = on_event
-        self._handle = handle_of(consumer, error_cb)[0]
+        self._messages = np.empty(0, np.uintp)
         try:
             client = ctypes.CDLL(cimpl.__file__)  # finds the functions of what it was linked with, too
-            self._call = {name: _typed(client, name, *types) for name, types in _FUNCTIONS.items()}
-            self._copier = Copier([_address(client, name) for name in _GIVEN], self._call["rd_kafka_topic_name"])
-            wake_up = _address(client, "rd_kafka_queue_yield")
+            topic_name = client["rd_kafka_topic_name"]
+            topic_name.restype, topic_name.argtypes = ctypes.c_char_p, (_POINTER,)
+            self._copier = Copier([ctypes.cast(client[name], _POINTER).value for name in FUNCTIONS], topic_name)
+            # Called with the interpreter's lock, which it gives up itself.
+            self._consume = ctypes.PyDLL(str(LIBRARY))["fetched_consume"]
         except (OSError, AttributeError) as missing:
             raise LookupError(str(missing)) from None
-        self._messages = np.empty(1, np.uintp)
-        self._queue = self._call["rd_kafka_queue_new"](self._handle)
-        self._events = self._call["rd_kafka_queue_get_consumer"](self._handle)
-        self._sleeper = (_POINTER * 2)(wake_up, self._queue)
-        _SLEEPERS.append(self._sleeper)
-        self._call["rd_kafka_queue_cb_event_enable"](self._events, self._copier.wake, ctypes.addressof(self._sleeper))
-
-    def follow(self, partitions: Iterable[Partition]) -> None:
-        """Let the records of partitions that were assigned come here. To be said of each assignment, before it is resumed."""
-        for topic, number in partitions:
-            # What is fetched of it goes to a queue that leads to the consumer's, and now to ours.
-            own = self._call["rd_kafka_queue_get_partition"](self._handle, topic.encode(), number)
-            self._call["rd_kafka_queue_forward"](own, self._queue)
-            self._call["rd_kafka_queue_destroy"](own)
+        self._consume.restype = ctypes.c_int64
+        self._consume.argtypes = _POINTER, ctypes.py_object, _POINTER, ctypes.c_int, _POINTER, ctypes.c_int64
 
     def consume(self, limit: int, seconds: float) -> Records:
-        """What is there, up to `limit` records; waits up to `seconds` for as many."""
-        if strays := self._serve():
-            return strays
+        """Up to `limit` records; waits up to `seconds` for as many. Callbacks of the consumer run inside."""
+        client = self._handle[0]
+        if client is None:
+            raise RuntimeError("the consumer is closed")
         if len(self._messages) < limit:
             self._messages = np.empty(limit, np.uintp)
-        milliseconds, messages = int(seconds * 1000), self._messages.ctypes.data
-        return self._taken(self._call["rd_kafka_consume_batch_queue"](self._queue, milliseconds, messages, limit))
-
-    def wait(self, seconds: float) -> Records:
-        """The first record to come; none where something else comes, or nothing within `seconds`."""
-        if strays := self._serve():
-            return strays
-        self._messages[0] = message = self._call["rd_kafka_consume_queue"](self._queue, int(seconds * 1000)) or 0
-        return self._taken(1) if message else self._serve()
-
-    def close(self) -> None:
-        """Before the consumer is closed."""
-        self._call["rd_kafka_queue_cb_event_enable"](self._events, None, None)
-        self._call["rd_kafka_queue_destroy"](self._events)
-        self._call["rd_kafka_queue_destroy"](self._queue)
-        _SLEEPERS.remove(self._sleeper)
-
-    def _serve(self) -> Records:
-        """Let confluent-kafka call back whom it has to. A record comes of that only from a partition not followed yet."""
-        strays: list[Any] = []
-        while (message := self._consumer.poll(0)) is not None:
-            if (error := message.error()) is None:
-                strays.append(message)
-            else:
-                self._on_event(error, (message.topic() or "", message.partition() or 0))
-        return Records.of(strays)
-
-    def _taken(self, count: int) -> Records:
-        """So many of `_messages`, those in a record's place told apart."""
+        functions, messages = self._copier.functions, self._messages.ctypes.data
+        count = self._consume(functions, self._consumer, client, int(seconds * 1000), messages, limit)
         if count <= 0:
             return NONE
         records, errors = self._copier.take(self._messages[:count])
@@ -178,16 +134,6 @@ class Fetched:
             text = (records.values[row] or b"").decode(errors="replace")
             self._on_event(KafkaError(int(errors[row]), text or None), records.partitions[records.places[row]])
         return records.take(errors == 0)
-
-
-def _typed(library: ctypes.CDLL, name: str, gives: Any, *takes: Any) -> Callable[..., Any]:
-    function = library[name]  # another object each time, so that nobody else's is typed
-    function.restype, function.argtypes = gives, takes
-    return partial(function)
-
-
-def _address(library: ctypes.CDLL, name: str) -> int | None:
-    return ctypes.cast(library[name], _POINTER).value
 
 
 def _strings(buffer: npt.NDArray[np.uint8], lengths: Ints, nulls: int) -> "Packed | list[bytes | None]":
@@ -208,7 +154,9 @@ def _headers(buffer: npt.NDArray[np.uint8], sizes: Ints) -> list[Headers | None]
         while at < end:
             name, value = _LENGTHS.unpack_from(content, at)
             at += _LENGTHS.size + name
-            own.append((content[at - name : at].decode(), None if value < 0 else content[at : at + value]))
+            own.append(
+                (content[at - name : at].decode(errors="replace"), None if value < 0 else content[at : at + value])
+            )
             at += max(value, 0)
         records.append(own or None)
     return records

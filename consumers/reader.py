@@ -1,7 +1,7 @@
 """How a consumer's records are read: as columns where that was compiled, else one by one."""
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError
@@ -17,19 +17,10 @@ OnEvent = Callable[[KafkaError, Partition], object]
 
 
 class Reader(Protocol):
-    """Reads a consumer's records, and lets the consumer call back. The thread that polls calls it."""
-
-    def follow(self, partitions: Iterable[Partition]) -> None:
-        """These were assigned, and are about to be resumed."""
+    """Reads a consumer's records. The thread that polls calls it."""
 
     def consume(self, limit: int, seconds: float) -> Records:
-        """What is there, up to `limit` records; waits up to `seconds` for as many."""
-
-    def wait(self, seconds: float) -> Records:
-        """The first record to come; none where something else comes, or nothing within `seconds`."""
-
-    def close(self) -> None:
-        """Before the consumer is closed."""
+        """Up to `limit` records; waits up to `seconds` for as many. Callbacks of the consumer run inside."""
 
 
 class OneByOne:
@@ -39,26 +30,15 @@ class OneByOne:
         self._consumer = consumer
         self._on_event = on_event
 
-    def follow(self, partitions: Iterable[Partition]) -> None:
-        """All come here."""
-
     def consume(self, limit: int, seconds: float) -> Records:
-        """What is there, up to `limit` records; waits up to `seconds` for as many."""
-        return self._taken(self._consumer.consume(limit, seconds))
-
-    def wait(self, seconds: float) -> Records:
-        """The first record to come; none where something else comes, or nothing within `seconds`."""
-        message = self._consumer.poll(seconds)
-        return self._taken([] if message is None else [message])
-
-    def close(self) -> None:
-        """Nothing of it is ours."""
-
-    def _taken(self, messages: list[Any]) -> Records:
-        for message in messages:
-            if (error := message.error()) is not None:
+        """Up to `limit` records; waits up to `seconds` for as many. Callbacks of the consumer run inside."""
+        good: list[Any] = []
+        for message in self._consumer.consume(limit, seconds):
+            if (error := message.error()) is None:
+                good.append(message)
+            else:
                 self._on_event(error, (message.topic() or "", message.partition() or 0))
-        return Records.of([message for message in messages if message.error() is None])
+        return Records.of(good)
 
 
 def reader_of(consumer: Consumer, error_cb: object, on_event: OnEvent) -> Reader:

@@ -130,9 +130,7 @@ class Source:
         Not part of `poll`: its caller asks the guard first how many records it may read.
         """
         if self.starts.new:
-            known = self.starts.look()
-            self._reader.follow((p.topic, p.partition) for p in known)
-            self._resume([p for p in known if p.topic not in self._paused])
+            self._resume([p for p in self.starts.look() if p.topic not in self._paused])
 
     def poll(self, limit: int, timeout: float, window: Window | None = None) -> Polled | None:
         """Read what is there, up to `limit` records; wait up to `timeout` seconds where nothing is.
@@ -167,8 +165,8 @@ class Source:
     def _consume(self, limit: int, timeout: float, window: Window | None) -> tuple[Records, float]:
         """What the client gives, and when the first of it was read."""
         records, came = self._reader.consume(limit, 0), time.monotonic()
-        if waits := not records:  # for one: `consume` would wait until it has all that it may give
-            records, came = self._reader.wait(timeout), time.monotonic()
+        if waits := not records:  # for one: for more it would wait until it has all that it may give
+            records, came = self._reader.consume(1, timeout), time.monotonic()
         if not records or window is None:
             return records, came
         window.note(came, len(records))
@@ -319,7 +317,6 @@ class Source:
 
     def close(self) -> None:
         """Leave the group; where the broker is away this is not waited for, and the session's end frees the partitions."""
-        self._reader.close()
         # The client's `close` waits for commits under way, and those wait for the broker as long as that is away.
         leaving = threading.Thread(target=self._consumer.close, name="leave", daemon=True)
         leaving.start()

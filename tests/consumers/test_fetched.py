@@ -11,12 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.fetched import LIBRARY, Copier
+from consumers.fetched import FUNCTIONS, LIBRARY, Copier
+from hatch_build import compile_library
 from schemas.packed import Packed
 from tests.consumers.test_records import BYTES, rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="consumers/fetched.c is not compiled: no C compiler")
 
@@ -97,7 +99,8 @@ class Library:
 
     def copier(self) -> Copier:
         addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in self._functions]
-        return Copier(addresses, self._topics.__getitem__)
+        others: list[int | None] = [None] * (len(FUNCTIONS) - len(addresses))  # those that read
+        return Copier(others + addresses, self._topics.__getitem__)
 
     def _address(self, content: bytes | None) -> int | None:
         if content is None:
@@ -130,6 +133,10 @@ class Library:
         name[0], value[0] = self._address(text.encode()), self._address(content)
         size[0] = len(content or b"")
         return 0
+
+
+def test_it_compiles_without_a_warning(tmp_path: Path) -> None:
+    compile_library(LIBRARY.with_name("fetched.c"), tmp_path / "library.so", "-Wall", "-Wextra", "-Werror")
 
 
 @given(MESSAGES)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition, cimpl
 
 from consumers import fetched
+from consumers.client_handle import handle_of
 from consumers.fetched import LIBRARY, Fetched
 from consumers.reader import OneByOne, Reader, reader_of
 from consumers.records import Records
@@ -57,8 +59,7 @@ class Member:
         """Until all of their partitions are assigned."""
         self.assigned = []
         self.consumer.subscribe(list(topics), on_assign=self._assign)
-        wait_until(lambda: bool(self.reader.wait(0.1)) or bool(self.assigned), 60, "an assignment")
-        self.reader.follow((p.topic, p.partition) for p in self.assigned)
+        self.wait_for(lambda: bool(self.assigned), "an assignment")
         self.consumer.resume(self.assigned)
 
     def _assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -66,14 +67,35 @@ class Member:
         consumer.pause(partitions)
         self.assigned = partitions
 
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        """Read nothing, let callbacks come."""
+        wait_until(lambda: not self.reader.consume(1, 0.1) and condition(), 60, what)
+
     def read(self, count: int) -> list[tuple[Any, ...]]:
         """So many records."""
         parts: list[Records] = []
         deadline = time.monotonic() + 60
         while sum(map(len, parts)) < count:
             assert time.monotonic() < deadline, f"{sum(map(len, parts))} of {count} records came"
-            parts += [part for part in (self.reader.consume(1000, 0), self.reader.wait(0.1)) if part]
+            parts += [part for part in (self.reader.consume(1000, 0), self.reader.consume(1, 0.1)) if part]
         return rows(Records.end_to_end(parts))
+
+
+class Mock:
+    """The mock broker inside a client of its own."""
+
+    def __init__(self, consumer: Consumer, error_cb: object) -> None:
+        self._library = ctypes.CDLL(cimpl.__file__)
+        mock_of = self._library.rd_kafka_handle_mock_cluster
+        mock_of.restype = ctypes.c_void_p
+        self._mock = ctypes.c_void_p(mock_of(ctypes.c_void_p(handle_of(consumer, error_cb)[0])))
+
+    def create(self, topic: str) -> None:
+        assert self._library.rd_kafka_mock_topic_create(self._mock, topic.encode(), 1, 1) == 0
+
+    def fail(self, topic: str, code: int) -> None:
+        """Answer questions about the topic so."""
+        self._library.rd_kafka_mock_topic_set_error(self._mock, topic.encode(), code)
 
 
 @contextmanager
@@ -82,7 +104,6 @@ def member(broker: Broker, group: str, kind: type) -> Iterator[Member]:
     try:
         yield one
     finally:
-        one.reader.close()
         one.consumer.close()
 
 
@@ -122,7 +143,7 @@ def test_ends_of_partitions_are_told(kafka: Broker, make_topic: MakeTopic, kind:
         one.join(topic)
         one.read(COUNT)
         ends = {(KafkaError._PARTITION_EOF, (p.topic, p.partition)) for p in one.assigned}
-        wait_until(lambda: bool(one.reader.wait(0.1)) or set(one.events) >= ends, 60, "the ends of all partitions")
+        one.wait_for(lambda: set(one.events) >= ends, "the ends of all partitions")
         assert set(one.events) == ends
 
 
@@ -135,7 +156,7 @@ def test_partitions_that_come_again_are_read(kafka: Broker, make_topic: MakeTopi
             one.join(topic)
             assert len(one.read(COUNT)) == COUNT
             one.consumer.unsubscribe()
-            wait_until(lambda: one.reader.wait(0.1) is not None and not one.consumer.assignment(), 60, "a revocation")
+            one.wait_for(lambda: not one.consumer.assignment(), "a revocation")
 
 
 @KINDS
@@ -154,24 +175,48 @@ def test_what_was_sought_and_paused_is_read_once(kafka: Broker, make_topic: Make
 
 
 @KINDS
-def test_records_of_partitions_that_nobody_follows_come_too(kafka: Broker, make_topic: MakeTopic, kind: type) -> None:
-    topic = make_topic()
-    produce(kafka, topic)
-    with member(kafka, topic, kind) as one:
-        numbers = one.consumer.list_topics(topic).topics[topic].partitions
-        one.consumer.assign([TopicPartition(topic, number, 0) for number in numbers])
-        assert len({row[:2] for row in one.read(COUNT)}) == COUNT
+@pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED])
+def test_errors_are_called_back(kind: type, code: int) -> None:
+    """A topic that can't be had any more: the client calls `error_cb` while records are waited for."""
+    told: list[int] = []
+    called: list[int] = []
+    error_cb: Callable[[KafkaError], None] = lambda error: called.append(error.code())  # noqa: E731
+    note: Callable[[KafkaError, Partition], None] = lambda error, _partition: told.append(error.code())  # noqa: E731
+    consumer = Consumer(
+        {
+            "test.mock.num.brokers": 1,
+            "group.id": "group",
+            "enable.partition.eof": True,
+            "topic.metadata.refresh.interval.ms": 500,
+            "topic.metadata.propagation.max.ms": 0,
+            "error_cb": error_cb,
+        }
+    )
+    mock = Mock(consumer, error_cb)
+    mock.create("in")
+    reader: Reader = Fetched(consumer, error_cb, note) if kind is Fetched else OneByOne(consumer, note)
+    consumer.assign([TopicPartition("in", 0, 0)])
+    wait_until(lambda: not reader.consume(10, 0.1) and KafkaError._PARTITION_EOF in told, 60, "the partition's end")
+    mock.fail("in", code)
+    wait_until(lambda: not reader.consume(10, 0.1) and bool(called), 60, "the error")
+    consumer.close()
 
 
 @COMPILED
-def test_who_waits_is_woken_for_an_assignment(kafka: Broker, make_topic: MakeTopic) -> None:
-    topic, long = make_topic(), 100.0
-    with member(kafka, topic, Fetched) as one:
-        one.consumer.subscribe([topic], on_assign=one._assign)
-        started = time.monotonic()
-        while not one.assigned:
-            one.reader.wait(long)
-        assert time.monotonic() - started < long
+def test_what_a_callback_raises_is_raised() -> None:
+    def assigned(_consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        raise LookupError("not mine")
+
+    error_cb = print
+    consumer = Consumer({"test.mock.num.brokers": 1, "group.id": "group", "error_cb": error_cb})
+    Mock(consumer, error_cb).create("in")
+    reader = Fetched(consumer, error_cb, lambda _error, _partition: None)
+    consumer.subscribe(["in"], on_assign=assigned)
+    with pytest.raises(LookupError, match="not mine"):
+        wait_until(lambda: bool(reader.consume(10, 0.1)), 60, "an assignment")
+    consumer.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        reader.consume(1, 0)
 
 
 def test_without_the_library_they_are_read_one_by_one(
