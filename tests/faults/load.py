@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from benchmarks.load import vector_events
 from schemas.wire import HEAD_BYTES, frame
-from tests.broker.clients import wait_until
+from tests.broker.clients import read_all, wait_until
 from tests.faults.checker import Sent
 
 if TYPE_CHECKING:
@@ -105,11 +105,14 @@ class Stream:
         events: what to send.
         rate: events a second.
         """
+        self._bootstrap = bootstrap
         self._topic = topic
         self._events = events
         self._rate = rate
         self._stop = threading.Event()
         self._failed: list[KafkaError] = []
+        # Written, the broker says, by a request whose answer was lost with the broker: it does not say where.
+        self._somewhere: dict[bytes, tuple[Event, int]] = {}
         self._of_key: Counter[bytes] = Counter()
         # Idempotent and patient, so that an outage neither loses, doubles nor reorders events on their way to the workers.
         self._producer = Producer(
@@ -124,7 +127,18 @@ class Stream:
         self._thread.join()
         assert self._producer.flush(60) == 0
         assert not self._failed, f"events were not written: {self._failed[:3]}"
+        if self._somewhere:
+            self._find()
         return self.acknowledged
+
+    def _find(self) -> None:
+        """Look up where those were written whose place was not told."""
+        for message in read_all(self._bootstrap, self._topic):
+            value, partition, offset = message.value(), message.partition(), message.offset()
+            if value in self._somewhere and partition is not None and offset is not None:
+                event, seq = self._somewhere.pop(value)
+                self.acknowledged.append(Sent(event.id, event.key, seq, partition, offset))
+        assert not self._somewhere, f"acknowledged, and not there: {self._somewhere}"
 
     def wait_for_more(self, events: int) -> None:
         """Wait until so many more are acknowledged."""
@@ -144,15 +158,17 @@ class Stream:
     def _send(self, event: Event) -> None:
         seq = self._of_key[event.key]
         self._of_key[event.key] += 1
-        delivered = partial(self._delivered, event.id, event.key, seq)
+        delivered = partial(self._delivered, event, seq)
         self._producer.produce(self._topic, event.value, event.key, on_delivery=delivered)
 
-    def _delivered(self, event_id: str, key: bytes, seq: int, error: KafkaError | None, message: Message) -> None:
+    def _delivered(self, event: Event, seq: int, error: KafkaError | None, message: Message) -> None:
         partition, offset = message.partition(), message.offset()
-        if error is not None or partition is None or offset is None:
-            self._failed.append(error or KafkaError(KafkaError._FAIL))
+        if error is not None:
+            self._failed.append(error)
+        elif partition is None or offset is None:
+            self._somewhere[event.value] = event, seq
         else:
-            self.acknowledged.append(Sent(event_id, key, seq, partition, offset))
+            self.acknowledged.append(Sent(event.id, event.key, seq, partition, offset))
 
     def __enter__(self) -> Self:
         self._thread.start()
