@@ -148,6 +148,7 @@ def test_ends_of_partitions_are_told(kafka: Broker, make_topic: MakeTopic, kind:
 
 
 @KINDS
+@pytest.mark.durable  # the mock knows a member that left until its session ends
 def test_partitions_that_come_again_are_read(kafka: Broker, make_topic: MakeTopic, kind: type) -> None:
     topic = make_topic()
     produce(kafka, topic)
