@@ -19,8 +19,9 @@ from statistics import median
 from typing import Any
 
 from benchmarks import shadows
+from benchmarks.broker import real_broker
 from benchmarks.environments import pins
-from benchmarks.errors import LeftOutError, PeerFailedError
+from benchmarks.errors import LeftOutError, NoBrokerError, PeerFailedError
 from benchmarks.load import write_load
 from benchmarks.machine import machine
 from benchmarks.measure import PARTITIONS, Backlog, delete_topics, job_of, run_peer, split
@@ -28,7 +29,7 @@ from benchmarks.peers.known import JAVA, OURS, OURS_EXACTLY_ONCE, PEERS, Command
 from benchmarks.profiler.run import profile
 from benchmarks.report import markdown, plot
 from benchmarks.workloads import NAMES, SEED, Workload, workload
-from tests.broker.choice import Choice, choose, running
+from tests.broker.choice import Broker
 from tests.broker.clients import create_topic
 
 RESULTS = Path(__file__).parent / "results"
@@ -38,35 +39,36 @@ FOCUS = "vector"  # the workload that the targets are about: it takes all rounds
 
 
 def main() -> int:
-    """Run all and write the report; 1 where a peer failed."""
+    """Run all and write the report, which says what was left out; 1 without a real broker, or where a shadow's worker failed."""
     args = _arguments()
-    choice = choose(os.environ)
-    if not choice.durable:
-        why = f"The bench needs a real broker: {choice.why}. Install Java 17 and Maven, or set KAFKA_BOOTSTRAP."
-        print(why, file=sys.stderr)
+    try:
+        with tempfile.TemporaryDirectory() as made, real_broker() as broker:
+            return (_profile if args.profile else _compare)(broker, Path(made), args)
+    except NoBrokerError as error:
+        print(error, file=sys.stderr)
         return 1
-    if args.profile:
-        return _profile(choice, args)
+
+
+def _compare(broker: Broker, made: Path, args: argparse.Namespace) -> int:
     left_out: dict[str, str] = {}
     commands = _prepare(args.peer, left_out)
-    with tempfile.TemporaryDirectory() as made, running(choice) as broker:
-        found: list[dict[str, Any]] = []
-        for name in args.workload or NAMES:
-            try:
-                chosen = _sized(workload(name, Path(made)), args)
-            except LeftOutError as reason:
-                left_out[f"workload {name}"] = str(reason)
-                continue
-            bench = Bench(broker.bootstrap, chosen, commands, latency=not args.no_latency)
-            if commands and not found:
-                bench.warm_broker()
-            found.append(bench.run(args.rounds if name == FOCUS else 1))
-            left_out |= bench.failed
-        on = machine(broker.kind)
-        _write({"machine": on, "peers": pins(), "workloads": found, "left_out": left_out}, args.results)
-        if args.workload or args.peer or args.no_latency:
-            return 0
-        return shadows.report(broker.bootstrap, on, args.rounds, args.results)
+    found: list[dict[str, Any]] = []
+    for name in args.workload or NAMES:
+        try:
+            chosen = _sized(workload(name, made), args)
+        except LeftOutError as reason:
+            left_out[f"workload {name}"] = str(reason)
+            continue
+        bench = Bench(broker.bootstrap, chosen, commands, latency=not args.no_latency)
+        if commands and not found:
+            bench.warm_broker()
+        found.append(bench.run(args.rounds if name == FOCUS else 1))
+        left_out |= bench.failed
+    on = machine(broker.kind)
+    _write({"machine": on, "peers": pins(), "workloads": found, "left_out": left_out}, args.results)
+    if args.workload or args.peer or args.no_latency:
+        return 0
+    return shadows.report(broker.bootstrap, on, args.rounds, args.results)
 
 
 class Bench:
@@ -164,15 +166,14 @@ class Bench:
         print(f"{self._workload.name} raw limits: {found}", file=sys.stderr)
 
 
-def _profile(choice: Choice, args: argparse.Namespace) -> int:
+def _profile(broker: Broker, made: Path, args: argparse.Namespace) -> int:
     args.results.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as made, running(choice) as broker:
-        for name in args.workload or [FOCUS]:
-            bench = Bench(broker.bootstrap, _sized(workload(name, Path(made)), args), {}, latency=False)
-            for delivery in ("at_least_once", "exactly_once"):
-                text = profile(broker.bootstrap, bench.backlog(1), delivery)
-                (args.results / f"profile-{name}-{delivery}.md").write_text(text)
-                print(text)
+    for name in args.workload or [FOCUS]:
+        bench = Bench(broker.bootstrap, _sized(workload(name, made), args), {}, latency=False)
+        for delivery in ("at_least_once", "exactly_once"):
+            text = profile(broker.bootstrap, bench.backlog(1), delivery)
+            (args.results / f"profile-{name}-{delivery}.md").write_text(text)
+            print(text)
     return 0
 
 

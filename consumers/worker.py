@@ -359,9 +359,11 @@ class Worker:
         self._metrics.set(m.READY, 0)
         self._abandon.set()
         self._inbox.put(None)
-        if self._shadows is not None:
-            self._shadows.close()
-        self._source.close()
+        try:
+            if self._shadows is not None:
+                self._shadows.close()
+        finally:
+            self._source.close()
         for thread in self._threads:
             thread.join(JOIN)
         if not any(thread.is_alive() for thread in self._threads):
