@@ -31,6 +31,7 @@ class Verdict:
     found: float | None  # None: a peer or workload that it needs is not in the report
     limit: float
     at_least: bool  # the limit is a lower one
+    rounds: tuple[float, float] | None = None  # least and most found in a round; None: there was one
 
     @property
     def met(self) -> bool | None:
@@ -50,7 +51,20 @@ class Verdict:
 def verdicts(report: Report) -> list[Verdict]:
     """All promises, in the order of the list below."""
     see = _Seen(report)
-    return [Verdict(promise, _number(find, see), limit, at_least) for promise, find, limit, at_least in _PROMISES]
+    rounds = [_Seen(report, number) for number in range(max((_rounds(one) for one in report["workloads"]), default=0))]
+    return [
+        Verdict(promise, _number(find, see), limit, at_least, _spread([_number(find, one) for one in rounds]))
+        for promise, find, limit, at_least in _PROMISES
+    ]
+
+
+def _rounds(workload: Mapping[str, Any]) -> int:
+    return max((len(found["runs"]) for found in workload["peers"].values()), default=0)
+
+
+def _spread(found: list[float | None]) -> tuple[float, float] | None:
+    known = [one for one in found if one is not None]
+    return (min(known), max(known)) if len(set(known)) > 1 else None
 
 
 def figure(workload: Mapping[str, Any], peer: str, name: str) -> float:
@@ -61,23 +75,41 @@ def figure(workload: Mapping[str, Any], peer: str, name: str) -> float:
 class _Seen:
     """Looks figures up in a report."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Report, number: int | None = None) -> None:
+        """Args:
+        report: where to look.
+        number: of the round, from 0; None for what all of them say together. Who took part in fewer has its last again.
+        """
         self._workloads = {workload["name"]: workload for workload in report["workloads"]}
+        self._number = number
 
     def cpu(self, peer: str) -> float:
-        return figure(self._workloads["vector"], peer, "cpu_us")
+        return self._figure("vector", peer, "cpu_us")
 
     def rate(self, peer: str, workload: str = "vector") -> float:
-        return figure(self._workloads[workload], peer, "rate")
+        return self._figure(workload, peer, "rate")
 
     def most(self, peer: str, name: str) -> float:
+        if self._number is not None:
+            return self._figure("vector", peer, name)
         return float(max(run[name] for run in self._workloads["vector"]["peers"][peer]["runs"]))
 
     def p99(self, peer: str) -> float:
-        return float(self._workloads["vector"]["peers"][peer]["latency"]["p99"])
+        found = self._workloads["vector"]["peers"][peer]
+        return float((found["latency"] if self._number is None else self._one(found["latencies"]))["p99"])
 
     def limit(self, name: str, workload: str = "vector") -> float:
-        return float(self._workloads[workload]["limits"][name])
+        found = self._workloads[workload]
+        return float((found["limits"] if self._number is None else self._one(found["limits_runs"]))[name])
+
+    def _figure(self, workload: str, peer: str, name: str) -> float:
+        found = self._workloads[workload]
+        if self._number is None:
+            return figure(found, peer, name)
+        return float(self._one(found["peers"][peer]["runs"])[name])
+
+    def _one(self, rounds: list[Mapping[str, Any]]) -> Mapping[str, Any]:
+        return rounds[min(self._number or 0, len(rounds) - 1)]
 
     def raw(self) -> float:
         return sum(self.limit(name) for name in ("consume_us", "produce_us", "infer_us"))
@@ -109,7 +141,12 @@ _PROMISES: list[tuple[str, Callable[[_Seen], float], float, bool]] = [
         False,
     ),
     ("p99 at a fixed rate, exactly once, ms", lambda s: s.p99(OURS_EXACTLY_ONCE), 50, False),
-    ("text: events/s / raw inference", lambda s: s.rate(OURS, "text") / s.limit("infer_rate", "text"), 0.9, True),
+    (
+        "text, at least once: events/s / raw inference",
+        lambda s: s.rate(OURS, "text") / s.limit("infer_rate", "text"),
+        0.9,
+        True,
+    ),
     ("memory with the small model, MiB", lambda s: s.most(OURS_EXACTLY_ONCE, "peak_mib"), 300, False),
     ("start to first prediction, s", lambda s: s.most(OURS_EXACTLY_ONCE, "first"), 2, False),
 ]
@@ -118,5 +155,5 @@ _PROMISES: list[tuple[str, Callable[[_Seen], float], float, bool]] = [
 def _number(find: Callable[[_Seen], float], see: _Seen) -> float | None:
     try:
         return round(find(see), 3)
-    except (KeyError, TypeError):  # left out, or without a latency part
+    except (KeyError, TypeError, IndexError):  # left out, or without a latency part
         return None

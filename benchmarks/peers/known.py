@@ -105,7 +105,7 @@ PEERS = (
     Peer(RUST, _rust, about="rdkafka, Avro by hand, at least once: the native floor"),
     Peer("arroyo", _python("arroyo"), 0.3, "sentry-arroyo's BatchStep"),
     Peer("Bytewax", _python("bytewax"), 0.3, "flat_map_batch"),
-    Peer("Quix Streams", _python("quix"), 0.3, "one inference an event"),
+    Peer("Quix Streams", _python("quix"), 0.3, "a sink that scores batches"),
     Peer(FAUST, _python("faust"), 0.1, "faust-streaming's take"),
     Peer("MLServer", _python("mlserver"), 0.016, "its Kafka server, requests in JSON", True, "Kafka server consuming"),
 )

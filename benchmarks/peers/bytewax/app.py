@@ -53,7 +53,13 @@ def flow(job: Job) -> Dataflow:
         return [(message.key, prediction) for message, prediction in zip(messages, predictions, strict=True)]
 
     made = Dataflow("peer")
-    source = KafkaSource([job.bootstrap], [job.input], starting_offset=OFFSET_BEGINNING, batch_size=job.max_events)
+    source = KafkaSource(
+        [job.bootstrap],
+        [job.input],
+        starting_offset=OFFSET_BEGINNING,
+        batch_size=job.max_events,
+        add_config={"fetch.queue.backoff.ms": "20"},  # see handwritten/consumer.py
+    )
     events = op.input("events", made, source)
     op.output("predictions", op.flat_map_batch("score", events, score), Sink(job))
     return made

@@ -60,6 +60,7 @@ def main() -> int:
         auto_offset_reset="earliest",
         auto_create_topics=False,
         commit_interval=0.1,
+        consumer_extra_config={"fetch.queue.backoff.ms": 20},  # see handwritten/consumer.py
         loglevel=logging.WARNING,
     )
     events = app.topic(job.input, value_deserializer="bytes", key_deserializer="bytes")

@@ -23,6 +23,7 @@ use job::Job;
 use predictions::Predictions;
 
 const CHECKPOINT_EVERY: Duration = Duration::from_millis(100);
+const FLUSH_WITHIN: Duration = Duration::from_secs(60);
 
 static STOPPING: AtomicBool = AtomicBool::new(false);
 static FAILED: AtomicBool = AtomicBool::new(false);
@@ -78,6 +79,8 @@ impl<'a> Peer<'a> {
             .set("auto.offset.reset", "earliest")
             .set("enable.auto.commit", "false")
             .set("partition.assignment.strategy", "cooperative-sticky")
+            // Who is quicker than it fetches ahead waits for the rest of a second by default.
+            .set("fetch.queue.backoff.ms", "20")
             .create()?;
         let producer = ClientConfig::new()
             .set("bootstrap.servers", &job.bootstrap)
@@ -154,7 +157,7 @@ impl<'a> Peer<'a> {
                 if error != KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull) {
                     return Err(error.into());
                 }
-                self.producer.poll(Duration::from_millis(100));
+                self.producer.poll(Duration::from_millis(1));
                 record = unsent;
             }
         }
@@ -165,9 +168,22 @@ impl<'a> Peer<'a> {
         Ok(())
     }
 
+    /// Wait until all is delivered. rdkafka's own `flush` polls for 100 ms at a time, whatever comes meanwhile: a seventh of the
+    /// events/s, and a p99 of 110 ms.
+    fn flush(&self) -> Result<(), Box<dyn Error>> {
+        let until = Instant::now() + FLUSH_WITHIN;
+        while let Err(error) = self.producer.flush(Duration::ZERO) {
+            if error != KafkaError::Flush(RDKafkaErrorCode::OperationTimedOut) || Instant::now() >= until {
+                return Err(error.into());
+            }
+            self.producer.poll(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
     fn checkpoint(&mut self) -> Result<(), Box<dyn Error>> {
         if self.unflushed {
-            self.producer.flush(Duration::from_secs(60))?;
+            self.flush()?;
             if FAILED.load(Ordering::Relaxed) {
                 return Err("a prediction was not delivered".into());
             }
