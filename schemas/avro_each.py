@@ -19,6 +19,7 @@ class RecordReader:
     """Reads wire-format values of one writer schema, all or none of them."""
 
     writer: Any  # as fastavro parsed it
+    whole: Any  # the same without text, see `parsed_without_text`
     reader: Any  # the wanted fields that the writer has, as fastavro parsed it
     sources: list[Source]
 
@@ -33,14 +34,18 @@ class RecordReader:
 
     def _record(self, value: bytes) -> dict[str, Any]:
         body = BytesIO(value)
-        body.seek(HEAD_BYTES)
         try:
+            # Of fields that aren't wanted fastavro takes any claim: text that goes on behind the record's end, an array of 2^62
+            # items. What is read is checked.
+            body.seek(HEAD_BYTES)
+            fastavro.schemaless_reader(body, self.whole, None)
+            left = len(value) - body.tell()
+            body.seek(HEAD_BYTES)
             record = fastavro.schemaless_reader(body, self.writer, self.reader)
         except SchemaResolutionError as error:
             raise Unreadable("schema_incompatible", f"the reader schema doesn't take this record: {error}") from error
         except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, MemoryError, ...: malformed in many ways
             raise Unreadable("undecodable", f"the Avro body is malformed: {type(error).__name__}: {error}") from error
-        left = len(value) - body.tell()
         if left:
             raise Unreadable("undecodable", f"{left} bytes are left over after the last field")
         assert isinstance(record, dict)

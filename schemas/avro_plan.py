@@ -9,7 +9,7 @@ from schemas.avro_bounds import fixed_size, walk_of
 from schemas.avro_columns import Source
 from schemas.avro_each import RecordReader
 from schemas.avro_layout import Layouts, can_lay_out
-from schemas.avro_types import NO_DEFAULT, Field, kind_of, nullable, parsed, record_tree, title
+from schemas.avro_types import NO_DEFAULT, Field, kind_of, nullable, parsed, parsed_without_text, record_tree, title
 from schemas.errors import BadSchemaError, Unreadable
 from schemas.store import AvroType, Schema
 
@@ -52,7 +52,7 @@ def block_reader(writer: Schema, sources: list[Source]) -> BlockReader | None:
 def record_reader(writer: Schema, reader: Schema, sources: list[Source]) -> RecordReader:
     """Return the reader of single records."""
     as_written = parsed(writer)
-    return RecordReader(as_written, _projected(reader, as_written, sources), sources)
+    return RecordReader(as_written, parsed_without_text(writer), _projected(reader, as_written, sources), sources)
 
 
 def _source(field: Field, types: dict[str, AvroType], writer: Schema, reader: Schema) -> Source:

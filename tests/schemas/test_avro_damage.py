@@ -70,6 +70,58 @@ def test_malformed_bodies_are_undecodable(field_type: AvroType, body: bytes, sai
     assert said in found.bad[0].error
 
 
+MAP = ("m", {"type": "map", "values": "long"})  # makes a schema one that is read record by record
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        "boolean", "int", "long", "float", "double", "string", "bytes",
+        {"type": "fixed", "name": "Four", "size": 4},
+        ["null", "long"],
+        {"type": "array", "items": "float"},
+        record(("a", "double"), name="Item"),
+    ],
+    ids=repr,
+)  # fmt: skip
+@pytest.mark.parametrize("blocks", [True, False], ids=["by blocks", "one by one"])
+def test_claim_of_many_items_is_refused_at_once_also_in_a_field_that_nobody_wants(
+    items: AvroType, blocks: bool
+) -> None:
+    schema = record(("x", "long"), *([] if blocks else [MAP]), ("unwanted", {"type": "array", "items": items}))
+    claim = b"\x80\x80\x80\x80\x80\x40"  # 2^40 items, of which none is there
+    body = b"\x02" + (b"" if blocks else b"\x00") + claim
+    for rest in (b"", b"\x00" * 8):
+        found = decoder(schema, fields=["x"]).decode([frame(WRITER_ID) + body + rest])
+        assert [(bad.row, bad.reason) for bad in found.bad] == [(0, "undecodable")]
+
+
+@pytest.mark.parametrize("blocks", [True, False], ids=["by blocks", "one by one"])
+@pytest.mark.parametrize(
+    ("field_type", "value"),
+    [
+        ("string", "some text"),
+        ("bytes", b"some bytes"),
+        ("double", 0.5),
+        ({"type": "fixed", "name": "Four", "size": 4}, b"four"),
+        ({"type": "array", "items": "double"}, [0.5, 1.5]),
+        (["null", "string"], "text"),
+    ],
+    ids=repr,
+)
+def test_record_cut_anywhere_is_undecodable_also_in_a_field_that_nobody_wants(
+    field_type: AvroType, value: Any, blocks: bool
+) -> None:
+    schema = record(("x", "long"), *([] if blocks else [MAP]), ("unwanted", field_type))
+    [whole] = written(Schema(WRITER_ID, "", schema), [{"x": 7, "m": {"k": 1}, "unwanted": value}])
+    reader = decoder(schema, fields=["x"])
+    assert reader.decode([whole]).frame.to_dicts() == [{"x": 7}]
+    cuts = [whole[:end] for end in range(len(frame(WRITER_ID)), len(whole))]
+    found = reader.decode([*cuts, whole])
+    assert [(bad.row, bad.reason) for bad in found.bad] == [(row, "undecodable") for row in range(len(cuts))]
+    assert found.frame.to_dicts() == [{"x": 7}]
+
+
 @pytest.mark.parametrize(
     ("body", "items"),
     [
