@@ -21,9 +21,9 @@ LOOK = 0.1  # seconds between two looks at whether to give up
 class Lanes:
     """Runs micro-batches, one a lane, and gives their results to `answers`. One thread calls it.
 
-    A single lane is the caller's own thread: handing a small batch to another costs more than running it. For the same reason it
-    hands over the results of a quick model together where there is a backlog, those of about 6 ms. A result waits for
-    one call of the model at most, and for no outage.
+    A single lane with nothing `ahead` is the caller's own thread: handing a small batch to another costs more than running it
+    on the same cores. For the same reason it hands over the results of a quick model together where there is a backlog, those
+    of about 6 ms. A result waits for one call of the model at most, and for no outage.
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class Lanes:
         runners: Sequence[Runner],
         answers: Answers,
         *,
+        ahead: int = 0,
         ordering: Ordering,
         abandon: threading.Event,
         fail: Callable[[BaseException], object],
@@ -38,6 +39,7 @@ class Lanes:
         """Args:
         runners: one a lane.
         answers: where results go.
+        ahead: batches that may wait for a lane, so that it has the next one at once while the caller makes more.
         ordering: which results may pass others.
         abandon: set when waiting for a lane must end.
         fail: called, by a lane's thread, with what ended it.
@@ -52,17 +54,18 @@ class Lanes:
         self._changed = threading.Condition()
         self._flying: InFlight[Answered] = InFlight(ordering)
         self._by_key = ordering == "key"
-        self._running = 0
+        self._running = 0  # those that wait for a lane too
         self._waiting: SimpleQueue[tuple[int, MicroBatch] | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._run, args=(runner,), name=f"lane-{at}", daemon=True)
-            for at, runner in enumerate(runners if len(runners) > 1 else ())
+            for at, runner in enumerate(runners if ahead or len(runners) > 1 else ())
         ]
+        self._most = len(runners) + ahead
         for thread in self._threads:
             thread.start()
 
     def dispatch(self, batch: MicroBatch) -> None:
-        """Run a batch; waits for a free lane, and not for the result where there are several.
+        """Run a batch; waits until there is room for it, and for the result where the lane is the caller's thread.
 
         The results may be kept: call `flush` once nothing more is to be dispatched for now.
 
@@ -74,7 +77,7 @@ class Lanes:
             self._keep(self._runners[0].answer(number, batch))
             return
         with self._changed:
-            self._await(lambda: self._running < len(self._threads))
+            self._await(lambda: self._running < self._most)
             self._running += 1
             self._flying.depart(number, batch.keys() if self._by_key else ())
         self._waiting.put((number, batch))

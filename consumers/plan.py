@@ -10,6 +10,7 @@ import polars as pl
 
 from consumers.batcher import Limits
 from consumers.comparison_sink import ComparisonSink
+from consumers.compute import DECODE_RECORDS
 from consumers.crashes import CrashGuard
 from consumers.decoder import BlockDecoder, EventFields
 from consumers.delivery import AtLeastOnce, BestEffort, Delivery
@@ -205,7 +206,17 @@ def stages_of(plan: Plan, metrics: Metrics, *, slot: str, until_idle: bool) -> S
         )
 
     beside = lane if shadows and not plan.detached else None
-    return Stages(plan.decoder, plan.executors, pipeline.model.in_flight, guard, source, sink, beside)
+    in_flight = pipeline.model.in_flight
+    ahead = batches_ahead(plan.executor.device, in_flight * len(plan.executors), pipeline.batch.max_events)
+    return Stages(plan.decoder, plan.executors, in_flight, ahead, guard, source, sink, beside)
+
+
+def batches_ahead(device: str, lanes: int, max_events: int) -> int:
+    """Micro-batches that may wait for a lane: what one decoded block gives, so that a device computes while the next is decoded.
+
+    None where one batch runs at a time on the CPU: the computing thread runs it itself, see `Lanes`.
+    """
+    return 0 if device == "cpu" and lanes == 1 else max(1, DECODE_RECORDS // max_events)
 
 
 def group_of(plan: Plan) -> str:

@@ -39,6 +39,7 @@ class Stages:
     decoder: BlockDecoder
     executors: Sequence[Executor]  # copies of one model
     in_flight: int  # micro-batches that each runs at a time
+    ahead: int  # micro-batches that may wait for them
     guard: CrashGuard  # told by the source, asked by the loop
     source: Callable[[Callable[[list[Partition]], object]], Source]  # takes what to call before partitions go
     sink: Callable[[Source, threading.Event], Sink]  # takes the source, and when to give up waiting

@@ -80,6 +80,7 @@ class Worker:
             lanes=Lanes(
                 [self._runner(one, patience) for _ in range(stages.in_flight) for one in stages.executors],
                 self._answers,
+                ahead=stages.ahead,
                 # In a transaction are exactly the results below the offsets that it commits.
                 ordering="partition" if settings.exactly_once else settings.ordering,
                 abandon=self._abandon,

@@ -28,6 +28,7 @@ from consumers.runner import Runner
 from consumers.watchdog import Watchdog
 from inference.errors import ExecutorUnavailable, ModelRejected
 from inference.executors.interface import Tensors
+from schemas.decoded import Decoded
 from schemas.errors import SchemaUnavailable
 from tests.consumers.in_memory import (
     EPOCHS,
@@ -67,6 +68,7 @@ class Stage:
         before: Callable[[Tensors], None] | None = None,
         *,
         lanes: int = 1,
+        ahead: int = 0,
         ordering: Ordering = "partition",
         weights: dict[str, float] | None = None,
         fields: EventFields = NO_FIELDS,
@@ -91,6 +93,7 @@ class Stage:
             lanes=Lanes(
                 [self._runner(limits, patience) for _ in range(lanes)],
                 self.answers,
+                ahead=ahead,
                 ordering=ordering,
                 abandon=self.abandon,
                 fail=self._fail,
@@ -433,9 +436,14 @@ class Jumble:
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.lists(st.lists(VALUES, min_size=1, max_size=7), max_size=6), st.integers(2, 4), st.sets(st.integers(0, 5)))
+@given(
+    st.lists(st.lists(VALUES, min_size=1, max_size=7), max_size=6),
+    st.integers(1, 4),
+    st.integers(0, 3),
+    st.sets(st.integers(0, 5)),
+)
 def test_several_batches_in_flight_are_answered_once_in_order(
-    polls: list[list[bytes | None]], lanes: int, barriers: set[int]
+    polls: list[list[bytes | None]], lanes: int, ahead: int, barriers: set[int]
 ) -> None:
     messages: list[Message] = []
     values: list[bytes | None] = []
@@ -444,13 +452,39 @@ def test_several_batches_in_flight_are_answered_once_in_order(
         values += poll
         if at in barriers:
             messages.append(Barrier(threading.Event()))
-    stage = Stage([*messages, None], Limits(2, 1_000_000, FOREVER), Jumble(lanes), lanes=lanes)
+    stage = Stage([*messages, None], Limits(2, 1_000_000, FOREVER), Jumble(lanes), lanes=lanes, ahead=ahead)
     given = stage.run()
     assert stage.failure is None
     assert order(given) == list(range(len(values)))
     assert [one.number for one in batches(given)] == list(range(len(batches(given))))
     assert len(predictions(given)) == sum(value in {b"1", b"2", b"3"} for value in values)
     assert given[-1] is None
+
+
+def test_next_polls_are_decoded_and_batched_while_a_device_computes() -> None:
+    decoded = threading.Event()
+    seen: list[bool] = []
+
+    def before(inputs: Tensors) -> None:
+        if 1 in inputs["x"]:
+            seen.append(decoded.wait(10))
+
+    stage = Stage([polled([b"1"])], Limits(1, 1000, FOREVER), before, ahead=2)
+    decode = stage.numbers.decode
+
+    def noted(values: Sequence[bytes]) -> Decoded:
+        if b"3" in values:
+            decoded.set()
+        return decode(values)
+
+    stage.numbers.decode = noted  # type: ignore[method-assign]
+    thread = running(stage.compute.run)
+    for at, value in enumerate((b"2", b"3"), start=1):
+        stage.inbox.put(polled([value], at))
+    stage.inbox.put(None)
+    assert ended(thread)
+    assert seen == [True]
+    assert order(stage.given()) == [0, 1, 2]
 
 
 def test_results_pass_a_slow_batch_where_the_order_allows_it() -> None:

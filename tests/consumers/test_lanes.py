@@ -1,4 +1,4 @@
-"""A single lane hands over the results of a quick model together."""
+"""A single lane hands over the results of a quick model together, or has batches waiting for it."""
 
 import threading
 from collections.abc import Sequence
@@ -8,10 +8,11 @@ from typing import cast
 
 import pytest
 
+from consumers.errors import Abandoned
 from consumers.events import Answered, MicroBatch
 from consumers.lanes import TOGETHER, Answers, Lanes
 from consumers.runner import Runner
-from tests.consumers.in_memory import answered, batch_of
+from tests.consumers.in_memory import answered, batch_of, ended, running
 
 
 class TimedRunner:
@@ -64,3 +65,50 @@ def test_what_was_answered_is_handed_over_at_the_end(monkeypatch: pytest.MonkeyP
     assert answers.empty()
     lanes.close()
     assert answers.qsize() == 1
+
+
+class HeldRunner:
+    """Answers once it may, in a thread that it notes."""
+
+    def __init__(self) -> None:
+        self.may = threading.Semaphore(0)
+        self.threads: set[threading.Thread] = set()
+
+    def answer(self, number: int, batch: MicroBatch) -> Answered:
+        self.threads.add(threading.current_thread())
+        assert self.may.acquire(timeout=10)
+        return replace(answered("e"), number=number, batch=batch)
+
+
+def test_batches_wait_for_a_busy_lane_up_to_so_many_and_leave_in_order() -> None:
+    answers: Answers = SimpleQueue()
+    runner = HeldRunner()
+    lanes = Lanes(
+        [cast("Runner", runner)], answers, ahead=2, ordering="partition", abandon=threading.Event(), fail=print
+    )
+    for _ in range(3):  # one runs, two wait
+        lanes.dispatch(batch_of("e"))
+    assert answers.empty()
+    fourth = running(lambda: lanes.dispatch(batch_of("e")))
+    runner.may.release()
+    assert ended(fourth)  # there is room now
+    runner.may.release(3)
+    lanes.settle()
+    given = [answers.get_nowait() for _ in range(4)]
+    assert [one.number for group in given if isinstance(group, list) for one in group] == [0, 1, 2, 3]
+    assert threading.current_thread() not in runner.threads
+    assert len(runner.threads) == 1
+    lanes.close()
+
+
+def test_dispatch_waits_where_as_many_wait_as_may() -> None:
+    answers: Answers = SimpleQueue()
+    runner, abandon = HeldRunner(), threading.Event()
+    lanes = Lanes([cast("Runner", runner)], answers, ahead=1, ordering="partition", abandon=abandon, fail=print)
+    for _ in range(2):
+        lanes.dispatch(batch_of("e"))
+    abandon.set()
+    with pytest.raises(Abandoned, match="2 micro-batches in flight"):
+        lanes.dispatch(batch_of("e"))
+    runner.may.release(2)
+    lanes.close()
