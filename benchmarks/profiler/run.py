@@ -15,10 +15,12 @@ from benchmarks.load import write_held_load, write_load
 from benchmarks.measure import PARTITIONS, Ends, Watch, job_of, started
 from benchmarks.peers.known import millstream
 from benchmarks.processes import thread_seconds
-from benchmarks.profiler.stacks import by, spots, table
+from benchmarks.profiler.stacks import Spot, by, spots, table
 from tests.broker.clients import create_topic
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     from benchmarks.measure import Backlog
 
 RATE = 400  # samples/s
@@ -26,7 +28,10 @@ ATTACH_TIMEOUT = 30  # seconds
 
 
 def profile(bootstrap: str, backlog: Backlog, delivery: str) -> str:
-    """Markdown: CPU by thread, by our function, and by function and what it calls. Raises LeftOutError, PeerFailedError."""
+    """Markdown: CPU by thread, by our function, and by function and what it calls, with how much of it holds Python's lock.
+
+    Raises LeftOutError, PeerFailedError.
+    """
     spy = python_of("profiler", Path(__file__).parent).with_name("py-spy")
     run = f"profile-{os.getpid()}-{delivery}"
     job = job_of(backlog.workload, bootstrap, run)
@@ -40,31 +45,24 @@ def profile(bootstrap: str, backlog: Backlog, delivery: str) -> str:
             watch = Watch(process, ends, folder / "log")
             watch.until(warm)
             commit = write_held_load(bootstrap, job.input, backlog.events)
-            sampler = _sampler(spy, process.pid, folder / "stacks")
+            stacks = folder / "stacks", folder / "with-lock"
+            samplers = [_sampler(spy, process.pid, stacks[0]), _sampler(spy, process.pid, stacks[1], "--gil")]
             before = thread_seconds(process.pid)
             commit()
             watch.until(warm + events)
             after = thread_seconds(process.pid)
-            sampler.send_signal(signal.SIGINT)
-            sampler.communicate(timeout=ATTACH_TIMEOUT)
-        raw = (folder / "stacks").read_text()
+            for sampler in samplers:
+                sampler.send_signal(signal.SIGINT)
+            for sampler in samplers:
+                sampler.communicate(timeout=ATTACH_TIMEOUT)
+        every, with_lock = (spots(file.read_text()) for file in stacks)
     threads = {name: (after[name] - before.get(name, 0)) / events * 1e6 for name in after}
-    return _markdown(delivery, threads, raw)
+    return _markdown(delivery, threads, every, with_lock)
 
 
-def _sampler(spy: Path, pid: int, out: Path) -> subprocess.Popen[str]:
-    command = [
-        str(spy),
-        "record",
-        "--pid",
-        str(pid),
-        "--rate",
-        str(RATE),
-        "--format",
-        "raw",
-        "--threads",
-        "--nonblocking",
-    ]
+def _sampler(spy: Path, pid: int, out: Path, *options: str) -> subprocess.Popen[str]:
+    asked = f"record --pid {pid} --rate {RATE} --format raw --threads --nonblocking".split()
+    command = [str(spy), *asked, *options]
     sampler = subprocess.Popen(
         [*command, "--output", str(out)], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -74,8 +72,7 @@ def _sampler(spy: Path, pid: int, out: Path) -> subprocess.Popen[str]:
     return sampler
 
 
-def _markdown(delivery: str, threads: dict[str, float], raw: str) -> str:
-    found = spots(raw)
+def _markdown(delivery: str, threads: dict[str, float], found: Counter[Spot], with_lock: Counter[Spot]) -> str:
     python = sum(us for name, us in threads.items() if not name.startswith("rdk:"))
     lines = [
         f"# Millstream, {delivery}: CPU by thread (the profiler's own cost included)",
@@ -88,9 +85,10 @@ def _markdown(delivery: str, threads: dict[str, float], raw: str) -> str:
     ]
     lines += [
         "",
-        f"All: {sum(threads.values()):.2f} us/event, {python:.2f} of them in Python's threads, which follow.",
+        f"All: {sum(threads.values()):.2f} us/event, {python:.2f} of them in Python's threads, which follow. "
+        "*With the lock* is how much of a row's samples held Python's lock; the rest runs beside other threads, or waits for it.",
         "",
     ]
     for names in (("thread",), ("thread", "own"), ("thread", "own", "leaf")):
-        lines += [*table(by(found, names), python), ""]
+        lines += [*table(by(found, names), by(with_lock, names), python), ""]
     return "\n".join(lines)

@@ -33,15 +33,23 @@ def spots(raw: str) -> Counter[Spot]:
     return found
 
 
-def table(found: Mapping[Spot, int], cpu_us: float, most: int = 45) -> list[str]:
-    """Markdown rows, the largest first; `cpu_us` is what all samples together stand for, microseconds an event."""
+def table(found: Mapping[Spot, int], with_lock: Mapping[Spot, int], cpu_us: float, most: int = 45) -> list[str]:
+    """Markdown rows, the largest first.
+
+    Args:
+        found: samples.
+        with_lock: samples of threads that held Python's lock, taken at the same rate over the same time.
+        cpu_us: what all samples together stand for, microseconds an event.
+        most: rows.
+    """
     total = sum(found.values()) or 1
     rows = sorted(found.items(), key=lambda item: -item[1])[:most]
     return [
-        "| thread | our function | in | share | us/event |",
-        "|---|---|---|---|---|",
+        "| thread | our function | in | share | us/event | with the lock |",
+        "|---|---|---|---|---|---|",
         *(
-            f"| {spot.thread} | {spot.own} | {spot.leaf} | {count / total:.1%} | {cpu_us * count / total:.2f} |"
+            f"| {spot.thread} | {spot.own} | {spot.leaf} | {count / total:.1%} | {cpu_us * count / total:.2f} "
+            f"| {min(with_lock.get(spot, 0) / count, 1):.0%} |"
             for spot, count in rows
         ),
     ]

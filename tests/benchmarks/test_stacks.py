@@ -1,5 +1,7 @@
 """Profiler samples by thread and function."""
 
+from collections import Counter
+
 from benchmarks.profiler.stacks import Spot, by, spots, table
 
 RAW = """\
@@ -18,5 +20,6 @@ def test_samples_go_to_our_innermost_function() -> None:
 
 
 def test_samples_sum_up_by_thread_and_share_the_cpu() -> None:
-    rows = table(by(spots(RAW), ["thread"]), 5.0)
-    assert rows[2:] == ["| MainThread |  |  | 60.0% | 3.00 |", "| write |  |  | 40.0% | 2.00 |"]
+    with_lock = Counter({Spot("write", "", ""): 10, Spot("MainThread", "", ""): 70})  # one more than there were of all
+    rows = table(by(spots(RAW), ["thread"]), with_lock, 5.0)
+    assert rows[2:] == ["| MainThread |  |  | 60.0% | 3.00 | 100% |", "| write |  |  | 40.0% | 2.00 | 25% |"]
