@@ -1,95 +1,223 @@
-"""The data path without Kafka: recorded bytes -> decode -> batch -> executor -> encode, its stages overlapping as in a worker."""
+"""The data path without Kafka: recorded bytes -> decode -> batch -> executor -> encode, through the worker's own stages."""
 
 from __future__ import annotations
 
 import threading
 import time
-from queue import Queue
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from itertools import cycle, takewhile
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from consumers.batcher import Batcher, Limits
+from benchmarks.errors import PeerFailedError
+from consumers.batcher import Limits
+from consumers.bundles import bundles
+from consumers.compute import DECODE_RECORDS, Compute
 from consumers.decoder import BlockDecoder, EventFields
-from consumers.events import MicroBatch, Polled
+from consumers.events import Barrier, Polled
+from consumers.health import Health
+from consumers.held import RECORD, Held
+from consumers.lanes import Lanes
+from consumers.metrics import Metrics
+from consumers.patience import Patience
+from consumers.poison import Isolation
 from consumers.records import Records
+from consumers.runner import Runner
+from consumers.watchdog import Watchdog
 from schemas.avro import AvroDecoder
 from schemas.directory import DirectoryStore
 from schemas.packed import Packed
 from schemas.predictions import PredictionEncoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from inference.executors.interface import ModelExecutor, Tensors
+    from consumers.events import Answered
+    from consumers.lanes import Answers
+    from consumers.poison import Run
     from inference.signature import Signature
 
-POLL = 4096  # records decoded at once, as the worker's
-AHEAD = 4  # batches that wait before a stage
+HELD = (100_000, 64 << 20)  # events and bytes read and not yet encoded, as a worker holds by default
+CALL_TIMEOUT = 300  # seconds in the model after which the process ends
+WAIT = 0.1  # seconds between two looks at whether a stage has failed
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """So many events in so long a time."""
+
+    events: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Events/s."""
+        return self.events / self.seconds
 
 
 class DataPath:
-    """Decodes and batches in one thread, runs the model in a second, encodes in the caller's."""
+    """The stages of a worker around an executor, made anew for each run."""
 
     def __init__(
-        self, schemas: Path, schema: str, signature: Signature, executor: ModelExecutor, max_events: int
+        self,
+        schemas: Path,
+        schema: str,
+        signature: Signature,
+        run: Run,
+        max_events: int,
+        in_flight: int,
     ) -> None:
+        """Args:
+        schemas: folder of the schemas.
+        schema: name of the events' schema.
+        signature: of the model.
+        run: runs the model, as `Executor.run`; called by `in_flight` threads.
+        max_events: of a micro-batch.
+        in_flight: micro-batches that run at a time, as `model.in_flight`.
+        """
         store = DirectoryStore(schemas)
         decoder = AvroDecoder(store, store.by_name(schema), [*signature.fields, "id", "event_time"])
         self._decoder = BlockDecoder(decoder, EventFields("id", "event_time", 1), signature, allow_nan=False)
-        self._limits = Limits(max_events, 1 << 40, 3600)
-        self._executor = executor
         self._encoder = PredictionEncoder(1_000_001, pipeline="bench", model="bench", version=1, variant="primary")
-        self._batches: Queue[MicroBatch | None] = Queue(AHEAD)
-        self._answers: Queue[tuple[MicroBatch, Tensors] | None] = Queue(AHEAD)
+        self._run = run
+        self._max_events = max_events
+        self._watchdogs = [Watchdog(CALL_TIMEOUT) for _ in range(in_flight)]
+
+    def run(self, polls: Iterable[Packed]) -> Throughput:
+        """Read all polls, and wait for their predictions.
+
+        Raises:
+            PeerFailedError: an event has none.
+            Exception: what ended a stage.
+        """
+        run = _Run(self._encoder, self._max_events)
+        return run.through(self._compute(run), polls)
+
+    def _compute(self, run: _Run) -> Compute:
+        """The computing stage, as `Worker` puts it together."""
+        metrics = Metrics("bench")
+        patience = _NoPatience(run.abandon, Health(CALL_TIMEOUT), metrics)
+        runners = [
+            Runner(
+                Isolation(self._run, max_events=self._max_events, allow_nan_outputs=False),
+                max_events=self._max_events,
+                watchdog=watchdog,
+                patience=patience,
+                abandon=run.abandon,
+                metrics=metrics,
+            )
+            for watchdog in self._watchdogs
+        ]
+        return Compute(
+            run.inbox,
+            run.answers,
+            decoder=self._decoder,
+            limits=Limits(self._max_events, max_bytes=1 << 40, max_wait=3600),
+            lanes=Lanes(runners, run.answers, ordering="partition", abandon=run.abandon, fail=run.fail),
+            patience=patience,
+            metrics=metrics,
+        )
+
+
+class _Run:
+    """Reads in one thread, computes in a second and, with batches in flight, in as many more; encodes in the caller's."""
+
+    def __init__(self, encoder: PredictionEncoder, max_events: int) -> None:
+        self.inbox: SimpleQueue[Polled | Barrier | None] = SimpleQueue()
+        self.answers: Answers = SimpleQueue()
+        self.abandon = threading.Event()
+        self._encoder = encoder
+        self._held = Held(*HELD, RECORD, max_events)
+        self._read = 0
         self._error: BaseException | None = None
 
-    def run(self, values: Packed) -> float:
-        """Seconds that all recorded values take. Raises what a stage raised."""
+    def through(self, compute: Compute, polls: Iterable[Packed]) -> Throughput:
+        """See `DataPath.run`."""
         stages = [
-            threading.Thread(target=self._guard, args=(run,)) for run in (lambda: self._decode(values), self._execute)
+            threading.Thread(target=self._guard, args=(stage,), daemon=True)
+            for stage in (lambda: self._feed(polls), compute.run)
         ]
         start = time.monotonic()
         for stage in stages:
             stage.start()
         written = 0
-        while (answer := self._answers.get()) is not None:
-            written += self._encode(*answer)
+        try:
+            for answered in self._answered():
+                written += self._encode(answered)
+        except BaseException as error:
+            self.fail(error)
         seconds = time.monotonic() - start
         for stage in stages:
             stage.join()
         if self._error is not None:
             raise self._error
-        assert written == len(values), f"{written} of {len(values)} events were answered"
-        return seconds
+        if written != self._read:
+            raise PeerFailedError(f"{written} of {self._read} events have a prediction")
+        return Throughput(written, seconds)
 
-    def _guard(self, run: Callable[[], None]) -> None:
+    def fail(self, error: BaseException) -> None:
+        """End all stages, whatever they wait for: the first error is the cause of those that follow."""
+        self._error = self._error or error
+        self.abandon.set()
+        self.inbox.put(None)
+        self.answers.put(None)
+
+    def _guard(self, stage: Callable[[], None]) -> None:
         try:
-            run()
+            stage()
         except BaseException as error:
-            self._error = error
-            self._answers.put(None)
+            self.fail(error)
 
-    def _decode(self, values: Packed) -> None:
-        batcher = Batcher(self._limits)
-        for start in range(0, len(values), POLL):
-            polled = Polled(_records(values[start : start + POLL], start), {("recorded", 0): 1}, time.monotonic(), 0)
-            batcher.add(self._decoder.decode(polled))
-            while batch := batcher.take(time.monotonic()):
-                self._batches.put(batch)
-        while batch := batcher.drain():
-            self._batches.put(batch)
-        self._batches.put(None)
+    def _feed(self, polls: Iterable[Packed]) -> None:
+        for values in polls:
+            while not self._held.wait_for_room(WAIT):
+                if self.abandon.is_set():
+                    return
+            records = _records(values, self._read)
+            polled = Polled(records, {("recorded", 0): 1}, time.monotonic(), time.time_ns() // 1_000_000)
+            self._held.add(len(records), records.bytes, polled.arrived)
+            self._read += len(records)
+            self.inbox.put(polled)
+        self.inbox.put(None)
 
-    def _execute(self) -> None:
-        while (batch := self._batches.get()) is not None:
-            self._answers.put((batch, self._executor.run(batch.tensors())))
-        self._answers.put(None)
+    def _answered(self) -> Iterator[Answered]:
+        while (answers := self.answers.get()) is not None:
+            assert not isinstance(answers, Barrier | Exception)  # no barrier is sent, and no record read again
+            yield from bundles(answers)
 
-    def _encode(self, batch: MicroBatch, outputs: Tensors) -> int:
-        times = batch.event_times()
-        return len(self._encoder.encode(batch.ids(), times, times, np.zeros_like(times), outputs))
+    def _encode(self, answered: Answered) -> int:
+        batch = answered.batch
+        if len(answered.rows) < batch.records:
+            raise PeerFailedError(f"{len(answered.rows)} of a batch's {batch.records} events have a prediction")
+        ingest_times = np.concatenate([np.full(part.last - part.first, part.block.ingest_time) for part in batch.parts])
+        predictions = self._encoder.encode(
+            batch.ids(), batch.event_times(), ingest_times, answered.prediction_times, answered.outputs
+        )
+        self._held.release(batch.records, batch.bytes)
+        return len(predictions)
+
+
+class _NoPatience(Patience):
+    """What is away ends the run: its figures would tell of the wait."""
+
+    def call(self, what: str, call: Callable[[], T]) -> T:  # noqa: ARG002
+        return call()
+
+
+def polls_of(values: Packed) -> Iterator[Packed]:
+    """The values once, by as many as a worker decodes at once."""
+    return (values[start : start + DECODE_RECORDS] for start in range(0, len(values), DECODE_RECORDS))
+
+
+def polls_for(values: Packed, seconds: float) -> Iterator[Packed]:
+    """The values over and over, for so long from now."""
+    until = time.monotonic() + seconds
+    return takewhile(lambda _: time.monotonic() < until, cycle(list(polls_of(values))))
 
 
 def _records(values: Packed, start: int) -> Records:

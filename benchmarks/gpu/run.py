@@ -1,6 +1,7 @@
 """`make bench-gpu`: recorded bytes -> decode -> batch -> executor -> encode, without Kafka, against the executor alone.
 
-For each size of micro-batch: events/s of the executor alone (its inputs ready), events/s of the whole path, how busy the GPU was.
+For each size of micro-batch, with one and with two in flight: events/s of the executor alone (its inputs ready), called by as
+many threads; events/s of the whole path; how busy the GPU was.
 Without a GPU it runs on the CPU and says so: that shows that it works, and nothing about GPUs.
 """
 
@@ -12,38 +13,48 @@ import platform
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.gpu.models import SEED, write_model
-from benchmarks.gpu.path import DataPath
+from benchmarks.gpu.path import DataPath, Throughput, polls_for, polls_of
 from benchmarks.gpu.utilisation import gpu_utilisation
 from benchmarks.load import WIDE, vector_events
+from consumers.compute import DECODE_RECORDS
 from inference.devices import gpus
 from inference.executors.choice import open_executor
 from inference.repository import load_version
-from inference.signature import Signature, blank
+from inference.signature import blank
 from schemas.packed import Packed
 
 if TYPE_CHECKING:
-    from inference.executors.interface import ModelExecutor
+    from collections.abc import Callable
+
 
 RESULTS = Path(__file__).parents[1] / "results"
 SIZES = (1, 16, 64, 256, 1024, 4096)
-LEAST_EVENTS = 20_000  # of a run over the path
+IN_FLIGHT = (1, 2)
+RECORDED = 4 * DECODE_RECORDS  # events, read over and over
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Figures of one size of micro-batch."""
+    """Figures of one size of micro-batch and number of them in flight."""
 
     batch: int
-    call_ms: float  # one call of the executor
+    in_flight: int
     executor_rate: float  # events/s of the executor alone
     path_rate: float  # events/s of the whole path
     executor_busy: float | None  # percent that the GPU was busy; None without one
     path_busy: float | None
+
+    @property
+    def call_ms(self) -> float:
+        """One call of the executor alone."""
+        return self.batch * self.in_flight / self.executor_rate * 1e3
 
     @property
     def kept(self) -> float:
@@ -57,18 +68,26 @@ def main() -> int:
         repository = write_model(Path(made), args.executor)
         model = load_version(repository, WIDE.name, 1)
         device = args.device if args.device != "auto" else ("cuda" if gpus() else "cpu")
+        values = Packed.of(vector_events(RECORDED, SEED, WIDE).values)[:]
         points = []
         for size in args.size or SIZES:
             executor = open_executor(model, device=device, max_events=size)
-            points.append(_point(Path(made) / "schemas", model.signature, executor, size, args.seconds))
+            for in_flight in args.in_flight or IN_FLIGHT:
+                path = DataPath(
+                    Path(made) / "schemas", f"{WIDE.name}-event", model.signature, executor.run, size, in_flight
+                )
+                inputs = blank(model.signature.inputs, size)
+                points.append(_point(path, values, partial(executor.run, inputs), size, in_flight, args.seconds))
+                print(points[-1], file=sys.stderr)
             executor.close()
-            print(points[-1], file=sys.stderr)
     report = {
         "executor": args.executor,
         "device": device,
         "machine": platform.machine(),
         "python": platform.python_version(),
-        "points": [{**asdict(point), "kept": round(point.kept, 3)} for point in points],
+        "points": [
+            {**asdict(point), "call_ms": round(point.call_ms, 3), "kept": round(point.kept, 3)} for point in points
+        ],
     }
     name = f"gpu-{args.executor}-{device}"
     args.results.mkdir(parents=True, exist_ok=True)
@@ -79,27 +98,32 @@ def main() -> int:
     return 0
 
 
-def _point(schemas: Path, signature: Signature, executor: ModelExecutor, size: int, seconds: float) -> Point:
-    inputs = blank(signature.inputs, size)
-    for _ in range(3):
-        executor.run(inputs)
+def _point(
+    path: DataPath, values: Packed, call: Callable[[], object], size: int, in_flight: int, seconds: float
+) -> Point:
+    call()
     with gpu_utilisation() as alone:
-        start, calls = time.monotonic(), 0
-        while (spent := time.monotonic() - start) < seconds:
-            executor.run(inputs)
-            calls += 1
-    rate = calls * size / spent
-    load = vector_events(min(LEAST_EVENTS, max(size * 8, int(rate * seconds / 4))), SEED, WIDE)
-    values = Packed.of(load.values)[:]
-    path = DataPath(schemas, f"{WIDE.name}-event", signature, executor, size)
-    path.run(values[: 2 * size])  # warm
+        executor = _alone(call, size, in_flight, seconds)
+    path.run(polls_of(values[: 2 * size * in_flight]))  # warm
     with gpu_utilisation() as whole:
-        took, rounds = 0.0, 0
-        while took < seconds:
-            took += path.run(values)
-            rounds += 1
-    path_rate = rounds * len(values) / took
-    return Point(size, round(spent / calls * 1e3, 3), round(rate, 1), round(path_rate, 1), _mean(alone), _mean(whole))
+        found = path.run(polls_for(values, seconds))
+    return Point(size, in_flight, round(executor.rate, 1), round(found.rate, 1), _mean(alone), _mean(whole))
+
+
+def _alone(call: Callable[[], object], size: int, callers: int, seconds: float) -> Throughput:
+    """The executor called by so many threads, each again as soon as it is answered."""
+    start = time.monotonic()
+
+    def calls(_: int) -> int:
+        made = 0
+        while time.monotonic() < start + seconds:
+            call()
+            made += 1
+        return made
+
+    with ThreadPoolExecutor(callers) as threads:
+        events = sum(threads.map(calls, range(callers))) * size
+    return Throughput(events, time.monotonic() - start)
 
 
 def _mean(seen: list[float]) -> float | None:
@@ -119,14 +143,15 @@ def markdown(report: dict[str, Any]) -> str:
             else ["", "**No GPU was used**: this shows that it runs, and nothing about GPUs."]
         ),
         "",
-        "| micro-batch | call ms | executor alone, events/s | whole path, events/s | kept | GPU busy alone | GPU busy in path |",
-        "|---|---|---|---|---|---|---|",
+        "| micro-batch | in flight | call ms | executor alone, events/s | whole path, events/s | kept | GPU busy alone "
+        "| GPU busy in path |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for point in report["points"]:
         busy = ["" if point[name] is None else f"{point[name]:.0f} %" for name in ("executor_busy", "path_busy")]
         lines.append(
-            f"| {point['batch']} | {point['call_ms']:.2f} | {point['executor_rate']:,.0f} | {point['path_rate']:,.0f} "
-            f"| {point['kept']:.0%} | {busy[0]} | {busy[1]} |"
+            f"| {point['batch']} | {point['in_flight']} | {point['call_ms']:.2f} | {point['executor_rate']:,.0f} "
+            f"| {point['path_rate']:,.0f} | {point['kept']:.0%} | {busy[0]} | {busy[1]} |"
         )
     return "\n".join([*lines, ""])
 
@@ -136,6 +161,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--executor", choices=["onnx", "torch"], default="onnx")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
     parser.add_argument("--size", type=int, action="append", help=f"of micro-batches (default: {SIZES})")
+    parser.add_argument(
+        "--in-flight", type=int, action="append", help=f"micro-batches at a time (default: {IN_FLIGHT})"
+    )
     parser.add_argument("--seconds", type=float, default=2, help="of each measurement (default: 2)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder (default: %(default)s)")
     return parser.parse_args()
