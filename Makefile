@@ -36,7 +36,7 @@ format: $(VENV)/.dev ## Format the code
 bench: $(VENV)/.dev ## Millstream beside what else there is, in one run, on a real broker; ARGS="--workload vector", "--profile"
 	@$(BIN)/python -m benchmarks.run $(ARGS)
 
-bench-gpu: $(VENV)/.dev ## Decode, batch, executor and encode without Kafka, against the executor alone; ARGS="--executor torch"
+bench-gpu: $(VENV)/.dev ## Decode, batch, executor and encode without Kafka, against the executor alone; ARGS="--executor onnx"
 	@$(BIN)/python -m benchmarks.gpu.run $(ARGS)
 
 broker: $(VENV)/.dev ## A real Kafka broker on this machine (Java 17 and Maven), until Ctrl-C; ARGS="--port 9092"

@@ -9,6 +9,7 @@ import onnx
 from onnx import numpy_helper
 
 from benchmarks.load import WIDE, write_vector_model
+from inference.executors.torch_program import torch as installed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +19,10 @@ SEED = 13
 
 
 def write_model(folder: Path, executor: str) -> Path:
-    """Write schema and model; as an exported program where the executor is torch. Returns the model repository."""
+    """Write schema and model; as an exported program where the executor is torch. Returns the model repository.
+
+    Raises ModelConfigError where torch is not installed.
+    """
     write_vector_model(folder, SEED, WIDE, HIDDEN)
     if executor == "torch":
         file = folder / "models" / WIDE.name / "1" / "model.onnx"
@@ -28,6 +32,7 @@ def write_model(folder: Path, executor: str) -> Path:
 
 
 def _export(model: onnx.ModelProto, file: Path) -> None:
+    installed()  # or it says how to
     import torch  # noqa: PLC0415  (only where it is asked for)
 
     weights = {entry.name: np.array(numpy_helper.to_array(entry)) for entry in model.graph.initializer}

@@ -1,20 +1,33 @@
-"""The report says where the figures are from."""
+"""The report says what was measured, where, and what was left out."""
 
-from benchmarks.gpu.run import markdown
+from dataclasses import asdict
+from typing import Any
+
+from benchmarks.gpu.report import NO_GPU, Point, markdown
+
+POINTS = [
+    Point("onnx", 1, 1, 16, 8_000, 6_000, 50.4, 40.0),
+    Point("onnx", 2, 2, 16, 12_800, 9_600, 90.0, 80.0),
+    Point("torch", 1, 1, 16, 4_000, 4_400, None, None),
+]
+
+
+def report(device: str = "cuda", left_out: dict[str, str] | None = None) -> dict[str, Any]:
+    return {"device": device, "points": [asdict(point) for point in POINTS], "left_out": left_out or {}}
 
 
 def test_a_report_from_the_cpu_says_so() -> None:
-    point = {
-        "batch": 1,
-        "in_flight": 2,
-        "call_ms": 1.0,
-        "executor_rate": 10.0,
-        "path_rate": 9.0,
-        "executor_busy": None,
-        "path_busy": None,
-        "kept": 0.9,
-    }
-    report = {"executor": "onnx", "device": "cpu", "points": [point]}
-    assert "No GPU was used" in markdown(report)
-    assert "No GPU was used" not in markdown({**report, "device": "cuda"})
-    assert "| 1 | 2 | 1.00 | 10 | 9 | 90% |  |  |" in markdown(report)
+    assert NO_GPU in markdown(report("cpu"))
+    assert NO_GPU not in markdown(report("cuda"))
+
+
+def test_each_executor_has_a_table() -> None:
+    _, onnx, torch = markdown(report()).split("\n## ")
+    assert "| 1 | 1 | 16 | 2.00 | 8,000 | 6,000 | 75% | 50 % | 40 % |" in onnx
+    assert "| 2 | 2 | 16 | 5.00 | 12,800 | 9,600 | 75% | 90 % | 80 % |" in onnx
+    assert "| 1 | 1 | 16 | 4.00 | 4,000 | 4,400 | 110% |  |  |" in torch
+
+
+def test_who_was_left_out_is_named() -> None:
+    assert "- torch: not installed" in markdown(report(left_out={"torch": "not installed"}))
+    assert "Left out" not in markdown(report())
