@@ -36,6 +36,10 @@ def markdown(report: Mapping[str, Any]) -> str:
         "time: their events/s together.",
         *([] if report["device"] != "cpu" else ["", NO_GPU]),
         "",
+        "| made on | |",
+        "|---|---|",
+        *(f"| {name.replace('_', ' ')} | {value} |" for name, value in report["machine"].items()),
+        "",
     ]
     for executor in dict.fromkeys(point["executor"] for point in report["points"]):
         lines += _table(executor, [point for point in report["points"] if point["executor"] == executor])

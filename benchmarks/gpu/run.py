@@ -9,7 +9,6 @@ benchmarks/results/gpu-DEVICE.json and .md.
 from __future__ import annotations
 
 import argparse
-import platform
 import sys
 import tempfile
 from dataclasses import asdict
@@ -18,10 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.errors import LeftOutError, PeerFailedError
+from benchmarks.gpu.device import gpu
 from benchmarks.gpu.measure import Task
 from benchmarks.gpu.models import write_model
 from benchmarks.gpu.report import Point, markdown
 from benchmarks.gpu.workers import Workers
+from benchmarks.machine import machine
 from benchmarks.pages import write_results
 from inference.devices import gpus
 from inference.errors import ModelConfigError
@@ -54,8 +55,7 @@ def main() -> int:
         return 1
     report = {
         "device": device,
-        "machine": platform.machine(),
-        "python": platform.python_version(),
+        "machine": machine("none") | gpu(),
         "points": [asdict(point) for point in points],
         "left_out": left_out,
     }

@@ -13,7 +13,12 @@ POINTS = [
 
 
 def report(device: str = "cuda", left_out: dict[str, str] | None = None) -> dict[str, Any]:
-    return {"device": device, "points": [asdict(point) for point in POINTS], "left_out": left_out or {}}
+    points = [asdict(point) for point in POINTS]
+    return {"device": device, "machine": {"cores": 16, "gpu": "H200"}, "points": points, "left_out": left_out or {}}
+
+
+def test_what_it_was_made_on_is_named() -> None:
+    assert "| cores | 16 |\n| gpu | H200 |" in markdown(report())
 
 
 def test_a_report_from_the_cpu_says_so() -> None:
