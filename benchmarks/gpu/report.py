@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+from benchmarks.plot import Curve, curves
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+# Of one batch in flight, two, and more.
+COLOURS = {"onnx": ("#79b0ff", "#1f6feb", "#0b3d91"), "torch": ("#f0a58a", "#d1603d", "#8c2f12")}
 NO_GPU = "**No GPU was used**: this shows that it runs, and nothing about GPUs."
 
 
@@ -36,6 +40,8 @@ def markdown(report: Mapping[str, Any]) -> str:
         "time: their events/s together.",
         *([] if report["device"] != "cpu" else ["", NO_GPU]),
         "",
+        f"![events/s by size of micro-batch](gpu-{report['device']}.svg)",
+        "",
         "| made on | |",
         "|---|---|",
         *(f"| {name.replace('_', ' ')} | {value} |" for name, value in report["machine"].items()),
@@ -46,6 +52,27 @@ def markdown(report: Mapping[str, Any]) -> str:
     if report["left_out"]:
         lines += ["## Left out", "", *(f"- {name}: {why}" for name, why in report["left_out"].items()), ""]
     return "\n".join(lines)
+
+
+def plot(report: Mapping[str, Any]) -> str:
+    """Events/s by size of micro-batch, of the executor alone and of the path, with the fewest workers; SVG."""
+    fewest = min(point["workers"] for point in report["points"])
+    points = [point for point in report["points"] if point["workers"] == fewest]
+    title = f"events/s on {report['device']}, {fewest} worker{'s' if fewest > 1 else ''}; dashed: the executor alone"
+    return curves(title, "events of a micro-batch", list(_curves(points)))
+
+
+def _curves(points: list[dict[str, Any]]) -> Iterator[Curve]:
+    for executor, in_flight in dict.fromkeys((point["executor"], point["in_flight"]) for point in points):
+        own = sorted(
+            (point for point in points if (point["executor"], point["in_flight"]) == (executor, in_flight)),
+            key=lambda point: point["batch"],
+        )
+        shades = COLOURS[executor]
+        colour = shades[min(in_flight, len(shades)) - 1]
+        for name, rate in (("path", "path_rate"), ("alone", "executor_rate")):
+            through = [(point["batch"], point[rate]) for point in own]
+            yield Curve(f"{executor} {name}, {in_flight} in flight", colour, through, dashed=name == "alone")
 
 
 def _table(executor: str, points: list[dict[str, Any]]) -> list[str]:

@@ -3,7 +3,7 @@
 For ONNX Runtime and torch, each size of micro-batch, one and two of them in flight, one and two workers on the device: events/s
 of the executor alone (its inputs ready), called by as many threads; events/s of the whole path; how busy the GPU was. Without a
 GPU it runs on the CPU and says so: that shows that it works, and nothing about GPUs. Results go to
-benchmarks/results/gpu-DEVICE.json and .md.
+benchmarks/results/gpu-DEVICE.json, .md and .svg.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.errors import LeftOutError, PeerFailedError
 from benchmarks.gpu.device import gpu
 from benchmarks.gpu.measure import Task
 from benchmarks.gpu.models import write_model
-from benchmarks.gpu.report import Point, markdown
+from benchmarks.gpu.report import Point, markdown, plot
 from benchmarks.gpu.workers import Workers
 from benchmarks.machine import machine
 from benchmarks.pages import write_results
@@ -60,6 +60,7 @@ def main() -> int:
         "left_out": left_out,
     }
     write_results(args.results, f"gpu-{device}", report, markdown(report))
+    (args.results / f"gpu-{device}.svg").write_text(plot(report))
     return 0
 
 

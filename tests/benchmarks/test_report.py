@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from benchmarks.peers.known import FAUST, HANDWRITTEN, JAVA, OURS, OURS_EXACTLY_ONCE
-from benchmarks.plot import bars
+from benchmarks.plot import Curve, bars, curves
 from benchmarks.report import markdown, plot
 from benchmarks.targets import Verdict, verdicts
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def peer(cpu: float, rate: float, *p99: float) -> dict[str, Any]:
@@ -81,8 +83,21 @@ def test_markdown_tells_targets_figures_and_who_was_left_out() -> None:
 
 def test_plot_is_well_formed_and_longer_bars_are_larger_values() -> None:
     root = ET.fromstring(bars("us <all>", [("a & b", {"x": 2.0, "y": 20.0})], ["x"]))
-    short, long = [
-        float(bar.attrib["width"]) for bar in root.iter("{http://www.w3.org/2000/svg}rect") if "x" in bar.attrib
-    ]
+    short, long = [float(bar.attrib["width"]) for bar in root.iter(f"{SVG}rect") if "x" in bar.attrib]
     assert short < long
     assert ET.fromstring(plot(FULL)).tag.endswith("svg")
+
+
+def test_curves_go_up_and_right_and_are_named() -> None:
+    root = ET.fromstring(curves("per <s>", "size", [Curve("a & b", "#123456", [(1, 20.0), (64, 2000.0)])]))
+    own = [line for line in root.iter(f"{SVG}polyline") if line.attrib["stroke"] == "#123456"]
+    (x, y), (later, higher) = (map(float, point.split(",")) for point in own[0].attrib["points"].split())
+    assert later > x
+    assert higher < y  # y goes down in SVG
+    assert {"per <s>", "size", "a & b", "1", "64", "10", "10,000"} <= {text.text for text in root.iter(f"{SVG}text")}
+
+
+@pytest.mark.parametrize("value", [0.5, 10.0, 1234.5])
+def test_a_single_point_is_seen(value: float) -> None:
+    root = ET.fromstring(curves("t", "x", [Curve("c", "#123456", [(16, value)])]))
+    assert [dot.attrib["fill"] for dot in root.iter(f"{SVG}circle")] == ["#123456"]

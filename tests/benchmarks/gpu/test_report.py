@@ -1,9 +1,10 @@
 """The report says what was measured, where, and what was left out."""
 
+import xml.etree.ElementTree as ET
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.gpu.report import NO_GPU, Point, markdown
+from benchmarks.gpu.report import NO_GPU, Point, markdown, plot
 
 POINTS = [
     Point("onnx", 1, 1, 16, 8_000, 6_000, 50.4, 40.0),
@@ -36,3 +37,13 @@ def test_each_executor_has_a_table() -> None:
 def test_who_was_left_out_is_named() -> None:
     assert "- torch: not installed" in markdown(report(left_out={"torch": "not installed"}))
     assert "Left out" not in markdown(report())
+
+
+def test_curves_are_of_one_worker() -> None:
+    texts = {text.text for text in ET.fromstring(plot(report())).iter("{http://www.w3.org/2000/svg}text")}
+    assert {name for name in texts if name and "in flight" in name} == {
+        "onnx path, 1 in flight",
+        "onnx alone, 1 in flight",
+        "torch path, 1 in flight",
+        "torch alone, 1 in flight",
+    }
