@@ -84,8 +84,9 @@ class Bench:
             f"{WIDE.name}-event",
             self._model.signature,
             executor.run,
-            task.batch,
-            task.in_flight,
+            device=executor.device,
+            max_events=task.batch,
+            in_flight=task.in_flight,
         )
         path.run(polls_of(self._values[: task.batch * task.in_flight]))
         return lambda: path.run(polls_for(self._values, task.seconds))

@@ -22,6 +22,7 @@ from consumers.held import RECORD, Held
 from consumers.lanes import Lanes
 from consumers.metrics import Metrics
 from consumers.patience import Patience
+from consumers.plan import batches_ahead
 from consumers.poison import Isolation
 from consumers.records import Records
 from consumers.runner import Runner
@@ -69,6 +70,8 @@ class DataPath:
         schema: str,
         signature: Signature,
         run: Run,
+        *,
+        device: str,
         max_events: int,
         in_flight: int,
     ) -> None:
@@ -77,6 +80,7 @@ class DataPath:
         schema: name of the events' schema.
         signature: of the model.
         run: runs the model, as `Executor.run`; called by `in_flight` threads.
+        device: on which it runs.
         max_events: of a micro-batch.
         in_flight: micro-batches that run at a time, as `model.in_flight`.
         """
@@ -86,6 +90,7 @@ class DataPath:
         self._encoder = PredictionEncoder(1_000_001, pipeline="bench", model="bench", version=1, variant="primary")
         self._run = run
         self._max_events = max_events
+        self._ahead = batches_ahead(device, in_flight, max_events)
         self._watchdogs = [Watchdog(CALL_TIMEOUT) for _ in range(in_flight)]
 
     def run(self, polls: Iterable[Packed]) -> Throughput:
@@ -118,7 +123,14 @@ class DataPath:
             run.answers,
             decoder=self._decoder,
             limits=Limits(self._max_events, max_bytes=1 << 40, max_wait=3600),
-            lanes=Lanes(runners, run.answers, ordering="partition", abandon=run.abandon, fail=run.fail),
+            lanes=Lanes(
+                runners,
+                run.answers,
+                ahead=self._ahead,
+                ordering="partition",
+                abandon=run.abandon,
+                fail=run.fail,
+            ),
             patience=patience,
             metrics=metrics,
         )

@@ -30,7 +30,9 @@ def data_path(folder: Path, run: Run | None = None, in_flight: int = 1) -> DataP
     write_vector_model(folder, 1)
     model = load_version(folder / "models", VECTOR.name, 1)
     run = run or open_executor(model, device="cpu", max_events=BATCH).run
-    return DataPath(folder / "schemas", "vector-event", model.signature, run, BATCH, in_flight)
+    return DataPath(
+        folder / "schemas", "vector-event", model.signature, run, device="cpu", max_events=BATCH, in_flight=in_flight
+    )
 
 
 def zeros(inputs: Tensors) -> dict[str, Any]:
