@@ -13,6 +13,12 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from topics.errors import BrokerUnreachableError, TopicError
 
 ANSWER_TIMEOUT = 10.0  # seconds
+ASK_AGAIN = 0.1  # seconds, while no broker has the group
+COORDINATOR_MOVES = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+}
 COUNTED = 1000  # offsets: of a partition that is further behind only so many are looked at, and the rest is estimated
 # Single records are wanted, not megabytes. The wait is how long the broker sits on a fetch that finds nothing, and so how long
 # it takes to learn that only control records are left.
@@ -135,13 +141,25 @@ class LagReader:
 
     def _bounds(self, places: list[Place]) -> dict[Place, Bounds]:
         # The commits first: a worker that goes on meanwhile then makes the lag a little too large, and never negative.
-        committed = self._consumer.committed([TopicPartition(*place) for place in places], timeout=ANSWER_TIMEOUT)
+        committed = self._committed(places)
         lows = self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         ends = self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
         return {
             place: self._bound(found.offset, lows[place], ends[place])
             for place, found in zip(places, committed, strict=True)
         }
+
+    def _committed(self, places: list[Place]) -> list[TopicPartition]:
+        asked = [TopicPartition(*place) for place in places]
+        until = time.monotonic() + ANSWER_TIMEOUT
+        while True:
+            try:
+                return self._consumer.committed(asked, timeout=ANSWER_TIMEOUT)
+            except KafkaException as error:
+                # A broker that has just started, or taken the group over, says so for a moment.
+                if error.args[0].code() not in COORDINATOR_MOVES or time.monotonic() > until:
+                    raise
+                time.sleep(ASK_AGAIN)
 
     def _bound(self, committed: int, low: int, end: int) -> Bounds:
         # A negative offset says that nothing is committed; what retention has deleted is nobody's lag.

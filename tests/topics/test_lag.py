@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from tests.broker.clients import produce, read_all, wait_until
@@ -51,6 +51,32 @@ def by_partition(lags: list[PartitionLag]) -> list[tuple[int | None, int, int]]:
 
 def test_all_is_lag_before_anything_is_committed(reader: LagReader) -> None:
     assert by_partition(reader.read()) == [(None, 10, 10), (None, 5, 5), (None, 0, 0), (None, 0, 0)]
+
+
+def test_broker_that_has_just_started_is_asked_again(reader: LagReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    committed = reader._consumer.committed
+
+    def moving(places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        asked.append(len(places))
+        if len(asked) < 3:
+            raise KafkaException(KafkaError(KafkaError.NOT_COORDINATOR))
+        return committed(places, timeout=timeout)
+
+    monkeypatch.setattr(reader, "_consumer", _With(reader._consumer, committed=moving))
+    assert [entry.messages for entry in reader.read()] == [10, 5, 0, 0]
+    assert asked == [4, 4, 4]
+
+
+class _With:
+    """An object with other methods in place of some."""
+
+    def __init__(self, inner: object, **others: object) -> None:
+        self.__dict__.update(others)
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._inner, name)
 
 
 def test_committed_records_are_no_lag(kafka: Broker, topic: str, reader: LagReader) -> None:
