@@ -1,4 +1,8 @@
-"""Reads Avro records one by one with fastavro, for the schemas that the block reader can't read."""
+"""Reads Avro records one by one with fastavro, for the schemas that the block reader can't read.
+
+Intact records come out the same either way. Of malformed ones fastavro takes some that the block reader refuses: a boolean of
+2, a varint with more bytes than its type has, a union's or an enum's index from the end, a block of another size than it states.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
