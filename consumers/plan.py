@@ -37,6 +37,7 @@ from schemas.predictions import JsonPredictionEncoder, PredictionEncoder, Predic
 from schemas.records import DEAD_LETTER, PREDICTION
 from schemas.store import Schema, SchemaStore
 from topics.admin import largest_records
+from topics.client_trial import membership
 from topics.group import client_id
 from topics.pipeline import Pipeline
 
@@ -232,18 +233,7 @@ def _weights(pipeline: Pipeline) -> dict[str, float] | None:
 
 def _membership(pipeline: Pipeline, slot: str) -> dict[str, str]:
     """How the consumer is a member of its group."""
-    if pipeline.membership.protocol == "consumer":
-        # The broker assigns and times out (KIP-848); the client refuses to hear of these settings then.
-        chosen = {"group.protocol": "consumer"}
-    else:
-        chosen = {
-            "partition.assignment.strategy": "cooperative-sticky",
-            # Short, so that a crashed worker's partitions move in seconds.
-            "session.timeout.ms": "6000",
-            # The others learn of a rebalance at their next heartbeat: that long nobody reads the partitions that move.
-            "heartbeat.interval.ms": "250",
-        }
-    named = {**chosen, "client.id": client_id(pipeline)}  # where `kafka.client` says nothing else
+    named = {**membership(pipeline), "client.id": client_id(pipeline)}  # where `kafka.client` says nothing else
     return {**named, "group.instance.id": slot} if pipeline.membership.static else named
 
 

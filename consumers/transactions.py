@@ -16,6 +16,7 @@ from consumers.errors import DeliveryFailed, SlotTaken, TransactionAborted
 from consumers.events import Ends, Epochs
 from consumers.metrics import RETRIES, TRANSACTIONS, Metrics
 from consumers.watchdog import Watchdog
+from topics.client_trial import TRANSACTION_TIMEOUT
 
 log = logging.getLogger(__name__)
 
@@ -27,8 +28,7 @@ DEFAULTS = {
     "batch.num.messages": 2500,
 }
 EXACTLY_ONCE = {
-    # An open transaction of a worker that never returns hides all that follows it for this long (Kafka Streams' default too).
-    "transaction.timeout.ms": 10_000,
+    "transaction.timeout.ms": TRANSACTION_TIMEOUT,
     # What comes too early for the coordinator is tried again so soon; at the default of 100 ms a commit takes as long.
     "retry.backoff.ms": 5,
 }

@@ -27,6 +27,7 @@ KNOW_KAFKA = {
     "consumers/delivery.py",
     "consumers/transactions.py",
     "topics/admin.py",
+    "topics/client_trial.py",
     "topics/group.py",
     "topics/lag.py",
     "topics/embedded.py",

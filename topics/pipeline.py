@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator
 
+from topics.client_trial import client_refusals
 from topics.comparison_sections import Comparison, Labels, Shadow
 from topics.errors import PipelineError, Problem
 from topics.pipeline_problems import problems_of
@@ -219,6 +220,7 @@ def _conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, st
     yield from _batch_conflicts(pipeline)
     yield from _registry_conflicts(pipeline)
     yield from shadow_conflicts(pipeline, document)
+    yield from _client_conflicts(pipeline, document)
 
 
 def _batch_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
@@ -246,3 +248,20 @@ def _registry_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
     if registry and (registry.username is None) != (registry.password is None):
         missing = "password" if registry.password is None else "username"
         yield ("schemas", "registry", missing), "username and password go together. Write both or none."
+
+
+def _client_conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str]]:
+    for name, said in client_refusals(pipeline):
+        place = ("kafka", "client") if name is None else ("kafka", "client", name)
+        told = _without_secrets(said, pipeline, document)
+        yield place, f"the Kafka client refuses it: {told.rstrip('.')}. Correct it, or leave it out."
+
+
+def _without_secrets(said: str, pipeline: Pipeline, document: Document) -> str:
+    """What the Kafka client said, without values that the file only refers to."""
+    section = document.data["kafka"]
+    written = section.get("client") if isinstance(section, dict) else None
+    for name, value in pipeline.kafka.client.items():
+        if isinstance(written, dict) and isinstance(written[name], dict):
+            said = said.replace(value.get_secret_value(), "***")
+    return said

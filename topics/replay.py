@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from topics.client_trial import TRANSACTION_TIMEOUT
 from topics.dead_letter_reader import DeadLetterReader
 from topics.dead_letters import Position, Replay, Stays, StoredLetter, marker, replay_of
 from topics.errors import TopicError
@@ -17,8 +18,6 @@ log = logging.getLogger(__name__)
 
 STEP: Final = 5.0  # seconds that one step of a transaction may take before it is called again
 LONGEST_WAIT: Final = 60.0  # seconds that a broker may be away
-# Until a transaction ends, workers see nothing that follows its events: so it is short, also where a replay is killed.
-TRANSACTION_TIMEOUT: Final = 10_000  # ms
 
 BATCH, BATCH_BYTES = 100, 4_000_000  # of one transaction, which so ends well within its time
 

@@ -31,8 +31,9 @@ kafka:
   bootstrap: ${KAFKA_BOOTSTRAP:-127.0.0.1:9092}
   client:
     security.protocol: SASL_SSL
-    socket.timeout.ms: 20000
+    socket.timeout.ms: 8000
     enable.ssl.certificate.verification: true
+    sasl.mechanism: PLAIN
     sasl.username: {env: KAFKA_USER}
     sasl.password: {file: secrets/kafka-password}
 group: flights

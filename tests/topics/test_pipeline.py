@@ -39,8 +39,9 @@ def test_every_option_can_be_set(whole: Pipeline, tmp_path: Path) -> None:
     assert whole.client_config() == {
         "bootstrap.servers": "a:1,b:2",
         "security.protocol": "SASL_SSL",
-        "socket.timeout.ms": "20000",
+        "socket.timeout.ms": "8000",
         "enable.ssl.certificate.verification": "true",
+        "sasl.mechanism": "PLAIN",
         "sasl.username": "infer",
         "sasl.password": HUSH,
     }
@@ -89,12 +90,12 @@ def test_secret_file_loses_one_line_break(tmp_path: Path, content: str, secret: 
 @pytest.mark.parametrize("password", ["0123", "1_000", "1:30", "0x1F", "1.10", "1e3", "2013-01-01", "007", "12", "1.5"])
 def test_password_in_a_variable_stays_as_written(tmp_path: Path, password: str) -> None:
     pipeline = load(
-        tmp_path, changed("9092\n", "9092\n  client:\n    sasl.password: '${PW}'\n    a: ${PW}\n"), PW=password
+        tmp_path, changed("9092\n", "9092\n  client:\n    sasl.password: '${PW}'\n    client.id: ${PW}\n"), PW=password
     )
     assert pipeline.client_config() | {"bootstrap.servers": ""} == {
         "bootstrap.servers": "",
         "sasl.password": password,
-        "a": password,
+        "client.id": password,
     }
 
 

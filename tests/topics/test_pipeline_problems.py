@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,17 @@ PROBLEMS = [
     ("9092\n", "9092\n  client: {a: {env: NOWHERE}}\n", 4, "in the environment variable NOWHERE, which is not set."),
     ("9092\n", "9092\n  client: {a: {file: nowhere}}\n", 4, "nowhere: No such file or directory. Check the path."),
     ("9092\n", "9092\n  client: 5\n", 4, "kafka.client: expected a mapping, found the number 5."),
+    ("9092\n", "9092\n  client:\n    client.id: x\n    sesion.timeout.ms: 1\n", 6,
+     'kafka.client.sesion.timeout.ms: the Kafka client refuses it: No such configuration property: "sesion.timeout.ms". Correct'),
+    ("9092\n", "9092\n  client: {compression.type: gzap}\n", 4, 'kafka.client.compression.type: the Kafka client refuses it'),
+    ("9092\n", "9092\n  client: {socket.timeout.ms: 1}\n", 4, "value 1 is outside allowed range 10..300000. Correct it"),
+    ("9092\n", "9092\n  client:\n    security.protocol: SASL_SSL\n    sasl.mechanism: PLAIN\n", 5,
+     "kafka.client.security.protocol: the Kafka client refuses it: sasl.username and sasl.password must be set."),
+    ("9092\n", "9092\n  client: {max.poll.interval.ms: 1000}\n", 4, "kafka.client.max.poll.interval.ms: the Kafka client"),
+    ("9092\n", "9092\n  client: {session.timeout.ms: 9000}\nmembership: {protocol: consumer}\n", 4,
+     "kafka.client.session.timeout.ms: the Kafka client refuses it"),
+    ("9092\n", "9092\n  client: {message.timeout.ms: 20000}\ndelivery: exactly_once\n", 4,
+     "kafka.client.message.timeout.ms: the Kafka client refuses it"),
     ("topic: events", "topic: a/b", 5, "input.topic: expected a Kafka topic's name (1 to 249 of"),
     ("topic: events", "topics: [a, ..]", 5, "input.topics[1]: expected a Kafka topic's name"),
     ("topic: events", f"topic: {'x' * 250}", 5, "input.topic: expected a Kafka topic's name"),
@@ -191,3 +203,27 @@ def test_any_yaml_is_a_pipeline_error_and_nothing_else(tmp_path_factory: pytest.
     with pytest.raises(PipelineError) as caught:
         load(tmp_path_factory.getbasetemp(), json.dumps(data))  # YAML, written another way
     assert str(caught.value).count("\n") + 1 == len(caught.value.problems)
+
+
+def test_each_property_that_the_kafka_client_refuses_is_told_and_no_secret_with_it(tmp_path: Path) -> None:
+    client = "client:\n    acl: 1\n    security.protocol: {env: HUSH}\n    linger.ms: soon\n"
+    found = lines_of(tmp_path, changed("9092\n", f"9092\n  {client}"), HUSH="correct horse")
+    assert [line.split(": ")[:2] for line in found] == [
+        ["5", "kafka.client.acl"],
+        ["6", "kafka.client.security.protocol"],
+        ["7", "kafka.client.linger.ms"],
+    ]
+    assert "correct horse" not in " ".join(found)
+
+
+def test_trial_of_the_kafka_client_connects_nowhere(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        client = (
+            "{security.protocol: SASL_SSL, sasl.mechanism: OAUTHBEARER, sasl.oauthbearer.method: OIDC, debug: all, "
+            f"sasl.oauthbearer.client.id: a, sasl.oauthbearer.token.endpoint.url: 'http://{address}/token'}}"
+        )
+        load(tmp_path, SMALL.replace("127.0.0.1:9092\n", f"{address}\n  client: {client}\n"))
+        server.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            server.accept()
