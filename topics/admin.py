@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -75,7 +76,7 @@ def require(client: Mapping[str, Any], pipeline: Pipeline) -> None:
         names = ", ".join(f"{state.name} ({state.role})" for state in missing)
         raise TopicError(
             f"these topics of {pipeline.path.name} do not exist on {client['bootstrap.servers']}, or may not be seen by this "
-            f"user: {names}. Create them: millstream topics create {pipeline.path.name}"
+            f"user: {names}. Create them: millstream topics create {quote(str(pipeline.named))}"
         )
 
 

@@ -102,11 +102,12 @@ class Pipeline(Section):
     labels: Labels | None = Field(None, description="The true outcomes, on a topic of their own, whatever its key.")
 
     _path: Path = PrivateAttr()
+    _document: Document = PrivateAttr()
 
     def model_post_init(self, context: object, /) -> None:
         """Remember the file that the pipeline was read from."""
         if isinstance(context, Origin):
-            self._path = context.path
+            self._path, self._document = context.path, context.document
 
     @field_validator("dead_letters", "comparison", mode="before")
     @classmethod
@@ -124,6 +125,11 @@ class Pipeline(Section):
     def path(self) -> Path:
         """The pipeline file, absolute."""
         return self._path
+
+    @property
+    def named(self) -> Path:
+        """The pipeline file as the command line named it, for commands to copy."""
+        return self._document.path
 
     @property
     def group_id(self) -> str:
@@ -153,7 +159,7 @@ def load_pipeline(path: Path, environ: Mapping[str, str]) -> Pipeline:
     Raises PipelineError, which lists every problem found with its line.
     """
     document = read_document(path, environ)
-    pipeline, problems = _validated(document, Origin(path.absolute(), environ))
+    pipeline, problems = _validated(document, Origin(path.absolute(), environ, document))
     if pipeline is not None:
         problems.extend(
             Problem(message, document.lines[document.known(place)], dotted(place))

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from topics.yaml_places import Document
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -20,6 +22,7 @@ class Origin:
 
     path: Path  # the file itself, absolute
     environ: Mapping[str, str]
+    document: Document
 
 
 def _read_secret(value: object, info: ValidationInfo) -> SecretStr:

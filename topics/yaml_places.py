@@ -7,7 +7,7 @@ is written the plain way, so a password `0123` or a version `1.10` stays the tex
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import yaml
@@ -32,10 +32,12 @@ Loc = tuple[str | int, ...]
 class Document:
     """A YAML file's content and where each part of it stands."""
 
-    data: dict[str, object]  # mappings are dict, lists are tuple
-    lines: Mapping[Loc, int]  # 1-based line of each key or list item; () is line 1
-    problems: tuple[Problem, ...]  # what is wrong with the YAML itself
-    broken: frozenset[Loc]  # where the problems are: the value there is None and means nothing
+    path: Path  # the file as it was named
+    # Pipelines are the same that say the same, wherever in their files it stands.
+    data: dict[str, object] = field(compare=False)  # mappings are dict, lists are tuple
+    lines: Mapping[Loc, int] = field(compare=False)  # 1-based line of each key or list item; () is line 1
+    problems: tuple[Problem, ...] = field(compare=False)  # what is wrong with the YAML itself
+    broken: frozenset[Loc] = field(compare=False)  # where the problems are: the value there is None and means nothing
 
     def known(self, loc: Loc) -> Loc:
         """Return `loc` without the steps that the file does not have, such as an absent key."""
@@ -68,7 +70,7 @@ def read_document(path: Path, environ: Mapping[str, str]) -> Document:
     if not isinstance(data, dict):
         message = f"expected a mapping, such as `name: my-pipeline`, found {shown(data)}"
         raise PipelineError(path, [*reader.problems, Problem(message, root.start_mark.line + 1)])
-    return Document(data, reader.lines, tuple(reader.problems), frozenset(reader.broken))
+    return Document(path, data, reader.lines, tuple(reader.problems), frozenset(reader.broken))
 
 
 def dotted(loc: Loc) -> str:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,8 +18,6 @@ from topics.errors import BrokerUnreachableError, TopicError
 from topics.pipeline import Pipeline, load_pipeline
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.broker.choice import Broker
     from tests.conftest import MakeTopic
 
@@ -58,7 +57,19 @@ def test_missing_topics_are_named_with_what_to_do(kafka: Broker, tmp_path: Path)
     said = str(raised.value)
     assert f"{pipeline.output.topic} (output)" in said
     assert pipeline.input.topics[0] not in said
-    assert "millstream topics create pipeline.yaml" in said
+    assert said.endswith(f"Create them: millstream topics create {pipeline.path}")
+
+
+@pytest.mark.durable
+def test_command_that_makes_missing_topics_names_the_file_as_it_was_named(
+    kafka: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = vector_service(tmp_path, kafka, with_topics=False).file
+    file.rename(tmp_path / "my pipeline.yaml")
+    monkeypatch.chdir(tmp_path.parent)
+    pipeline = load_pipeline(Path(tmp_path.name, "my pipeline.yaml"), os.environ)
+    with pytest.raises(TopicError, match=f"millstream topics create '{tmp_path.name}/my pipeline.yaml'$"):
+        admin.require(pipeline.client_config(), pipeline)
 
 
 @pytest.mark.durable
