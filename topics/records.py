@@ -48,6 +48,7 @@ class RecordReader:
             BrokerUnreachableError: no broker answers.
             TopicError: a topic does not exist.
         """
+        self.away = False  # whether no broker answers, as far as `read` has heard since the last record
         self._consumer = Consumer(
             {
                 **client,
@@ -55,6 +56,7 @@ class RecordReader:
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
+                "error_cb": self._on_error,
             },
             logger=logging.getLogger("kafka.reader"),
         )
@@ -88,6 +90,7 @@ class RecordReader:
         for message in [first, *self._consumer.consume(limit - 1, 0)]:
             error = message.error()
             if error is None:
+                self.away = False
                 records.append(_record(message))
             elif error.code() not in PASSING | LEADERLESS:
                 raise TopicError(f"topic {message.topic()} can't be read: {error.str()}.")
@@ -102,6 +105,9 @@ class RecordReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _on_error(self, error: KafkaError) -> None:
+        self.away |= error.code() == KafkaError._ALL_BROKERS_DOWN
 
 
 def bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -37,6 +38,8 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns the exit code: 0 done, 1 failed, 2 wrong use."""
     name = next((word for word in arguments if not word.startswith("-")), None)
     args = _parser(name).parse_args(arguments)
+    # Commands that show no log tell an outage by one message of their own, not by the client's line for each attempt.
+    logging.getLogger("kafka").addHandler(logging.NullHandler())
     try:
         code: int = args.run(args)
         sys.stdout.flush()

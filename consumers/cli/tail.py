@@ -54,9 +54,15 @@ def run(args: argparse.Namespace) -> int:
     with RecordReader(pipeline.client_config(), topics, from_beginning=args.from_beginning) as reader:
         print(f"reading {', '.join(topics)}; Ctrl-C ends", file=sys.stderr, flush=True)
         came = time.monotonic()
+        away = False
         try:
             while args.timeout is None or time.monotonic() - came < args.timeout:
                 records = reader.read(MOST, TURN)[:left]
+                if reader.away and not away:
+                    print(
+                        f"no broker answers at {pipeline.kafka.bootstrap}: waiting for one", file=sys.stderr, flush=True
+                    )
+                away = reader.away
                 for record in records:
                     print(_line(as_json(record, store)))
                 if records:

@@ -1,0 +1,51 @@
+"""What commands without a log say of a broker that is away: one message, and none of the Kafka client's own lines."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from consumers.child import MILLSTREAM
+from consumers.demo.flights import example_folder
+from tests.broker.clients import produce
+from tests.broker.ports import free_ports
+from tests.cli.command import ENVIRON, millstream
+from topics.embedded import EmbeddedBroker
+
+
+@pytest.mark.parametrize("command", [["lag"], ["tail"], ["dead-letters", "list"]], ids=" ".join)
+def test_broker_that_is_away_is_one_message(tmp_path: Path, command: list[str]) -> None:
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    write_pipeline(tmp_path, address)
+    done = millstream(*command, tmp_path)
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert address in line
+
+
+def test_tail_says_once_that_it_waits_for_a_broker_that_went_away(tmp_path: Path) -> None:
+    with EmbeddedBroker(["flights-departures"]) as broker:
+        address = broker.bootstrap
+        write_pipeline(tmp_path, address)
+        produce(address, "flights-departures", [(b"a", b"{}")])
+        tail = subprocess.Popen(
+            [*MILLSTREAM, "tail", str(tmp_path), "--topic", "input", "--from-beginning", "--timeout", "4"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=ENVIRON,
+        )
+        assert tail.stdout is not None
+        assert "flights-departures" in tail.stdout.readline()
+    with tail:
+        _, said = tail.communicate(timeout=30)
+    assert said.splitlines() == [
+        "reading flights-departures; Ctrl-C ends",
+        f"no broker answers at {address}: waiting for one",
+    ]
+
+
+def write_pipeline(folder: Path, bootstrap: str) -> None:
+    example = example_folder()
+    text = (example / "pipeline.yaml").read_text().replace("${KAFKA_BOOTSTRAP:-127.0.0.1:9092}", bootstrap)
+    (folder / "pipeline.yaml").write_text(text.replace("directory: schemas", f"directory: {example / 'schemas'}"))
