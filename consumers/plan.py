@@ -1,12 +1,11 @@
 """From a pipeline file to the parts of a worker: everything is loaded and checked here, before the first event."""
 
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from consumers.batcher import Limits
 from consumers.comparison_sink import ComparisonSink
@@ -17,6 +16,7 @@ from consumers.delivery import AtLeastOnce, BestEffort, Delivery
 from consumers.errors import PlanError
 from consumers.events import Partition
 from consumers.metrics import Metrics
+from consumers.named_fields import check_cost, check_event_fields, field_names, own_fields, schema_of, time_unit
 from consumers.schema_store import open_store, own_schema_id
 from consumers.shadow import ShadowLane
 from consumers.shadow_plan import ShadowPlan, count_undelivered, load_shadows, make_shadows, shadow_fields
@@ -44,7 +44,6 @@ from topics.pipeline import Pipeline
 VARIANT = "primary"
 MUCH = 100_000  # bytes that the broker answers with at once: full micro-batches of small events
 LEAST_COLLECTING, MOST_COLLECTING = 6, 12  # milliseconds that it collects them for otherwise
-TIME_UNITS = {"timestamp-millis": 1, "timestamp-micros": 1000, "timestamp-nanos": 1_000_000}  # values in a millisecond
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +76,24 @@ def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
         SchemaError, ModelConfigError, DeviceError, PlanError: with the place, what was expected and what to do.
     """
     store = open_store(pipeline)
-    reader = store.by_name(pipeline.input.schema_name)
+    reader = schema_of(pipeline, store, "input")
     model = load_version(
         pipeline.model.repository, pipeline.model.name, pipeline.model.version, _field_overrides(pipeline)
     )
     shadows = load_shadows(pipeline, model, detached=detached)
     if detached and not shadows:
         raise PlanError(
-            f"{pipeline.path}: shadows: expected one with `detached: true` for `--role shadow`, found none. Add it, or leave out "
+            f"{pipeline.at('shadows')}: expected one with `detached: true` for `--role shadow`, found none. Add it, or leave out "
             f"`--role`."
         )
     wanted = list(dict.fromkeys([*model.signature.fields, *shadow_fields(shadows)]))
     # A field that a model wants and the schema lacks is left to `check_fields`, which names the tensor that takes it.
-    there = _names(reader)
-    _check_own_fields(pipeline, reader.name, there)
-    fields = list(dict.fromkeys([*(field for field in wanted if field in there), *_own_fields(pipeline).values()]))
+    there = field_names(reader)
+    check_event_fields(pipeline, reader)
+    fields = list(dict.fromkeys([*(field for field in wanted if field in there), *own_fields(pipeline)]))
     avro = pipeline.input.format == "avro"
     decoder: Decoder = AvroDecoder(store, reader, fields) if avro else JsonDecoder(reader, fields)
-    _check_cost(pipeline, decoder.columns, reader.name)
+    check_cost(pipeline, reader, decoder.columns)
     for checked in (model, *(shadow.model for shadow in shadows)):
         check_fields(checked.signature, decoder.columns, checked.place, reader.name)
     settings = pipeline.model
@@ -105,7 +104,7 @@ def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
     event_fields = EventFields(
         pipeline.input.event_id,
         pipeline.input.event_time,
-        _time_unit(pipeline, reader),
+        time_unit(pipeline, reader),
         None if pipeline.input.max_age is None else round(pipeline.input.max_age * 1000),
         pipeline.input.deadline_header,
         pipeline.batch.cost,
@@ -298,59 +297,3 @@ def _field_overrides(pipeline: Pipeline) -> dict[str, str | list[str]]:
     return {
         tensor: fields if isinstance(fields, str) else list(fields) for tensor, fields in pipeline.model.inputs.items()
     }
-
-
-def _names(reader: Schema) -> set[str]:
-    definition = reader.definition
-    return {entry["name"] for entry in definition.get("fields", ())} if isinstance(definition, dict) else set()
-
-
-def _check_own_fields(pipeline: Pipeline, schema: str, there: Collection[str]) -> None:
-    for option, field in _own_fields(pipeline).items():
-        if field not in there:
-            raise PlanError(
-                f"{pipeline.path}: {option}: expected a field of schema `{schema}` ({', '.join(sorted(there))}), found "
-                f"`{field}`. Name one of these, or leave the option out."
-            )
-
-
-def _own_fields(pipeline: Pipeline) -> dict[str, str]:
-    """By option of the pipeline file, the event's fields that are not the models'."""
-    fields = {
-        "input.event_id": pipeline.input.event_id,
-        "input.event_time": pipeline.input.event_time,
-        "batch.cost": pipeline.batch.cost,
-    }
-    return {option: field for option, field in fields.items() if field is not None}
-
-
-def _check_cost(pipeline: Pipeline, columns: Mapping[str, pl.DataType], schema: str) -> None:
-    """Refuse a cost that is no number and has no length."""
-    cost = pipeline.batch.cost
-    if cost is None:
-        return
-    found = columns[cost]
-    if not (found.is_numeric() or isinstance(found, pl.List | pl.String)):
-        raise PlanError(
-            f"{pipeline.path}: batch.cost: expected a number, a list or a text, and field `{cost}` of schema `{schema}` is "
-            f"{str(found).lower()}. Name another field."
-        )
-
-
-def _time_unit(pipeline: Pipeline, reader: Schema) -> int:
-    """Values of the event-time field in a millisecond."""
-    field = pipeline.input.event_time
-    if field is None:
-        return 1
-    types = next(entry["type"] for entry in reader.definition["fields"] if entry["name"] == field)
-    branches = [branch for branch in (types if isinstance(types, list) else [types]) if branch != "null"]
-    kind = branches[0] if len(branches) == 1 else types
-    if kind == "long":
-        return 1
-    unit = TIME_UNITS.get(str(kind.get("logicalType", "")).removeprefix("local-")) if isinstance(kind, dict) else None
-    if unit is None:
-        raise PlanError(
-            f"input.event_time: field `{field}` of schema `{reader.name}` is {kind}: expected a long (milliseconds since 1970) "
-            f"or an Avro timestamp. Name another field, or none to take the record's timestamp."
-        )
-    return unit

@@ -131,6 +131,10 @@ class Pipeline(Section):
         """The pipeline file as the command line named it, for commands to copy."""
         return self._document.path
 
+    def at(self, *place: str | int) -> str:
+        """Where an option stands, to begin a message with: `FILE:LINE: input.event_id`."""
+        return f"{self.named}:{self._document.lines[self._document.known(place)]}: {dotted(place)}"
+
     @property
     def group_id(self) -> str:
         """The consumer group: `group`, or the pipeline's name."""

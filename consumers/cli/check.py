@@ -5,6 +5,7 @@ import argparse
 from rich.console import Console
 
 from consumers.cli.arguments import add_pipeline, read_pipeline
+from consumers.named_fields import check_labels
 from consumers.plan import Plan, check_answers, make_plan
 from inference.signature import TensorInput
 from topics.admin import require
@@ -29,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
     sizes = ", ".join(map(str, plan.executor.batch_sizes))
     console.print(f"warm-up   runs on {plan.executor.device} with {sizes} events", markup=False)
     check_answers(plan)
+    check_labels(pipeline, plan.store)
     if args.offline:
         console.print("topics    not asked (--offline)")
     else:

@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from consumers.cli.arguments import add_pipeline, positive, rate, read_pipeline
 from consumers.errors import WorkerError
+from consumers.named_fields import check_event_fields, schema_of
 from consumers.schema_store import open_store
 from schemas.rows import RowError, encode_json_row, encode_row, parse_cells
 from topics.pipeline import Pipeline
@@ -67,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _encoder(pipeline: Pipeline) -> tuple[Any, Encode]:
     """The schema of the rows, and what makes values of them."""
-    schema = open_store(pipeline).by_name(pipeline.input.schema_name)
+    schema = schema_of(pipeline, open_store(pipeline), "input")
+    check_event_fields(pipeline, schema)
     if pipeline.input.format == "json":
         return schema.definition, lambda row: encode_json_row(schema.definition, row)
     return schema.definition, lambda row: encode_row(schema.definition, schema.id, row)

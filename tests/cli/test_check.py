@@ -124,9 +124,20 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
         map_to("inputs: [{tensor: x, field: x, dtype: float32, shape: [32]}]\noutputs: [{tensor: answer}]\n"),
         ["`answer`", "score"],
     ),
-    "event id not there": (in_pipeline("input", event_id="uid"), ["uid", "vector-event"]),
-    "event time no time": (in_pipeline("input", event_time="id"), ["input.event_time", "`id`"]),
-    "cost no field": (in_pipeline("batch", cost="gone", max_cost=9), ["batch.cost", "`gone`"]),
+    "schema of another name": (in_pipeline("input", schema="other"), [": input.schema: ", "'other'"]),
+    "event id not there": (in_pipeline("input", event_id="uid"), [": input.event_id: ", "uid", "vector-event"]),
+    "event time no time": (in_pipeline("input", event_time="id"), [": input.event_time: ", "`id`"]),
+    "key no field": (in_pipeline("input", key="gone"), [": input.key: ", "`gone`", "vector-event"]),
+    "cost no field": (in_pipeline("batch", cost="gone", max_cost=9), [": batch.cost: ", "`gone`"]),
+    "cost a moment": (in_pipeline("batch", cost="event_time", max_cost=9), [": batch.cost: ", "timestamp-millis"]),
+    "labels without a schema": (
+        in_pipeline("labels", topic="t", schema="nosuch", event_id="id", value="x"),
+        [": labels.schema: ", "'nosuch'"],
+    ),
+    "label no field": (
+        in_pipeline("labels", topic="t", schema="vector-event", event_id="id", value="late"),
+        [": labels.value: ", "`late`"],
+    ),
     "no GPU": (in_pipeline("model", device="cuda"), ["model.device: cuda", "GPU"]),
     "shadow of another field": (
         shadow_that_takes("y"),

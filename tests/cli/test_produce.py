@@ -1,6 +1,7 @@
 import csv
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,14 @@ def test_missing_topic_is_one_clear_message(tmp_path: Path, topic: str) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith(f"topic {topic}-not-there")
     assert "millstream topics create" in done.stderr
+
+
+def test_key_that_is_no_field_is_refused_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    shutil.copytree(example_folder(), tmp_path, dirs_exist_ok=True)
+    text = file.read_text()
+    file.write_text(text.replace("key: tail_number", "key: tail"))
+    line = text[: text.index("key: tail_number")].count("\n") + 1
+    done = millstream("produce", tmp_path, EVENTS)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"{file}:{line}: input.key: expected a field of schema `flight-departure`")
