@@ -76,7 +76,7 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
     except ModuleNotFoundError as error:
         raise ComparisonError(
             f"`millstream compare` needs the package {error.name}, which is not installed. "
-            "Install it: pip install 'millstream[comparison]'"
+            "Install it in Millstream's checkout: make .venv/.comparison"
         ) from None
     client = pipeline.client_config()
     require(client, pipeline)

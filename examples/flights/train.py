@@ -1,8 +1,7 @@
 """Train both versions of model flights-delay and write them to the model repository beside this file.
 
-Run with `python examples/flights/train.py` where `millstream[demo,torch]` is installed; half a minute on a CPU. What a
-model takes are the event's own fields: turning codes into numbers and scaling happen inside the ONNX graph, so that the
-service and the training can not differ.
+Run as README.md beside it says; half a minute on a CPU. What a model takes are the event's own fields: turning codes into
+numbers and scaling happen inside the ONNX graph, so that the service and the training can not differ.
 """
 
 from dataclasses import dataclass

@@ -27,8 +27,8 @@ def torch() -> Any:
         return importlib.import_module("torch")
     except ImportError as error:
         raise ModelConfigError(
-            f"a model of the repository runs in torch, which can't be imported here ({line_of(error)}). Install it: "
-            f"`pip install 'millstream[torch]'`."
+            f"a model of the repository runs in torch, which can't be imported here ({line_of(error)}). Install it "
+            f"in Millstream's checkout: .venv/bin/pip install -e '.[torch]'"
         ) from None
 
 

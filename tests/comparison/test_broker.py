@@ -15,7 +15,7 @@ from tests.comparison.scene import Events, Job, check, comparison_scene
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytest.importorskip("faust", reason="the comparison job needs millstream[comparison]")
+pytest.importorskip("faust", reason="the comparison job's packages: make .venv/.comparison")
 pytestmark = [
     pytest.mark.durable,
     pytest.mark.skipif(missing_for_maven() is not None, reason="kills a broker of its own, which needs Java and Maven"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.broker.choice import Broker
 
-pytest.importorskip("faust", reason="the comparison job needs millstream[comparison]")
+pytest.importorskip("faust", reason="the comparison job's packages: make .venv/.comparison")
 pytestmark = pytest.mark.durable
 HOUR = 60 * MINUTE
 

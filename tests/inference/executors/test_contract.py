@@ -82,7 +82,7 @@ SUBTRACTS: dict[str, Write] = {
 
 
 def kinds(models: dict[str, Write]) -> list[Any]:
-    skip = pytest.mark.skipif(torch is None, reason="torch is not installed: pip install 'millstream[torch]'")
+    skip = pytest.mark.skipif(torch is None, reason="torch is not installed: .venv/bin/pip install -e '.[torch]'")
     return [
         pytest.param(write, id=name, marks=[skip] if name.startswith("torch") else []) for name, write in models.items()
     ]

@@ -10,7 +10,7 @@ from inference.executors.torch import TorchExecutor
 from inference.repository import load_version
 from tests.inference.executors.torch_models import exported, scripted, torch
 
-pytestmark = pytest.mark.skipif(torch is None, reason="torch is not installed: pip install 'millstream[torch]'")
+pytestmark = pytest.mark.skipif(torch is None, reason="torch is not installed: .venv/bin/pip install -e '.[torch]'")
 
 INTO_MEMORY = "inputs: [{tensor: x, fields: [a], dtype: int64}]\noutputs: [{tensor: y}]\n"
 
