@@ -78,7 +78,11 @@ def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
     store = open_store(pipeline)
     reader = schema_of(pipeline, store, "input")
     model = load_version(
-        pipeline.model.repository, pipeline.model.name, pipeline.model.version, _field_overrides(pipeline)
+        pipeline.model.repository,
+        pipeline.model.name,
+        pipeline.model.version,
+        _field_overrides(pipeline),
+        lambda tensor: pipeline.at("model", "inputs", tensor),
     )
     shadows = load_shadows(pipeline, model, detached=detached)
     if detached and not shadows:

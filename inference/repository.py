@@ -1,6 +1,7 @@
 """The model repository: `<repository>/<name>/<version>/` with the model beside `config.yaml` (Triton's layout)."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +14,8 @@ from inference.signature import DTYPES, Signature, TensorInput, TensorOutput
 EXECUTORS = {"model.onnx": "onnx", "model.pt2": "torch", "model.pt": "torch", "model.py": "python"}
 """The model's file -> the executor that runs it."""
 CONFIG_FILE = "config.yaml"
+Fields = dict[str, str | list[str]]
+"""Tensor -> the event's field that fills it (an array), or fields (scalars)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,11 @@ class _Config(_Entry):
 
 
 def load_version(
-    repository: Path, name: str, version: int | None = None, fields: dict[str, str | list[str]] | None = None
+    repository: Path,
+    name: str,
+    version: int | None = None,
+    fields: Fields | None = None,
+    mapped_at: Callable[[str], str] = lambda tensor: f"pipeline file: model.inputs.{tensor}",
 ) -> ModelVersion:
     """Find a model version and read its config.yaml.
 
@@ -90,6 +97,7 @@ def load_version(
         name: the model's name, a folder in it.
         version: the version, a numbered folder in that; None takes the highest.
         fields: tensor -> event field (an array) or fields (scalars), in place of what config.yaml says.
+        mapped_at: tensor -> where the pipeline file says so, to begin messages with.
 
     Raises:
         ModelConfigError: not there, or config.yaml is wrong; the message lists what is there.
@@ -120,7 +128,7 @@ def load_version(
         )
     config = _read_config(place / CONFIG_FILE)
     file = _model_file(files, config.executor, place)
-    signature = _signature(config, fields or {}, place / CONFIG_FILE)
+    signature = _signature(config, fields or {}, mapped_at, place / CONFIG_FILE)
     sizes, lengths = tuple(sorted(set(config.batch_sizes))), tuple(sorted(set(config.lengths)))
     return ModelVersion(name, chosen, file, EXECUTORS[file.name], signature, sizes, lengths)
 
@@ -171,15 +179,20 @@ def _read_config(path: Path) -> _Config:
         raise ModelConfigError("\n".join(lines)) from None
 
 
-def _signature(config: _Config, fields: dict[str, str | list[str]], path: Path) -> Signature:
-    unknown = fields.keys() - {entry.tensor for entry in config.inputs}
-    if unknown:
+def _signature(config: _Config, fields: Fields, mapped_at: Callable[[str], str], path: Path) -> Signature:
+    tensors = {entry.tensor for entry in config.inputs}
+    unknown = next((tensor for tensor in fields if tensor not in tensors), None)
+    if unknown is not None:
         raise ModelConfigError(
-            f"`model.inputs` in the pipeline file maps {_listed(unknown)}, but the model's inputs are "
-            f"{_listed(entry.tensor for entry in config.inputs)} ({path})."
+            f"{mapped_at(unknown)}: expected an input of the model ({_listed(tensors)}, says {path}), found {unknown}."
         )
     longest = _longest(config, path)
-    inputs = tuple(_tensor_input(entry, fields.get(entry.tensor), longest, path) for entry in config.inputs)
+    inputs = tuple(
+        _mapped_input(entry, fields[entry.tensor], longest, mapped_at(entry.tensor), path)
+        if entry.tensor in fields
+        else _tensor_input(entry, longest, str(path))
+        for entry in config.inputs
+    )
     outputs = tuple(TensorOutput(entry.tensor, entry.name or entry.tensor) for entry in config.outputs)
     for kind, names in (("tensor", [entry.tensor for entry in inputs]), ("output", [entry.name for entry in outputs])):
         doubles = {name for name in names if names.count(name) > 1}
@@ -204,30 +217,40 @@ def _longest(config: _Config, path: Path) -> int | None:
     return longest.pop() if longest else None
 
 
-def _tensor_input(entry: _Input, override: str | list[str] | None, longest: int | None, path: Path) -> TensorInput:
+def _mapped_input(entry: _Input, fields: str | list[str], longest: int | None, place: str, path: Path) -> TensorInput:
+    """The input with the fields that the pipeline file gives it at `place`; what it is otherwise, `path` says."""
     if entry.mask:
-        if override is not None:
-            raise ModelConfigError(
-                f"{path}: tensor `{entry.tensor}` is a mask, which no field fills: take it out of `model.inputs`."
-            )
+        raise ModelConfigError(
+            f"{place}: tensor `{entry.tensor}` is a mask, which no field fills ({path}). Take it out here."
+        )
+    one = isinstance(fields, str)
+    given = entry.model_copy(update={"field": fields if one else None, "fields": None if one else fields})
+    return replace(_tensor_input(given, longest, place, f"; the model's config: {path}"), mapped_at=place)
+
+
+def _tensor_input(entry: _Input, longest: int | None, place: str, says: str = "") -> TensorInput:
+    """The input; `place` names its fields, and begins messages; `says` ends them: who says the rest."""
+    if entry.mask:
         return TensorInput(entry.tensor, (), True, entry.dtype, (longest or 0,), longest, mask=True)
-    source = override if override is not None else (entry.field or entry.fields or [])
-    array = isinstance(source, str)
     if entry.longest is not None:
-        if not isinstance(source, str):
-            raise ModelConfigError(f"{path}: tensor `{entry.tensor}` varies in length: one array field fills it.")
+        if entry.field is None:
+            raise ModelConfigError(
+                f"{place}: tensor `{entry.tensor}` varies in length: one array field fills it{says}."
+            )
         pad = entry.pad if entry.pad is not None else "" if entry.dtype == "string" else 0
-        return TensorInput(entry.tensor, (source,), True, entry.dtype, (entry.longest,), entry.longest, pad)
-    fields = (source,) if isinstance(source, str) else tuple(source)
+        return TensorInput(entry.tensor, (entry.field,), True, entry.dtype, (entry.longest,), entry.longest, pad)
+    array = entry.field is not None
+    fields = (entry.field,) if entry.field is not None else tuple(entry.fields or ())
     shape = tuple(entry.shape) if entry.shape else (() if array else (len(fields),))
     made = TensorInput(entry.tensor, fields, array, entry.dtype, shape)
     if array and not entry.shape:
         raise ModelConfigError(
-            f"{path}: tensor `{entry.tensor}` is filled by the array field `{source}`: give its `shape`, such as [32]."
+            f"{place}: tensor `{entry.tensor}` is filled by the array field `{entry.field}`: give its `shape`, such as "
+            f"[32]{says}."
         )
     if not array and made.width != len(fields):
         raise ModelConfigError(
-            f"{path}: tensor `{entry.tensor}` has shape {list(shape)}, {made.width} values an event, but {len(fields)} "
-            f"fields are listed for it ({', '.join(fields)})."
+            f"{place}: tensor `{entry.tensor}` has shape {list(shape)}, {made.width} values an event, but {len(fields)} "
+            f"fields are listed for it ({', '.join(fields)}){says}."
         )
     return made

@@ -1,7 +1,7 @@
 """What a model takes and gives: event fields <-> tensors, checked before the first event and for every event."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
@@ -37,6 +37,9 @@ class TensorInput:
     longest: int | None = None  # items of an event at most, where their number varies from event to event
     pad: float | str = 0  # the item behind an event's own, where it varies
     mask: bool = False  # filled by no field: 1 for each item of the event's varying inputs, 0 for padding
+    mapped_at: str = field(
+        default="", compare=False
+    )  # where the pipeline file names the fields; empty: config.yaml does
 
     @property
     def width(self) -> int:
@@ -92,16 +95,20 @@ def check_fields(signature: Signature, columns: Mapping[str, pl.DataType], place
         ModelConfigError: naming `place` (the model), field, tensor, what was expected and what was found.
     """
     for entry in signature.inputs:
-        for field in entry.fields:
-            found = columns.get(field)
+        for name in entry.fields:
+            found = columns.get(name)
             problem = "has no such field" if found is None else _misfit(entry, found)
             if problem:
                 count = f"up to {entry.longest}" if entry.longest else f"{entry.width}"
                 expected = f"an array of {count} x {entry.dtype}" if entry.array else entry.dtype
+                advice = (
+                    "Name another field"
+                    if entry.mapped_at
+                    else "Change the mapping in the model's config.yaml (or `model.inputs` in the pipeline file)"
+                )
                 raise ModelConfigError(
-                    f"{place}: tensor `{entry.tensor}` takes {expected} from the event's field `{field}`, but schema "
-                    f"`{schema_name}` {problem}. Change the mapping in the model's config.yaml (or `model.inputs` in the "
-                    f"pipeline file), or the schema."
+                    f"{entry.mapped_at or place}: tensor `{entry.tensor}` takes {expected} from the event's field `{name}`, but "
+                    f"schema `{schema_name}` {problem}. {advice}, or change the schema."
                 )
 
 

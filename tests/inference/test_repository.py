@@ -66,9 +66,18 @@ def test_pipeline_may_fill_a_tensor_by_an_array_in_place_of_scalars(tmp_path: Pa
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"colour": "red"}, "maps colour, but the model's inputs are embedding, numbers"),
-        ({"numbers": "pair"}, "tensor `numbers` is filled by the array field `pair`: give its `shape`"),
-        ({"embedding": ["a", "b"]}, r"tensor `embedding` has shape \[4, 8\], 32 values an event, but 2 fields"),
+        (
+            {"colour": "red"},
+            r"p.yaml:7: colour: expected an input of the model \(embedding, numbers, says .* found colour",
+        ),
+        (
+            {"numbers": "pair"},
+            "p.yaml:7: numbers: tensor `numbers` is filled by the array field `pair`: give its `shape`",
+        ),
+        (
+            {"embedding": ["a", "b"]},
+            r"p.yaml:7: embedding: tensor `embedding` has shape \[4, 8\], 32 values an event, but 2 fields",
+        ),
     ],
 )
 def test_wrong_mapping_in_the_pipeline_is_refused(
@@ -76,7 +85,7 @@ def test_wrong_mapping_in_the_pipeline_is_refused(
 ) -> None:
     folder = put(tmp_path)
     with pytest.raises(ModelConfigError, match=says) as refused:
-        load_version(tmp_path, "late", fields=fields)
+        load_version(tmp_path, "late", fields=fields, mapped_at=lambda tensor: f"p.yaml:7: {tensor}")
     assert str(folder / "config.yaml") in str(refused.value)
 
 
