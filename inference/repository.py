@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from inference.config_file import ConfigFile, problems_of, read_config_file
 from inference.errors import ModelConfigError
 from inference.signature import DTYPES, Signature, TensorInput, TensorOutput
 
@@ -126,26 +126,27 @@ def load_version(
         raise ModelConfigError(
             f"model `{name}` version {chosen} has no model: expected one of {', '.join(EXECUTORS)} in {place}."
         )
-    config = _read_config(place / CONFIG_FILE)
-    file = _model_file(files, config.executor, place)
-    signature = _signature(config, fields or {}, mapped_at, place / CONFIG_FILE)
+    written = read_config_file(place / CONFIG_FILE)
+    config = _parsed(written)
+    file = _model_file(files, config.executor, written)
+    signature = _signature(config, fields or {}, mapped_at, written)
     sizes, lengths = tuple(sorted(set(config.batch_sizes))), tuple(sorted(set(config.lengths)))
     return ModelVersion(name, chosen, file, EXECUTORS[file.name], signature, sizes, lengths)
 
 
-def _model_file(files: list[Path], executor: str | None, folder: Path) -> Path:
+def _model_file(files: list[Path], executor: str | None, written: ConfigFile) -> Path:
     fitting = [file for file in files if executor in {None, EXECUTORS[file.name]}]
     if len(fitting) == 1:
         return fitting[0]
     there = ", ".join(file.name for file in files)
     if executor is None:
         raise ModelConfigError(
-            f"{folder} has several models: {there}. Say in {CONFIG_FILE} which one runs: `executor: "
+            f"{written.path.parent} has several models: {there}. Say in {CONFIG_FILE} which one runs: `executor: "
             f"{EXECUTORS[files[0].name]}`, for instance; or take the others away."
         )
     own = " or ".join(name for name, runs in EXECUTORS.items() if runs == executor)
     raise ModelConfigError(
-        f"{folder / CONFIG_FILE}: `executor: {executor}` needs one file {own} beside it, and there is {there}."
+        f"{written.at('executor')}: `executor: {executor}` needs one file {own} beside it, and there is {there}."
     )
 
 
@@ -158,62 +159,57 @@ def _listed(names: Any) -> str:
     return ", ".join(str(name) for name in sorted(names)) or "none"
 
 
-def _read_config(path: Path) -> _Config:
+def _parsed(file: ConfigFile) -> _Config:
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ModelConfigError(
-            f"{path} is missing: it maps event fields to the model's tensors (docs/models.md)."
-        ) from None
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        raise ModelConfigError(f"{path} can't be read: {' '.join(str(error).split())}") from None
-    if not isinstance(found, dict):
-        raise ModelConfigError(f"{path}: expected `inputs:` and `outputs:`, found {found!r:.60} (docs/models.md).")
-    try:
-        return _Config.model_validate(found)
+        return _Config.model_validate(file.data)
     except ValidationError as error:
-        lines = [
-            f"{path}: {'.'.join(map(str, problem['loc']))}: {problem['msg'].removeprefix('Value error, ')}"
-            for problem in error.errors()
-        ]
-        raise ModelConfigError("\n".join(lines)) from None
+        problems = problems_of(error, file, {"": _Config, "inputs": _Input, "outputs": _Output})
+    # Raised outside: pydantic's error would be told too.
+    raise ModelConfigError("\n".join(problems))
 
 
-def _signature(config: _Config, fields: Fields, mapped_at: Callable[[str], str], path: Path) -> Signature:
-    tensors = {entry.tensor for entry in config.inputs}
+def _signature(config: _Config, fields: Fields, mapped_at: Callable[[str], str], written: ConfigFile) -> Signature:
+    tensors = [entry.tensor for entry in config.inputs]
     unknown = next((tensor for tensor in fields if tensor not in tensors), None)
     if unknown is not None:
         raise ModelConfigError(
-            f"{mapped_at(unknown)}: expected an input of the model ({_listed(tensors)}, says {path}), found {unknown}."
+            f"{mapped_at(unknown)}: expected an input of the model ({_listed(tensors)}, says {written.path}), found {unknown}."
         )
-    longest = _longest(config, path)
+    _refuse_doubles("inputs", "tensor", tensors, written)
+    names = [entry.name or entry.tensor for entry in config.outputs]
+    _refuse_doubles("outputs", "output", names, written)
+    longest = _longest(config, written)
     inputs = tuple(
-        _mapped_input(entry, fields[entry.tensor], longest, mapped_at(entry.tensor), path)
+        _mapped_input(entry, fields[entry.tensor], longest, mapped_at(entry.tensor), written.path)
         if entry.tensor in fields
-        else _tensor_input(entry, longest, str(path))
-        for entry in config.inputs
+        else _tensor_input(entry, longest, written.at("inputs", index))
+        for index, entry in enumerate(config.inputs)
     )
-    outputs = tuple(TensorOutput(entry.tensor, entry.name or entry.tensor) for entry in config.outputs)
-    for kind, names in (("tensor", [entry.tensor for entry in inputs]), ("output", [entry.name for entry in outputs])):
-        doubles = {name for name in names if names.count(name) > 1}
-        if doubles:
-            raise ModelConfigError(f"{path}: {kind} {_listed(doubles)} is there twice. Write each once.")
+    outputs = tuple(TensorOutput(entry.tensor, name) for entry, name in zip(config.outputs, names, strict=True))
     return Signature(inputs, outputs)
 
 
-def _longest(config: _Config, path: Path) -> int | None:
+def _refuse_doubles(option: str, kind: str, names: list[str], written: ConfigFile) -> None:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise ModelConfigError(f"{written.at(option, index)}: {kind} {name} is there twice. Write each once.")
+
+
+def _longest(config: _Config, written: ConfigFile) -> int | None:
     """Items of the longest event, where inputs vary in length; all that do share it."""
     longest = {entry.longest for entry in config.inputs if entry.longest is not None}
     if len(longest) > 1:
         raise ModelConfigError(
-            f"{path}: inputs of varying length share one `longest`, found {_listed(longest)}: they run side by side."
+            f"{written.at('inputs')}: inputs of varying length share one `longest`, found {_listed(longest)}: they run side by "
+            f"side."
         )
     if not longest and (config.lengths or any(entry.mask for entry in config.inputs)):
         raise ModelConfigError(
-            f"{path}: `lengths` and `mask` are for inputs of varying length: give one `longest` (docs/models.md)."
+            f"{written.at('lengths' if config.lengths else 'inputs')}: `lengths` and `mask` are for inputs of varying length: "
+            f"give one `longest` (docs/models.md)."
         )
     if longest and any(length > max(longest) for length in config.lengths):
-        raise ModelConfigError(f"{path}: `lengths` go up to `longest`, {max(longest)}.")
+        raise ModelConfigError(f"{written.at('lengths')}: `lengths` go up to `longest`, {max(longest)}.")
     return longest.pop() if longest else None
 
 

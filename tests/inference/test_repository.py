@@ -135,17 +135,35 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     [
         ("", "expected `inputs:` and `outputs:`, found None"),
         ("- late", r"expected `inputs:` and `outputs:`, found \['late'\]"),
-        ("inputs: [", "can't be read: while parsing"),
+        ("inputs: [", ":1: can't be read, not valid YAML: while parsing"),
         (b"\xff\xfe\x00", "can't be read"),
-        ("outputs: [{tensor: y}]", "inputs: Field required"),
-        ("inputs: []\noutputs: []", r"inputs: List should have at least 1 item"),
-        ("colour: red", "colour: Extra inputs are not permitted"),
-        ("inputs: [{tensor: x, dtype: int64}]", "inputs.0: write either `field`"),
-        ("inputs: [{tensor: x, field: a, fields: [b], dtype: int64}]", "inputs.0: write either `field`"),
-        ("inputs: [{tensor: x, fields: [], dtype: int64}]", "inputs.0.fields: List should have at least 1 item"),
+        ("outputs: [{tensor: y}]", ":1: inputs: this option is missing"),
+        ("inputs: []\noutputs: []", ":2: outputs: expected at least one, found an empty list."),
+        ("colour: red", ":1: colour: unknown key. Allowed here: description, executor, inputs,"),
+        (GOOD + "batch_size: [1]", ":10: batch_size: unknown key. Did you mean batch_sizes?"),
+        (GOOD.replace("dtype", "dtpye", 1), r":4: inputs\[0\].dtpye: unknown key. Did you mean dtype\?"),
+        (GOOD + "batch_sizes: [1]", ":10: batch_sizes: this key is written twice, on lines 9 and 10. Keep one."),
+        (
+            GOOD.replace("tensor: late", "tensor: a, tensor: late"),
+            r":7: outputs\[0\].tensor: this key is written twice, on lines 7 and 7.",
+        ),
+        (GOOD + "lengths: many", ":10: lengths: expected a list, found 'many'."),
+        (GOOD + "lengths: [a]", r":10: lengths\[0\]: expected a whole number, found 'a'."),
+        (
+            GOOD.replace("dtype: float32}", "dtype: float32, pad: [1]}"),
+            r":4: inputs\[0\].pad: expected a number or a text, found a list.",
+        ),
+        ("a: &a [*a]", "unknown key"),
+        ("inputs: " + "[" * 2000, "nested too deeply"),
+        ("inputs: [{tensor: x, dtype: int64}]", r":1: inputs\[0\]: write either `field`"),
+        ("inputs: [{tensor: x, field: a, fields: [b], dtype: int64}]", r"inputs\[0\]: write either `field`"),
+        (
+            "inputs: [{tensor: x, fields: [], dtype: int64}]",
+            r"inputs\[0\].fields: expected at least one, found an empty list.",
+        ),
         ("inputs: [{tensor: x, fields: [a], dtype: int8}]", "dtype `int8` is not one of float32, float64"),
         ("inputs: [{tensor: x, field: a, dtype: int64, shape: [-1, 2]}]", r"shape \[-1, 2\] is the shape of one event"),
-        ("batch_sizes: [0]", "batch_sizes.0: Input should be greater than or equal to 1"),
+        ("batch_sizes: [0]", r":1: batch_sizes\[0\]: expected at least 1, found the number 0."),
     ],
 )
 def test_wrong_config_is_refused_with_its_place(tmp_path: Path, config: str | bytes, says: str) -> None:
@@ -158,14 +176,22 @@ def test_wrong_config_is_refused_with_its_place(tmp_path: Path, config: str | by
 @pytest.mark.parametrize(
     ("inputs", "outputs", "says"),
     [
-        ("{tensor: x, field: a, dtype: int64}", "", "filled by the array field `a`: give its `shape`"),
+        (
+            "{tensor: x, field: a, dtype: int64}",
+            "",
+            r":1: inputs\[0\]: tensor `x` is filled by the array field `a`: give",
+        ),
         ("{tensor: x, fields: [a, b], dtype: int64, shape: [3]}", "", r"3 values an event, but 2 fields .* \(a, b\)"),
         (
             "{tensor: x, fields: [a], dtype: int64}, {tensor: x, fields: [b], dtype: int64}",
             "",
-            "tensor x is there twice",
+            r":1: inputs\[1\]: tensor x is there twice",
         ),
-        ("{tensor: x, fields: [a], dtype: int64}", ", {tensor: z, name: y}", "output y is there twice"),
+        (
+            "{tensor: x, fields: [a], dtype: int64}",
+            ", {tensor: z, name: y}",
+            r":2: outputs\[1\]: output y is there twice",
+        ),
     ],
 )
 def test_mapping_that_contradicts_itself_is_refused(tmp_path: Path, inputs: str, outputs: str, says: str) -> None:
@@ -210,7 +236,7 @@ def test_config_says_which_of_several_files_runs(tmp_path: Path) -> None:
             r"`executor: torch` needs one file model.pt2 or model.pt beside it, and there is model.onnx",
         ),
         (GOOD + "executor: torch", ["model.pt", "model.pt2"], r"`executor: torch` needs one file"),
-        (GOOD + "executor: triton", [], r"executor: Input should be 'onnx', 'torch' or 'python'"),
+        (GOOD + "executor: triton", [], ":10: executor: expected onnx, torch or python, found 'triton'."),
     ],
 )
 def test_doubt_about_what_runs_a_model_is_refused(tmp_path: Path, config: str, files: list[str], says: str) -> None:
