@@ -14,6 +14,9 @@ from inference.signature import DTYPES, Signature, TensorInput, TensorOutput
 EXECUTORS = {"model.onnx": "onnx", "model.pt2": "torch", "model.pt": "torch", "model.py": "python"}
 """The model's file -> the executor that runs it."""
 CONFIG_FILE = "config.yaml"
+# A model is warmed up with as many blank events as its largest batch holds: a slip of the pen there would take all memory.
+MOST_EVENTS = 65_536  # in a batch
+MOST_VALUES = 2**28  # of a batch in one tensor: 1 GiB as float32
 Fields = dict[str, str | list[str]]
 """Tensor -> the event's field that fills it (an array), or fields (scalars)."""
 
@@ -79,7 +82,7 @@ class _Config(_Entry):
     executor: Literal["onnx", "torch", "python"] | None = None
     inputs: list[_Input] = Field(min_length=1)
     outputs: list[_Output] = Field(min_length=1)
-    batch_sizes: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
+    batch_sizes: list[Annotated[int, Field(ge=1, le=MOST_EVENTS)]] = Field(default_factory=list)
     lengths: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
 
 
@@ -130,6 +133,7 @@ def load_version(
     config = _parsed(written)
     file = _model_file(files, config.executor, written)
     signature = _signature(config, fields or {}, mapped_at, written)
+    _refuse_enormous(signature, config.batch_sizes, written)
     sizes, lengths = tuple(sorted(set(config.batch_sizes))), tuple(sorted(set(config.lengths)))
     return ModelVersion(name, chosen, file, EXECUTORS[file.name], signature, sizes, lengths)
 
@@ -193,6 +197,18 @@ def _refuse_doubles(option: str, kind: str, names: list[str], written: ConfigFil
     for index, name in enumerate(names):
         if name in names[:index]:
             raise ModelConfigError(f"{written.at(option, index)}: {kind} {name} is there twice. Write each once.")
+
+
+def _refuse_enormous(signature: Signature, batch_sizes: list[int], written: ConfigFile) -> None:
+    """Refuse a batch that no memory holds."""
+    events = max(batch_sizes, default=1)
+    for index, entry in enumerate(signature.inputs):
+        if entry.width * events > MOST_VALUES:
+            place = written.at("batch_sizes") if batch_sizes else written.at("inputs", index)
+            raise ModelConfigError(
+                f"{place}: expected at most {MOST_VALUES} values of a tensor in a batch, found {events} events of {entry.width} "
+                f"values in tensor `{entry.tensor}`. Write {'a smaller size' if batch_sizes else 'a smaller shape'}."
+            )
 
 
 def _longest(config: _Config, written: ConfigFile) -> int | None:

@@ -153,6 +153,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
             GOOD.replace("dtype: float32}", "dtype: float32, pad: [1]}"),
             r":4: inputs\[0\].pad: expected a number or a text, found a list.",
         ),
+        ("batch_sizes: [8, 1000000000]", r":1: batch_sizes\[1\]: expected at most 65536, found the number 1000000000."),
         ("a: &a [*a]", "unknown key"),
         ("inputs: " + "[" * 2000, "nested too deeply"),
         ("inputs: [{tensor: x, dtype: int64}]", r":1: inputs\[0\]: write either `field`"),
@@ -246,3 +247,22 @@ def test_doubt_about_what_runs_a_model_is_refused(tmp_path: Path, config: str, f
     with pytest.raises(ModelConfigError, match=says) as refused:
         load_version(tmp_path, "late")
     assert str(folder) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (
+            GOOD.replace("[4, 8]", "[3, 600, 600]").replace("[64", "[4096"),
+            ":9: batch_sizes: .* 4096 events of 1080000 values",
+        ),
+        (
+            GOOD.replace("[4, 8]", "[30000, 30000]").replace("batch_sizes: [64, 8, 8]", ""),
+            r":5: inputs\[1\]: .* 1 events of",
+        ),
+    ],
+)
+def test_batch_that_no_memory_holds_is_refused_before_it_is_made(tmp_path: Path, config: str, says: str) -> None:
+    put(tmp_path, config)
+    with pytest.raises(ModelConfigError, match=says):
+        load_version(tmp_path, "late")
