@@ -12,6 +12,21 @@ from consumers.records import Records
 
 log = logging.getLogger(__name__)
 
+_FORBIDDEN = (
+    "the broker does not let this user read: {error}. Grant READ and DESCRIBE on the input topics and READ on the group to the "
+    "user of `kafka.client` in the pipeline file."
+)
+FINAL = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "input topic {topic} does not exist (any more). Create it: millstream topics create "
+    "PIPELINE.",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: _FORBIDDEN,
+    KafkaError.GROUP_AUTHORIZATION_FAILED: _FORBIDDEN,
+    KafkaError.INVALID_SESSION_TIMEOUT: "the broker refuses the session timeout ({error}). Write a `session.timeout.ms` under "
+    "`kafka.client` in the pipeline file that lies between the broker's `group.min.session.timeout.ms` and "
+    "`group.max.session.timeout.ms` (6000 and 1800000 where nobody has set them), or leave it out.",
+}
+"""Errors of reading that no repetition mends, and what does."""
+
 OnEvent = Callable[[KafkaError, Partition], object]
 """Takes what comes in a record's place: the end of a partition, or an error."""
 

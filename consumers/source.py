@@ -15,7 +15,7 @@ from consumers.crashes import CrashGuard
 from consumers.errors import WorkerError
 from consumers.events import Ends, Epochs, Partition, Polled
 from consumers.metrics import ASSIGNED, KAFKA_ERRORS, PAUSED, REBALANCES, Metrics
-from consumers.reader import reader_of
+from consumers.reader import FINAL, reader_of
 from consumers.records import Records
 from consumers.starts import Starts
 from consumers.window import Window
@@ -187,15 +187,8 @@ class Source:
 
     def _on_record_error(self, error: KafkaError, topic: str) -> None:
         self._metrics.count(KAFKA_ERRORS, 1, error.name())
-        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise WorkerError(
-                f"input topic {topic} does not exist (any more). Create it: millstream topics create PIPELINE."
-            )
-        if error.code() in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.GROUP_AUTHORIZATION_FAILED}:
-            raise WorkerError(
-                f"the broker does not let this user read: {error.str()}. Grant READ and DESCRIBE on the input topics and READ on "
-                f"the group to the user of `kafka.client` in the pipeline file."
-            )
+        if error.code() in FINAL:
+            raise WorkerError(FINAL[error.code()].format(topic=topic, error=error.str()))
         log.warning("reading %s: %s", topic, error.str())
 
     @property

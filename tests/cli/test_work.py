@@ -48,6 +48,16 @@ def test_taken_metrics_port_is_told_in_one_message(tmp_path: Path) -> None:
     assert "--metrics-port" in message
 
 
+@pytest.mark.durable
+def test_session_timeout_that_the_broker_refuses_ends_the_worker(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    client = {"bootstrap": kafka.bootstrap, "client": {"session.timeout.ms": 100}}
+    with Worker(edited(service, kafka=client), "--log-level", "error") as worker:
+        assert worker.wait() == 1
+        [message] = worker.log.splitlines()
+    assert "Write a `session.timeout.ms` under `kafka.client`" in message
+
+
 def test_worker_runs_from_a_folder_with_packages_of_our_names(kafka: Broker, tmp_path: Path) -> None:
     for name in ("schemas", "topics", "consumers", "inference"):
         (tmp_path / name).mkdir()
