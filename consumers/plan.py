@@ -281,8 +281,11 @@ def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
     )
 
 
-def check_answers(plan: Plan) -> None:
+def check_answers(plan: Plan) -> ModelRejected | None:
     """Encode one answer: what a prediction can't hold is found now, not at the first event.
+
+    Returns:
+        why there is none: the model takes no blank event, and so the first real one tells.
 
     Raises:
         PlanError: naming the output.
@@ -291,10 +294,11 @@ def check_answers(plan: Plan) -> None:
     time = np.zeros(1, np.int64)
     try:
         predictions.encode(["check"], time, time, time, plan.executor.run(blank(plan.model.signature.inputs, 1)))
-    except ModelRejected:
-        return  # it takes no blank event: then the first real one tells
+    except ModelRejected as refusal:
+        return refusal
     except UnsupportedOutputError as error:
         raise PlanError(f"{plan.model.place}: {error}") from None
+    return None
 
 
 def _field_overrides(pipeline: Pipeline) -> dict[str, str | list[str]]:

@@ -27,16 +27,22 @@ def run(args: argparse.Namespace) -> int:
     for line in _mapping(plan):
         console.print(line, markup=False)
     plan.executor.warm_up()
+    refusal = check_answers(plan)
     sizes = ", ".join(map(str, plan.executor.batch_sizes))
-    console.print(f"warm-up   runs on {plan.executor.device} with {sizes} events", markup=False)
-    check_answers(plan)
+    ran = f"runs on {plan.executor.device} with {sizes} events" if refusal is None else f"refused: {refusal}"
+    console.print(f"warm-up   {ran}", markup=False)
     check_labels(pipeline, plan.store)
     if args.offline:
         console.print("topics    not asked (--offline)")
     else:
         require(pipeline.client_config(), pipeline)
         console.print(f"topics    all there on {pipeline.kafka.bootstrap}", markup=False)
-    console.print("ok        a worker would start")
+    if refusal is None:
+        console.print("ok        a worker would start")
+    else:
+        console.print(
+            "unsure    a worker would start, but the model refuses blank events: send it a real one to see that it answers"
+        )
     return 0
 
 

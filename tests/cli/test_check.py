@@ -12,6 +12,7 @@ import yaml
 from consumers.cli import main as cli
 from tests.broker.choice import Broker
 from tests.broker.ports import free_ports
+from tests.consumers.python_service import python_service
 from tests.consumers.service import flights_service, vector_service
 from topics import admin
 
@@ -41,6 +42,18 @@ def test_pipeline_that_would_run_is_ok(kafka: Broker, tmp_path: Path, capsys: py
     assert said.out.splitlines()[-1] == "ok        a worker would start"
     assert "from carrier, origin, dest" in said.out
     assert f"all there on {kafka.bootstrap}" in said.out
+
+
+def test_model_that_refuses_every_blank_event_is_not_said_to_be_ok(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['z']}", with_topics=False)
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    *_, warm_up, _, verdict = capsys.readouterr().out.splitlines()
+    assert warm_up.startswith("warm-up   refused: ")
+    assert "model.py:8" in warm_up
+    assert "KeyError: 'z'" in warm_up
+    assert verdict.startswith("unsure    ")
 
 
 def test_folder_stands_for_its_pipeline_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
