@@ -118,20 +118,22 @@ def block(
     sizes: Sequence[int] | None = None,
     arrived: float = 0.0,
     costs: Sequence[int] | None = None,
+    places: Sequence[int] | None = None,
 ) -> Block:
     """A decoded block, a letter a record: `e`vent, `r`efused or `t`ombstone. An event's tensor holds its offset.
 
-    `costs` are one a record; those that are no events cost nothing.
+    `costs` are one a record; those that are no events cost nothing. `places` are each record's partition number.
     """
     lengths = [10] * len(kinds) if sizes is None else sizes
     values = [None if kind == "t" else b"x" * size for kind, size in zip(kinds, lengths, strict=True)]
     good = np.array([row for row, kind in enumerate(kinds) if kind == "e"], np.int64)
+    numbers = [0] * len(kinds) if places is None else places
     return Block(
         EPOCHS,
         arrived,
         1_700_000_000_123,
-        partitions={0: ("in", 0)},
-        places=np.zeros(len(kinds), np.int64),
+        partitions={number: ("in", number) for number in {0, *numbers}},
+        places=np.array(numbers, np.int64),
         offsets=np.arange(start, start + len(kinds)),
         timestamps=np.full(len(kinds), 1_700_000_000_000),
         timestamp_types=np.ones(len(kinds), np.int64),

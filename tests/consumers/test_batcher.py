@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import accumulate
 
 import numpy as np
@@ -29,9 +30,10 @@ def blocks(draw: st.DrawFn) -> list[Block]:
     times = sorted(draw(st.lists(st.integers(0, 5), min_size=len(kinds), max_size=len(kinds))))
     sizes = [draw(st.lists(st.integers(0, 30), min_size=len(text), max_size=len(text))) for text in kinds]
     costs = [draw(st.none() | st.lists(st.integers(0, 9), min_size=len(text), max_size=len(text))) for text in kinds]
+    places = [draw(st.lists(st.integers(0, 3), min_size=len(text), max_size=len(text))) for text in kinds]
     return [
-        block(text, start, sizes=size, arrived=float(time), costs=cost)
-        for text, start, size, time, cost in zip(kinds, starts, sizes, times, costs, strict=False)
+        block(text, start, sizes=size, arrived=float(time), costs=cost, places=place)
+        for text, start, size, time, cost, place in zip(kinds, starts, sizes, times, costs, places, strict=False)
     ]
 
 
@@ -92,6 +94,17 @@ def test_batch_closed_as_full_takes_all_that_fits(made: list[Block], limits: Lim
                 batch.bytes + following[0].bytes > limits.max_bytes
                 or (most is not None and batch.cost + following[0].cost > most)
             )
+
+
+@FEWER
+@given(blocks(), LIMITS)
+def test_partitions_of_the_records_change_no_batch(made: list[Block], limits: Limits) -> None:
+    of_one_partition = [replace(one, places=np.zeros_like(one.places)) for one in made]
+    found, expected = (
+        [(offsets(batch), batch.reason, closed) for batch, closed in batched(blocks, limits)]
+        for blocks in (made, of_one_partition)
+    )
+    assert found == expected
 
 
 @FEWER
@@ -196,6 +209,18 @@ def test_batch_crosses_blocks_and_keeps_the_oldest_time() -> None:
     assert batch.arrived == 5.0
     assert batcher.due() == 6.5
     np.testing.assert_array_equal(batch.tensors()["x"], [[0], [1], [2]])
+
+
+@pytest.mark.parametrize("places", [[0, 1, 2, 3], [0, 0, 1, 1], [1, 0, 1, 0]], ids=str)
+def test_batch_crosses_the_partitions_of_a_block(places: list[int]) -> None:
+    batcher = Batcher(Limits(4, 1000, 1.0))
+    batcher.add(block("eeee", places=places))
+    batch = batcher.take(0.0)
+    assert batch is not None
+    assert (offsets(batch), batch.reason) == ([0, 1, 2, 3], "size")
+    (part,) = batch.parts
+    last = {("in", place): offset + 1 for offset, place in enumerate(places)}
+    assert part.next_offsets() == last
 
 
 def test_record_larger_than_the_limit_is_a_batch_of_its_own() -> None:

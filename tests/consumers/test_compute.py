@@ -295,6 +295,24 @@ def test_polls_of_one_assignment_are_decoded_together() -> None:
     assert [len(one.batch.parts) for one in batches(given)] == [1]
 
 
+def test_records_of_many_partitions_fill_one_micro_batch() -> None:
+    places = [0, 1, 2, 3, 1, 0, 3, 2]
+    records: list[Record] = [MemoryRecord(at, b"1", ("in", place)) for at, place in enumerate(places)]
+    epochs = {("in", place): 1 for place in places}
+    stage = Stage(
+        [Polled(Records.of(records[:3]), epochs, 0.0, 0), Polled(Records.of(records[3:]), epochs, 0.0, 0), None]
+    )
+    given = batches(stage.run())
+    assert stage.executor.sizes == [4, 4]
+    found = [
+        (offset, part.block.partition(part.start + at))
+        for one in given
+        for part in one.batch.parts
+        for at, offset in enumerate(part.block.offsets[part.start : part.stop].tolist())
+    ]
+    assert found == [(at, ("in", place)) for at, place in enumerate(places)]
+
+
 def test_rebalance_splits_blocks_and_each_keeps_its_assignment() -> None:
     later = {("in", 0): 2}
     given = Stage([polled([b"1"] * 2), polled([b"1"] * 2, 2, epochs=later), None]).run()
