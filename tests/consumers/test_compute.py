@@ -313,6 +313,13 @@ def test_records_of_many_partitions_fill_one_micro_batch() -> None:
     assert found == [(at, ("in", place)) for at, place in enumerate(places)]
 
 
+def test_micro_batch_closes_by_what_its_events_cost() -> None:
+    limits = Limits(100, 1_000_000, FOREVER, max_cost=10)
+    stage = Stage([polled([b"4"] * 5), None], limits, fields=EventFields(None, None, 1, cost="number"))
+    assert [one.batch.reason for one in batches(stage.run())] == ["cost", "cost", "drain"]
+    assert stage.executor.sizes == [2, 2, 1]
+
+
 def test_rebalance_splits_blocks_and_each_keeps_its_assignment() -> None:
     later = {("in", 0): 2}
     given = Stage([polled([b"1"] * 2), polled([b"1"] * 2, 2, epochs=later), None]).run()
