@@ -1,0 +1,137 @@
+"""What running by length costs: a call takes its events times the length they are padded to, and something besides."""
+
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inference.errors import ModelRejected
+from inference.executors.by_length import ByLength
+from inference.executors.interface import Tensors
+from inference.repository import ModelVersion
+from inference.signature import LENGTHS, Signature, TensorInput, TensorOutput
+
+LONGEST, LENGTHS_RUN = 64, (8, 16, 64)
+ITEMS = TensorInput("items", ("x",), array=True, dtype="int64", shape=(LONGEST,), longest=LONGEST)
+SIGNATURE = Signature((ITEMS,), (TensorOutput("y", "y"),))
+MODEL = ModelVersion("m", 1, Path("model.onnx"), "onnx", SIGNATURE, (), (8, 16))
+ITEM = 1e-6  # seconds
+
+
+@dataclass
+class Timed:
+    """Sums items, and takes time on a clock of its own: a call so many items' time, and each item of the call its own."""
+
+    call: float  # items
+    device: str = "cuda"
+    batch_sizes: tuple[int, ...] = (1, 4, 16)
+    max_events: int = 16
+    refuses: bool = False
+    stumbles: bool = False  # every other call takes a second more
+    now: float = 0.0  # seconds
+    shapes: list[tuple[int, ...]] = field(default_factory=list)  # of each call
+
+    def warm_up(self) -> None: ...
+
+    def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        if self.refuses:
+            raise ModelRejected("blank")
+        items = inputs["items"]
+        self.shapes.append(items.shape)
+        self.now += (self.call + items.size) * ITEM + (self.stumbles and len(self.shapes) % 2)
+        return {"y": items.sum(axis=1)}
+
+    def close(self) -> None: ...
+
+
+def warmed_up(executor: Timed) -> ByLength:
+    """An executor by length that has measured on the clock of this one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("inference.executors.by_length.time.perf_counter", lambda: executor.now)
+        made = ByLength(MODEL, executor)
+        made.warm_up()
+    executor.shapes.clear()
+    return made
+
+
+def events_of(lengths: list[int]) -> dict[str, npt.NDArray[Any]]:
+    """An event's items are all 1, so that its sum is its length."""
+    own = np.array(lengths)
+    return {"items": (np.arange(max(lengths)) < own[:, None]).astype(np.int64), LENGTHS: own}
+
+
+def padded_cost(shapes: list[tuple[int, ...]], call: float) -> float:
+    """Items of all calls, longest times count, and what the calls cost besides."""
+    return sum(call + events * length for events, length in shapes)
+
+
+def least_cost(lengths: list[int], call: float) -> float:
+    """The least of all ways to run these events."""
+    costs = []
+    for used in product([False, True], repeat=len(LENGTHS_RUN)):
+        kept = [length for length, use in zip(LENGTHS_RUN, used, strict=True) if use]
+        if kept and kept[-1] >= max(lengths):
+            padded = [next(length for length in kept if length >= own) for own in lengths]
+            costs.append(call * len(set(padded)) + sum(padded))
+    return min(costs)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@given(st.lists(st.integers(1, LONGEST), min_size=1, max_size=16), st.sampled_from([0.0, 30.0, 100.0, 2000.0]))
+def test_batch_costs_least_counted_in_padded_items(device: str, lengths: list[int], call: float) -> None:
+    executor = Timed(call, device)
+    answers = warmed_up(executor).run(events_of(lengths))
+    assert answers["y"].tolist() == lengths
+    assert padded_cost(executor.shapes, call) == pytest.approx(least_cost(lengths, call))
+
+
+@pytest.mark.parametrize(
+    ("call", "shapes"),
+    [
+        (0, [(3, 8), (1, 64)]),
+        (167, [(3, 8), (1, 64)]),  # padding three events from 8 to 64 costs 168 items more
+        (169, [(4, 64)]),
+    ],
+)
+def test_short_events_go_along_with_a_long_one_where_a_call_of_their_own_costs_more(
+    call: float, shapes: list[tuple[int, ...]]
+) -> None:
+    executor = Timed(call)
+    warmed_up(executor).run(events_of([5, 64, 8, 1]))
+    assert executor.shapes == shapes
+
+
+def test_call_that_something_else_held_up_is_not_what_calls_cost() -> None:
+    executor = Timed(30, stumbles=True)
+    warmed_up(executor).run(events_of([5, 64]))
+    assert executor.shapes == [(1, 8), (1, 64)]
+
+
+def test_model_that_refuses_blank_events_runs_as_if_calls_cost_nothing() -> None:
+    executor = Timed(1e6, refuses=True)
+    made = warmed_up(executor)
+    executor.refuses = False
+    made.run(events_of([5, 64]))
+    assert executor.shapes == [(1, 8), (1, 64)]
+
+
+@pytest.mark.parametrize(("device", "sizes"), [("cuda", (1, 4, 16)), ("cpu", (1,))])
+def test_every_length_is_warmed_up_and_on_a_gpu_in_every_size(device: str, sizes: tuple[int, ...]) -> None:
+    executor = Timed(10, device)
+    ByLength(MODEL, executor).warm_up()
+    shortest = {(size, 8) for size in executor.batch_sizes}
+    timed = {(1, 8), (16, 64)}  # the smallest call and the largest
+    assert set(executor.shapes) == shortest | set(product(sizes, LENGTHS_RUN)) | timed
+
+
+def test_model_of_one_length_is_padded_to_it() -> None:
+    executor = Timed(10)
+    made = ByLength(replace(MODEL, lengths=(LONGEST,)), executor)
+    made.run(events_of([5, 1]))
+    assert executor.shapes == [(2, LONGEST)]
