@@ -9,7 +9,17 @@ from schemas.avro_bounds import fixed_size, walk_of
 from schemas.avro_columns import Source
 from schemas.avro_each import RecordReader
 from schemas.avro_layout import Layouts, can_lay_out
-from schemas.avro_types import NO_DEFAULT, Field, kind_of, nullable, parsed, parsed_without_text, record_tree, title
+from schemas.avro_types import (
+    NO_DEFAULT,
+    Field,
+    default_of,
+    kind_of,
+    nullable,
+    parsed,
+    parsed_without_text,
+    record_tree,
+    title,
+)
 from schemas.errors import BadSchemaError, Unreadable
 from schemas.store import AvroType, Schema
 
@@ -124,14 +134,34 @@ def _block_fields(record: AvroType) -> list[dict[str, Any]]:
 def _projected(reader: Schema, parsed_writer: Any, sources: list[Source]) -> Any:
     """The reader schema with the fields that are wanted and written: the rest is skipped, or has its default."""
     names = {source.field.name for source in sources if source.writer_name}
+    entries = [entry for entry in record_tree(reader)["fields"] if entry["name"] in names]
     seen: set[str] = set()
-    fields = [
-        {**entry, "type": _named_once(entry["type"], seen)}
-        for entry in record_tree(reader)["fields"]
-        if entry["name"] in names
-    ]
+    fields = [{**entry, "type": _named_once(entry["type"], seen)} for entry in entries]
     # The top record's name is the writer's: teams name it as they like, and the id in the record says which it is.
-    return fastavro.parse_schema({"type": "record", "name": parsed_writer["name"], "fields": fields})
+    projected = fastavro.parse_schema({"type": "record", "name": parsed_writer["name"], "fields": fields})
+    try:
+        _fill_in_defaults(projected, {"type": "record", "fields": entries})
+    except (TypeError, ValueError, AttributeError) as error:
+        raise BadSchemaError(
+            f"{title(reader)}: a nested field's default is no value of its type: {error}: correct it"
+        ) from error
+    return projected
+
+
+def _fill_in_defaults(as_parsed: Any, tree: AvroType) -> None:
+    """Make defaults Python values: fastavro gives a nested field's as the schema's JSON has it, bytes as text for instance."""
+    if isinstance(as_parsed, list):
+        for branch, of_tree in zip(as_parsed, tree, strict=True):
+            _fill_in_defaults(branch, of_tree)
+    elif isinstance(as_parsed, dict) and "fields" in as_parsed:
+        for entry, of_tree in zip(as_parsed["fields"], tree["fields"], strict=True):
+            if "default" in entry:
+                entry["default"] = default_of(of_tree)
+            _fill_in_defaults(entry["type"], of_tree["type"])
+    elif isinstance(as_parsed, dict):
+        for inner in ("items", "values"):
+            if inner in as_parsed:
+                _fill_in_defaults(as_parsed[inner], tree[inner])
 
 
 def _named_once(tree: AvroType, seen: set[str]) -> AvroType:

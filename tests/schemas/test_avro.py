@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -204,6 +205,49 @@ def test_values_of_another_schema_are_never_taken_for_those_before() -> None:
     found = reader.decode([olds[0], frame(99) + olds[0][5:]])
     assert found.rows.tolist() == [0]
     assert [(bad.row, bad.reason) for bad in found.bad] == [(1, "unknown_schema")]
+
+
+@pytest.mark.parametrize(
+    ("field_type", "default", "expected"),
+    [
+        ("bytes", "\u00ff", b"\xff"),
+        ({"type": "fixed", "name": "Two", "size": 2}, "\u0000\u00fe", b"\x00\xfe"),
+        (["bytes", "null"], "\u00ff", b"\xff"),
+        ({"type": "array", "items": "bytes"}, ["\u00ff"], [b"\xff"]),
+        ("double", 1, 1.0),
+        (["null", "long"], None, None),
+        (
+            record({"name": "x", "type": "int", "default": 5}, ("y", "bytes"), name="J"),
+            {"y": "\u00ff"},
+            {"x": 5, "y": b"\xff"},
+        ),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "within", [lambda inner: inner, lambda inner: ["null", inner], lambda inner: {"type": "array", "items": inner}]
+)
+def test_field_added_to_a_nested_record_has_its_default(
+    field_type: AvroType, default: Any, expected: Any, within: Callable[[AvroType], AvroType]
+) -> None:
+    added = {"name": "added", "type": field_type, "default": default}
+    old = record(("x", within(record(("a", "int"), name="Inner"))))
+    new = record(("x", within(record(("a", "int"), added, name="Inner"))))
+    inner: Any = {"a": 1}
+    found_inner: Any = {"a": 1, "added": expected}
+    if "items" in old["fields"][0]["type"]:
+        inner, found_inner = [inner], [found_inner]
+    found = decoder(old, new).decode(written(Schema(WRITER_ID, "", old), [{"x": inner}]))
+    assert found.bad == []
+    assert found.frame.to_dicts() == [{"x": found_inner}]
+
+
+def test_nested_default_that_is_no_value_of_its_type_makes_records_incompatible() -> None:
+    added = {"name": "added", "type": record(("y", "bytes"), name="J"), "default": {}}
+    old, new = (record(("x", record(("a", "int"), *more, name="Inner"))) for more in ([], [added]))
+    found = decoder(old, new).decode(written(Schema(WRITER_ID, "", old), [{"x": {"a": 1}}]))
+    assert [bad.reason for bad in found.bad] == ["schema_incompatible"]
+    assert "schema 8 'reader': a nested field's default is no value of its type" in found.bad[0].error
 
 
 def test_float_columns_are_nearest_by_way_of_double() -> None:
