@@ -12,7 +12,7 @@ from schemas.avro_plan import block_reader, resolve
 from schemas.avro_types import wanted_fields
 from schemas.errors import FaultyRecords, Unreadable
 from schemas.store import AvroType, Schema
-from tests.schemas.avro_cases import SYMBOLS, WRITER_ID, data, plain, record, written
+from tests.schemas.avro_cases import SYMBOLS, WRITER_ID, data, decoder, plain, record, written
 from tests.schemas.test_avro_damage import corrupted
 
 FLOATS = {"type": "array", "items": "float"}
@@ -43,12 +43,16 @@ def both_ways(reader: BlockReader, values: list[bytes]) -> tuple[Any, Any]:
 
 # Values of one layout, whatever they are: texts of one length, integers of one length, no nulls.
 LONGS = st.integers(-(2**63), -(2**62) - 1) | st.integers(2**62, 2**63 - 1)
+UUIDS = ["6ba7b810-9dad-11d1-80b4-00c04fd430c8", "f47ac10b-58cc-4372-a567-0e02b2c3d479"]
 FIXED = {
     "id": ("string", st.text("abcÄ", min_size=1, max_size=1).map(lambda one: one * 4 if one == "Ä" else one * 8)),
     "flag": ("boolean", st.booleans()),
     "small": ("int", st.integers(-64, 63)),
     "large": ("int", st.integers(2**30, 2**31 - 1)),
-    "time": ("long", st.integers(2**41, 2**42)),
+    "time": ({"type": "long", "logicalType": "timestamp-millis"}, st.integers(2**41, 2**42)),
+    "day": ({"type": "int", "logicalType": "date"}, st.integers(8192, 1_048_575)),
+    "uuid": ({"type": "string", "logicalType": "uuid"}, st.sampled_from(UUIDS)),
+    "price": ({"type": "bytes", "logicalType": "decimal", "precision": 9}, st.binary(min_size=4, max_size=4)),
     "far": (["null", "long"], LONGS),
     "half": ("float", st.floats(width=32)),
     "whole": (["double", "null"], st.floats()),
@@ -58,7 +62,7 @@ FIXED = {
     "inner": (INNER, st.fixed_dictionaries({"a": st.floats(width=32), "b": st.integers(0, 63)})),
 }
 ALL = record(*[(name, of) for name, (of, _) in FIXED.items()])
-READ = [name for name in FIXED if name not in {"raw", "inner"}]
+READ = [name for name in FIXED if name not in {"raw", "inner", "price"}]
 EVENTS = st.lists(st.fixed_dictionaries({name: one for name, (_, one) in FIXED.items()}), min_size=1, max_size=6)
 
 
@@ -97,7 +101,18 @@ def test_any_byte_may_be_another(events: list[dict[str, Any]], draw: st.DataObje
 @given(st.data())
 @settings(max_examples=100, deadline=None)
 def test_a_lone_record_of_any_schema_is_read_the_same(draw: st.DataObject) -> None:
-    kinds = ["boolean", "int", "long", "float", "double", "string", FLOATS, ["null", "long"], ["string", "null"]]
+    kinds: list[AvroType] = [
+        "boolean",
+        "int",
+        "long",
+        "float",
+        "double",
+        "string",
+        FLOATS,
+        ["null", "long"],
+        ["string", "null"],
+    ]
+    kinds += [{"type": "long", "logicalType": "timestamp-micros"}, ["null", {"type": "int", "logicalType": "date"}]]
     unread = [{"type": "enum", "name": "E", "symbols": SYMBOLS}, "bytes", INNER]
     chosen = draw.draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=6))
     schema = record(*[(f"f{at}", of) for at, of in enumerate(chosen)], ("u", draw.draw(st.sampled_from(unread))))
@@ -128,6 +143,37 @@ def test_only_records_laid_out_alike_are_read(events: list[dict[str, Any]], read
     ]
     assert reader.layouts is not None
     assert (reader.layouts.read(values) is not None) == read
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["first seen", "known"])
+@given(EVENTS, st.binary(min_size=1, max_size=4))
+@settings(max_examples=30, deadline=None)
+def test_trailing_bytes_are_left_over_whether_the_layout_is_known_or_not(
+    known: bool, events: list[dict[str, Any]], rest: bytes
+) -> None:
+    values = written(Schema(WRITER_ID, "", ALL), events)
+    reader = blocks_of(ALL, READ)
+    if known:
+        assert both_ways(reader, values)[0] is not None
+    assert both_ways(reader, [value + rest for value in values]) == (None, None)
+    found = decoder(ALL, fields=READ).decode([values[0], *(value + rest for value in values)])
+    assert found.rows.tolist() == [0]
+    assert [bad.row for bad in found.bad] == list(range(1, len(values) + 1))
+    assert all(f"{len(rest)} bytes are left over" in bad.error for bad in found.bad)
+
+
+def test_bytes_behind_a_shorter_record_are_not_those_of_a_longer_ones_last_field() -> None:
+    """The record ends one byte earlier than those before it, and has one too many behind."""
+    schema = record(("n", "long"), ("id", "string"))
+    reader = blocks_of(schema)
+    assert reader.layouts is not None
+    longer, shorter = (written(Schema(WRITER_ID, "", schema), [{"n": 1, "id": text}] * 2) for text in ("abc", "ab"))
+    assert reader.layouts.read(longer) is not None
+    assert reader.layouts.read([value + b"c" for value in shorter]) is None
+    assert reader.layouts.read([longer[0], shorter[0] + b"c"]) is None
+    found = decoder(schema).decode([*longer, *(value + b"c" for value in shorter)])
+    assert found.rows.tolist() == [0, 1]
+    assert [bad.row for bad in found.bad] == [2, 3]
 
 
 @pytest.mark.parametrize(
