@@ -2,7 +2,7 @@
 
 `flat_map_batch` over the source's own batches, which are full on a backlog, because `collect` needs keyed streams: each event
 passes two more steps of Python. A sink without a flush, because Bytewax's KafkaSink flushes after each batch, and Bytewax commits
-nothing to Kafka: recovery is its own store's, which is off.
+nothing to Kafka: recovery is its own store's, which is off. Tried: batches of 1,000 and of 64, as quick within the noise (6 %).
 """
 
 from __future__ import annotations

@@ -20,6 +20,10 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * The consumer a Java engineer writes by hand, at least once: kafka-clients and ONNX Runtime; events are read straight into the
  * model's buffers, predictions written straight to bytes. One thread of its own, and the clients' threads.
+ *
+ * <p>Tried, 16 backlogs each in turns, ratios of events/s within 0.05: linger.ms 20 (0.97), a broker that collects 100 kB or 6 ms
+ * (1.01), the G1 collector (0.87). Within 0.1: max.poll.records 500 (1.04), the serial collector (1.07), linger.ms 0 (0.83),
+ * batch.size 16 KiB (0.92).
  */
 public final class Peer {
   private static final long CHECKPOINT_NANOS = 100_000_000L;

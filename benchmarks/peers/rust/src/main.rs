@@ -1,5 +1,8 @@
 //! The consumer a Rust engineer writes by hand, at least once: rdkafka and ONNX Runtime; events are read straight into the model's
 //! tensors, predictions written straight to bytes. One thread of its own, and librdkafka's threads. The native floor of the bench.
+//!
+//! Tried, 12 backlogs each in turns, ratios of events/s within 0.15: linger.ms 20 (1.02), queued.min.messages 1,000,000 (1.10),
+//! a broker that collects 100 kB (0.93), batch.size 256 KiB (0.82, and a third more CPU), the default fetch.queue.backoff.ms (0.39).
 
 mod events;
 mod job;
