@@ -2,8 +2,8 @@
 
 In the server's own process (`parallel_workers` 0): passing requests to a worker process costs more than a small model, and this
 version's ends at its start beside the uvloop that it is installed with. Tried over 1,500 events, ratios of events/s within 0.1:
-batches of up to 20 ms (0.95), of up to 64 events (1.18, not the others' limit); so few it answers four times as quickly as a larger
-backlog.
+batches of up to 20 ms (0.95), of up to 64 events (1.18, not the others' limit). So few it answers four times as quickly as a
+larger backlog.
 Of its log only the start is kept: it has a line for each request. It joins no consumer group, commits nothing and begins at the
 topic's end.
 """
