@@ -14,6 +14,7 @@ from schemas.decoded import BadRecord, Decoded
 from schemas.errors import BadFieldError
 from schemas.store import AvroType, Schema
 
+TOGETHER = 256  # events that are objects at a time: the processor's cache still holds them when they become columns
 _FLOAT32_LIMIT = 3.4028235677973366e38  # halfway from the largest float32 to what would follow it: rounds to infinity
 _NUMBERS: dict[Any, type[np.number[Any]]] = {
     pl.Float32: np.float32,
@@ -56,11 +57,20 @@ class JsonDecoder:
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
         """Decode values; what is wrong with a value is in the result. Raises nothing."""
-        events: list[Any] = []
         rows: list[int] = []
         bad: list[BadRecord] = []
+        frames = [
+            self._frame(self._events(values[start : start + TOGETHER], start, rows, bad))
+            for start in range(0, len(values), TOGETHER)
+        ]
+        frame = pl.concat(frames, rechunk=True) if frames else self._frame([])
+        return Decoded(frame, np.array(rows, np.int64), bad)
+
+    def _events(self, values: Sequence[bytes], start: int, rows: list[int], bad: list[BadRecord]) -> list[Any]:
+        """The events of values that lie from `start` on; notes in `rows` where each was, in `bad` what was none."""
+        events: list[Any] = []
         decode = self._decoder.decode
-        for row, value in enumerate(values):
+        for row, value in enumerate(values, start):
             try:
                 events.append(decode(value))
                 rows.append(row)
@@ -68,7 +78,7 @@ class JsonDecoder:
                 bad.append(BadRecord(row, "undecodable", f"expected a JSON event of the schema: {error}"))
             except RecursionError:
                 bad.append(BadRecord(row, "undecodable", "expected a JSON event of the schema: nested too deeply"))
-        return Decoded(self._frame(events), np.array(rows, np.int64), bad)
+        return events
 
     def _frame(self, events: list[Any]) -> pl.DataFrame:
         columns = list(zip(*map(msgspec.structs.astuple, events), strict=True)) or [()] * len(self._fields)

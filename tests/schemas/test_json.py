@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import BadFieldError
-from schemas.json import JsonDecoder
+from schemas.json import TOGETHER, JsonDecoder
 from schemas.store import AvroType, Schema
 from tests.schemas.avro_cases import WRITER_ID, decoder, plain, record, schemas_with_data, written
 
@@ -145,3 +145,14 @@ def test_json_gives_the_columns_that_avro_gives(case: tuple[dict[str, Any], list
 def test_garbage_never_raises(values: list[bytes]) -> None:
     found = json_decoder().decode(values)
     assert sorted([*found.rows.tolist(), *(bad.row for bad in found.bad)]) == list(range(len(values)))
+
+
+def test_many_values_are_one_frame_whatever_becomes_columns_together() -> None:
+    schema = record(("n", "long"), ("values", {"type": "array", "items": "float"}))
+    count, broken = 3 * TOGETHER + 5, {0, TOGETHER - 1, TOGETHER, *range(2 * TOGETHER, 3 * TOGETHER)}
+    values = [b"{" if n in broken else b'{"n": %d, "values": [%d, 0.5]}' % (n, n) for n in range(count)]
+    found = json_decoder(schema).decode(values)
+    good = [n for n in range(count) if n not in broken]
+    assert found.rows.tolist() == good
+    assert found.frame.to_dicts() == [{"n": n, "values": [n, 0.5]} for n in good]
+    assert [bad.row for bad in found.bad] == sorted(broken)
