@@ -11,18 +11,14 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from inference.errors import ModelConfigError
+from schemas.wording import EXPECTED, Loc, dotted, wrong_value
 
-Loc = tuple[str | int, ...]
 _EXPECTED = {
-    "string_type": "text",
-    "int_type": "a whole number",
+    **EXPECTED,
     "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
     "float_type": "a number or a text",
-    "bool_type": "true or false",
     "bool_parsing": "true or false",
     "list_type": "a list",
-    "model_type": "a mapping",
     "too_short": "at least one",
 }
 
@@ -37,7 +33,7 @@ class ConfigFile:
 
     def at(self, *loc: str | int) -> str:
         """Where an option stands, to begin a message with: `FILE:LINE: inputs[0].dtype`; without it, where it would."""
-        return f"{self.path}:{self.line(loc)}: {_dotted(loc)}"
+        return f"{self.path}:{self.line(loc)}: {dotted(loc)}"
 
     def line(self, loc: Loc) -> int:
         """The line of an option; where it is not there, that of what it belongs to."""
@@ -92,7 +88,7 @@ def _note_lines(node: yaml.Node, loc: Loc, lines: dict[Loc, int], seen: set[int]
         for key, value in node.value:
             here, line = (*loc, str(key.value)), key.start_mark.line + 1
             if here in lines:
-                yield f"{line}: {_dotted(here)}: this key is written twice, on lines {lines[here]} and {line}. Keep one."
+                yield f"{line}: {dotted(here)}: this key is written twice, on lines {lines[here]} and {line}. Keep one."
                 continue
             lines[here] = line
             yield from _note_lines(value, here, lines, seen)
@@ -115,45 +111,15 @@ def problems_of(error: ValidationError, file: ConfigFile, allowed: Mapping[str, 
 
 
 def _message(detail: ErrorDetails, loc: Loc, allowed: Mapping[str, type[BaseModel]]) -> str:
-    context: dict[str, Any] = detail.get("ctx", {})
     match detail["type"]:
         case "missing":
             return "this option is missing (docs/models.md)."
         case "extra_forbidden":
             keys = allowed["" if len(loc) == 1 else str(loc[0])].model_fields
             return _unknown_key(str(loc[-1]), list(keys))
-        case "value_error":  # one of our own, which says everything
-            return f"{context['error']}."
-        case "literal_error":
-            expected = context["expected"].replace("'", "")
-        case "greater_than_equal":
-            expected = f"at least {context['ge']}"
-        case "less_than_equal":
-            expected = f"at most {context['le']}"
-        case kind:
-            expected = _EXPECTED.get(kind, f"another value ({detail['msg']})")
-    return f"expected {expected}, found {_shown(detail['input'])}."
+    return f"{wrong_value(detail, _EXPECTED)}."
 
 
 def _unknown_key(key: str, allowed: Sequence[str]) -> str:
     close = get_close_matches(key, allowed, n=1)
     return f"unknown key. Did you mean {close[0]}?" if close else f"unknown key. Allowed here: {', '.join(allowed)}."
-
-
-def _dotted(loc: Loc) -> str:
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc).removeprefix(".")
-
-
-def _shown(value: object) -> str:
-    match value:
-        case None:
-            return "nothing"
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return f"the number {value}"
-        case list():
-            return "a list" if value else "an empty list"
-        case dict():
-            return "a mapping"
-    return f"{value!r:.60}"

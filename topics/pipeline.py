@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator
 
+from schemas.wording import Loc, dotted
 from topics.client_trial import client_refusals
 from topics.comparison_sections import Comparison, Labels, Shadow
 from topics.errors import PipelineError, Problem
@@ -29,7 +30,7 @@ from topics.sections import (
 )
 from topics.shadow_conflicts import shadow_conflicts
 from topics.units import PositiveDuration
-from topics.yaml_places import Document, Loc, dotted, read_document
+from topics.yaml_places import Document, read_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

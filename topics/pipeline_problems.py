@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from schemas.wording import EXPECTED, Loc, dotted, wrong_value
 from topics.errors import Problem
 from topics.pipeline_schema import JsonSchema, schema_at
-from topics.units import shown
-from topics.yaml_places import Document, Loc, dotted
+from topics.yaml_places import Document
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
     from pydantic_core import ErrorDetails
 
-_EXPECTED = {
-    "string_type": "text",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "bool_type": "true or false",
-    "tuple_type": "a list",
-    "dict_type": "a mapping",
-    "model_type": "a mapping",
-    "string_too_short": "text",
-}
+_EXPECTED = {**EXPECTED, "tuple_type": "a list", "dict_type": "a mapping", "string_too_short": "text"}
 
 
 def problems_of(error: ValidationError, document: Document, schema: JsonSchema) -> list[Problem]:
@@ -46,7 +37,7 @@ def _problem(detail: ErrorDetails, known: Loc, document: Document, schema: JsonS
         return Problem(_missing(schema_at(schema, place), str(place[-1])), line, dotted(place))
     if detail["type"] == "extra_forbidden":
         return Problem(_unknown_key(known, schema), line, dotted(known))
-    return Problem(_sentence(_wrong_value(detail), schema_at(schema, known), known), line, dotted(known))
+    return Problem(_sentence(wrong_value(detail, _EXPECTED), schema_at(schema, known), known), line, dotted(known))
 
 
 def _missing(option: JsonSchema, key: str) -> str:
@@ -66,27 +57,6 @@ def _unknown_key(loc: Loc, schema: JsonSchema) -> str:
     if len(homes) == 1:
         return f"unknown key here. It belongs under `{homes[0]}:`."
     return f"unknown key. Allowed here: {', '.join(sorted(allowed))}."
-
-
-def _wrong_value(detail: ErrorDetails) -> str:
-    context: dict[str, Any] = detail.get("ctx", {})
-    found = shown(detail["input"])
-    match detail["type"]:
-        case "value_error":  # one of our own validators, which says everything
-            return str(context["error"])
-        case "literal_error":
-            expected = context["expected"].replace("'", "")
-        case "greater_than_equal":
-            expected = f"at least {context['ge']}"
-        case "greater_than":
-            expected = f"more than {context['gt']:g}"
-        case "less_than_equal":
-            expected = f"at most {context['le']:g}"
-        case "string_pattern_mismatch":
-            expected = f"text of the form {context['pattern']}"
-        case kind:
-            expected = _EXPECTED.get(kind, f"another value ({detail['msg']})")
-    return f"expected {expected}, found {found}"
 
 
 def _sentence(text: str, option: JsonSchema, loc: Loc) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, SecretStr, ValidationInfo, WithJsonSchema
 
-from topics.units import shown
+from schemas.wording import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -18,9 +18,10 @@ from pydantic import (
     model_validator,
 )
 
+from schemas.wording import shown
 from topics.client_properties import ClientProperty
 from topics.secret import Origin, Secret
-from topics.units import Duration, PositiveDuration, Size, shown
+from topics.units import Duration, PositiveDuration, Size
 
 _TOPIC_PATTERN = "[A-Za-z0-9._-]{1,249}"
 _ADDRESS = re.compile(r"([A-Za-z0-9_]+://)?([^\s,:/\[\]]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from topics.yaml_places import Document, Loc, dotted
+from schemas.wording import Loc, dotted
+from topics.yaml_places import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,6 +8,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from schemas.wording import shown
+
 _NUMBER_AND_UNIT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?([A-Za-z]*)", re.ASCII)
 _SECONDS = {"us": Decimal("1e-6"), "ms": Decimal("1e-3"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
 _BYTES = {
@@ -61,19 +63,6 @@ def _split(value: object) -> tuple[Decimal | None, str]:
         return None, ""
     match = _NUMBER_AND_UNIT.fullmatch(str(value).strip())
     return (Decimal(match[1]), match[2]) if match else (None, "")
-
-
-def shown(value: object) -> str:
-    """Return a value of a YAML file as an error message names it: short, and on one line."""
-    match value:
-        case None | bool():
-            return {None: "nothing", True: "true", False: "false"}[value]
-        case int() | float():
-            return f"the number {value}"
-        case str():
-            return repr(value if len(value) <= 60 else f"{value[:57]}...")
-    kind = "mapping" if isinstance(value, dict) else "list"
-    return f"a {kind}" if value else f"an empty {kind}"
 
 
 # `$comment` is the type's name in the reference page.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
+from schemas.wording import Loc, dotted, shown
 from topics.errors import PipelineError, Problem
-from topics.units import shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,8 +24,6 @@ _SCALARS = {"null", "bool", "int", "float", "str", "timestamp", "merge", "value"
 _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{[^}]*\}?")
 # Aliases of aliases grow without bound ("billion laughs"); no honest pipeline file comes near this.
 _MOST_VALUES = 20_000
-
-Loc = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +69,6 @@ def read_document(path: Path, environ: Mapping[str, str]) -> Document:
         message = f"expected a mapping, such as `name: my-pipeline`, found {shown(data)}"
         raise PipelineError(path, [*reader.problems, Problem(message, root.start_mark.line + 1)])
     return Document(path, data, reader.lines, tuple(reader.problems), frozenset(reader.broken))
-
-
-def dotted(loc: Loc) -> str:
-    """Return a place as people write it: ("input", "topics", 0) is "input.topics[0]"."""
-    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc)
-    return text.removeprefix(".")
 
 
 def _text(path: Path) -> str:

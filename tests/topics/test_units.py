@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.units import parse_duration, parse_size, shown
+from schemas.wording import shown
+from topics.units import parse_duration, parse_size
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from inference.repository import load_version
 from tests.inference.executors.torch_models import torch
 
 
-@pytest.mark.skipif(torch is None, reason="torch is not installed: pip install 'millstream[torch]'")
+@pytest.mark.skipif(torch is None, reason="torch is not installed: .venv/bin/pip install -e '.[torch]'")
 def test_both_executors_answer_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "HIDDEN", (16, 8))
     x = np.random.default_rng(1).standard_normal((5, WIDE.length), dtype=np.float32)

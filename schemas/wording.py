@@ -1,0 +1,65 @@
+"""How messages name places and values of YAML files, and what pydantic found wrong with one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pydantic_core import ErrorDetails
+
+Loc = tuple[str | int, ...]
+"""A place in a file: keys, and the numbers of list items."""
+
+EXPECTED = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_type": "true or false",
+    "model_type": "a mapping",
+}
+"""Pydantic's type of an error -> what it expected."""
+
+
+def dotted(loc: Loc) -> str:
+    """Return a place as people write it: ("input", "topics", 0) is "input.topics[0]"."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc)
+    return text.removeprefix(".")
+
+
+def shown(value: object) -> str:
+    """Return a value of a YAML file as an error message names it: short, and on one line."""
+    match value:
+        case None | bool():
+            return {None: "nothing", True: "true", False: "false"}[value]
+        case int() | float():
+            return f"the number {value}"
+        case str():
+            return repr(value if len(value) <= 60 else f"{value[:57]}...")
+        case dict():
+            return "a mapping" if value else "an empty mapping"
+        case list() | tuple():
+            return "a list" if value else "an empty list"
+    return f"{value!r:.60}"
+
+
+def wrong_value(detail: ErrorDetails, expected_by_type: Mapping[str, str]) -> str:
+    """Return what was expected and found, without a full stop; of an error of our own, its text."""
+    context: dict[str, Any] = detail.get("ctx", {})
+    match detail["type"]:
+        case "value_error":  # one of our own validators, which says everything
+            return str(context["error"])
+        case "literal_error":
+            expected = context["expected"].replace("'", "")
+        case "greater_than_equal":
+            expected = f"at least {context['ge']}"
+        case "greater_than":
+            expected = f"more than {context['gt']:g}"
+        case "less_than_equal":
+            expected = f"at most {context['le']:g}"
+        case "string_pattern_mismatch":
+            expected = f"text of the form {context['pattern']}"
+        case kind:
+            expected = expected_by_type.get(kind, f"another value ({detail['msg']})")
+    return f"expected {expected}, found {shown(detail['input'])}"
