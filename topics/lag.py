@@ -11,14 +11,15 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from topics.errors import BrokerUnreachableError, TopicError
+from topics.records import asked_again
 
 ANSWER_TIMEOUT = 10.0  # seconds
-ASK_AGAIN = 0.1  # seconds, while no broker has the group
 COORDINATOR_MOVES = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
 }
+"""What a broker says of a group for a moment, when it has just started or taken the group over."""
 COUNTED = 1000  # offsets: of a partition that is further behind only so many are looked at, and the rest is estimated
 # Single records are wanted, not megabytes. The wait is how long the broker sits on a fetch that finds nothing, and so how long
 # it takes to learn that only control records are left.
@@ -150,16 +151,8 @@ class LagReader:
         }
 
     def _committed(self, places: list[Place]) -> list[TopicPartition]:
-        asked = [TopicPartition(*place) for place in places]
-        until = time.monotonic() + ANSWER_TIMEOUT
-        while True:
-            try:
-                return self._consumer.committed(asked, timeout=ANSWER_TIMEOUT)
-            except KafkaException as error:
-                # A broker that has just started, or taken the group over, says so for a moment.
-                if error.args[0].code() not in COORDINATOR_MOVES or time.monotonic() > until:
-                    raise
-                time.sleep(ASK_AGAIN)
+        wanted = [TopicPartition(*place) for place in places]
+        return asked_again(lambda: self._consumer.committed(wanted, timeout=ANSWER_TIMEOUT), COORDINATOR_MOVES)
 
     def _bound(self, committed: int, low: int, end: int) -> Bounds:
         # A negative offset says that nothing is committed; what retention has deleted is nobody's lag.

@@ -2,9 +2,9 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -23,6 +23,7 @@ LEADERLESS = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILAB
 AGAIN = 0.1  # seconds until it is asked again
 
 Headers = tuple[tuple[str, bytes | None], ...]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +113,19 @@ class RecordReader:
 
 def bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
     """A partition's first offset and the one after its last; waits for a leader where there is none. Raises KafkaException."""
+    place = TopicPartition(topic, partition)
+    low, high = asked_again(lambda: consumer.get_watermark_offsets(place, timeout=ANSWER_TIMEOUT), LEADERLESS)
+    return low, high
+
+
+def asked_again(ask: Callable[[], T], passing: Collection[int]) -> T:
+    """What a broker answers once it says none of the errors that pass by themselves; other ones are raised (KafkaException)."""
     until = time.monotonic() + ANSWER_TIMEOUT
     while True:
         try:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=ANSWER_TIMEOUT)
-            return low, high
+            return ask()
         except KafkaException as error:
-            if error.args[0].code() not in LEADERLESS or time.monotonic() >= until:
+            if error.args[0].code() not in passing or time.monotonic() >= until:
                 raise
         time.sleep(AGAIN)
 
