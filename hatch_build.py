@@ -1,4 +1,4 @@
-"""Compiles `consumers/fetched.c` when Millstream is built or installed. Without a C compiler it is left out, and said so."""
+"""Compiles the pages of C when Millstream is built or installed. Without a C compiler they are left out, and said so."""
 
 import os
 import shlex
@@ -9,25 +9,29 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCE, LIBRARY = "consumers/fetched.c", "consumers/libfetched.so"
+LIBRARIES = {
+    "consumers/fetched.c": "consumers/libfetched.so",
+    "schemas/json_columns.c": "schemas/libjson_columns.so",
+}
 FLAGS = "-O2", "-shared", "-fPIC"
 
 
 class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Adds the library to the wheel, which then is of this platform."""
+    """Adds the libraries to the wheel, which then is of this platform."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         """Called before each build."""
-        library = Path(self.root, LIBRARY)
-        library.unlink(missing_ok=True)
-        try:
-            compile_library(Path(self.root, SOURCE), library)
-        except (OSError, subprocess.CalledProcessError) as error:
-            said = getattr(error, "stderr", None) or error
-            self.app.display_warning(f"{SOURCE} is not compiled, so records are read one by one: {said}")
-            return
-        build_data["artifacts"].append(f"/{LIBRARY}")
-        # Nothing in it knows Python: it is of a platform, not of a version.
+        for name in LIBRARIES.values():
+            Path(self.root, name).unlink(missing_ok=True)
+        for source, name in LIBRARIES.items():
+            try:
+                compile_library(Path(self.root, source), Path(self.root, name))
+            except (OSError, subprocess.CalledProcessError) as error:
+                said = getattr(error, "stderr", None) or error
+                self.app.display_warning(f"{source} is not compiled, so records are read one by one: {said}")
+                return
+            build_data["artifacts"].append(f"/{name}")
+        # Nothing in them knows Python: they are of a platform, not of a version.
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"], build_data["tag"] = False, f"py3-none-{platform}"
 

@@ -16,7 +16,7 @@ from schemas.avro_block import BlockReader
 from schemas.avro_each import RecordReader
 from schemas.avro_plan import block_reader, record_reader, resolve
 from schemas.avro_types import wanted_fields
-from schemas.decoded import BadRecord, Decoded
+from schemas.decoded import BadRecord, Decoded, merged
 from schemas.errors import BadSchemaError, FaultyRecords, NotWireFormat, UnknownSchema, Unreadable
 from schemas.store import Schema, SchemaStore
 from schemas.wire import HEAD_BYTES, schema_id_of
@@ -62,7 +62,7 @@ class AvroDecoder:
         for row, value in enumerate(values):
             by_head[value[:HEAD_BYTES]].append(row)
         parts = [(np.array(rows, np.int64), self.decode([values[row] for row in rows])) for rows in by_head.values()]
-        return _merged(parts)
+        return merged(parts)
 
     def _decode_group(self, head: bytes, values: Sequence[bytes]) -> Decoded:
         reader = self._reader_of(head)
@@ -118,19 +118,6 @@ def _read(reader: _Reader, values: Sequence[bytes]) -> tuple[list[pl.DataFrame],
                 middle = len(rows) // 2
                 todo += [rows[middle:], rows[:middle]]  # the first half is taken up next: rows stay ascending
     return frames, np.array(good, np.int64), sorted(bad, key=lambda record: record.row)
-
-
-def _merged(parts: list[tuple[_Rows, Decoded]]) -> Decoded:
-    """Put the parts of a poll, each with the rows that its values had, back into the poll's order."""
-    rows = np.concatenate([of_part[part.rows] for of_part, part in parts])
-    order = np.argsort(rows)
-    bad = [
-        BadRecord(int(of_part[record.row]), record.reason, record.error)
-        for of_part, part in parts
-        for record in part.bad
-    ]
-    frame = pl.concat([part.frame for _, part in parts])
-    return Decoded(frame[order], rows[order], sorted(bad, key=lambda record: record.row))
 
 
 def _bad(row: int, error: Unreadable) -> BadRecord:

@@ -40,3 +40,16 @@ class Decoder(Protocol):
     def decode(self, values: Sequence[bytes]) -> Decoded:
         """Decode values; what is wrong with a value is in the result. Raises only SchemaUnavailable (retry)."""
         ...
+
+
+def merged(parts: Sequence[tuple[npt.NDArray[np.int64], Decoded]]) -> Decoded:
+    """Put the parts of a poll, each with the rows that its values had, back into the poll's order."""
+    rows = np.concatenate([of_part[part.rows] for of_part, part in parts])
+    order = np.argsort(rows)
+    bad = [
+        BadRecord(int(of_part[record.row]), record.reason, record.error)
+        for of_part, part in parts
+        for record in part.bad
+    ]
+    frame = pl.concat([part.frame for _, part in parts])
+    return Decoded(frame[order], rows[order], sorted(bad, key=lambda record: record.row))

@@ -1,35 +1,24 @@
-"""JSON events to columns: each value is a JSON object, checked by the Avro reader schema's fields."""
+"""JSON events to columns: each value is a JSON object, checked by the Avro reader schema's fields.
 
-import struct
+They become columns many at a time (`json_columns`); those that it doesn't take are read one by one (`json_each`). Both give the
+same columns, and each event is read by itself, so what becomes of one never depends on its neighbours.
+"""
+
+import logging
 from collections.abc import Mapping, Sequence
-from itertools import starmap
-from typing import Annotated, Any, Literal
 
-import msgspec
 import numpy as np
 import polars as pl
 
-from schemas.avro_types import NO_DEFAULT, default_of, kind_of, nullable, title, wanted_fields
-from schemas.decoded import BadRecord, Decoded
+from schemas.avro_types import kind_of, nullable, title, wanted_fields
+from schemas.decoded import Decoded, merged
 from schemas.errors import BadFieldError
+from schemas.json_columns import ColumnReader
+from schemas.json_each import EventReader
+from schemas.packed import Packed
 from schemas.store import AvroType, Schema
 
-TOGETHER = 256  # events that are objects at a time: the processor's cache still holds them when they become columns
-_FLOAT32_LIMIT = 3.4028235677973366e38  # halfway from the largest float32 to what would follow it: rounds to infinity
-_NUMBERS: dict[Any, type[np.number[Any]]] = {
-    pl.Float32: np.float32,
-    pl.Float64: np.float64,
-    pl.Int32: np.int32,
-    pl.Int64: np.int64,
-}
-_TYPES: dict[str, Any] = {
-    "boolean": bool,
-    "int": Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)],
-    "long": Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)],
-    "float": Annotated[float, msgspec.Meta(gt=-_FLOAT32_LIMIT, lt=_FLOAT32_LIMIT)],
-    "double": float,
-    "string": str,
-}
+log = logging.getLogger(__name__)
 
 
 class JsonDecoder:
@@ -45,10 +34,12 @@ class JsonDecoder:
         self._fields = wanted_fields(reader, fields)
         for field in self._fields:
             _refuse_bytes(field.type, f"field '{field.name}' of {title(reader)}")
-        self._has_records = [_has_record(field.type) for field in self._fields]
-        members = [_member(index, _type(field.type), field.default) for index, field in enumerate(self._fields)]
-        names = {f"f{index}": field.name for index, field in enumerate(self._fields)}
-        self._decoder = msgspec.json.Decoder(msgspec.defstruct("Event", members, rename=names, kw_only=True, gc=False))
+        self._each = EventReader(self._fields)
+        self._columns: ColumnReader | None = None
+        try:
+            self._columns = ColumnReader(self._fields)
+        except LookupError as missing:
+            log.info("JSON events are read one by one, which takes more CPU: %s", missing)
 
     @property
     def columns(self) -> Mapping[str, pl.DataType]:
@@ -57,92 +48,14 @@ class JsonDecoder:
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
         """Decode values; what is wrong with a value is in the result. Raises nothing."""
-        rows: list[int] = []
-        bad: list[BadRecord] = []
-        frames = [
-            self._frame(self._events(values[start : start + TOGETHER], start, rows, bad))
-            for start in range(0, len(values), TOGETHER)
-        ]
-        frame = pl.concat(frames, rechunk=True) if frames else self._frame([])
-        return Decoded(frame, np.array(rows, np.int64), bad)
-
-    def _events(self, values: Sequence[bytes], start: int, rows: list[int], bad: list[BadRecord]) -> list[Any]:
-        """The events of values that lie from `start` on; notes in `rows` where each was, in `bad` what was none."""
-        events: list[Any] = []
-        decode = self._decoder.decode
-        for row, value in enumerate(values, start):
-            try:
-                events.append(decode(value))
-                rows.append(row)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                bad.append(BadRecord(row, "undecodable", f"expected a JSON event of the schema: {error}"))
-            except RecursionError:
-                bad.append(BadRecord(row, "undecodable", "expected a JSON event of the schema: nested too deeply"))
-        return events
-
-    def _frame(self, events: list[Any]) -> pl.DataFrame:
-        columns = list(zip(*map(msgspec.structs.astuple, events), strict=True)) or [()] * len(self._fields)
-        return pl.DataFrame(
-            [
-                _series(field.name, msgspec.to_builtins(column) if nested else column, field.dtype)
-                for field, column, nested in zip(self._fields, columns, self._has_records, strict=True)
-            ]
-        )
-
-
-def _series(name: str, column: Sequence[Any], dtype: pl.DataType) -> pl.Series:
-    vectors = _vectors(name, column, dtype)
-    return pl.Series(name, column, dtype) if vectors is None else vectors
-
-
-def _vectors(name: str, column: Sequence[Any], dtype: pl.DataType) -> pl.Series | None:
-    """A column of number lists that all have one length, in an eighth of the time that polars takes; None where it is none."""
-    inner = _NUMBERS.get(dtype.inner) if isinstance(dtype, pl.List) else None
-    if inner is None or not column or not column[0]:
-        return None
-    row = struct.Struct(f"{len(column[0])}{np.dtype(inner).char}")
-    try:
-        packed = b"".join(starmap(row.pack, column))
-    except (struct.error, TypeError):  # another length, a null, a null among the numbers
-        return None
-    return pl.Series(name, np.frombuffer(packed, inner).reshape(len(column), -1)).cast(dtype)
-
-
-def _member(index: int, member_type: Any, default: Any) -> Any:
-    name = f"f{index}"  # an Avro name may be a Python keyword, or one of msgspec's
-    if default is NO_DEFAULT:
-        return (name, member_type)
-    if isinstance(default, list | dict):  # a record's default comes as a dict, an array's as a list, each event its own
-        return (name, member_type, msgspec.field(default_factory=lambda: msgspec.convert(default, member_type)))
-    return (name, member_type, default)
-
-
-def _type(tree: AvroType) -> Any:
-    core, is_nullable = nullable(tree)
-    python = _core_type(core)
-    return python | None if is_nullable else python
-
-
-def _core_type(core: AvroType) -> Any:
-    match kind_of(core):
-        case "enum":
-            return Literal[tuple(core["symbols"])]
-        case "array":
-            return list[_type(core["items"])]  # type: ignore[misc]  # a type made at run time
-        case "record":
-            return _struct(core)
-    return _TYPES[kind_of(core)]
-
-
-def _struct(record: AvroType) -> Any:
-    members = [_member(index, _type(entry["type"]), default_of(entry)) for index, entry in enumerate(record["fields"])]
-    names = {f"f{index}": entry["name"] for index, entry in enumerate(record["fields"])}
-    return msgspec.defstruct(record["name"].rpartition(".")[2], members, rename=names, kw_only=True, gc=False)
-
-
-def _has_record(tree: AvroType) -> bool:
-    core, _ = nullable(tree)
-    return kind_of(core) == "record" or (kind_of(core) == "array" and _has_record(core["items"]))
+        if self._columns is None:
+            return self._each.read(values)
+        frame, is_odd = self._columns.read(Packed.of(values))
+        if not is_odd.any():
+            return Decoded(frame, np.arange(len(values)), [])
+        good, odd = np.flatnonzero(~is_odd), np.flatnonzero(is_odd)
+        each = self._each.read([values[row] for row in odd.tolist()])
+        return merged([(good, Decoded(frame, np.arange(len(good)), [])), (odd, each)])
 
 
 def _refuse_bytes(tree: AvroType, place: str) -> None:

@@ -10,6 +10,7 @@ import polars as pl
 Bytes1D = npt.NDArray[np.uint8]
 Bytes2D = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
+_FEW = 256  # texts, of which a column is quicker made by way of objects
 
 
 class Packed(Sequence[bytes]):
@@ -149,6 +150,16 @@ class Texts(Sequence[str]):
             except pl.exceptions.PolarsError:
                 pass
         return cls(Packed.joined(column.str.join().item().encode(), column.str.len_bytes().to_numpy().astype(np.int64)))
+
+    def column(self, name: str) -> pl.Series:
+        """As a column of this name. Raises PolarsError where one is no UTF-8."""
+        if (cells := self.utf8.cells) is not None:
+            return pl.Series(name, cells).cast(pl.List(pl.UInt8)).cast(pl.Binary).cast(pl.String)
+        if len(self) < _FEW:
+            return pl.Series(name, list(self.utf8), pl.Binary).cast(pl.String)
+        places = pl.DataFrame({"start": self.utf8.starts, "length": self.utf8.lengths})
+        whole = pl.lit(pl.Series([self.utf8.buffer.tobytes()]))
+        return places.select(whole.bin.slice("start", "length").cast(pl.String).alias(name)).to_series()
 
     @classmethod
     def end_to_end(cls, parts: Sequence["Texts"]) -> "Texts":

@@ -43,9 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     choice = config.stash[_CHOICE]
-    read = (
-        "as columns" if fetched.LIBRARY.exists() else "one by one (consumers/fetched.c is not compiled: no C compiler)"
-    )
+    read = "as columns" if fetched.LIBRARY.exists() else "one by one (the pages of C are not compiled: no C compiler)"
     return [f"kafka: {choice.kind} broker ({choice.why})", f"records: read {read}"]
 
 

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.errors import BadFieldError
-from schemas.json import TOGETHER, JsonDecoder
+from schemas.json import JsonDecoder
+from schemas.json_each import TOGETHER
 from schemas.store import AvroType, Schema
 from tests.schemas.avro_cases import WRITER_ID, decoder, plain, record, schemas_with_data, written
 

@@ -1,0 +1,248 @@
+"""JSON events to columns, many a call: without an object for each feature, and without the interpreter's lock.
+
+yyjson parses, which the package of that name brings along; `json_columns.c` copies what it found. That page is compiled when
+Millstream is installed. What it doesn't take is for `json_each` to read, or to refuse with a reason.
+"""
+
+import ctypes
+import importlib.util
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from schemas.avro_types import NO_DEFAULT, Field, default_of, dtype_of, kind_of, nullable
+from schemas.packed import Numbers, Packed, Texts
+from schemas.store import AvroType
+
+LIBRARY = Path(__file__).with_name("libjson_columns.so")
+PIECE = 1 << 22  # bytes of events a call: what its columns might take at most is a multiple of that, and of the fields
+_KINDS = (
+    "boolean",
+    "int",
+    "long",
+    "float",
+    "double",
+    "string",
+    "enum",
+    "array",
+    "record",
+    "symbol",
+)  # as in the C page
+_NUMBERS: dict[str, Any] = {
+    "boolean": np.bool_,
+    "int": np.int32,
+    "long": np.int64,
+    "float": np.float32,
+    "double": np.float64,
+}
+_TEXTS = ("string", "enum")
+_REALS = ("float", "double")
+_INTS = ("kind", "is_nullable", "first", "members", "name", "name_length", "missing", "capacity", "room")
+_NODE = np.dtype([(name, np.int64) for name in (*_INTS, "cells", "lengths", "valid")])
+_POINTER = ctypes.c_void_p
+_Member = tuple[str, AvroType, Any]  # name, type, default
+
+
+@dataclass(slots=True)
+class _Node:
+    """A type within the event's: the event itself, a field, an array's items, an enum's symbol."""
+
+    name: str
+    kind: str
+    is_nullable: bool
+    repeats: bool  # it is within an array: an event has any number of its values
+    dtype: pl.DataType
+    default: Any
+    members: range = range(0)  # the nodes of a record's fields, an array's items, an enum's symbols
+
+
+class ColumnReader:
+    """Reads events into the columns of these fields."""
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        """Args:
+        fields: of types that JSON has a form of.
+
+        Raises:
+            LookupError: `json_columns.c` is not compiled, or this build of yyjson is not laid out as expected.
+        """
+        self._yyjson = _Yyjson()
+        self._nodes = _flattened([(field.name, field.type, field.default) for field in fields])
+        kinds = [node.kind for node in self._nodes]
+        self._widths = np.array([np.dtype(_NUMBERS[kind]).itemsize if kind in _NUMBERS else 0 for kind in kinds])
+        self._is_text = np.array([kind in _TEXTS for kind in kinds])
+        self._has_lengths = np.array([kind in (*_TEXTS, "array") for kind in kinds])
+        self._has_valid = np.array([node.is_nullable and node.kind not in _REALS for node in self._nodes])
+        self._repeats = np.array([node.repeats for node in self._nodes])
+        self._names = [node.name.encode() for node in self._nodes]
+        defaults = [b"" if node.default is NO_DEFAULT else json.dumps(node.default).encode() for node in self._nodes]
+        self._default_bytes = sum(map(len, defaults))
+        self._defaults = [self._yyjson.parsed(text) for text in defaults]
+        self._template = np.array([self._described(index) for index in range(len(self._nodes))], _NODE)
+
+    def read(self, values: Packed) -> tuple[pl.DataFrame, npt.NDArray[np.bool_]]:
+        """Return a row per event that could be read, in their order, and which values are none, or are left to `json_each`."""
+        cuts = np.flatnonzero(np.diff(values.lengths.cumsum() // PIECE)) + 1
+        bounds = [0, *cuts.tolist(), len(values)]
+        parts = [self._piece(values[start:stop]) for start, stop in pairwise(bounds)]
+        if len(parts) == 1:
+            return parts[0]
+        return pl.concat([frame for frame, _ in parts], rechunk=True), np.concatenate([odd for _, odd in parts])
+
+    def _piece(self, values: Packed) -> tuple[pl.DataFrame, npt.NDArray[np.bool_]]:
+        filled = self._room(len(values), int(values.lengths.sum()))
+        odd = self._yyjson.fill(filled, values)
+        return pl.DataFrame([self._series(index, filled) for index in self._nodes[0].members]), odd
+
+    def _room(self, count: int, total: int) -> "_Filled":
+        """What `count` events of so many bytes can fill. A value takes two bytes of JSON, a default none."""
+        defaults = count * self._default_bytes
+        nodes = self._template.copy()
+        nodes["capacity"] = count + self._repeats * (total // 2 + defaults)
+        nodes["room"] = self._is_text * (total + defaults)
+        cells = np.where(self._is_text, nodes["room"], self._widths * nodes["capacity"])
+        sizes = np.array([cells, self._has_lengths * 8 * nodes["capacity"], self._has_valid * nodes["capacity"]])
+        sizes += -sizes % 8
+        ends = sizes.cumsum().reshape(sizes.shape)
+        memory = np.empty(ends[-1, -1], np.uint8)
+        starts = ends - sizes
+        nodes["cells"], nodes["lengths"], valid = memory.ctypes.data + starts
+        nodes["valid"] = np.where(self._has_valid, valid, 0)
+        return _Filled(nodes, memory, starts, np.zeros((5, len(nodes)), np.int64))
+
+    def _series(self, index: int, filled: "_Filled") -> pl.Series:
+        """The column of a node."""
+        node, count = self._nodes[index], int(filled.counters[0, index])
+        if not count:
+            return pl.Series(node.name, [], node.dtype)
+        if node.kind in _NUMBERS:
+            # The null of a real is NaN, which JSON has no form of.
+            numbers = filled.part(0, index, _NUMBERS[node.kind], count)
+            column = pl.Series(node.name, numbers, nan_to_null=node.is_nullable and node.kind in _REALS)
+        elif node.kind == "record":
+            column = pl.DataFrame([self._series(member, filled) for member in node.members]).to_struct(node.name)
+        else:
+            lengths = filled.part(1, index, np.int64, count)
+            if node.kind == "array":
+                column = _lists(node.name, self._series(node.members[0], filled), lengths)
+            else:
+                utf8 = filled.part(0, index, np.uint8, int(filled.counters[1, index]))
+                column = Texts(Packed(utf8, lengths.cumsum() - lengths, lengths)).column(node.name)
+        if not self._has_valid[index] or (valid := filled.part(2, index, np.bool_, count)).all():
+            return column
+        return column.zip_with(pl.Series(valid), pl.Series([None], dtype=node.dtype).new_from_index(0, count))
+
+    def _described(self, index: int) -> tuple[int, ...]:
+        node, name, default = self._nodes[index], self._names[index], self._defaults[index]
+        address = ctypes.cast(ctypes.c_char_p(name), _POINTER).value or 0
+        kind, members = _KINDS.index(node.kind), node.members
+        return (kind, node.is_nullable, members.start, len(members), address, len(name), default, *(0,) * 5)
+
+
+@dataclass(frozen=True, slots=True)
+class _Filled:
+    """What the C page has filled, or may."""
+
+    nodes: npt.NDArray[Any]  # `node`, as it has them
+    memory: npt.NDArray[np.uint8]
+    starts: Numbers  # in `memory`: of each node's cells, lengths and validity, [3, nodes]
+    counters: Numbers  # [5, nodes]: values, bytes of text, and what it uses itself
+
+    def part(self, which: int, index: int, dtype: Any, count: int) -> npt.NDArray[Any]:
+        """So many of a node's cells (0), lengths (1) or validity (2)."""
+        return np.frombuffer(self.memory, dtype, count, int(self.starts[which, index]))
+
+
+class _Yyjson:
+    """The functions of yyjson, and of the C page that calls them."""
+
+    def __init__(self) -> None:
+        found = importlib.util.find_spec("cyyjson")
+        if found is None or found.origin is None:
+            raise LookupError("the package yyjson is not installed")
+        try:
+            library = ctypes.CDLL(found.origin)
+            self._read, self._pool = library["yyjson_read_opts"], library["yyjson_alc_pool_init"]
+            version = library["yyjson_version"]()
+            self._fill = ctypes.CDLL(str(LIBRARY))["json_columns"]
+        except (OSError, AttributeError) as missing:
+            raise LookupError(str(missing)) from None
+        if version >> 16:  # 0xMMNNPP; the values have been laid out alike in all of 0
+            raise LookupError(f"its version {version:#08x} of yyjson is not known here")
+        self._read.restype = _POINTER
+        self._read.argtypes = _POINTER, ctypes.c_size_t, ctypes.c_uint32, _POINTER, _POINTER
+        self._pool.argtypes = _POINTER, _POINTER, ctypes.c_size_t
+        self._fill.restype = None
+        self._functions = (_POINTER * 2)(*(ctypes.cast(each, _POINTER).value for each in (self._read, self._pool)))
+        self._kept: list[npt.NDArray[np.uint8]] = []
+
+    def parsed(self, text: bytes) -> int:
+        """Address of a value, which stays where it is; 0 where the text is no JSON."""
+        memory, allocator = np.empty(_for_yyjson(len(text)), np.uint8), (_POINTER * 4)()
+        self._pool(allocator, memory.ctypes.data, memory.nbytes)
+        document = self._read(text, len(text), 0, allocator, None)
+        if not document:
+            return 0
+        self._kept.append(memory)
+        return _POINTER.from_address(document).value or 0
+
+    def fill(self, filled: _Filled, values: Packed) -> npt.NDArray[np.bool_]:
+        """Append each value that can be read; returns which can not."""
+        odd = np.empty(len(values), np.bool_)
+        size = _for_yyjson(values.longest)
+        memory = np.empty(size, np.uint8)
+        starts, lengths = np.ascontiguousarray(values.starts), np.ascontiguousarray(values.lengths)
+        nodes, counters, buffer, memory_at, odd_at, starts_at, lengths_at = (
+            _POINTER(each.ctypes.data)
+            for each in (filled.nodes, filled.counters, values.buffer, memory, odd, starts, lengths)
+        )
+        of_nodes = nodes, ctypes.c_int64(len(filled.nodes)), counters
+        of_values = buffer, starts_at, lengths_at, ctypes.c_int64(len(values))
+        self._fill(self._functions, *of_nodes, *of_values, memory_at, ctypes.c_int64(size), odd_at)
+        return odd
+
+
+def _for_yyjson(length: int) -> int:
+    """Bytes that reading so long a text takes at most, as yyjson.h reckons it, and some."""
+    return 13 * length + 1024
+
+
+def _flattened(fields: Sequence[_Member]) -> list[_Node]:
+    """The event and all types within it, the members of each side by side."""
+    nodes = [_Node("", "record", is_nullable=False, repeats=False, dtype=pl.Struct([]), default=NO_DEFAULT)]
+    inside = [fields]
+    for node, members in zip(nodes, inside, strict=True):  # both grow
+        node.members = range(len(nodes), len(nodes) + len(members))
+        for name, tree, default in members:
+            core, is_nullable = nullable(tree)
+            repeats = node.repeats or node.kind == "array"
+            dtype = pl.Null() if tree == "symbol" else dtype_of(tree)
+            nodes.append(_Node(name, kind_of(core), is_nullable, repeats, dtype, default))
+            inside.append(list(_members(core)))
+    return nodes
+
+
+def _members(tree: AvroType) -> Iterator[_Member]:
+    match kind_of(tree):
+        case "array":
+            yield "", tree["items"], NO_DEFAULT
+        case "enum":
+            yield from ((symbol, "symbol", NO_DEFAULT) for symbol in tree["symbols"])
+        case "record":
+            yield from ((entry["name"], entry["type"], default_of(entry)) for entry in tree["fields"])
+
+
+def _lists(name: str, items: pl.Series, lengths: Numbers) -> pl.Series:
+    """A column of lists from their items, end to end."""
+    width = int(lengths[0])
+    if width and items.dtype.is_numeric() and (lengths == width).all():  # as vectors are: a seventh of the time
+        return items.reshape((len(lengths), width)).cast(pl.List(items.dtype)).alias(name)
+    places = pl.DataFrame({"start": lengths.cumsum() - lengths, "length": lengths})
+    return places.select(pl.lit(items.implode()).list.slice("start", "length").alias(name)).to_series()
