@@ -23,18 +23,6 @@ from schemas.store import AvroType
 
 LIBRARY = Path(__file__).with_name("libjson_columns.so")
 PIECE = 1 << 22  # bytes of events a call: what its columns might take at most is a multiple of that, and of the fields
-_KINDS = (
-    "boolean",
-    "int",
-    "long",
-    "float",
-    "double",
-    "string",
-    "enum",
-    "array",
-    "record",
-    "symbol",
-)  # as in the C page
 _NUMBERS: dict[str, Any] = {
     "boolean": np.bool_,
     "int": np.int32,
@@ -44,6 +32,7 @@ _NUMBERS: dict[str, Any] = {
 }
 _TEXTS = ("string", "enum")
 _REALS = ("float", "double")
+_KINDS = (*_NUMBERS, *_TEXTS, "array", "record", "symbol")  # as in the C page
 _INTS = ("kind", "is_nullable", "first", "members", "name", "name_length", "missing", "capacity", "room")
 _NODE = np.dtype([(name, np.int64) for name in (*_INTS, "cells", "lengths", "valid")])
 _POINTER = ctypes.c_void_p
@@ -127,7 +116,7 @@ class ColumnReader:
             numbers = filled.part(0, index, _NUMBERS[node.kind], count)
             column = pl.Series(node.name, numbers, nan_to_null=node.is_nullable and node.kind in _REALS)
         elif node.kind == "record":
-            column = pl.DataFrame([self._series(member, filled) for member in node.members]).to_struct(node.name)
+            column = _records(node, [self._series(member, filled) for member in node.members], count)
         else:
             lengths = filled.part(1, index, np.int64, count)
             if node.kind == "array":
@@ -237,6 +226,12 @@ def _members(tree: AvroType) -> Iterator[_Member]:
             yield from ((symbol, "symbol", NO_DEFAULT) for symbol in tree["symbols"])
         case "record":
             yield from ((entry["name"], entry["type"], default_of(entry)) for entry in tree["fields"])
+
+
+def _records(node: _Node, members: list[pl.Series], count: int) -> pl.Series:
+    if not members:
+        return pl.Series(node.name, [{}], node.dtype).new_from_index(0, count)
+    return pl.DataFrame(members).to_struct(node.name)
 
 
 def _lists(name: str, items: pl.Series, lengths: Numbers) -> pl.Series:

@@ -65,6 +65,7 @@ def _blank(job: Job) -> Event:
 
 
 def _json_decoder(*, kserve: bool) -> Callable[[bytes | None], Event]:
+    """Tried: orjson, here and for the predictions: 0.97 of the events/s, 1.02 of the CPU, no difference beyond the noise."""
     read = msgspec.json.Decoder(dict).decode
 
     def decode(value: bytes | None) -> Event:

@@ -201,6 +201,15 @@ def test_more_than_there_is_room_for_is_left_to_msgspec(items: AvroType, default
     assert frame.to_dicts() == each.read(values[:1]).frame.to_dicts()
 
 
+@pytest.mark.parametrize("form", [["null", record(name="Empty")], {"type": "array", "items": record(name="Empty")}])
+def test_records_of_no_fields_are_records(form: AvroType) -> None:
+    columns, each = readers(record(("x", form)))
+    values = [b'{"x": null}', b'{"x": {}}', b'{"x": {"y": 1}}', b'{"x": []}', b'{"x": [{}, {}]}']
+    found, (frame, odd) = each.read(values), columns.read(Packed.of(values))
+    assert [bad.row for bad in found.bad] == np.flatnonzero(odd).tolist()
+    assert frame.to_dicts() == found.frame.to_dicts()
+
+
 def test_events_are_read_in_pieces_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_columns, "PIECE", 200)
     values = [b"{" if n % 7 == 0 else event(small=n, text="x" * (n % 50)) for n in range(100)]
