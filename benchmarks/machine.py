@@ -7,7 +7,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-_PACKAGES = ("confluent-kafka", "fastavro", "msgspec", "numpy", "polars")
+_PACKAGES = ("confluent-kafka", "fastavro", "msgspec", "numpy", "polars", "yyjson")
 _RUNTIMES = ("onnxruntime", "onnxruntime-gpu")  # one of them is installed
 
 
