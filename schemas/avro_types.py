@@ -115,14 +115,29 @@ def _field(field: dict[str, Any], reader: Schema) -> Field:
             f"field '{field['name']}' of {title(reader)}: {error}: wanted fields are numbers, booleans, strings, bytes, "
             "enums, arrays and records of these, or a union of one of these with null"
         ) from error
+    _check_default(f"field '{field['name']}' of {title(reader)}", field)
+    default = default_of(field)
+    return Field(field["name"], field["type"], dtype, default, tuple(field.get("aliases", ())))
+
+
+def check_defaults_within(tree: AvroType, place: str) -> None:
+    """Raise BadFieldError where a field of a record within a type has a default that is no value of its type."""
+    core, _ = nullable(tree)
+    if kind_of(core) == "array":
+        check_defaults_within(core["items"], place)
+    if kind_of(core) == "record":
+        for entry in core["fields"]:
+            inside = f"field '{entry['name']}' within {place}"
+            _check_default(inside, entry)
+            check_defaults_within(entry["type"], inside)
+
+
+def _check_default(place: str, field: dict[str, Any]) -> None:
     try:
         default = default_of(field)
-        pl.Series([] if default is NO_DEFAULT else [default], dtype=dtype)
+        pl.Series([] if default is NO_DEFAULT else [default], dtype=dtype_of(field["type"]))
     except (TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as error:
-        raise BadFieldError(
-            f"field '{field['name']}' of {title(reader)}: the default {field['default']!r} is no value of its type: correct it"
-        ) from error
-    return Field(field["name"], field["type"], dtype, default, tuple(field.get("aliases", ())))
+        raise BadFieldError(f"{place}: the default {field['default']!r} is no value of its type: correct it") from error
 
 
 def default_of(field: dict[str, Any]) -> Any:

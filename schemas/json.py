@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from schemas.avro_types import kind_of, nullable, title, wanted_fields
+from schemas.avro_types import check_defaults_within, kind_of, nullable, title, wanted_fields
 from schemas.decoded import Decoded, merged
 from schemas.errors import BadFieldError
 from schemas.json_columns import ColumnReader
@@ -27,13 +27,15 @@ class JsonDecoder:
     Types are strict: no text for a number, no fraction for an int; an int will do for a float or double. A field that is
     missing has the schema's default, and is an error without one, also where null is allowed.
 
-    Raises BadFieldError for a field that isn't there or that JSON has no form of (bytes, fixed).
+    Raises BadFieldError for a field that isn't there, that JSON has no form of (bytes, fixed), or with a wrong default.
     """
 
     def __init__(self, reader: Schema, fields: Sequence[str]) -> None:
         self._fields = wanted_fields(reader, fields)
         for field in self._fields:
-            _refuse_bytes(field.type, f"field '{field.name}' of {title(reader)}")
+            place = f"field '{field.name}' of {title(reader)}"
+            _refuse_bytes(field.type, place)
+            check_defaults_within(field.type, place)
         self._each = EventReader(self._fields)
         self._columns: ColumnReader | None = None
         try:

@@ -2,7 +2,8 @@
  *
  * yyjson gives a text's values side by side, a container before what is in it: yyjson.h says how, and its inline functions, which
  * every program that uses it is compiled with, read them as is done here. Its functions come as pointers, from the library
- * that is loaded, so that nothing is linked: any C compiler makes this file, without a header of anybody's. */
+ * that is loaded, so that nothing is linked: any C compiler makes this file, without a header of anybody's. Of a number with 769
+ * digits or more the last bit may be another than msgspec's: yyjson looks at so many. */
 
 #include <math.h>
 #include <stddef.h>
@@ -35,6 +36,8 @@ typedef struct { /* a type within the event's: the event itself, a field, an arr
   uint8_t *valid;               /* of nullable ones: 0 for null. Floats and doubles have none: null is NaN, which JSON has not */
 } node;
 
+_Static_assert(sizeof(value) == 16 && sizeof(node) == 96, "pointers of 8 bytes, as json_columns.py writes them");
+
 typedef struct {
   void *(*read)(const char *text, size_t length, uint32_t flags, const void *allocator, void *error); /* yyjson_read_opts */
   int (*pool)(void *allocator, void *memory, size_t size);                                            /* yyjson_alc_pool_init */
@@ -47,7 +50,7 @@ typedef struct {
   int64_t records;
 } state;
 
-enum { DEEPEST = 500 }; /* msgspec gives up at Python's limit of recursion: what is near it is left to msgspec */
+enum { DEEPEST = 200 }; /* msgspec gives up at Python's limit of recursion: what may come near it is left to msgspec */
 
 static int is_container(const value *v) { return (v->tag & 6) == 6; }
 
@@ -65,8 +68,8 @@ static int is_shallow(const value *v) {
   return containers <= DEEPEST;
 }
 
-/* Which member has this text as its name, -1 for none; looks at the likely one first. */
-static int64_t member_of(const node *members, int64_t count, int64_t likely, const value *text) {
+/* Which field has this text as its name, -1 for none; looks at the likely one first. */
+static int64_t field_of(const node *members, int64_t count, int64_t likely, const value *text) {
   int64_t length = (int64_t)(text->tag >> 8);
   for (int64_t tried = 0; tried < count; tried++, likely++) {
     if (likely >= count) likely = 0;
@@ -74,6 +77,20 @@ static int64_t member_of(const node *members, int64_t count, int64_t likely, con
     if (m->name_length == length && !memcmp(m->name, text->is.text, (size_t)length)) return likely;
   }
   return -1;
+}
+
+/* Whether one of the symbols, which are sorted by length and bytes, is this text. */
+static int is_symbol(const node *symbols, int64_t count, const value *text) {
+  int64_t length = (int64_t)(text->tag >> 8);
+  for (int64_t low = 0, high = count; low < high;) {
+    int64_t middle = (low + high) / 2;
+    const node *m = symbols + middle;
+    int order = m->name_length != length ? (m->name_length < length ? -1 : 1) : memcmp(m->name, text->is.text, (size_t)length);
+    if (!order) return 1;
+    if (order < 0) low = middle + 1;
+    else high = middle;
+  }
+  return 0;
 }
 
 /* All of these return 0 where the value doesn't fit: what was appended before is taken back by the caller. */
@@ -133,7 +150,7 @@ static int append_text(state *s, int64_t index, int64_t count, const value *v) {
   const node *n = s->nodes + index;
   int64_t length = (int64_t)(v->tag >> 8);
   if (!is_text(v) || length > n->room - s->sizes[index]) return 0;
-  if (n->kind == ENUM && member_of(s->nodes + n->first, n->members, 0, v) < 0) return 0;
+  if (n->kind == ENUM && !is_symbol(s->nodes + n->first, n->members, v)) return 0;
   memcpy(n->cells + s->sizes[index], v->is.text, (size_t)length);
   s->sizes[index] += length;
   n->lengths[count] = length;
@@ -153,7 +170,7 @@ static int append_members(state *s, const node *n, const value *v) {
   int64_t record = ++s->records, likely = 0, found = 0;
   const value *key = v + 1;
   for (uint64_t left = v->tag >> 8; left; left--, key = after(key + 1)) {
-    int64_t member = member_of(s->nodes + n->first, n->members, likely, key);
+    int64_t member = field_of(s->nodes + n->first, n->members, likely, key);
     if (member < 0) {
       if (!is_shallow(key + 1)) return 0;
       continue;

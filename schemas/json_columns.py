@@ -7,7 +7,10 @@ Millstream is installed. What it doesn't take is for `json_each` to read, or to 
 import ctypes
 import importlib.util
 import json
+import mmap
+import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -22,7 +25,11 @@ from schemas.packed import Numbers, Packed, Texts
 from schemas.store import AvroType
 
 LIBRARY = Path(__file__).with_name("libjson_columns.so")
-PIECE = 1 << 22  # bytes of events a call: what its columns might take at most is a multiple of that, and of the fields
+ROOM = (
+    1 << 28
+)  # bytes a call, of what its events might fill at most; it fills a small part of that, and no more is taken
+_KEPT = 1 << 23  # bytes, filled anew by each call that does with them
+_DEEPEST = 8  # arrays within arrays: to make columns of more takes longer with each
 _NUMBERS: dict[str, Any] = {
     "boolean": np.bool_,
     "int": np.int32,
@@ -36,6 +43,9 @@ _KINDS = (*_NUMBERS, *_TEXTS, "array", "record", "symbol")  # as in the C page
 _INTS = ("kind", "is_nullable", "first", "members", "name", "name_length", "missing", "capacity", "room")
 _NODE = np.dtype([(name, np.int64) for name in (*_INTS, "cells", "lengths", "valid")])
 _POINTER = ctypes.c_void_p
+_FOR_YYJSON = 13  # times a text's bytes is what reading it takes at most, as yyjson.h reckons it
+_KNOWN = b"[7, -1, 0.5, {}]"
+_AS_VALUES = struct.pack("=QqQqQqQdQq", 0x406, 5 * 16, 4, 7, 12, -1, 20, 0.5, 7, 16)
 _Member = tuple[str, AvroType, Any]  # name, type, default
 
 
@@ -46,9 +56,10 @@ class _Node:
     name: str
     kind: str
     is_nullable: bool
-    repeats: bool  # it is within an array: an event has any number of its values
+    arrays: int  # around it: within one, an event has any number of its values
     dtype: pl.DataType
-    default: Any
+    default: bytes  # of a field, as JSON; empty where it has none
+    default_bytes: int  # of this default, and of those around it: what an event has of it without a byte of JSON
     members: range = range(0)  # the nodes of a record's fields, an array's items, an enum's symbols
 
 
@@ -64,21 +75,36 @@ class ColumnReader:
         """
         self._yyjson = _Yyjson()
         self._nodes = _flattened([(field.name, field.type, field.default) for field in fields])
+        if max(node.arrays for node in self._nodes) > _DEEPEST:
+            raise LookupError(f"arrays lie within arrays, more than {_DEEPEST} deep")
         kinds = [node.kind for node in self._nodes]
-        self._widths = np.array([np.dtype(_NUMBERS[kind]).itemsize if kind in _NUMBERS else 0 for kind in kinds])
         self._is_text = np.array([kind in _TEXTS for kind in kinds])
-        self._has_lengths = np.array([kind in (*_TEXTS, "array") for kind in kinds])
         self._has_valid = np.array([node.is_nullable and node.kind not in _REALS for node in self._nodes])
-        self._repeats = np.array([node.repeats for node in self._nodes])
+        self._widths = np.array(  # bytes of a value: its cell where that is a number, its length, its validity
+            [
+                [np.dtype(_NUMBERS[kind]).itemsize if kind in _NUMBERS else 0 for kind in kinds],
+                [8 if kind in (*_TEXTS, "array") else 0 for kind in kinds],
+                self._has_valid,
+            ]
+        )
+        self._repeats = np.array([node.arrays > 0 for node in self._nodes])
+        self._default_bytes = np.array([node.default_bytes for node in self._nodes])
         self._names = [node.name.encode() for node in self._nodes]
-        defaults = [b"" if node.default is NO_DEFAULT else json.dumps(node.default).encode() for node in self._nodes]
-        self._default_bytes = sum(map(len, defaults))
-        self._defaults = [self._yyjson.parsed(text) for text in defaults]
-        self._template = np.array([self._described(index) for index in range(len(self._nodes))], _NODE)
+        self._template = np.array(
+            [self._described(*each) for each in zip(self._nodes, self._names, strict=True)], _NODE
+        )
+        self._room_of_event = int(self._sizes(1, 0).sum())
+        self._room_of_byte = int(self._sizes(0, 16).sum()) // 16 + _FOR_YYJSON
+        self._spare: list[npt.NDArray[np.uint8]] = []
 
     def read(self, values: Packed) -> tuple[pl.DataFrame, npt.NDArray[np.bool_]]:
         """Return a row per event that could be read, in their order, and which values are none, or are left to `json_each`."""
-        cuts = np.flatnonzero(np.diff(values.lengths.cumsum() // PIECE)) + 1
+        rooms = self._room_of_event + self._room_of_byte * values.lengths
+        if (is_large := rooms > ROOM).any():
+            frame, odd = self.read(values.take(np.flatnonzero(~is_large)))
+            is_large[~is_large] = odd
+            return frame, is_large
+        cuts = np.flatnonzero(np.diff(rooms.cumsum() // ROOM)) + 1
         bounds = [0, *cuts.tolist(), len(values)]
         parts = [self._piece(values[start:stop]) for start, stop in pairwise(bounds)]
         if len(parts) == 1:
@@ -86,25 +112,50 @@ class ColumnReader:
         return pl.concat([frame for frame, _ in parts], rechunk=True), np.concatenate([odd for _, odd in parts])
 
     def _piece(self, values: Packed) -> tuple[pl.DataFrame, npt.NDArray[np.bool_]]:
-        filled = self._room(len(values), int(values.lengths.sum()))
+        filled = self._filled(values)
         odd = self._yyjson.fill(filled, values)
-        return pl.DataFrame([self._series(index, filled) for index in self._nodes[0].members]), odd
+        frame = pl.DataFrame([self._series(index, filled) for index in self._nodes[0].members])
+        if len(filled.memory) == _KEPT:
+            self._spare.append(filled.memory)  # nothing of it is in the frame
+        return frame, odd
 
-    def _room(self, count: int, total: int) -> "_Filled":
-        """What `count` events of so many bytes can fill. A value takes two bytes of JSON, a default none."""
-        defaults = count * self._default_bytes
+    def _filled(self, values: Packed) -> "_Filled":
+        """Room for what the events can fill."""
+        count, total = len(values), int(values.lengths.sum())
         nodes = self._template.copy()
-        nodes["capacity"] = count + self._repeats * (total // 2 + defaults)
-        nodes["room"] = self._is_text * (total + defaults)
-        cells = np.where(self._is_text, nodes["room"], self._widths * nodes["capacity"])
-        sizes = np.array([cells, self._has_lengths * 8 * nodes["capacity"], self._has_valid * nodes["capacity"]])
-        sizes += -sizes % 8
-        ends = sizes.cumsum().reshape(sizes.shape)
-        memory = np.empty(ends[-1, -1], np.uint8)
-        starts = ends - sizes
+        nodes["capacity"], nodes["room"] = self._most(count, total)
+        sizes = self._sizes(count, total)
+        for_yyjson = _FOR_YYJSON * values.longest + 1024
+        starts = for_yyjson + -for_yyjson % 8 + sizes.cumsum().reshape(sizes.shape) - sizes
+        memory = self._memory(int(starts[-1, -1] + sizes[-1, -1]))
         nodes["cells"], nodes["lengths"], valid = memory.ctypes.data + starts
         nodes["valid"] = np.where(self._has_valid, valid, 0)
-        return _Filled(nodes, memory, starts, np.zeros((5, len(nodes)), np.int64))
+        return _Filled(nodes, memory, for_yyjson, starts, np.zeros((5, len(nodes)), np.int64))
+
+    def _memory(self, size: int) -> npt.NDArray[np.uint8]:
+        """So many bytes at least. None is taken before it is filled; of what numpy gives, a byte may take two megabytes."""
+        if size <= _KEPT and self._spare:
+            with suppress(IndexError):  # another thread was quicker
+                return self._spare.pop()
+        pages = mmap.mmap(-1, max(size, _KEPT))
+        if hasattr(mmap, "MADV_NOHUGEPAGE"):
+            pages.madvise(mmap.MADV_NOHUGEPAGE)
+        return np.frombuffer(pages, np.uint8)
+
+    def _most(self, count: int, total: int) -> tuple[Numbers, Numbers]:
+        """The values that each node may get, and their bytes of text. A value takes two bytes of JSON or of a default.
+
+        Defaults of fields within arrays' items may be more: the page then leaves the event to `json_each`.
+        """
+        by_default = count * self._default_bytes
+        return count + self._repeats * (total // 2 + by_default), self._is_text * (total + by_default)
+
+    def _sizes(self, count: int, total: int) -> Numbers:
+        """Bytes of each node's cells, lengths and validity, [3, nodes]."""
+        capacity, room = self._most(count, total)
+        sizes = self._widths * capacity
+        sizes[0] += room
+        return sizes + -sizes % 8
 
     def _series(self, index: int, filled: "_Filled") -> pl.Series:
         """The column of a node."""
@@ -113,7 +164,7 @@ class ColumnReader:
             return pl.Series(node.name, [], node.dtype)
         if node.kind in _NUMBERS:
             # The null of a real is NaN, which JSON has no form of.
-            numbers = filled.part(0, index, _NUMBERS[node.kind], count)
+            numbers = filled.part(0, index, _NUMBERS[node.kind], count).copy()  # the series is of the same memory
             column = pl.Series(node.name, numbers, nan_to_null=node.is_nullable and node.kind in _REALS)
         elif node.kind == "record":
             column = _records(node, [self._series(member, filled) for member in node.members], count)
@@ -122,16 +173,15 @@ class ColumnReader:
             if node.kind == "array":
                 column = _lists(node.name, self._series(node.members[0], filled), lengths)
             else:
-                utf8 = filled.part(0, index, np.uint8, int(filled.counters[1, index]))
+                utf8 = filled.part(0, index, np.uint8, int(filled.counters[1, index])).copy()
                 column = Texts(Packed(utf8, lengths.cumsum() - lengths, lengths)).column(node.name)
         if not self._has_valid[index] or (valid := filled.part(2, index, np.bool_, count)).all():
             return column
         return column.zip_with(pl.Series(valid), pl.Series([None], dtype=node.dtype).new_from_index(0, count))
 
-    def _described(self, index: int) -> tuple[int, ...]:
-        node, name, default = self._nodes[index], self._names[index], self._defaults[index]
+    def _described(self, node: _Node, name: bytes) -> tuple[int, ...]:
         address = ctypes.cast(ctypes.c_char_p(name), _POINTER).value or 0
-        kind, members = _KINDS.index(node.kind), node.members
+        kind, members, default = _KINDS.index(node.kind), node.members, self._yyjson.parsed(node.default)
         return (kind, node.is_nullable, members.start, len(members), address, len(name), default, *(0,) * 5)
 
 
@@ -141,6 +191,7 @@ class _Filled:
 
     nodes: npt.NDArray[Any]  # `node`, as it has them
     memory: npt.NDArray[np.uint8]
+    for_yyjson: int  # bytes at its begin
     starts: Numbers  # in `memory`: of each node's cells, lengths and validity, [3, nodes]
     counters: Numbers  # [5, nodes]: values, bytes of text, and what it uses itself
 
@@ -163,7 +214,7 @@ class _Yyjson:
             self._fill = ctypes.CDLL(str(LIBRARY))["json_columns"]
         except (OSError, AttributeError) as missing:
             raise LookupError(str(missing)) from None
-        if version >> 16:  # 0xMMNNPP; the values have been laid out alike in all of 0
+        if version >> 16:  # 0xMMNNPP
             raise LookupError(f"its version {version:#08x} of yyjson is not known here")
         self._read.restype = _POINTER
         self._read.argtypes = _POINTER, ctypes.c_size_t, ctypes.c_uint32, _POINTER, _POINTER
@@ -171,10 +222,12 @@ class _Yyjson:
         self._fill.restype = None
         self._functions = (_POINTER * 2)(*(ctypes.cast(each, _POINTER).value for each in (self._read, self._pool)))
         self._kept: list[npt.NDArray[np.uint8]] = []
+        if ctypes.string_at(self.parsed(_KNOWN), len(_AS_VALUES)) != _AS_VALUES:
+            raise LookupError("yyjson does not lay out values as expected")
 
     def parsed(self, text: bytes) -> int:
         """Address of a value, which stays where it is; 0 where the text is no JSON."""
-        memory, allocator = np.empty(_for_yyjson(len(text)), np.uint8), (_POINTER * 4)()
+        memory, allocator = np.empty(_FOR_YYJSON * len(text) + 1024, np.uint8), (_POINTER * 4)()
         self._pool(allocator, memory.ctypes.data, memory.nbytes)
         document = self._read(text, len(text), 0, allocator, None)
         if not document:
@@ -185,35 +238,30 @@ class _Yyjson:
     def fill(self, filled: _Filled, values: Packed) -> npt.NDArray[np.bool_]:
         """Append each value that can be read; returns which can not."""
         odd = np.empty(len(values), np.bool_)
-        size = _for_yyjson(values.longest)
-        memory = np.empty(size, np.uint8)
-        starts, lengths = np.ascontiguousarray(values.starts), np.ascontiguousarray(values.lengths)
+        starts, lengths = (np.ascontiguousarray(each, np.int64) for each in (values.starts, values.lengths))
         nodes, counters, buffer, memory_at, odd_at, starts_at, lengths_at = (
             _POINTER(each.ctypes.data)
-            for each in (filled.nodes, filled.counters, values.buffer, memory, odd, starts, lengths)
+            for each in (filled.nodes, filled.counters, values.buffer, filled.memory, odd, starts, lengths)
         )
         of_nodes = nodes, ctypes.c_int64(len(filled.nodes)), counters
         of_values = buffer, starts_at, lengths_at, ctypes.c_int64(len(values))
-        self._fill(self._functions, *of_nodes, *of_values, memory_at, ctypes.c_int64(size), odd_at)
+        self._fill(self._functions, *of_nodes, *of_values, memory_at, ctypes.c_int64(filled.for_yyjson), odd_at)
         return odd
-
-
-def _for_yyjson(length: int) -> int:
-    """Bytes that reading so long a text takes at most, as yyjson.h reckons it, and some."""
-    return 13 * length + 1024
 
 
 def _flattened(fields: Sequence[_Member]) -> list[_Node]:
     """The event and all types within it, the members of each side by side."""
-    nodes = [_Node("", "record", is_nullable=False, repeats=False, dtype=pl.Struct([]), default=NO_DEFAULT)]
+    nodes = [_Node("", "record", False, 0, pl.Struct([]), b"", 0)]
     inside = [fields]
     for node, members in zip(nodes, inside, strict=True):  # both grow
         node.members = range(len(nodes), len(nodes) + len(members))
-        for name, tree, default in members:
+        arrays = node.arrays + (node.kind == "array")
+        for name, tree, value in members:
             core, is_nullable = nullable(tree)
-            repeats = node.repeats or node.kind == "array"
+            default = b"" if value is NO_DEFAULT else json.dumps(value).encode()
             dtype = pl.Null() if tree == "symbol" else dtype_of(tree)
-            nodes.append(_Node(name, kind_of(core), is_nullable, repeats, dtype, default))
+            size = node.default_bytes + len(default)
+            nodes.append(_Node(name, kind_of(core), is_nullable, arrays, dtype, default, size))
             inside.append(list(_members(core)))
     return nodes
 
@@ -222,8 +270,9 @@ def _members(tree: AvroType) -> Iterator[_Member]:
     match kind_of(tree):
         case "array":
             yield "", tree["items"], NO_DEFAULT
-        case "enum":
-            yield from ((symbol, "symbol", NO_DEFAULT) for symbol in tree["symbols"])
+        case "enum":  # sorted as the page looks for them
+            symbols = sorted(tree["symbols"], key=lambda symbol: (len(symbol), symbol))
+            yield from ((symbol, "symbol", NO_DEFAULT) for symbol in symbols)
         case "record":
             yield from ((entry["name"], entry["type"], default_of(entry)) for entry in tree["fields"])
 

@@ -121,6 +121,15 @@ def test_bytes_are_refused_before_the_first_event(field_type: AvroType) -> None:
     assert json_decoder(record(("x", field_type), ("z", "int")), "z").columns == {"z": pl.Int32}
 
 
+@pytest.mark.parametrize(("field_type", "default"), [("string", "\ud800"), ("long", 10**30)], ids=str)
+def test_defaults_within_records_must_be_of_their_type(field_type: str, default: object) -> None:
+    inner = record({"name": "y", "type": field_type, "default": default}, name="Inner")
+    with pytest.raises(
+        BadFieldError, match=r"field 'y' within field 'x' of schema 3 'event': the default .* correct it"
+    ):
+        json_decoder(record(("x", {"type": "array", "items": ["null", inner]})))
+
+
 def test_unknown_fields_are_refused_with_those_that_exist() -> None:
     with pytest.raises(BadFieldError, match="has no field 'nothing'; it has class, f0"):
         json_decoder(EVENT, "nothing")

@@ -201,6 +201,53 @@ def test_more_than_there_is_room_for_is_left_to_msgspec(items: AvroType, default
     assert frame.to_dicts() == each.read(values[:1]).frame.to_dicts()
 
 
+def test_an_event_that_might_fill_too_much_is_left_to_msgspec(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = [event(small=1), event(text="x" * 5000), b"{", event(small=2)]
+    monkeypatch.setattr(json_columns, "ROOM", 20_000)
+    frame, odd = of_event()[0].read(Packed.of(values))
+    assert odd.tolist() == [False, True, True, False]
+    assert frame["small"].to_list() == [1, 2]
+
+
+@given(schemas_with_data().filter(lambda case: has_json(case[0])))
+@settings(max_examples=60, deadline=None)
+def test_columns_are_not_of_the_memory_that_is_filled_anew(case: tuple[dict[str, Any], list[dict[str, Any]]]) -> None:
+    schema, events = case
+    columns, _ = readers(schema)
+    frame, _ = columns.read(Packed.of([json.dumps(event).encode() for event in events]))
+    before = frame.to_dicts()
+    [memory] = columns._spare
+    memory[: 1 << 16] = 0xFF
+    assert frame.to_dicts() == before
+
+
+def test_long_texts_of_one_width_are_not_of_that_memory_either() -> None:
+    columns, _ = of_event()
+    frame, _ = columns.read(Packed.of([event(text=letter * 1000) for letter in "abc"]))
+    columns.read(Packed.of([event(text="x" * 1000) for _ in range(3)]))
+    assert frame["text"].to_list() == [letter * 1000 for letter in "abc"]
+
+
+def test_what_needs_more_memory_than_is_kept_is_read_as_well() -> None:
+    columns, _ = readers(EVENT)
+    values = [event(text="x" * (1 << 20)), event(small=2)]
+    for _ in range(2):
+        frame, odd = columns.read(Packed.of(values))
+        assert not odd.any()
+        assert frame["text"].str.len_bytes().to_list() == [1 << 20, 1]
+    assert columns._spare == []
+
+
+def test_arrays_within_too_many_arrays_are_left_to_msgspec() -> None:
+    deep: Any = "int"
+    for _ in range(10):
+        deep = {"type": "array", "items": deep}
+    with pytest.raises(LookupError, match="arrays lie within arrays, more than 8 deep"):
+        readers(record(("x", deep)))
+    found = JsonDecoder(Schema(3, "event", record(("x", deep))), ["x"]).decode([b'{"x": [[[[[[[[[[1]]]]]]]]]]}'])
+    assert found.frame.height == 1
+
+
 @pytest.mark.parametrize("form", [["null", record(name="Empty")], {"type": "array", "items": record(name="Empty")}])
 def test_records_of_no_fields_are_records(form: AvroType) -> None:
     columns, each = readers(record(("x", form)))
@@ -211,7 +258,7 @@ def test_records_of_no_fields_are_records(form: AvroType) -> None:
 
 
 def test_events_are_read_in_pieces_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_columns, "PIECE", 200)
+    monkeypatch.setattr(json_columns, "ROOM", 20_000)
     values = [b"{" if n % 7 == 0 else event(small=n, text="x" * (n % 50)) for n in range(100)]
     frame, odd = of_event()[0].read(Packed.of(values))
     assert odd.tolist() == [n % 7 == 0 for n in range(100)]
