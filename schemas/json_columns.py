@@ -71,7 +71,8 @@ class ColumnReader:
         fields: of types that JSON has a form of.
 
         Raises:
-            LookupError: `json_columns.c` is not compiled, or this build of yyjson is not laid out as expected.
+            LookupError: `json_columns.c` is not compiled, this build of yyjson is not laid out as expected, or arrays lie too
+                deep within arrays.
         """
         self._yyjson = _Yyjson()
         self._nodes = _flattened([(field.name, field.type, field.default) for field in fields])
