@@ -15,7 +15,7 @@ import polars as pl
 
 from schemas.avro_bounds import INT, LENGTH, LONG, Varint, fixed_size
 from schemas.avro_types import kind_of, nullable
-from schemas.packed import Bytes2D, Packed
+from schemas.packed import Bytes2D, Packed, texts_of_cells
 from schemas.store import AvroType
 from schemas.wire import HEAD_BYTES
 
@@ -235,10 +235,6 @@ def _integers(cells: Bytes2D) -> npt.NDArray[np.int64]:
     return (zigzag >> _ONE).view(np.int64) ^ -(zigzag & _ONE).view(np.int64)
 
 
-def _text(name: str, cells: Bytes2D) -> pl.Series:
-    return pl.Series(name, cells).cast(pl.List(pl.UInt8)).cast(pl.Binary).cast(pl.String)
-
-
 def _vectors(dtype: str, items: pl.DataType) -> Callable[[str, Bytes2D], pl.Series]:
     return lambda name, cells: pl.Series(name, cells.view(dtype)).cast(pl.List(items))
 
@@ -249,7 +245,7 @@ _READS: dict[str, Callable[[str, Bytes2D], pl.Series]] = {
     "long": lambda name, cells: pl.Series(name, _integers(cells)),
     "float": lambda name, cells: pl.Series(name, cells.view("<f4")[:, 0]),
     "double": lambda name, cells: pl.Series(name, cells.view("<f8")[:, 0]),
-    "string": _text,
+    "string": texts_of_cells,
     "floats": _vectors("<f4", pl.Float32()),
     "doubles": _vectors("<f8", pl.Float64()),
 }

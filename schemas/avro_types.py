@@ -115,8 +115,7 @@ def _field(field: dict[str, Any], reader: Schema) -> Field:
             f"field '{field['name']}' of {title(reader)}: {error}: wanted fields are numbers, booleans, strings, bytes, "
             "enums, arrays and records of these, or a union of one of these with null"
         ) from error
-    _check_default(f"field '{field['name']}' of {title(reader)}", field)
-    default = default_of(field)
+    default = _checked_default(f"field '{field['name']}' of {title(reader)}", field)
     return Field(field["name"], field["type"], dtype, default, tuple(field.get("aliases", ())))
 
 
@@ -128,16 +127,17 @@ def check_defaults_within(tree: AvroType, place: str) -> None:
     if kind_of(core) == "record":
         for entry in core["fields"]:
             inside = f"field '{entry['name']}' within {place}"
-            _check_default(inside, entry)
+            _checked_default(inside, entry)
             check_defaults_within(entry["type"], inside)
 
 
-def _check_default(place: str, field: dict[str, Any]) -> None:
+def _checked_default(place: str, field: dict[str, Any]) -> Any:
     try:
         default = default_of(field)
         pl.Series([] if default is NO_DEFAULT else [default], dtype=dtype_of(field["type"]))
     except (TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as error:
         raise BadFieldError(f"{place}: the default {field['default']!r} is no value of its type: correct it") from error
+    return default
 
 
 def default_of(field: dict[str, Any]) -> Any:

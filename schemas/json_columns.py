@@ -40,9 +40,9 @@ _NUMBERS: dict[str, Any] = {
 _TEXTS = ("string", "enum")
 _REALS = ("float", "double")
 _KINDS = (*_NUMBERS, *_TEXTS, "array", "record", "symbol")  # as in the C page
-_INTS = ("kind", "is_nullable", "first", "members", "name", "name_length", "missing", "capacity", "room")
-_NODE = np.dtype([(name, np.int64) for name in (*_INTS, "cells", "lengths", "valid")])
-_POINTER = ctypes.c_void_p
+_OF_NODE = "kind is_nullable first members name name_length missing capacity room cells lengths valid"
+_NODE = np.dtype({"names": _OF_NODE.split(), "formats": [np.int64] * 12})
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 _FOR_YYJSON = 13  # times a text's bytes is what reading it takes at most, as yyjson.h reckons it
 _KNOWN = b"[7, -1, 0.5, {}]"
 _AS_VALUES = struct.pack("=QqQqQqQdQq", 0x406, 5 * 16, 4, 7, 12, -1, 20, 0.5, 7, 16)
@@ -221,6 +221,8 @@ class _Yyjson:
         self._read.argtypes = _POINTER, ctypes.c_size_t, ctypes.c_uint32, _POINTER, _POINTER
         self._pool.argtypes = _POINTER, _POINTER, ctypes.c_size_t
         self._fill.restype = None
+        nodes, values = (_POINTER, _COUNT, _POINTER), (_POINTER, _POINTER, _POINTER, _COUNT)
+        self._fill.argtypes = _POINTER, *nodes, *values, _POINTER, _COUNT, _POINTER
         self._functions = (_POINTER * 2)(*(ctypes.cast(each, _POINTER).value for each in (self._read, self._pool)))
         self._kept: list[npt.NDArray[np.uint8]] = []
         if ctypes.string_at(self.parsed(_KNOWN), len(_AS_VALUES)) != _AS_VALUES:
@@ -240,13 +242,12 @@ class _Yyjson:
         """Append each value that can be read; returns which can not."""
         odd = np.empty(len(values), np.bool_)
         starts, lengths = (np.ascontiguousarray(each, np.int64) for each in (values.starts, values.lengths))
-        nodes, counters, buffer, memory_at, odd_at, starts_at, lengths_at = (
-            _POINTER(each.ctypes.data)
-            for each in (filled.nodes, filled.counters, values.buffer, filled.memory, odd, starts, lengths)
+        nodes, counters, buffer, memory, starts_at, lengths_at, odd_at = (
+            each.ctypes.data
+            for each in (filled.nodes, filled.counters, values.buffer, filled.memory, starts, lengths, odd)
         )
-        of_nodes = nodes, ctypes.c_int64(len(filled.nodes)), counters
-        of_values = buffer, starts_at, lengths_at, ctypes.c_int64(len(values))
-        self._fill(self._functions, *of_nodes, *of_values, memory_at, ctypes.c_int64(filled.for_yyjson), odd_at)
+        of_nodes, of_values = (nodes, len(filled.nodes), counters), (buffer, starts_at, lengths_at, len(values))
+        self._fill(self._functions, *of_nodes, *of_values, memory, filled.for_yyjson, odd_at)
         return odd
 
 

@@ -154,7 +154,7 @@ class Texts(Sequence[str]):
     def column(self, name: str) -> pl.Series:
         """As a column of this name. Raises PolarsError where one is no UTF-8."""
         if (cells := self.utf8.cells) is not None:
-            return pl.Series(name, cells).cast(pl.List(pl.UInt8)).cast(pl.Binary).cast(pl.String)
+            return texts_of_cells(name, cells)
         if len(self) < _FEW:
             return pl.Series(name, list(self.utf8), pl.Binary).cast(pl.String)
         places = pl.DataFrame({"start": self.utf8.starts, "length": self.utf8.lengths})
@@ -185,3 +185,8 @@ class Texts(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         """Each as an object of its own."""
         return map(bytes.decode, self.utf8)
+
+
+def texts_of_cells(name: str, cells: Bytes2D) -> pl.Series:
+    """A column of texts of one width, the rows of a table, [texts, bytes]. Raises PolarsError where one is no UTF-8."""
+    return pl.Series(name, cells).cast(pl.List(pl.UInt8)).cast(pl.Binary).cast(pl.String)

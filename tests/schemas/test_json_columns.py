@@ -20,7 +20,7 @@ from schemas.json_columns import LIBRARY, ColumnReader
 from schemas.json_each import EventReader
 from schemas.packed import Packed
 from schemas.store import AvroType, Schema
-from tests.schemas.avro_cases import record, schemas_with_data
+from tests.schemas.avro_cases import json_cases, record
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="schemas/json_columns.c is not compiled: no C compiler")
 
@@ -139,11 +139,7 @@ def test_each_field_takes_the_values_that_msgspec_takes() -> None:
     assert repr(frame.to_dicts()) == repr(kept.to_dicts())
 
 
-def has_json(of: Any) -> bool:
-    return not any(word in json.dumps(of) for word in ('"bytes"', '"fixed"', '"float"', '"double"'))
-
-
-@given(schemas_with_data().filter(lambda case: has_json(case[0])))
+@given(json_cases())
 @settings(max_examples=60, deadline=None)
 def test_well_formed_events_of_any_schema_are_left_to_nobody(case: tuple[dict[str, Any], list[dict[str, Any]]]) -> None:
     schema, events = case
@@ -209,7 +205,7 @@ def test_an_event_that_might_fill_too_much_is_left_to_msgspec(monkeypatch: pytes
     assert frame["small"].to_list() == [1, 2]
 
 
-@given(schemas_with_data().filter(lambda case: has_json(case[0])))
+@given(json_cases())
 @settings(max_examples=60, deadline=None)
 def test_columns_are_not_of_the_memory_that_is_filled_anew(case: tuple[dict[str, Any], list[dict[str, Any]]]) -> None:
     schema, events = case
