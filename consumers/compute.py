@@ -8,13 +8,12 @@ from queue import Empty, SimpleQueue
 
 from consumers import metrics as m
 from consumers.batcher import Batcher, Limits
-from consumers.decoder import BlockDecoder
 from consumers.errors import WentBack
-from consumers.events import Barrier, MicroBatch, Polled
+from consumers.events import Barrier, Block, MicroBatch, Polled
 from consumers.forward import Forward
 from consumers.held import Shares
+from consumers.isolating_decoder import IsolatingDecoder
 from consumers.lanes import Answers, Lanes
-from consumers.patience import Patience
 from consumers.records import Records
 from consumers.window import Window
 
@@ -33,10 +32,9 @@ class Compute:
         inbox: "SimpleQueue[Polled | Barrier | None]",
         answers: Answers,
         *,
-        decoder: BlockDecoder,
+        decoder: IsolatingDecoder,
         limits: Limits,
         lanes: Lanes,
-        patience: Patience,
         metrics: m.Metrics,
         shares: Shares | None = None,
     ) -> None:
@@ -46,7 +44,6 @@ class Compute:
         decoder: makes columns of records.
         limits: when a micro-batch is closed.
         lanes: run them.
-        patience: waits for schemas that are away.
         metrics: where to count.
         shares: of the topics, where these have weights; told of what goes to the executor.
         """
@@ -59,8 +56,6 @@ class Compute:
         self._shares = shares
         self.forward = Forward({})  # sees that nothing is read twice; its owner may give it where partitions begin
         self._lanes = lanes
-        patience.before_waiting = lanes.flush  # what is answered does not wait along
-        self._patience = patience
         self._metrics = metrics
         self._gathered: list[Polled] = []
         self._records = 0  # in `_gathered`
@@ -131,13 +126,18 @@ class Compute:
         joined = _joined(gathered)
         for polled in joined if self._shares is None else chain.from_iterable(map(_by_topic, joined)):
             started = time.perf_counter()
-            block = self._patience.call("schemas", lambda polled=polled: self._decoder.decode(polled))  # type: ignore[misc]
-            try:
-                self.forward.check(block.partitions, block.places, block.offsets, block.epochs)
-            except WentBack as back:
-                self._answers.put(back)
-            self._batcher.add(block)
+            for block in self._decoder.blocks(polled):
+                self._add(block)
             self._metrics.observe(m.STAGE_SECONDS, time.perf_counter() - started, "decode")
+
+    def _add(self, block: Block) -> None:
+        try:
+            self.forward.check(block.partitions, block.places, block.offsets, block.epochs)
+        except WentBack as back:
+            self._answers.put(back)
+        if block.invalid_deadlines:
+            self._metrics.count(m.INVALID_DEADLINES, block.invalid_deadlines)
+        self._batcher.add(block)
 
 
 class Control:

@@ -14,6 +14,7 @@ from schemas.decoded import Decoded, Decoder
 from schemas.packed import Packed, Texts
 
 MOST_COST = float(1 << 40)  # of an event
+MAX_DEADLINE_DIGITS = 19  # those of 2^63
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class BlockDecoder:
         if len(fitted.rows) < len(rows):
             frame, rows = frame[fitted.rows], rows[fitted.rows]
         event_times = self._event_times(frame, records.timestamps[rows])
+        deadlines, invalid_deadlines = self._deadlines(event_times, records.headers, rows)
         return Block(
             polled.epochs,
             polled.arrived,
@@ -90,7 +92,8 @@ class BlockDecoder:
             good=rows,
             ids=self._ids(frame, partitions, records.places[rows], records.offsets[rows]),
             event_times=event_times,
-            deadlines=self._deadlines(event_times, records.headers, rows),
+            deadlines=deadlines,
+            invalid_deadlines=invalid_deadlines,
             costs=None if self._fields.cost is None else costs_of(frame[self._fields.cost]).cumsum(),
             tensors=fitted.tensors,
             features=frame.select(self._keep) if self._keep else None,
@@ -138,16 +141,22 @@ class BlockDecoder:
 
     def _deadlines(
         self, event_times: npt.NDArray[np.int64], headers: Sequence[Headers | None] | None, rows: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.int64] | None:
-        """The earlier of what the event's age and its header allow."""
+    ) -> tuple[npt.NDArray[np.int64] | None, int]:
+        """The earlier of what the event's age and its header allow, and how many headers say nothing that can be read."""
         fields = self._fields
         if fields.max_age is None and fields.deadline_header is None:
-            return None
-        deadlines = np.full(len(rows), NEVER) if fields.max_age is None else event_times + fields.max_age
+            return None, 0
+        deadlines = np.full(len(rows), NEVER) if fields.max_age is None else _later(event_times, fields.max_age)
         if fields.deadline_header is None or headers is None:
-            return deadlines
+            return deadlines, 0
         stated = [_deadline(headers[row], fields.deadline_header) for row in rows.tolist()]
-        return np.minimum(deadlines, np.array(stated, np.int64))
+        known = np.array([NEVER if deadline is None else deadline for deadline in stated], np.int64)
+        return np.minimum(deadlines, known), stated.count(None)
+
+
+def _later(times: npt.NDArray[np.int64], by: int) -> npt.NDArray[np.int64]:
+    """The times so many ms later, or `NEVER`: near 2^63 a plain sum wraps to the distant past."""
+    return np.minimum(times, NEVER - by) + by
 
 
 def _without_tombstones(values: Sequence[bytes | None]) -> tuple[npt.NDArray[np.int64], Packed]:
@@ -174,9 +183,11 @@ def costs_of(column: pl.Series) -> npt.NDArray[np.int64]:
     return numbers.to_numpy().astype(np.int64)
 
 
-def _deadline(headers: Headers | None, name: str) -> int:
-    """What the header says; a header that is no number of milliseconds sets no deadline."""
-    for header, value in headers or ():
-        if header == name and value is not None and value.isdigit():
+def _deadline(headers: Headers | None, name: str) -> int | None:
+    """The deadline that a header states, ms since the epoch; `NEVER` without such a header, None if it is no such number."""
+    stated = [value for header, value in headers or () if header == name and value is not None]
+    for value in stated:
+        # A number of more digits is no time, and from 4,300 digits on Python refuses it.
+        if value.isdigit() and len(value) <= MAX_DEADLINE_DIGITS:
             return min(int(value), NEVER)
-    return NEVER
+    return None if stated else NEVER

@@ -56,3 +56,12 @@ class WentBack(WorkerError):  # noqa: N818
 
 class BeganEarly(WorkerError):  # noqa: N818
     """The client began below the committed offset. Raised by `forward`; the worker ends, and its successor reads on."""
+
+
+def as_worker_error(failure: BaseException) -> WorkerError:
+    """What ended a worker, with a message for the user: any other error becomes `StageFailed` with it as the cause."""
+    if isinstance(failure, WorkerError):
+        return failure
+    error = StageFailed(f"{type(failure).__name__}: {failure}")
+    error.__cause__ = failure
+    return error

@@ -17,6 +17,9 @@ from schemas.packed import Packed, Texts
 Partition = tuple[str, int]
 """Topic and partition number."""
 
+Position = tuple[str, int, int]
+"""A record's topic, partition number and offset."""
+
 Key = bytes | None
 """A record's key."""
 
@@ -66,7 +69,7 @@ class Refused:
     """A record that can't become a prediction: it goes to the dead-letter topic."""
 
     row: int  # in the block's records
-    reason: str  # a code: undecodable, unknown_schema, schema_incompatible, unfit, model_rejected
+    reason: str  # a code: undecodable, unknown_schema, schema_incompatible, unfit, internal_error
     error: str
 
 
@@ -74,7 +77,7 @@ class Refused:
 class Rejection:
     """Why an event of a batch has no prediction."""
 
-    reason: str  # a code: model_rejected, nan_output, expired, crashed
+    reason: str  # a code: model_rejected, nan_output, expired, crashed, internal_error
     error: str
 
 
@@ -103,6 +106,7 @@ class Block:
     costs: npt.NDArray[np.int64] | None  # of the events up to and including each; None: they have none
     tensors: Tensors
     features: pl.DataFrame | None  # the fields that shadows take, where there are any
+    invalid_deadlines: int  # deadline headers that are no number of ms; their events have no such deadline
     # The others:
     refused: list[Refused]  # ascending row
 
@@ -201,6 +205,13 @@ class MicroBatch:
     def arrived(self) -> float:
         """When the oldest was read, seconds on the monotonic clock."""
         return min(part.block.arrived for part in self.parts)
+
+    @property
+    def position(self) -> Position:
+        """Where its first event was read, or its first record if it has no event."""
+        part = next((part for part in self.parts if part.last > part.first), self.parts[0])
+        row = int(part.block.good[part.first]) if part.last > part.first else part.start
+        return *part.block.partition(row), int(part.block.offsets[row])
 
     def deadlines(self) -> npt.NDArray[np.int64]:
         """When each event need not run any more, ms since the epoch; a time that never comes where it has no deadline."""

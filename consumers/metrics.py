@@ -41,7 +41,7 @@ RATIO = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1)
 REASONS = (
     *("undecodable", "unknown_schema", "schema_incompatible"),
     *("unfit", "model_rejected", "nan_output", "prediction_too_large"),
-    *("crashed", "expired"),
+    *("crashed", "expired", "internal_error"),
 )
 """Why an event becomes a dead letter."""
 
@@ -78,6 +78,17 @@ STALE = Metric(
     "millstream_stale_records_total",
     "counter",
     "Records dropped because their partition was revoked before they were written; its new owner reads them again.",
+)
+INTERNAL_ERRORS = Metric(
+    "millstream_internal_errors_total",
+    "counter",
+    "Events on which a stage of the worker failed (a bug): decode, infer or encode. They are rejected as `internal_error`.",
+    ("stage",),
+)
+INVALID_DEADLINES = Metric(
+    "millstream_invalid_deadlines_total",
+    "counter",
+    "Events whose deadline header (`input.deadline_header`) is not a number of milliseconds; they have no deadline.",
 )
 BATCHES = Metric(
     "millstream_batches_total", "counter", "Micro-batches closed: by size, bytes, cost, time or drain.", ("reason",)
@@ -136,6 +147,13 @@ PAUSED = Metric("millstream_paused_partitions", "gauge", "Partitions paused beca
 ASSIGNED = Metric("millstream_assigned_partitions", "gauge", "Partitions assigned to this worker.")
 REBALANCES = Metric("millstream_rebalances_total", "counter", "Assignments, revocations and losses.", ("kind",))
 RETRIES = Metric("millstream_retries_total", "counter", "Waits because something the events need was away.", ("what",))
+BLOCKED = Metric(
+    "millstream_blocked_seconds",
+    "gauge",
+    "How long events have been waiting for the executor or the schemas, by the first event that waits. No series while "
+    "nothing waits.",
+    ("what", "topic", "partition", "offset"),
+)
 KAFKA_ERRORS = Metric("millstream_kafka_errors_total", "counter", "Errors that the Kafka client reported.", ("code",))
 READY = Metric(
     "millstream_ready",
@@ -145,11 +163,12 @@ READY = Metric(
 
 ALL = (
     *(RECORDS_READ, TOMBSTONES, PREDICTIONS, DEAD_LETTERS, SKIPPED, STALE),
+    *(INTERNAL_ERRORS, INVALID_DEADLINES),
     *(BATCHES, BATCH_EVENTS, BATCH_FILL, STAGE_SECONDS, END_TO_END),
     TRANSACTIONS,
     *(COMPARISONS, UNCOMPARED, SHADOW_SECONDS),
     *(LAG, OLDEST_UNCOMMITTED, HELD_EVENTS, HELD_BYTES, IN_FLIGHT, PAUSED, ASSIGNED),
-    *(REBALANCES, RETRIES, KAFKA_ERRORS, READY),
+    *(REBALANCES, RETRIES, BLOCKED, KAFKA_ERRORS, READY),
 )
 
 
@@ -177,6 +196,8 @@ class Metrics:
         for reason in REASONS:
             self._child(DEAD_LETTERS, (reason,))
         self._child(SKIPPED, ("expired",))
+        for stage in ("decode", "infer", "encode"):
+            self._child(INTERNAL_ERRORS, (stage,))
 
     def count(self, metric: Metric, by: float = 1, *labels: str) -> None:
         """Add to a counter."""

@@ -3,12 +3,14 @@
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from consumers.errors import Abandoned
+from consumers.events import Position
 from consumers.health import Health
-from consumers.metrics import RETRIES, Metrics
+from consumers.metrics import BLOCKED, RETRIES, Metrics
 from inference.errors import ExecutorLost, ExecutorUnavailable
 from schemas.errors import SchemaUnavailable
 
@@ -17,6 +19,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BACK_OFF = (0.1, 10.0)  # seconds: the first wait for something that is away, and the longest
+LOUD_AFTER = 60.0  # seconds of waiting, from which on each line of the log is an error
 
 
 class Patience:
@@ -33,8 +36,13 @@ class Patience:
         self._metrics = metrics
         self.before_waiting: Callable[[], object] = lambda: None  # its owner may give another
 
-    def call(self, what: str, call: Callable[[], T]) -> T:
+    def call(self, what: str, call: Callable[[], T], position: Callable[[], Position] | None = None) -> T:
         """The answer of `call`, whenever it comes.
+
+        Args:
+            what: may be away: executor or schemas.
+            call: asks it.
+            position: of the first record that waits for it.
 
         Raises:
             Abandoned: told to give up.
@@ -46,16 +54,15 @@ class Patience:
             raise
         except (ExecutorUnavailable, SchemaUnavailable) as error:
             away = error
-        return self._call_again(what, call, away)
+        return self._call_again(what, call, away, position() if position else None)
 
-    def _call_again(self, what: str, call: Callable[[], T], error: Exception) -> T:
+    def _call_again(self, what: str, call: Callable[[], T], error: Exception, position: Position | None) -> T:
         wait, longest = BACK_OFF
+        since = time.monotonic()
         self.before_waiting()
         try:
             while True:
-                self._health.away(what, str(error))
-                self._metrics.count(RETRIES, 1, what)
-                log.warning("%s; trying again in up to %.1f s", error, wait)
+                self._note_waiting(what, error, time.monotonic() - since, wait, position)
                 # Jitter, so that workers that lost the same thing don't come back to it at the same moment.
                 if self._abandon.wait(random.uniform(wait / 2, wait)):
                     raise Abandoned(f"gave up waiting: {error}") from error
@@ -68,3 +75,16 @@ class Patience:
                     error = again
         finally:
             self._health.back(what)
+            if position is not None:
+                self._metrics.forget(BLOCKED, what, *map(str, position))
+
+    def _note_waiting(self, what: str, error: Exception, waited: float, wait: float, position: Position | None) -> None:
+        self._health.away(what, str(error))
+        self._metrics.count(RETRIES, 1, what)
+        first = ""
+        if position is not None:
+            topic, partition, offset = position
+            first = f" The first event that waits is at offset {offset} of {topic}/{partition}."
+            self._metrics.set(BLOCKED, waited, what, *map(str, position))
+        level = logging.WARNING if waited < LOUD_AFTER else logging.ERROR
+        log.log(level, "%s; waiting for %.0f s, trying again in up to %.1f s.%s", error, waited, wait, first)

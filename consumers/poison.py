@@ -1,4 +1,4 @@
-"""Isolating what a model refuses: a rejected micro-batch is bisected until the bad events stand alone. Pure."""
+"""Finds the events that a model rejects, or that break the executor's code, by bisecting the micro-batch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from consumers.events import Rejection
+from consumers.safety_net import EXPECTED, UNEXPECTED, SafetyNet
 from consumers.working_size import WorkingSize
 from inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
 from inference.executors.interface import Tensors, join_rows, rows_between, rows_of
@@ -16,15 +17,19 @@ Result = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64], dict[int, Rej
 
 
 class Isolation:
-    """Runs micro-batches so that no event spoils another's answer. One thread calls it."""
+    """Runs micro-batches so that one bad event does not fail the others. One thread calls it."""
 
-    def __init__(self, run: Run, *, max_events: int, allow_nan_outputs: bool) -> None:
+    def __init__(
+        self, run: Run, *, max_events: int, allow_nan_outputs: bool, net: SafetyNet[Tensors] | None = None
+    ) -> None:
         """Args:
         run: runs a micro-batch, as `Executor.run`.
         max_events: most events that a batch ever has.
         allow_nan_outputs: whether NaN and infinity are answers.
+        net: rejects an event that makes `run` raise what it should not. None: `run` below raises it.
         """
         self._run = run
+        self._net = net
         self._working = WorkingSize(max_events)
         self._allow_nan_outputs = allow_nan_outputs
 
@@ -42,6 +47,7 @@ class Isolation:
         Raises:
             ExecutorUnavailable: nothing can run; or a single event does not fit the memory, which is no event's fault.
             ModelConfigError: the parts' outputs differ in shape, so that the model depends on who shares the batch.
+            BaseException: what is no fault of any event.
         """
         rejected: dict[int, Rejection] = {}
         parts: list[Tensors] = []
@@ -56,21 +62,38 @@ class Isolation:
                 parts.append(self._run(rows_between(inputs, start, stop)))
                 rows.append(np.arange(start, stop))
                 self._working.fitted(stop - start)
-            except ModelRejected as error:
-                if stop - start > 1:
-                    middle = (start + stop) // 2
-                    waiting += [(middle, stop), (start, middle)]
-                else:
-                    rejected[start] = Rejection("model_rejected", str(error))
             except OutOfMemory as error:
                 self._working.failed(stop - start)
                 if stop - start == 1:
                     raise ExecutorUnavailable(str(error)) from error
                 waiting.append((start, stop))
+            except UNEXPECTED as error:
+                if stop - start == 1:
+                    rejected[start] = self._rejection(error)
+                    continue
+                self._raise_unless_an_events(error)
+                middle = (start + stop) // 2
+                waiting += [(middle, stop), (start, middle)]
         if not parts:
             return {}, np.empty(0, np.int64), rejected
+        if self._net is not None:
+            first = rows[0][:1]
+            self._net.passed(lambda: {name: array[first] for name, array in inputs.items()})
         outputs, ran = _joined(parts), np.concatenate(rows) if len(rows) > 1 else rows[0]
         return (outputs, ran, rejected) if self._allow_nan_outputs else _without_nan(outputs, ran, rejected)
+
+    def _raise_unless_an_events(self, error: BaseException) -> None:
+        """Raise what no event is to blame for."""
+        if not isinstance(error, ModelRejected) and (self._net is None or isinstance(error, EXPECTED)):
+            raise error
+
+    def _rejection(self, error: BaseException) -> Rejection:
+        """Why an event is rejected that raises this alone."""
+        self._raise_unless_an_events(error)
+        if isinstance(error, ModelRejected):
+            return Rejection("model_rejected", str(error))
+        assert self._net is not None
+        return self._net.rejection(error, self._run)
 
 
 def _joined(parts: list[Tensors]) -> dict[str, npt.NDArray[Any]]:

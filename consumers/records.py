@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
@@ -14,7 +15,9 @@ from schemas.packed import Packed
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from consumers.events import Headers, Key, Partition, Record
+    from consumers.events import Headers, Key, Partition, Position, Record
+
+log = logging.getLogger(__name__)
 
 Ints = npt.NDArray[np.int64]
 
@@ -42,7 +45,7 @@ class Records:
         timestamp_types, timestamps = stamps.reshape(-1, 2).T.copy()
         pairs = list(zip(map(kind.topic, records), map(kind.partition, records), strict=True))
         place_of = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
-        headers: list[Headers | None] = list(map(kind.headers, records))
+        headers = _headers_of(records)
         return cls(
             tuple(place_of),
             np.fromiter(map(place_of.__getitem__, pairs), np.int64, len(records)),
@@ -88,6 +91,10 @@ class Records:
             return int(self.values.lengths.sum())
         return sum(len(value or b"") for value in self.values)
 
+    def position(self, row: int) -> Position:
+        """Where a record was read."""
+        return *self.partitions[self.places[row]], int(self.offsets[row])
+
     def counts(self) -> dict[Partition, int]:
         """Of each partition, how many there are."""
         return dict(
@@ -108,8 +115,15 @@ class Records:
     def take(self, chosen: npt.NDArray[np.bool_]) -> Records:
         """Those that are chosen, by record."""
         rows = np.flatnonzero(chosen)
-        if len(rows) == len(self):
-            return self
+        return self if len(rows) == len(self) else self.take_rows(rows)
+
+    def halves(self) -> tuple[Records, Records]:
+        """The first half and the rest."""
+        first, second = np.array_split(np.arange(len(self)), 2)
+        return self.take_rows(first), self.take_rows(second)
+
+    def take_rows(self, rows: Ints) -> Records:
+        """Copy these records; `rows` are ascending."""
         left, places = np.unique(self.places[rows], return_inverse=True)
         return Records(
             tuple(self.partitions[place] for place in left.tolist()),
@@ -121,6 +135,22 @@ class Records:
             _taken(self.values, rows),
             None if self.headers is None else [self.headers[row] for row in rows.tolist()],
         )
+
+
+def _headers_of(records: Sequence[Record]) -> list[Headers | None]:
+    """Each record's headers; None where confluent-kafka refuses to give them, because a name is not UTF-8."""
+    headers: list[Headers | None] = []
+    # Asked once each: what confluent-kafka 2.16 gives when asked again after a refusal has a hole, at which Python crashes.
+    each = map(type(records[0]).headers, records)
+    while len(headers) < len(records):
+        try:
+            headers.extend(each)
+        except (SystemError, UnicodeDecodeError):
+            record = records[len(headers)]
+            place = record.topic(), record.partition(), record.offset()
+            log.warning("%s/%d@%d: a header's name is not UTF-8: the record is read without its headers", *place)
+            headers.append(None)
+    return headers
 
 
 def packed(strings: Sequence[bytes | None]) -> Sequence[bytes | None]:

@@ -69,21 +69,23 @@ class Runner:
         expired = batch.expired(_now())
         tensors = batch.tensors()
         if not len(expired):
-            outputs, rows, rejected = self._run(tensors)
+            outputs, rows, rejected = self._run(tensors, batch)
             return _answered(number, batch, outputs, rows, rejected, self._took)
         late = {row: _expired(batch, row) for row in expired.tolist()}
         kept = np.setdiff1d(np.arange(events), expired)
         if not len(kept):
             return _answered(number, batch, {}, kept, late)
-        outputs, rows, rejected = self._run({name: array[kept] for name, array in tensors.items()})
+        outputs, rows, rejected = self._run({name: array[kept] for name, array in tensors.items()}, batch)
         rejected = {int(kept[row]): why for row, why in rejected.items()}
         return _answered(number, batch, outputs, kept[rows], {**rejected, **late}, self._took)
 
-    def _run(self, tensors: Tensors) -> tuple[Tensors, npt.NDArray[np.int64], dict[int, Rejection]]:
+    def _run(self, tensors: Tensors, batch: MicroBatch) -> tuple[Tensors, npt.NDArray[np.int64], dict[int, Rejection]]:
         started = time.perf_counter()
         try:
             return self._patience.call(
-                "executor", partial(self._watchdog.watched, NAME, partial(self._isolation.run, tensors))
+                "executor",
+                partial(self._watchdog.watched, NAME, partial(self._isolation.run, tensors)),
+                lambda: batch.position,
             )
         finally:
             self._took = time.perf_counter() - started

@@ -21,7 +21,6 @@ from inference.executors.interface import Tensors
 from inference.fitting import fit
 from inference.signature import TensorInput
 from schemas.comparisons import ComparisonEncoder
-from schemas.predictions import UnsupportedOutputError
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +82,7 @@ class Shadow:
         before = answered.seconds * 1000
         try:
             values = self._encoder.encode(chosen, names, times, primary, before, outputs, took, errors)
-        except UnsupportedOutputError as error:
+        except Exception as error:  # as above
             failed = dict.fromkeys(range(len(rows)), str(error))
             values = self._encoder.encode(chosen, names, times, primary, before, None, took, failed)
         return list(zip(chosen, values, strict=True))

@@ -13,7 +13,19 @@ from consumers.bundles import bundles
 from consumers.delivery import Delivery
 from consumers.errors import EventRefused
 from consumers.events import Answered, Block, Ends, Epochs, Headers, Partition, Refused, Rejection, Rows
-from consumers.metrics import DEAD_LETTERS, END_TO_END, PREDICTIONS, SKIPPED, STAGE_SECONDS, STALE, TOMBSTONES, Metrics
+from consumers.isolating_encoder import IsolatingEncoder, PredictionColumns
+from consumers.metrics import (
+    DEAD_LETTERS,
+    END_TO_END,
+    INTERNAL_ERRORS,
+    PREDICTIONS,
+    SKIPPED,
+    STAGE_SECONDS,
+    STALE,
+    TOMBSTONES,
+    Metrics,
+)
+from consumers.safety_net import UNEXPECTED
 from schemas.dead_letters import DeadLetter, DeadLetterEncoder
 from schemas.packed import Packed
 from schemas.predictions import PredictionRows
@@ -61,6 +73,7 @@ class Sink:
         self._written: list[
             tuple[float, npt.NDArray[np.int64]]
         ] = []  # since the last checkpoint: when, the events' timestamps
+        self._encoder = IsolatingEncoder(outputs.predictions, metrics)
         self._floor = 0  # what was read under an epoch up to this one was taken back, and is read again
 
     def start(self) -> None:
@@ -85,37 +98,39 @@ class Sink:
 
     def _write(self, answered: Answered) -> Ends:
         started = time.perf_counter()
-        values = self._encode(answered)
+        values, rejected = self._encode(answered)
         encoded = time.perf_counter()
         self._metrics.observe(STAGE_SECONDS, encoded - started, "encode")
         first = 0
         ends: Ends = {}
         for part in answered.batch.parts:
             last = first + part.last - part.first
-            ends |= self._write_part(part, values[first:last], answered.rejected, first)
+            ends |= self._write_part(part, values[first:last], rejected, first)
             first = last
         self._metrics.observe(STAGE_SECONDS, time.perf_counter() - encoded, "produce")
         return ends
 
-    def _encode(self, answered: Answered) -> Sequence[bytes | None]:
-        """One value an event of the batch; None for those without a prediction."""
+    def _encode(self, answered: Answered) -> tuple[Sequence[bytes | None], dict[int, Rejection]]:
+        """One value an event of the batch, None for those without a prediction; and why these have none."""
         batch = answered.batch
         if not len(answered.rows):
-            return [None] * batch.events
+            return [None] * batch.events, answered.rejected
         ids, times = batch.ids(), batch.event_times()
         ingest = np.repeat(
             [part.block.ingest_time for part in batch.parts], [part.last - part.first for part in batch.parts]
         )
-        if len(answered.rows) == batch.events:
-            return self._outputs.predictions.encode(ids, times, ingest, answered.prediction_times, answered.outputs)
         rows = answered.rows
-        encoded = self._outputs.predictions.encode(
-            ids.take(rows), times[rows], ingest[rows], answered.prediction_times, answered.outputs
+        if len(rows) < batch.events:
+            ids, times, ingest = ids.take(rows), times[rows], ingest[rows]
+        encoded, failed = self._encoder.encode(
+            PredictionColumns(ids, times, ingest, answered.prediction_times, answered.outputs)
         )
+        if len(rows) == batch.events and not failed:
+            return encoded, answered.rejected
         values: list[bytes | None] = [None] * batch.events
         for row, value in zip(rows.tolist(), encoded, strict=True):
             values[row] = value
-        return values
+        return values, {**answered.rejected, **{int(rows[at]): why for at, why in failed.items()}}
 
     def _write_part(
         self, part: Rows, values: Sequence[bytes | None], rejected: dict[int, Rejection], first: int
@@ -160,7 +175,7 @@ class Sink:
             if ours is not None and block.partition(row) not in ours:
                 continue
             if value is None:
-                refused.append(Refused(row, rejected[event].reason, rejected[event].error))
+                refused.append(self._refused(block, row, rejected[event]))
                 continue
             if len(value) > self._outputs.prediction_bytes:
                 refused.append(self._too_large(block, row, value))
@@ -169,15 +184,17 @@ class Sink:
             written.append(row)
         return np.array(written, np.int64)
 
+    def _refused(self, block: Block, row: int, why: Rejection) -> Refused:
+        if why.reason in self._outputs.stop_at:  # it was not known before the predictions were encoded
+            raise EventRefused(block.partition(row), int(block.offsets[row]), why.reason, why.error)
+        return Refused(row, why.reason, why.error)
+
     def _too_large(self, block: Block, row: int, value: bytes) -> Refused:
-        reason = "prediction_too_large"
         error = (
             f"the prediction has {len(value)} bytes, more than topic {self._outputs.prediction_topic} takes "
             f"(max.message.bytes): raise that, then replay"
         )
-        if reason in self._outputs.stop_at:
-            raise EventRefused(block.partition(row), int(block.offsets[row]), reason, error)
-        return Refused(row, reason, error)
+        return self._refused(block, row, Rejection("prediction_too_large", error))
 
     def _note_latencies(self) -> None:
         """Measure how old the events were when their predictions could be read; a record without a timestamp tells nothing."""
@@ -254,24 +271,38 @@ class Sink:
             headers=sent_with,
             attempts=attempts_before(sent_with) + 1,
         )
+        try:
+            value, key, headers = self._encode_dead_letter(letter)
+        except UNEXPECTED as error:
+            # Without it the worker would fail at this event for ever.
+            log.exception("dead letter of %s/%d@%d: it can't be written whole", topic, partition, letter.offset)
+            self._metrics.count(INTERNAL_ERRORS, 1, "encode")
+            bare = self._without_content(letter, f"it can't be written: {type(error).__name__}")
+            value, key, headers = self._encode_dead_letter(bare)
+        self._delivery.produce(self._outputs.dead_letter_topic, value, key, headers)
+        self._metrics.count(DEAD_LETTERS, 1, refused.reason)
+
+    def _encode_dead_letter(self, letter: DeadLetter) -> tuple[bytes, bytes | None, list[tuple[str, bytes]]]:
+        """Value, key and headers of the record; without what the event held if its topic does not take it so large."""
         letters, key = self._outputs.dead_letters, letter.key
         encoded, headers = letters.encode(letter), letters.headers(letter)
         if _size(encoded, key, headers) > self._outputs.dead_letter_bytes:
             # Nothing of it would be kept otherwise, and the worker would fail at this event for ever.
-            log.warning("dead letter of %s/%d@%d: %s", topic, partition, letter.offset, self._left_out(letter))
-            error = f"{letter.error} {self._left_out(letter)}"
-            letter = replace(letter, key=None, value=None, headers=(), error=error)
+            letter = self._without_content(
+                letter,
+                f"with them the dead letter is larger than topic {self._outputs.dead_letter_topic} takes (max.message.bytes)",
+            )
+            log.warning("dead letter of %s/%d@%d: %s", letter.topic, letter.partition, letter.offset, letter.error)
             encoded, headers = letters.encode(letter), letters.headers(letter)
             key = key if _size(encoded, key, headers) <= self._outputs.dead_letter_bytes else None
-        self._delivery.produce(self._outputs.dead_letter_topic, encoded, key, headers)
-        self._metrics.count(DEAD_LETTERS, 1, refused.reason)
+        return encoded, key, headers
 
-    def _left_out(self, letter: DeadLetter) -> str:
-        return (
-            f"[key, value and headers left out: with them the dead letter is larger than topic "
-            f"{self._outputs.dead_letter_topic} takes (max.message.bytes); the event is at offset {letter.offset} of "
+    def _without_content(self, letter: DeadLetter, why: str) -> DeadLetter:
+        error = (
+            f"{letter.error} [key, value and headers left out: {why}; the event is at offset {letter.offset} of "
             f"{letter.topic}/{letter.partition} for as long as that keeps it]"
         )
+        return replace(letter, key=None, value=None, headers=(), error=error)
 
     def _carried(self, block: Block, row: int) -> Headers | None:
         headers = block.headers[row] if block.headers else None

@@ -84,6 +84,7 @@ class Source:
         self._paused: frozenset[str] = frozenset()  # topics
         self._at_end: set[Partition] = set()
         self._fatal: KafkaError | None = None
+        self._crashed = False
         self.assigned_once = False
         self._reassigned = 0.0  # when the assignment last changed
         self._committed_to: Ends = {}  # what the broker has confirmed, for `settled`
@@ -308,8 +309,14 @@ class Source:
                 found[partition] = max(high - max(done, low), 0)
         return found
 
-    def close(self) -> None:
-        """Leave the group; where the broker is away this is not waited for, and the session's end frees the partitions."""
+    def close(self, *, crashed: bool = False) -> None:
+        """Leave the group; where the broker is away this is not waited for, and the session's end frees the partitions.
+
+        Args:
+            crashed: whether the worker ends by an error that an event may have caused: its crash markers stay, so that
+                the next worker counts it.
+        """
+        self._crashed = crashed
         # The client's `close` waits for commits under way, and those wait for the broker as long as that is away.
         leaving = threading.Thread(target=self._consumer.close, name="leave", daemon=True)
         leaving.start()
@@ -341,7 +348,8 @@ class Source:
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = [(p.topic, p.partition) for p in partitions]
         self._on_revoke(gone)
-        self.starts.uncount(gone)
+        if not self._crashed:
+            self.starts.uncount(gone)
         self._drop(consumer, "revoked", partitions)
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -14,15 +14,17 @@ from queue import SimpleQueue
 
 from consumers import metrics as m
 from consumers.compute import DECODE_RECORDS, Compute
-from consumers.errors import Abandoned, StageFailed, WorkerError
+from consumers.errors import Abandoned, WorkerError, as_worker_error
 from consumers.events import Barrier, Ends, Partition, Polled, Rejection
 from consumers.forward import Forward
 from consumers.health import Health
 from consumers.held import RECORD, Held, Shares
+from consumers.isolating_decoder import IsolatingDecoder
 from consumers.lanes import Answers, Lanes
 from consumers.patience import Patience
 from consumers.poison import Isolation
 from consumers.runner import Runner
+from consumers.safety_net import SafetyNet
 from consumers.stages import Settings, Stages
 from consumers.watchdog import Watchdog, watch
 from consumers.writer import Checkpoints, Writer
@@ -32,15 +34,13 @@ log = logging.getLogger(__name__)
 
 CHECKPOINT = 1 / 2  # of what a worker may hold, is written at most before it is made to count
 WAIT = 0.1  # seconds that the loop waits for something before it turns again
-PAUSE_AFTER = (
-    0.5  # seconds without room: a short wait is cheaper than a pause, which throws away what was fetched ahead
-)
+PAUSE_AFTER = 0.5  # seconds without room; a shorter wait is cheaper than a pause, which drops what was fetched ahead
 BUSY_AFTER = 1.0  # seconds that the oldest event is held, from which on the shadows are left out
 TICK = 1.0  # seconds between two updates of the gauges
 QUICK = 5.0  # seconds that one event by itself usually takes at most; beyond, the group is polled to stay a member
 NONE: frozenset[str] = frozenset()
 JOIN = (
-    2.0  # seconds that a thread has to end when the worker does; a model that never returns must not keep the process
+    2.0  # seconds that a thread has to end when the worker does: a model that never returns must not keep the process
 )
 
 
@@ -72,21 +72,24 @@ class Worker:
         self._answers: Answers = SimpleQueue()
         self._source = stages.source(self._finish)
         patience = Patience(self._abandon, health, metrics)
+        lanes = Lanes(
+            [self._runner(one, patience) for _ in range(stages.in_flight) for one in stages.executors],
+            self._answers,
+            ahead=stages.ahead,
+            # In a transaction are exactly the results below the offsets that it commits.
+            ordering="partition" if settings.exactly_once else settings.ordering,
+            abandon=self._abandon,
+            fail=self._fail,
+        )
+        patience.before_waiting = lanes.flush  # an outage must not hold back the results that are there
         compute = Compute(
             self._inbox,
             self._answers,
-            decoder=stages.decoder,
-            limits=settings.batch,
-            lanes=Lanes(
-                [self._runner(one, patience) for _ in range(stages.in_flight) for one in stages.executors],
-                self._answers,
-                ahead=stages.ahead,
-                # In a transaction are exactly the results below the offsets that it commits.
-                ordering="partition" if settings.exactly_once else settings.ordering,
-                abandon=self._abandon,
-                fail=self._fail,
+            decoder=IsolatingDecoder(
+                stages.decoder, patience=patience, watchdog=Watchdog(2 * health.stall_after), metrics=metrics
             ),
-            patience=patience,
+            limits=settings.batch,
+            lanes=lanes,
             metrics=metrics,
             shares=self._shares,
         )
@@ -112,7 +115,12 @@ class Worker:
     def _runner(self, executor: Executor, patience: Patience) -> Runner:
         limits = self._settings.batch
         return Runner(
-            Isolation(executor.run, max_events=limits.max_events, allow_nan_outputs=self._settings.allow_nan_outputs),
+            Isolation(
+                executor.run,
+                max_events=limits.max_events,
+                allow_nan_outputs=self._settings.allow_nan_outputs,
+                net=SafetyNet("infer", self._metrics),
+            ),
             max_events=limits.max_events,
             watchdog=Watchdog(self._settings.batch_timeout),
             patience=patience,
@@ -159,12 +167,15 @@ class Worker:
                 if self._settings.until_idle and self._source.idle and not self._held.events:
                     break
             drained = self._drain()
+        except Exception as error:
+            self._fail(error)
+            raise
         finally:
             self._end()
         if isinstance(self._failure, Abandoned):
             return False
         if self._failure is not None:
-            raise _as_worker_error(self._failure)
+            raise as_worker_error(self._failure)
         return drained
 
     def _warm_up(self) -> bool:
@@ -364,7 +375,9 @@ class Worker:
             if self._shadows is not None:
                 self._shadows.close()
         finally:
-            self._source.close()
+            # An error of ours is a crash: the events at the committed offsets may be its cause, and the next worker must know.
+            crashed = self._failure is not None and not isinstance(self._failure, WorkerError)
+            self._source.close(crashed=crashed)
         for thread in self._threads:
             thread.join(JOIN)
         if not any(thread.is_alive() for thread in self._threads):
@@ -381,11 +394,3 @@ class Worker:
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
         self._answers.put(None)
-
-
-def _as_worker_error(failure: BaseException) -> WorkerError:
-    if isinstance(failure, WorkerError):
-        return failure
-    error = StageFailed(f"{type(failure).__name__}: {failure}")
-    error.__cause__ = failure
-    return error

@@ -239,6 +239,9 @@ class OnError(Section):
     nan_output: Refusal = Field("dead_letter", description="The model answers NaN or infinity.")
     prediction_too_large: Refusal = Field("dead_letter", description="The prediction is larger than its topic takes.")
     crashed: Refusal = Field("dead_letter", description="Workers crashed running it, see `limits.crash_attempts`.")
+    internal_error: Refusal = Field(
+        "dead_letter", description="Millstream itself fails on it (a bug), while it works on other events."
+    )
     expired: Literal["dead_letter", "skip", "stop"] = Field(
         "dead_letter", description="Its deadline has passed. `skip`: nothing is written, and it is counted."
     )

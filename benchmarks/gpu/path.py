@@ -16,9 +16,10 @@ from consumers.batcher import Limits
 from consumers.bundles import bundles
 from consumers.compute import DECODE_RECORDS, Compute
 from consumers.decoder import BlockDecoder, EventFields
-from consumers.events import Barrier, Polled
+from consumers.events import Barrier, Polled, Position
 from consumers.health import Health
 from consumers.held import RECORD, Held
+from consumers.isolating_decoder import IsolatingDecoder
 from consumers.lanes import Lanes
 from consumers.metrics import Metrics
 from consumers.patience import Patience
@@ -92,6 +93,7 @@ class DataPath:
         self._max_events = max_events
         self._ahead = batches_ahead(device, in_flight, max_events)
         self._watchdogs = [Watchdog(CALL_TIMEOUT) for _ in range(in_flight)]
+        self._decoding = Watchdog(CALL_TIMEOUT)
 
     def run(self, polls: Iterable[Packed]) -> Throughput:
         """Read all polls, and wait for their predictions.
@@ -121,7 +123,7 @@ class DataPath:
         return Compute(
             run.inbox,
             run.answers,
-            decoder=self._decoder,
+            decoder=IsolatingDecoder(self._decoder, patience=patience, watchdog=self._decoding, metrics=metrics),
             limits=Limits(self._max_events, max_bytes=1 << 40, max_wait=3600),
             lanes=Lanes(
                 runners,
@@ -131,7 +133,6 @@ class DataPath:
                 abandon=run.abandon,
                 fail=run.fail,
             ),
-            patience=patience,
             metrics=metrics,
         )
 
@@ -217,7 +218,7 @@ class _Run:
 class _NoPatience(Patience):
     """What is away ends the run: its figures would tell of the wait."""
 
-    def call(self, what: str, call: Callable[[], T]) -> T:  # noqa: ARG002
+    def call(self, what: str, call: Callable[[], T], position: Callable[[], Position] | None = None) -> T:  # noqa: ARG002
         return call()
 
 

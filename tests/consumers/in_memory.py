@@ -147,6 +147,7 @@ def block(
         deadlines=None,
         costs=None if costs is None else np.array(costs, np.int64)[good].cumsum(),
         features=None,
+        invalid_deadlines=0,
         tensors={"x": (good + start).astype(np.float32).reshape(-1, 1)},
         refused=[Refused(row, "undecodable", "no") for row, kind in enumerate(kinds) if kind == "r"],
     )

@@ -19,12 +19,14 @@ from consumers.forward import Forward
 from consumers.health import Health
 from consumers.held import Shares
 from consumers.inflight import Ordering
+from consumers.isolating_decoder import IsolatingDecoder
 from consumers.lanes import Answers, Lanes
-from consumers.metrics import RETRIES, Metrics
+from consumers.metrics import BLOCKED, RETRIES, Metrics
 from consumers.patience import Patience
 from consumers.poison import Isolation
 from consumers.records import Records
 from consumers.runner import Runner
+from consumers.safety_net import MAX_UNPROVEN, SafetyNet
 from consumers.watchdog import Watchdog
 from inference.errors import ExecutorUnavailable, ModelRejected
 from inference.executors.interface import Tensors
@@ -85,27 +87,34 @@ class Stage:
         self.failure: BaseException | None = None
         self.health = Health(60)
         patience = Patience(self.abandon, self.health, self.metrics)
+        its_lanes = Lanes(
+            [self._runner(limits, patience) for _ in range(lanes)],
+            self.answers,
+            ahead=ahead,
+            ordering=ordering,
+            abandon=self.abandon,
+            fail=self._fail,
+        )
+        patience.before_waiting = its_lanes.flush
+        decoder = BlockDecoder(self.numbers, fields, SIGNATURE, allow_nan=False)
         self.compute = Compute(
             self.inbox,
             self.answers,
-            decoder=BlockDecoder(self.numbers, fields, SIGNATURE, allow_nan=False),
+            decoder=IsolatingDecoder(decoder, patience=patience, watchdog=WATCHDOG, metrics=self.metrics),
             limits=limits,
-            lanes=Lanes(
-                [self._runner(limits, patience) for _ in range(lanes)],
-                self.answers,
-                ahead=ahead,
-                ordering=ordering,
-                abandon=self.abandon,
-                fail=self._fail,
-            ),
-            patience=patience,
+            lanes=its_lanes,
             metrics=self.metrics,
             shares=Shares(weights, 1000) if weights else None,
         )
 
     def _runner(self, limits: Limits, patience: Patience) -> Runner:
         return Runner(
-            Isolation(self.executor.run, max_events=limits.max_events, allow_nan_outputs=False),
+            Isolation(
+                self.executor.run,
+                max_events=limits.max_events,
+                allow_nan_outputs=False,
+                net=SafetyNet("infer", self.metrics),
+            ),
             max_events=limits.max_events,
             watchdog=WATCHDOG,
             patience=patience,
@@ -442,7 +451,7 @@ def test_fault_of_our_own_ends_the_stage() -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        Stage([polled([b"1"]), None], before=before).run()
+        Stage([polled([b"1"] * (MAX_UNPROVEN + 1)), None], before=before).run()
 
 
 class Jumble:
@@ -537,7 +546,8 @@ def test_failure_in_a_lane_ends_the_stage() -> None:
     def before(_inputs: Tensors) -> None:
         raise ZeroDivisionError
 
-    stage = Stage([polled([b"1"] * 8), Barrier(threading.Event()), None], before=before, lanes=2)
+    events = polled([b"1"] * 2 * (MAX_UNPROVEN + 1) * LIMITS.max_events)  # each lane has enough of them to end
+    stage = Stage([events, Barrier(threading.Event()), None], before=before, lanes=2)
     with pytest.raises(Abandoned, match="in flight were not answered"):
         stage.run()
     assert isinstance(stage.failure, ZeroDivisionError)
@@ -555,6 +565,57 @@ def test_worker_is_not_ready_while_its_executor_is_away() -> None:
     stage.run()
     assert waiting_for == [None, "the GPU is away", "the GPU is away"]
     assert stage.health.outage is None
+
+
+def blocked(stage: Stage) -> list[dict[str, str]]:
+    """The labels of each series that says what waits."""
+    families = {family.name: family for family in stage.metrics.registry.collect()}
+    return [sample.labels for sample in families[BLOCKED.name].samples]
+
+
+def test_event_that_waits_for_its_executor_is_named_for_as_long(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[list[dict[str, str]]] = []
+
+    def before(_inputs: Tensors) -> None:
+        seen.append(blocked(stage))
+        if len(seen) < 3:
+            raise ExecutorUnavailable("the GPU is away")
+
+    stage = Stage([polled([b"1"], 41), None], before=before)
+    stage.run()
+    named = {"pipeline": "p", "what": "executor", "topic": "in", "partition": "0", "offset": "41"}
+    assert seen == [[], [named], [named]]
+    assert blocked(stage) == []
+    assert "The first event that waits is at offset 41 of in/0." in caplog.text
+
+
+def test_record_that_waits_for_its_schema_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage([polled([b"1"], 7), None])
+    stage.numbers.failures.append(SchemaUnavailable("the registry is away"))
+    stage.run()
+    assert "the registry is away; waiting for 0 s" in caplog.text
+    assert "The first event that waits is at offset 7 of in/0." in caplog.text
+
+
+@pytest.mark.parametrize(("waited", "level"), [(0.0, "WARNING"), (-1.0, "ERROR")])
+def test_long_wait_is_logged_as_an_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, waited: float, level: str
+) -> None:
+    monkeypatch.setattr(waiting, "LOUD_AFTER", waited or 60.0)
+    stage = Stage([polled([b"1"], 7), None])
+    stage.numbers.failures.append(SchemaUnavailable("the registry is away"))
+    stage.run()
+    assert [record.levelname for record in caplog.records if "the registry is away" in record.message] == [level]
+
+
+def test_deadline_headers_that_are_no_time_are_counted() -> None:
+    records: list[Record] = [MemoryRecord(at, b"1", heads=[("until", b"9" * 5000)]) for at in range(3)]
+    stage = Stage(
+        [Polled(Records.of(records), EPOCHS, 0.0, 0), None], fields=EventFields(None, None, 1, deadline_header="until")
+    )
+    (one,) = batches(stage.run())
+    assert one.rows.tolist() == [0, 1, 2]
+    assert stage.metrics.registry.get_sample_value("millstream_invalid_deadlines_total", {"pipeline": "p"}) == 3
 
 
 def test_events_past_their_deadline_do_not_run() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumers.decoder import BlockDecoder, EventFields
-from consumers.events import Block, Polled, Record
+from consumers.events import NEVER, Block, Headers, Polled, Record
 from consumers.records import Records
 from schemas.errors import SchemaUnavailable
 from tests.consumers.in_memory import EPOCHS, SIGNATURE, MemoryRecord, NumberDecoder, partitions, polled
@@ -165,3 +165,35 @@ def test_schemas_that_are_away_leave_the_records_for_later() -> None:
     with pytest.raises(SchemaUnavailable):
         decoder.decode(poll)
     assert decoder.decode(poll).good.tolist() == [0]
+
+
+def with_deadlines(*headers: Headers) -> Block:
+    fields = EventFields(None, None, 1, deadline_header="until")
+    records: list[Record] = [MemoryRecord(at, b"1", heads=own or None) for at, own in enumerate(headers)]
+    decoder = BlockDecoder(NumberDecoder(), fields, SIGNATURE, allow_nan=False)
+    return decoder.decode(Polled(Records.of(records), EPOCHS, 0.0, 0))
+
+
+def test_deadline_is_that_of_its_header() -> None:
+    block = with_deadlines([], [("until", b"1700000000000")], [("other", b"5")], [("until", b"9223372036854775808")])
+    assert block.deadlines is not None
+    assert block.deadlines.tolist() == [NEVER, 1_700_000_000_000, NEVER, NEVER]
+    assert block.invalid_deadlines == 0
+
+
+@pytest.mark.parametrize(
+    "stated", [b"9" * 5000, b"0" * 5000, b"-1", b"1.5", b"soon", b"", "\u0661".encode(), b"\xb2", b" 1"]
+)
+def test_deadline_header_that_is_no_time_sets_none_and_is_counted(stated: bytes) -> None:
+    block = with_deadlines([("until", b"7")], [("until", stated)], [("until", stated), ("until", b"8")])
+    assert block.deadlines is not None
+    assert block.deadlines.tolist() == [7, NEVER, 8]
+    assert block.invalid_deadlines == 1
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(1, 10**12))
+def test_event_is_too_old_after_its_time_and_age_and_never_before(at: int, max_age: int) -> None:
+    fields = EventFields(None, "at", 1, max_age=max_age)
+    block = decode([b"1"], fields, at=column(at, dtype=pl.Int64()))
+    assert block.deadlines is not None
+    assert block.deadlines.tolist() == [min(at + max_age, NEVER)]

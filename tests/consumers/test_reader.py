@@ -81,6 +81,19 @@ class Member:
         return rows(Records.end_to_end(parts))
 
 
+def produce_header(broker: Broker, topic: str, name: bytes) -> None:
+    """Produce a record with a header of this name, which confluent-kafka's own producer takes as text only."""
+    error_cb: Callable[[KafkaError], None] = lambda _error: None  # noqa: E731
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "error_cb": error_cb})
+    handle, library = ctypes.c_void_p(handle_of(producer, error_cb)[0]), ctypes.CDLL(cimpl.__file__)
+    to = ctypes.c_int(1), ctypes.c_char_p(topic.encode())  # RD_KAFKA_VTYPE_TOPIC, and so on
+    value = ctypes.c_int(4), ctypes.c_char_p(b"v"), ctypes.c_size_t(1)
+    header = ctypes.c_int(9), ctypes.c_char_p(name), ctypes.c_char_p(b"x"), ctypes.c_ssize_t(1)
+    copy = ctypes.c_int(7), ctypes.c_int(2)
+    assert library.rd_kafka_producev(handle, *to, *value, *header, *copy, ctypes.c_int(0)) == 0
+    assert producer.flush(30) == 0
+
+
 class Mock:
     """The mock broker inside a client of its own."""
 
@@ -229,3 +242,18 @@ def test_without_the_library_they_are_read_one_by_one(
     reader = reader_of(consumer, error_cb, lambda _error, _partition: None)
     assert isinstance(reader, OneByOne)
     consumer.close()
+
+
+@KINDS
+def test_record_with_a_header_name_that_is_not_utf8_is_read_among_others(
+    kafka: Broker, make_topic: MakeTopic, kind: type
+) -> None:
+    topic = make_topic()
+    for name in (b"before", b"\xff\xfe", b"after"):
+        produce_header(kafka, topic, name)
+    with member(kafka, f"group-of-{topic}", kind) as one:
+        one.join(topic)
+        headers = [found[-1] for found in one.read(3)]
+    readable = [[("after", b"x")], [("before", b"x")]]
+    lost = [None] if kind is OneByOne else [[("\ufffd\ufffd", b"x")]]
+    assert sorted(headers, key=str) == sorted(readable + lost, key=str)

@@ -112,6 +112,7 @@ on_error:
   nan_output: stop
   prediction_too_large: stop
   crashed: stop
+  internal_error: dead_letter
   expired: skip
 limits:
   batch_timeout: 30s

@@ -1,0 +1,23 @@
+"""The decode stage with what it needs, for tests of what is around it."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from consumers.health import Health
+from consumers.isolating_decoder import IsolatingDecoder
+from consumers.metrics import Metrics
+from consumers.patience import Patience
+from consumers.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from consumers.decoder import BlockDecoder
+
+WATCHDOG = Watchdog(3600.0)  # one for all: each has a thread that lasts as long as the process
+
+
+def isolating_decoder(decoder: BlockDecoder, metrics: Metrics | None = None) -> IsolatingDecoder:
+    metrics = metrics or Metrics("p")
+    patience = Patience(threading.Event(), Health(60), metrics)
+    return IsolatingDecoder(decoder, patience=patience, watchdog=WATCHDOG, metrics=metrics)

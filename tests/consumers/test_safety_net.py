@@ -1,0 +1,217 @@
+"""An unexpected exception of a stage costs the record that raises it; one of the worker's own ends the worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumers.decoder import BlockDecoder, EventFields
+from consumers.errors import Abandoned
+from consumers.isolating_encoder import IsolatingEncoder, PredictionColumns
+from consumers.metrics import INTERNAL_ERRORS, Metrics
+from consumers.poison import Isolation
+from consumers.safety_net import MAX_UNPROVEN, SafetyNet
+from inference.errors import ExecutorUnavailable
+from schemas.errors import SchemaUnavailable
+from schemas.packed import Texts
+from schemas.predictions import JsonPredictionEncoder, UnsupportedOutputError
+from tests.consumers.in_memory import SIGNATURE, NegatingExecutor, NumberDecoder, polled
+from tests.consumers.isolating import isolating_decoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from inference.executors.interface import Tensors
+    from schemas.decoded import Decoded
+
+FIELDS = EventFields(None, None, 1)
+ERRORS: list[Callable[[], BaseException]] = [
+    lambda: KeyError("price"),
+    MemoryError,
+    lambda: pl.exceptions.PanicException("out of bounds"),
+    lambda: ValueError("x" * 10_000),
+]
+VALUES = st.lists(st.sampled_from([b"1", b"2", b"x", b"null", b"bug"]), min_size=1, max_size=40)
+
+
+class BuggyDecoder(NumberDecoder):
+    """Raises when any value is `bug`, or always once `broken`."""
+
+    def __init__(self, error: Callable[[], BaseException] = ERRORS[0]) -> None:
+        super().__init__()
+        self.error = error
+        self.broken = False
+
+    def decode(self, values: Sequence[bytes]) -> Decoded:
+        if self.broken or b"bug" in list(values):
+            raise self.error()
+        return super().decode(values)
+
+
+def counted(metrics: Metrics, stage: str) -> float:
+    name = INTERNAL_ERRORS.name
+    return metrics.registry.get_sample_value(name, {"pipeline": "p", "stage": stage}) or 0.0
+
+
+@pytest.mark.parametrize("error", ERRORS)
+@given(VALUES)
+def test_records_that_break_the_decoder_are_rejected_and_the_others_decoded(
+    error: Callable[[], BaseException], values: list[bytes]
+) -> None:
+    values = [b"1", *values]  # a good record comes first
+    metrics = Metrics("p")
+    stage = isolating_decoder(BlockDecoder(BuggyDecoder(error), FIELDS, SIGNATURE, allow_nan=False), metrics)
+    blocks = [*stage.blocks(polled([b"1"])), *stage.blocks(polled(values, 1))]
+    fate = {int(offset): "" for block in blocks for offset in block.offsets[block.good]}
+    for block in blocks:
+        fate |= {int(block.offsets[refused.row]): refused.reason for refused in block.refused}
+    reasons = {b"bug": "internal_error", b"x": "undecodable", b"null": "unfit"}
+    assert fate == {0: "", **{1 + row: reasons.get(value, "") for row, value in enumerate(values)}}
+    assert [offset for block in blocks for offset in block.offsets.tolist()] == list(range(1 + len(values)))
+    assert counted(metrics, "decode") == values.count(b"bug")
+
+
+def test_rejection_says_what_broke_where_and_what_to_do() -> None:
+    decoder = BlockDecoder(BuggyDecoder(), FIELDS, SIGNATURE, allow_nan=False)
+    (block,) = isolating_decoder(decoder).blocks(polled([b"bug"]))
+    (refused,) = block.refused
+    assert "the decode stage raised KeyError: 'price'" in refused.error
+    assert "test_safety_net.py" in refused.error
+    assert "in decode" in refused.error
+    assert "report the bug" in refused.error
+    assert len(refused.error) < 1500
+
+
+def test_fault_that_a_good_record_raises_too_ends_the_worker() -> None:
+    numbers = BuggyDecoder()
+    stage = isolating_decoder(BlockDecoder(numbers, FIELDS, SIGNATURE, allow_nan=False))
+    list(stage.blocks(polled([b"1"])))
+    numbers.broken = True
+    with pytest.raises(KeyError, match="price"):
+        list(stage.blocks(polled([b"1", b"2"])))
+
+
+def test_fault_before_any_good_record_ends_the_worker_after_a_few() -> None:
+    class Rejecting(BuggyDecoder):
+        def decode(self, values: Sequence[bytes]) -> Decoded:
+            return super().decode(values) if len(values) else NumberDecoder.decode(self, values)
+
+    numbers = Rejecting()
+    numbers.broken = True
+    stage = isolating_decoder(BlockDecoder(numbers, FIELDS, SIGNATURE, allow_nan=False))
+    blocks = list(stage.blocks(polled([b"1"] * MAX_UNPROVEN)))
+    assert [block.refused[0].reason for block in blocks] == ["internal_error"] * MAX_UNPROVEN
+    with pytest.raises(KeyError):
+        list(stage.blocks(polled([b"1"])))
+
+
+def test_flood_of_records_that_break_the_decoder_does_not_end_the_worker() -> None:
+    stage = isolating_decoder(BlockDecoder(BuggyDecoder(), FIELDS, SIGNATURE, allow_nan=False))
+    list(stage.blocks(polled([b"1"])))
+    blocks = list(stage.blocks(polled([b"bug"] * 500, 1)))
+    assert sum(len(block.refused) for block in blocks) == 500
+
+
+def test_schemas_that_are_away_are_waited_for_and_not_isolated() -> None:
+    numbers = NumberDecoder()
+    numbers.failures += [SchemaUnavailable("the registry is away")] * 2
+    metrics = Metrics("p")
+    stage = isolating_decoder(BlockDecoder(numbers, FIELDS, SIGNATURE, allow_nan=False), metrics)
+    (block,) = stage.blocks(polled([b"1", b"2"]))
+    assert block.good.tolist() == [0, 1]
+    assert counted(metrics, "decode") == 0
+
+
+def isolation_of(before: Any, metrics: Metrics) -> Isolation:
+    executor = NegatingExecutor(before)
+    return Isolation(executor.run, max_events=70, allow_nan_outputs=False, net=SafetyNet("infer", metrics))
+
+
+def raising(error: BaseException, bad: float) -> Any:
+    def before(inputs: Tensors) -> None:
+        if bad in inputs["x"]:
+            raise error
+
+    return before
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=70))
+def test_events_that_break_the_executor_are_rejected_and_the_others_predicted(numbers: list[int]) -> None:
+    metrics = Metrics("p")
+    isolation = isolation_of(raising(IndexError("list index out of range"), 7), metrics)
+    isolation.run({"x": np.ones((1, 1), np.float32)})
+    outputs, rows, rejected = isolation.run({"x": np.array(numbers, np.float32).reshape(-1, 1)})
+    assert rows.tolist() == [row for row, number in enumerate(numbers) if number != 7]
+    assert {row: why.reason for row, why in rejected.items()} == {
+        row: "internal_error" for row, number in enumerate(numbers) if number == 7
+    }
+    if len(rows):
+        assert outputs["y"][:, 0].tolist() == [-number for number in numbers if number != 7]
+    assert counted(metrics, "infer") == numbers.count(7)
+
+
+def test_executor_that_breaks_on_a_good_event_too_ends_the_worker() -> None:
+    broken = [False]
+
+    def before(_inputs: Tensors) -> None:
+        if broken[0]:
+            raise IndexError("always")
+
+    isolation = isolation_of(before, Metrics("p"))
+    isolation.run({"x": np.ones((2, 1), np.float32)})
+    broken[0] = True
+    with pytest.raises(IndexError, match="always"):
+        isolation.run({"x": np.zeros((2, 1), np.float32)})
+
+
+@pytest.mark.parametrize("error", [ExecutorUnavailable("away"), Abandoned("told to end")])
+def test_net_lets_through_what_says_itself_what_to_do(error: Exception) -> None:
+    isolation = isolation_of(raising(error, 7), Metrics("p"))
+    with pytest.raises(type(error)):
+        isolation.run({"x": np.full((4, 1), 7, np.float32)})
+
+
+def columns(numbers: Sequence[float]) -> PredictionColumns:
+    times = np.arange(len(numbers))
+    ids = Texts.of([f"e{number:g}" for number in numbers])
+    return PredictionColumns(ids, times, times, times, {"y": np.array(numbers)})
+
+
+class BuggyEncoder(JsonPredictionEncoder):
+    """Raises when any output is 7."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(pipeline="p", model="m", version=1, variant="primary")
+        self._error = error
+
+    def encode(
+        self,
+        event_ids: Sequence[str],
+        event_times: Any,
+        ingest_times: Any,
+        prediction_times: Any,
+        outputs: Mapping[str, Any],
+    ) -> Any:
+        if 7 in outputs["y"]:
+            raise self._error
+        return super().encode(event_ids, event_times, ingest_times, prediction_times, outputs)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(OverflowError("int too large"), "internal_error"), (UnsupportedOutputError("dtype object"), "model_rejected")],
+)
+def test_predictions_that_break_the_encoder_are_rejected_and_the_others_written(error: Exception, reason: str) -> None:
+    encoder = IsolatingEncoder(BuggyEncoder(error), Metrics("p"))
+    encoder.encode(columns([1]))
+    values, failed = encoder.encode(columns([1, 7, 2, 7]))
+    assert {row: why.reason for row, why in failed.items()} == {1: reason, 3: reason}
+    whole, _ = IsolatingEncoder(BuggyEncoder(error), Metrics("p")).encode(columns([1, 2]))
+    assert [value is None for value in values] == [False, True, False, True]
+    assert values[0] == whole[0]
+    assert b'"e2"' in (values[2] or b"")
