@@ -71,18 +71,19 @@ def _all_finite(array: npt.NDArray[Any], entry: TensorInput, problems: dict[int,
 def _fill_scalars(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[Any] | None:
     numpy_type, polars_type = DTYPES[entry.dtype]
     array = np.empty((len(frame), len(entry.fields)), numpy_type)
-    whole = True
+    lacking = np.zeros(len(frame), np.bool_)  # one reason an event: a thousand fields may be null in it
     for column, field in enumerate(entry.fields):
         series = frame[field]
         cast = series if series.dtype == polars_type else series.cast(polars_type, strict=False)
         if cast.null_count():
-            whole = False
-            for row in np.flatnonzero(cast.is_null().to_numpy()).tolist():
+            null = cast.is_null().to_numpy()
+            for row in np.flatnonzero(null & ~lacking).tolist():
                 found = "null" if series[row] is None else f"{series[row]}, out of range for {entry.dtype}"
                 problems.setdefault(row, f"field `{field}` is {found}, but tensor `{entry.tensor}` needs a value")
+            lacking |= null
         else:
             array[:, column] = cast.to_numpy()
-    return array.reshape(len(frame), *entry.shape) if whole else None
+    return None if lacking.any() else array.reshape(len(frame), *entry.shape)
 
 
 def _fill_array(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[Any] | None:
@@ -99,17 +100,8 @@ def _fill_array(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str
                 row, f"field `{field}` has {found}, but tensor `{entry.tensor}` needs {entry.width} values"
             )
         return None
-    flat = series.explode() if len(frame) else pl.Series(dtype=polars_type)
-    cast = flat if flat.dtype == polars_type else flat.cast(polars_type, strict=False)
-    if cast.null_count():
-        for element in np.flatnonzero(cast.is_null().to_numpy()).tolist():
-            row, at = divmod(element, entry.width)
-            problems.setdefault(
-                row,
-                f"field `{field}`[{at}] is null or out of range for {entry.dtype}, which tensor `{entry.tensor}` needs",
-            )
-        return None
-    return cast.to_numpy().reshape(len(frame), *entry.shape)
+    items = _items(series, entry, offsets_of(np.full(len(frame), entry.width)), problems)
+    return None if items is None else items.reshape(len(frame), *entry.shape)
 
 
 def _whole_array(series: pl.Series, entry: TensorInput, polars_type: pl.DataType) -> npt.NDArray[Any] | None:
@@ -139,11 +131,12 @@ def _fill_ragged(
     if problems:
         return {}
     offsets = offsets_of(lengths)
-    items = {entry.tensor: _items(frame[entry.fields[0]], entry, offsets, problems) for entry in inputs}
-    if not allow_nan:
-        for entry in inputs:
-            _check_finite(items[entry.tensor], entry, offsets, problems)
-    return {tensor: Ragged(values, offsets) for tensor, values in items.items()} if not problems else {}
+    tensors: dict[str, Ragged] = {}
+    for entry in inputs:
+        items = _items(frame[entry.fields[0]], entry, offsets, problems)
+        if items is not None and (allow_nan or _items_finite(items, entry, offsets, problems)):
+            tensors[entry.tensor] = Ragged(items, offsets)
+    return tensors
 
 
 def _lengths(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str]) -> Ints:
@@ -158,12 +151,11 @@ def _lengths(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str]) 
     return lengths
 
 
-def _items(series: pl.Series, entry: TensorInput, offsets: Ints, problems: dict[int, str]) -> npt.NDArray[Any]:
-    """The items of all lists, end to end; none of the lists is null. What doesn't fit is added to `problems`, by row."""
+def _items(series: pl.Series, entry: TensorInput, offsets: Ints, problems: dict[int, str]) -> npt.NDArray[Any] | None:
+    """The items of all lists, end to end, no list being null; or None, with the reasons added to `problems` by row."""
     polars_type = DTYPES[entry.dtype][1]
-    # Polars makes a null of an empty list.
-    full = np.diff(offsets) > 0
-    series = series if full.all() else series.filter(pl.Series(full))
+    filled = np.diff(offsets) > 0
+    series = series if filled.all() else series.filter(pl.Series(filled))  # an empty list would become a null
     flat = series.explode() if len(series) else pl.Series(dtype=polars_type)
     cast = flat if flat.dtype == polars_type else flat.cast(polars_type, strict=False)
     if cast.null_count():
@@ -172,20 +164,23 @@ def _items(series: pl.Series, entry: TensorInput, offsets: Ints, problems: dict[
                 row,
                 f"field `{entry.fields[0]}`[{at}] is null or out of range for {entry.dtype}, which tensor `{entry.tensor}` needs",
             )
+        return None
     return cast.to_numpy()
 
 
-def _check_finite(items: npt.NDArray[Any], entry: TensorInput, offsets: Ints, problems: dict[int, str]) -> None:
+def _items_finite(items: npt.NDArray[Any], entry: TensorInput, offsets: Ints, problems: dict[int, str]) -> bool:
+    """As `_all_finite`."""
     if items.dtype.kind != "f" or (finite := np.isfinite(items)).all():
-        return
+        return True
     for row, at in _first_of_each_event(~finite, offsets):
         problems.setdefault(
             row, f"field `{entry.fields[0]}`[{at}] is NaN or infinite, which tensor `{entry.tensor}` does not take"
         )
+    return False
 
 
 def _first_of_each_event(found: npt.NDArray[np.bool_], offsets: Ints) -> Iterator[tuple[int, int]]:
     """For each event with an item that is `found`: its row, and the first such item's place in it."""
-    items = np.flatnonzero(found)
-    rows, first = np.unique(np.searchsorted(offsets, items, side="right") - 1, return_index=True)
-    yield from zip(rows.tolist(), (items[first] - offsets[rows]).tolist(), strict=True)
+    filled = np.flatnonzero(np.diff(offsets))
+    for row in filled[np.logical_or.reduceat(found, offsets[filled])].tolist():
+        yield row, int(found[offsets[row] : offsets[row + 1]].argmax())
