@@ -180,6 +180,26 @@ def test_padding_is_what_the_config_says(tmp_path: Path) -> None:
     assert executor.run(tensors([[1.0] * 3, []]))["y"].tolist() == [[17.0], [7.0]]
 
 
+def test_texts_and_fixed_shapes_run_beside_one_another(tmp_path: Path) -> None:
+    config = """
+inputs:
+  - {tensor: words, field: w, dtype: string, longest: 40, pad: "-"}
+  - {tensor: weight, fields: [a], dtype: float32}
+outputs: [{tensor: y}]
+lengths: [2, 40]
+"""
+    body = """
+    def predict(self, inputs):
+        assert inputs["words"].dtype == object
+        return {"y": [f"{' '.join(row)} {a:.0f}"[:9] for row, (a,) in zip(inputs["words"], inputs["weight"])]}
+"""
+    version = python_model(tmp_path, body, config)
+    events = pl.DataFrame({"w": [["so", "far"], [], ["a", "b", "c"], ["ä"]], "a": [1.0, 2.0, 3.0, 4.0]})
+    fitted = fit(events, version.signature.inputs, allow_nan=False)
+    answers = open_executor(version, max_events=16).run(fitted.tensors)
+    assert answers["y"].tolist() == ["so far 1", "- - 2", "a b c - -", "ä - 4"]
+
+
 def test_output_of_the_inputs_length_is_refused(tmp_path: Path) -> None:
     executor = open_executor(
         python_model(tmp_path, "    def predict(self, inputs):\n        return {'y': inputs['items']}\n"), max_events=16
