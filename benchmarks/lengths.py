@@ -25,8 +25,8 @@ from benchmarks.pages import write_results
 from benchmarks.text import MODEL, text_folder
 from inference.executors.by_length import ByLength
 from inference.executors.choice import open_executor
+from inference.ragged import Ragged
 from inference.repository import load_version
-from inference.signature import LENGTHS
 from inference.varying import padded_to
 
 RESULTS = Path(__file__).parent / "results"
@@ -42,7 +42,7 @@ outputs:
   - {{tensor: embedding}}
 """
 
-Batch = dict[str, npt.NDArray[Any]]
+Batch = dict[str, Ragged]
 Way = Callable[[Batch], npt.NDArray[Any]]
 
 
@@ -88,11 +88,11 @@ def _ways(executor: ByLength) -> dict[str, Way]:
     inner, inputs = executor._executor, executor._model.signature.inputs
 
     def padded(batch: Batch, size: int) -> npt.NDArray[Any]:
-        return inner.run(padded_to(inputs, batch, np.arange(EVENTS), size))["embedding"]
+        return inner.run(padded_to(inputs, batch, size))["embedding"]
 
     return {
         "to the longest there may be": lambda batch: padded(batch, LONGEST),
-        "to the longest of the batch": lambda batch: padded(batch, int(batch[LENGTHS].max())),
+        "to the longest of the batch": lambda batch: padded(batch, int(batch["input_ids"].lengths.max())),
         "by length": lambda batch: executor.run(batch)["embedding"],
     }
 
@@ -100,7 +100,7 @@ def _ways(executor: ByLength) -> dict[str, Way]:
 def _batch(seed: int) -> Batch:
     chance = np.random.default_rng(seed)
     lengths = np.clip(chance.lognormal(np.log(MEDIAN), SPREAD, EVENTS), 3, LONGEST).astype(np.int64)
-    return {"input_ids": chance.integers(FIRST_WORD, WORDS, (EVENTS, LONGEST)), LENGTHS: lengths}
+    return {"input_ids": Ragged.of_lengths(chance.integers(FIRST_WORD, WORDS, lengths.sum()), lengths)}
 
 
 def _page(report: dict[str, Any]) -> str:

@@ -9,9 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from consumers.records import Records
-from inference.executors.interface import Tensors, join_rows
-from inference.signature import LENGTHS
-from inference.varying import widened
+from inference.executors.interface import Inputs, Tensors, join_rows, rows_between
 from schemas.packed import Packed, Texts
 
 Partition = tuple[str, int]
@@ -104,7 +102,7 @@ class Block:
     event_times: npt.NDArray[np.int64]  # ms since the epoch
     deadlines: npt.NDArray[np.int64] | None  # ms since the epoch, after which it need not run; None: no event has one
     costs: npt.NDArray[np.int64] | None  # of the events up to and including each; None: they have none
-    tensors: Tensors
+    tensors: Inputs
     features: pl.DataFrame | None  # the fields that shadows take, where there are any
     invalid_deadlines: int  # deadline headers that are no number of ms; their events have no such deadline
     # The others:
@@ -242,11 +240,10 @@ class MicroBatch:
         """Its events' times, ms since the epoch."""
         return np.concatenate([part.block.event_times[part.first : part.last] for part in self.parts])
 
-    def tensors(self) -> dict[str, npt.NDArray[Any]]:
-        """The model's inputs, [events, ...]; views where the batch comes from one block."""
+    def tensors(self) -> Inputs:
+        """The model's inputs, one row an event; views where the batch comes from one block."""
         filled = [part for part in self.parts if part.last > part.first]
-        parts = [{name: array[p.first : p.last] for name, array in p.block.tensors.items()} for p in filled]
-        return join_rows(widened(parts) if LENGTHS in parts[0] else parts)
+        return join_rows([rows_between(part.block.tensors, part.first, part.last) for part in filled])
 
 
 @dataclass(frozen=True, slots=True)

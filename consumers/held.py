@@ -5,6 +5,8 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from inference.signature import DTYPES, Signature
+
 # Of the limits, below which there is room again: soon, for in a backlog there is always to be something to decode; for one that
 # paused its partitions later, as that threw away what was fetched ahead.
 SOON, RESUME = 7 / 8, 1 / 2
@@ -19,6 +21,25 @@ class Weight(NamedTuple):
 
 # Measured (vector workload): decoded, as many bytes as its value again for the model's inputs, and 340 for the other columns.
 RECORD = Weight(2, 384)
+
+# Bytes of a text in a tensor for each byte in the record, at most. The worst is one letter of two bytes: three bytes as Avro,
+# and 84 as a Python object with its pointer.
+_TEXT = 30
+
+
+def weight_of(signature: Signature) -> Weight:
+    """What a held record takes for a model of this signature.
+
+    An item of a variable-length array may take one byte in a record and eight in a tensor, and no shape bounds the number of
+    items. So a record counts with the most that its bytes can become. Measured: 65,536 small integers take 64 KiB as Avro, and
+    506 KiB with their tensor.
+    """
+    columns: Counter[str] = Counter()  # by field: bytes in tensors, for each byte in the record
+    for entry in signature.inputs:
+        if entry.longest is not None:
+            for field in entry.fields:
+                columns[field] += _TEXT if entry.dtype == "string" else DTYPES[entry.dtype][0].itemsize
+    return RECORD._replace(copies=max(RECORD.copies, 1 + max(columns.values(), default=0)))
 
 
 class Held:

@@ -136,7 +136,7 @@ HELD_EVENTS = Metric("millstream_held_events", "gauge", "Records read and not ye
 HELD_BYTES = Metric(
     "millstream_held_bytes",
     "gauge",
-    "Bytes of them, about: twice those of their values, and 384 each for what is around.",
+    "Bytes of them, about: twice those of their values (more where inputs vary in length), and 384 each for what is around.",
 )
 IN_FLIGHT = Metric(
     "millstream_in_flight_batches",

@@ -15,6 +15,7 @@ from consumers.decoder import BlockDecoder, EventFields
 from consumers.delivery import AtLeastOnce, BestEffort, Delivery
 from consumers.errors import PlanError
 from consumers.events import Partition
+from consumers.held import weight_of
 from consumers.metrics import Metrics
 from consumers.named_fields import check_cost, check_event_fields, field_names, own_fields, schema_of, time_unit
 from consumers.schema_store import open_store, own_schema_id
@@ -136,6 +137,7 @@ def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
         ),
         held_events=limits.held_events,
         held_bytes=limits.held_bytes,
+        weight=weight_of(plan.model.signature),
         commit_every=plan.pipeline.commit_seconds,
         exactly_once=plan.pipeline.delivery == "exactly_once",
         ordering=plan.pipeline.ordering,

@@ -10,9 +10,9 @@ from consumers.events import Rejection
 from consumers.safety_net import EXPECTED, UNEXPECTED, SafetyNet
 from consumers.working_size import WorkingSize
 from inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
-from inference.executors.interface import Tensors, join_rows, rows_between, rows_of
+from inference.executors.interface import Inputs, Tensors, join_rows, rows_between, rows_of
 
-Run = Callable[[Tensors], dict[str, npt.NDArray[Any]]]
+Run = Callable[[Inputs], dict[str, npt.NDArray[Any]]]
 Result = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64], dict[int, Rejection]]
 
 
@@ -20,7 +20,7 @@ class Isolation:
     """Runs micro-batches so that one bad event does not fail the others. One thread calls it."""
 
     def __init__(
-        self, run: Run, *, max_events: int, allow_nan_outputs: bool, net: SafetyNet[Tensors] | None = None
+        self, run: Run, *, max_events: int, allow_nan_outputs: bool, net: SafetyNet[Inputs] | None = None
     ) -> None:
         """Args:
         run: runs a micro-batch, as `Executor.run`.
@@ -38,7 +38,7 @@ class Isolation:
         """Events that run at once: less than a batch holds where the memory did not suffice."""
         return self._working.size
 
-    def run(self, inputs: Tensors) -> Result:
+    def run(self, inputs: Inputs) -> Result:
         """Run a micro-batch: halved where the model rejects it, in parts where memory ran out, not-a-number set apart.
 
         Returns:

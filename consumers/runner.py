@@ -13,7 +13,7 @@ from consumers.events import Answered, MicroBatch, Rejection
 from consumers.patience import Patience
 from consumers.poison import Isolation
 from consumers.watchdog import Watchdog
-from inference.executors.interface import Tensors
+from inference.executors.interface import Inputs, Tensors
 
 NAME = "a micro-batch in the model"  # what is watched
 
@@ -79,7 +79,7 @@ class Runner:
         rejected = {int(kept[row]): why for row, why in rejected.items()}
         return _answered(number, batch, outputs, kept[rows], {**rejected, **late}, self._took)
 
-    def _run(self, tensors: Tensors, batch: MicroBatch) -> tuple[Tensors, npt.NDArray[np.int64], dict[int, Rejection]]:
+    def _run(self, tensors: Inputs, batch: MicroBatch) -> tuple[Tensors, npt.NDArray[np.int64], dict[int, Rejection]]:
         started = time.perf_counter()
         try:
             return self._patience.call(

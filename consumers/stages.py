@@ -8,6 +8,7 @@ from consumers.batcher import Limits
 from consumers.crashes import CrashGuard
 from consumers.decoder import BlockDecoder
 from consumers.events import Partition
+from consumers.held import Weight
 from consumers.inflight import Ordering
 from consumers.shadow import ShadowLane
 from consumers.sink import Sink
@@ -22,6 +23,7 @@ class Settings:
     batch: Limits
     held_events: int
     held_bytes: int  # in all: a quarter of it fetched ahead, a quarter in the producer
+    weight: Weight  # of a held record
     commit_every: float
     exactly_once: bool
     ordering: Ordering

@@ -18,7 +18,7 @@ from consumers.errors import Abandoned, WorkerError, as_worker_error
 from consumers.events import Barrier, Ends, Partition, Polled, Rejection
 from consumers.forward import Forward
 from consumers.health import Health
-from consumers.held import RECORD, Held, Shares
+from consumers.held import Held, Shares
 from consumers.isolating_decoder import IsolatingDecoder
 from consumers.lanes import Answers, Lanes
 from consumers.patience import Patience
@@ -57,7 +57,7 @@ class Worker:
         self._read_again = threading.Event()
         self._failure: BaseException | None = None
         self._guard = stages.guard
-        self._held = Held(settings.held_events, settings.held_bytes // 2, RECORD, settings.batch.max_events)
+        self._held = Held(settings.held_events, settings.held_bytes // 2, settings.weight, settings.batch.max_events)
         self._shares = Shares(settings.weights, settings.held_events // 2) if settings.weights else None
         self._lock = threading.Lock()
         self._acknowledged: Ends = {}

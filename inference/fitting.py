@@ -1,6 +1,6 @@
 """Event fields to tensors: what does not fit is set apart with its reason."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from inference.signature import DTYPES, LENGTHS, TensorInput
+from inference.ragged import Ints, Ragged, offsets_of
+from inference.signature import DTYPES, TensorInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Unfit:
 class Fitted:
     """The events that fit, as tensors."""
 
-    tensors: dict[str, npt.NDArray[Any]]  # tensor -> [len(rows), *shape]
+    tensors: dict[str, Any]  # tensor -> an array [len(rows), *shape]; `Ragged` where the length varies
     rows: npt.NDArray[np.int64]  # index in the frame given, ascending
     unfit: list[Unfit]  # the rest, ascending
 
@@ -31,11 +32,11 @@ class Fitted:
 def fit(frame: pl.DataFrame, inputs: Sequence[TensorInput], *, allow_nan: bool) -> Fitted:
     """Turn a frame of events into tensors, leaving out the events that don't fit, each with the reason."""
     problems: dict[int, str] = {}
-    filled = {
+    filled: dict[str, Any] = {
         entry.tensor: _fill(frame, entry, problems, allow_nan=allow_nan) for entry in inputs if entry.longest is None
     }
     if varying := [entry for entry in inputs if entry.longest is not None and not entry.mask]:
-        filled |= _fill_varying(frame, varying, problems, allow_nan=allow_nan)
+        filled |= _fill_ragged(frame, varying, problems, allow_nan=allow_nan)
     if not problems:
         tensors = {name: array for name, array in filled.items() if array is not None}
         return Fitted(tensors, np.arange(len(frame)), [])
@@ -70,18 +71,19 @@ def _all_finite(array: npt.NDArray[Any], entry: TensorInput, problems: dict[int,
 def _fill_scalars(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[Any] | None:
     numpy_type, polars_type = DTYPES[entry.dtype]
     array = np.empty((len(frame), len(entry.fields)), numpy_type)
-    whole = True
+    lacking = np.zeros(len(frame), np.bool_)  # one reason an event: a thousand fields may be null in it
     for column, field in enumerate(entry.fields):
         series = frame[field]
         cast = series if series.dtype == polars_type else series.cast(polars_type, strict=False)
         if cast.null_count():
-            whole = False
-            for row in np.flatnonzero(cast.is_null().to_numpy()).tolist():
+            null = cast.is_null().to_numpy()
+            for row in np.flatnonzero(null & ~lacking).tolist():
                 found = "null" if series[row] is None else f"{series[row]}, out of range for {entry.dtype}"
                 problems.setdefault(row, f"field `{field}` is {found}, but tensor `{entry.tensor}` needs a value")
+            lacking |= null
         else:
             array[:, column] = cast.to_numpy()
-    return array.reshape(len(frame), *entry.shape) if whole else None
+    return None if lacking.any() else array.reshape(len(frame), *entry.shape)
 
 
 def _fill_array(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[Any] | None:
@@ -98,17 +100,8 @@ def _fill_array(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str
                 row, f"field `{field}` has {found}, but tensor `{entry.tensor}` needs {entry.width} values"
             )
         return None
-    flat = series.explode() if len(frame) else pl.Series(dtype=polars_type)
-    cast = flat if flat.dtype == polars_type else flat.cast(polars_type, strict=False)
-    if cast.null_count():
-        for element in np.flatnonzero(cast.is_null().to_numpy()).tolist():
-            row, at = divmod(element, entry.width)
-            problems.setdefault(
-                row,
-                f"field `{field}`[{at}] is null or out of range for {entry.dtype}, which tensor `{entry.tensor}` needs",
-            )
-        return None
-    return cast.to_numpy().reshape(len(frame), *entry.shape)
+    items = _items(series, entry, offsets_of(np.full(len(frame), entry.width)), problems)
+    return None if items is None else items.reshape(len(frame), *entry.shape)
 
 
 def _whole_array(series: pl.Series, entry: TensorInput, polars_type: pl.DataType) -> npt.NDArray[Any] | None:
@@ -123,10 +116,10 @@ def _whole_array(series: pl.Series, entry: TensorInput, polars_type: pl.DataType
     return array.reshape(len(series), *entry.shape) if np.isfinite(array).all() else None
 
 
-def _fill_varying(
+def _fill_ragged(
     frame: pl.DataFrame, inputs: Sequence[TensorInput], problems: dict[int, str], *, allow_nan: bool
-) -> dict[str, npt.NDArray[Any]]:
-    """The varying tensors, [events, the longest of them], and `LENGTHS`; what doesn't fit is added to `problems`, by row."""
+) -> dict[str, Ragged]:
+    """The tensors whose length varies; or none, with the reasons added to `problems` by row, where an event doesn't fit."""
     first, *others = inputs
     lengths = _lengths(frame, first, problems)
     for entry in others:
@@ -137,15 +130,16 @@ def _fill_varying(
             )
     if problems:
         return {}
-    inside = np.arange(int(lengths.max(initial=0))) < lengths[:, None]
-    tensors = {entry.tensor: _filled(frame, entry, inside, problems) for entry in inputs}
-    if not allow_nan:
-        for entry in inputs:
-            _all_finite(tensors[entry.tensor], entry, problems)
-    return tensors | {LENGTHS: lengths}
+    offsets = offsets_of(lengths)
+    tensors: dict[str, Ragged] = {}
+    for entry in inputs:
+        items = _items(frame[entry.fields[0]], entry, offsets, problems)
+        if items is not None and (allow_nan or _items_finite(items, entry, offsets, problems)):
+            tensors[entry.tensor] = Ragged(items, offsets)
+    return tensors
 
 
-def _lengths(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[np.int64]:
+def _lengths(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str]) -> Ints:
     field, series = entry.fields[0], frame[entry.fields[0]]
     lengths = series.list.len().cast(pl.Int64).fill_null(-1).to_numpy()
     assert entry.longest is not None
@@ -157,22 +151,36 @@ def _lengths(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str]) 
     return lengths
 
 
-def _filled(
-    frame: pl.DataFrame, entry: TensorInput, inside: npt.NDArray[np.bool_], problems: dict[int, str]
-) -> npt.NDArray[Any]:
-    numpy_type, polars_type = DTYPES[entry.dtype]
-    array = np.zeros(inside.shape, numpy_type)
-    kept = frame[entry.fields[0]].filter(pl.Series(inside.any(axis=1)))  # an empty list would become a null
-    flat = kept.explode() if len(kept) else pl.Series(dtype=polars_type)
+def _items(series: pl.Series, entry: TensorInput, offsets: Ints, problems: dict[int, str]) -> npt.NDArray[Any] | None:
+    """The items of all lists, end to end, no list being null; or None, with the reasons added to `problems` by row."""
+    polars_type = DTYPES[entry.dtype][1]
+    filled = np.diff(offsets) > 0
+    series = series if filled.all() else series.filter(pl.Series(filled))  # an empty list would become a null
+    flat = series.explode() if len(series) else pl.Series(dtype=polars_type)
     cast = flat if flat.dtype == polars_type else flat.cast(polars_type, strict=False)
     if cast.null_count():
-        rows, places = np.nonzero(inside)
-        for item in np.flatnonzero(cast.is_null().to_numpy()).tolist():
+        for row, at in _first_of_each_event(cast.is_null().to_numpy(), offsets):
             problems.setdefault(
-                int(rows[item]),
-                f"field `{entry.fields[0]}`[{places[item]}] is null or out of range for {entry.dtype}, which tensor "
-                f"`{entry.tensor}` needs",
+                row,
+                f"field `{entry.fields[0]}`[{at}] is null or out of range for {entry.dtype}, which tensor `{entry.tensor}` needs",
             )
-        return array
-    array[inside] = cast.to_numpy()
-    return array
+        return None
+    return cast.to_numpy()
+
+
+def _items_finite(items: npt.NDArray[Any], entry: TensorInput, offsets: Ints, problems: dict[int, str]) -> bool:
+    """As `_all_finite`."""
+    if items.dtype.kind != "f" or (finite := np.isfinite(items)).all():
+        return True
+    for row, at in _first_of_each_event(~finite, offsets):
+        problems.setdefault(
+            row, f"field `{entry.fields[0]}`[{at}] is NaN or infinite, which tensor `{entry.tensor}` does not take"
+        )
+    return False
+
+
+def _first_of_each_event(found: npt.NDArray[np.bool_], offsets: Ints) -> Iterator[tuple[int, int]]:
+    """For each event with an item that is `found`: its row, and the first such item's place in it."""
+    filled = np.flatnonzero(np.diff(offsets))
+    for row in filled[np.logical_or.reduceat(found, offsets[filled])].tolist():
+        yield row, int(found[offsets[row] : offsets[row + 1]].argmax())

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from inference.errors import ModelConfigError
+from inference.ragged import Ragged
 
 DTYPES: dict[str, tuple[np.dtype[Any], pl.DataType]] = {
     "float32": (np.dtype(np.float32), pl.Float32()),
@@ -20,9 +21,6 @@ DTYPES: dict[str, tuple[np.dtype[Any], pl.DataType]] = {
     "string": (np.dtype(object), pl.String()),
 }
 """Tensor element types that event fields can fill: name in config.yaml -> numpy's and polars' type."""
-
-LENGTHS = " lengths"
-"""Name under which each event's number of items travels beside tensors of varying length; no tensor has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +75,16 @@ class Signature:
         return [replace(entry, shape=(length,), longest=None) if entry.longest else entry for entry in self.inputs]
 
 
-def blank(inputs: Sequence[TensorInput], events: int) -> dict[str, npt.NDArray[Any]]:
-    """Tensors of zeros and empty strings for so many events; the longest there are, where their length varies."""
-    longest = next((entry.longest for entry in inputs if entry.longest), None)
-    return ({} if longest is None else {LENGTHS: np.full(events, longest)}) | {
-        entry.tensor: np.full(
-            (events, *entry.shape), "" if entry.dtype == "string" else int(entry.mask), DTYPES[entry.dtype][0]
-        )
-        for entry in inputs
-    }
+def blank(inputs: Sequence[TensorInput], events: int) -> dict[str, Any]:
+    """Zeros and empty strings for so many events, as `fit` gives them; where the length varies, the longest there are."""
+    filled = [entry for entry in inputs if entry.longest is None or not entry.mask]
+    return {entry.tensor: _blank(entry, events) for entry in filled}
+
+
+def _blank(entry: TensorInput, events: int) -> npt.NDArray[Any] | Ragged:
+    value = "" if entry.dtype == "string" else int(entry.mask)
+    array = np.full((events, *entry.shape), value, DTYPES[entry.dtype][0])
+    return array if entry.longest is None else Ragged.of_lengths(array.reshape(-1), np.full(events, entry.longest))
 
 
 def check_fields(signature: Signature, columns: Mapping[str, pl.DataType], place: str, schema_name: str) -> None:

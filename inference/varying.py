@@ -1,7 +1,4 @@
-"""Inputs of varying length: one number of items for each event, padded only as far as those that run together need it.
-
-Tensors of varying inputs travel padded to some length, with each event's own under `LENGTHS`.
-"""
+"""Variable-length inputs: which events run in one call, and the padding of those to one length (length bucketing)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,11 +6,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inference.signature import DTYPES, LENGTHS, TensorInput
+from inference.ragged import Ints, Ragged
+from inference.signature import DTYPES, TensorInput
 
 SHORTEST = 16  # of the default lengths
-
-Ints = npt.NDArray[np.int64]
 
 
 def lengths_of(configured: Sequence[int], longest: int) -> tuple[int, ...]:
@@ -41,15 +37,15 @@ def groups_of(lengths: Ints, sizes: Sequence[int], call: float) -> list[tuple[in
         size -> the rows that are padded to it, ascending; each row once.
     """
     bucket = np.searchsorted(sizes, lengths)
-    counts = np.bincount(bucket, minlength=len(sizes))
+    upto = [0, *np.bincount(bucket, minlength=len(sizes)).cumsum().tolist()]  # events of the first i sizes
     # best[i]: the least that the events of the first i sizes cost; cut[i]: where the last of their groups begins.
     best, cut = [0.0], [0]
     for stop in range(1, len(sizes) + 1):
         costs = [
-            best[start] + (call + events * sizes[stop - 1] if (events := int(counts[start:stop].sum())) else 0.0)
+            best[start] + (call + events * sizes[stop - 1] if (events := upto[stop] - upto[start]) else 0.0)
             for start in range(stop)
         ]
-        cut.append(int(np.argmin(costs)))
+        cut.append(costs.index(min(costs)))
         best.append(costs[cut[-1]])
     groups: list[tuple[int, Ints]] = []
     stop = len(sizes)
@@ -61,32 +57,29 @@ def groups_of(lengths: Ints, sizes: Sequence[int], call: float) -> list[tuple[in
     return groups[::-1]
 
 
-def padded_to(
-    inputs: Sequence[TensorInput], tensors: Mapping[str, npt.NDArray[Any]], rows: Ints, size: int
-) -> dict[str, npt.NDArray[Any]]:
-    """What the model takes: these rows, the varying tensors [rows, size], and their mask where it wants one."""
-    inside = np.arange(size) < tensors[LENGTHS][rows][:, None]
+def lengths_in(tensors: Mapping[str, Any]) -> Ints:
+    """Items of each event: all ragged tensors of an event have the same number."""
+    return next(tensor.lengths for tensor in tensors.values() if isinstance(tensor, Ragged))
+
+
+def padded_to(inputs: Sequence[TensorInput], tensors: Mapping[str, Any], size: int) -> dict[str, npt.NDArray[Any]]:
+    """Dense tensors for one call of the model.
+
+    Args:
+        inputs: the model's.
+        tensors: of the call's events; ragged where the length varies.
+        size: the length to pad to; no event has more items.
+
+    Returns:
+        tensor -> [events, size], or [events, *shape] where the length does not vary; the mask too where the model wants one.
+    """
+    mask = next(tensor.mask(size) for tensor in tensors.values() if isinstance(tensor, Ragged))
     made: dict[str, npt.NDArray[Any]] = {}
     for entry in inputs:
         if entry.mask:
-            made[entry.tensor] = inside.astype(DTYPES[entry.dtype][0])
+            made[entry.tensor] = mask.astype(DTYPES[entry.dtype][0])
         elif entry.longest is None:
-            made[entry.tensor] = tensors[entry.tensor][rows]
+            made[entry.tensor] = tensors[entry.tensor]
         else:
-            given = tensors[entry.tensor][rows, :size]
-            array = made[entry.tensor] = np.full((len(rows), size), entry.pad, given.dtype)
-            within = inside[:, : given.shape[1]]
-            array[:, : given.shape[1]][within] = given[within]
+            made[entry.tensor] = tensors[entry.tensor].padded(mask, entry.pad)
     return made
-
-
-def widened(parts: Sequence[Mapping[str, npt.NDArray[Any]]]) -> list[dict[str, npt.NDArray[Any]]]:
-    """The parts, each padded as far as the longest of them is."""
-    widths = {name: max(part[name].shape[1] for part in parts) for name, array in parts[0].items() if array.ndim > 1}
-    return [{name: _widened(array, widths.get(name, 0)) for name, array in part.items()} for part in parts]
-
-
-def _widened(array: npt.NDArray[Any], width: int) -> npt.NDArray[Any]:
-    if array.ndim < 2 or array.shape[1] == width:
-        return array
-    return np.concatenate([array, np.zeros((len(array), width - array.shape[1]), array.dtype)], axis=1)

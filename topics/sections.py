@@ -348,7 +348,8 @@ class Limits(Section):
         "128MiB",
         validate_default=True,
         description="Most bytes that a worker holds in all: a quarter of it fetched ahead, half of it read (an event counts "
-        "with twice its value, for its columns, and 384 bytes), a quarter of it written and not yet acknowledged.",
+        "with twice its value, for its columns, and 384 bytes; with more where inputs vary in length, docs/models.md), a "
+        "quarter of it written and not yet acknowledged.",
     )
     drain_timeout: PositiveDuration = Field(
         "20s",

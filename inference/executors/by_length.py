@@ -1,26 +1,30 @@
-"""An executor for inputs of varying length: events of like length run together, padded no further than they need."""
+"""An executor for variable-length inputs (length bucketing): events of similar length run together, with little padding."""
 
 import time
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from inference.errors import ModelConfigError, ModelRejected, OutOfMemory
-from inference.executors.interface import ModelExecutor, Tensors, warm_up
+from inference.executors.interface import Inputs, ModelExecutor, join_rows, rows_between, warm_up
+from inference.ragged import Ints
 from inference.repository import ModelVersion
-from inference.signature import LENGTHS, blank
-from inference.varying import groups_of, lengths_of, padded_to
+from inference.signature import blank
+from inference.varying import groups_of, lengths_in, lengths_of, padded_to
 
 _TIMED = 2  # calls, of which the quickest counts
 _ENOUGH = 2048  # items that tell what one costs where nothing is gained by many at once
+MOST_ITEMS = 2**23  # of one padded tensor in a call: 64 MiB of the widest dtypes
 
 
 class ByLength:
     """Runs a micro-batch in as many calls as its events' lengths make worth it.
 
     What a call costs besides its items is measured when the model is warmed up: on a GPU it is as much as thousands of items, on
-    a CPU hardly any.
+    a CPU hardly any. Events are padded call by call, so that one padded tensor of at most `MOST_ITEMS` exists at a time for each
+    input: more only where the smallest of the model's batch sizes is larger.
     """
 
     def __init__(self, model: ModelVersion, executor: ModelExecutor) -> None:
@@ -39,30 +43,45 @@ class ByLength:
     def warm_up(self) -> None:
         """See `Executor.warm_up`; for every length too. On the CPU no shape needs preparing for, and large ones take seconds."""
         for place, length in enumerate(self.lengths):
-            sizes = self.batch_sizes[:1] if place and self.device == "cpu" else self.batch_sizes
+            fitting = [size for size in self.batch_sizes if size <= self._most_events(length)]
+            sizes = fitting[:1] if place and self.device == "cpu" else fitting
             warm_up(self._executor.run, self._model.signature.at(length), sizes)
         try:
             self._call = self._measured()
         except (ModelRejected, OutOfMemory):  # it was said already; then a call counts for nothing
             self._call = 0.0
 
-    def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
-        """See `Executor.run`; `inputs` have the events' lengths beside the tensors."""
-        groups = groups_of(inputs[LENGTHS], self.lengths, self._call)
-        answers = [
-            self._executor.run(padded_to(self._model.signature.inputs, inputs, rows, size)) for size, rows in groups
-        ]
-        if len(answers) == 1:
-            return answers[0]
-        self._check(answers)
-        order = np.argsort(np.concatenate([rows for _, rows in groups]))
-        return {name: np.concatenate([answer[name] for answer in answers])[order] for name in answers[0]}
+    def run(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
+        """See `Executor.run`; the inputs that vary in length are ragged."""
+        groups = groups_of(lengths_in(inputs), self.lengths, self._call)
+        if len(groups) == 1:
+            return self._joined(list(self._answers(inputs, groups)))
+        # One copy of all events, in the order in which they run, is quicker than one for each call.
+        order = np.concatenate([rows for _, rows in groups])
+        outputs = self._joined(list(self._answers({name: tensor[order] for name, tensor in inputs.items()}, groups)))
+        back = np.argsort(order)
+        return {name: output[back] for name, output in outputs.items()}
 
     def close(self) -> None:
         """See `Executor.close`."""
         self._executor.close()
 
-    def _check(self, answers: list[dict[str, npt.NDArray[Any]]]) -> None:
+    def _answers(self, inputs: Inputs, groups: Sequence[tuple[int, Ints]]) -> Iterator[dict[str, npt.NDArray[Any]]]:
+        """The outputs of each call; `inputs` are in the order of the groups."""
+        first = 0
+        for size, rows in groups:
+            stop, most = first + len(rows), self._most_events(size)
+            for start in range(first, stop, most):
+                part = rows_between(inputs, start, min(start + most, stop))
+                yield self._executor.run(padded_to(self._model.signature.inputs, part, size))
+            first = stop
+
+    def _most_events(self, length: int) -> int:
+        """Events of this length in one call: a batch size, as an executor may pad to the next one."""
+        return max((size for size in self.batch_sizes if size * length <= MOST_ITEMS), default=self.batch_sizes[0])
+
+    def _joined(self, answers: list[dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
+        """The outputs of all calls. Raises ModelConfigError where their shapes differ."""
         for name in answers[0]:
             shapes = {answer[name].shape[1:] for answer in answers}
             if len(shapes) > 1:
@@ -71,10 +90,12 @@ class ByLength:
                     f"{', '.join(str(list(shape)) for shape in sorted(shapes))}. A prediction takes one shape: pool it in the "
                     f"model, or run all at one length (`lengths: [{self.lengths[-1]}]`)."
                 )
+        return join_rows(answers)
 
     def _measured(self) -> float:
         """What a call costs besides its items, in items: from the smallest call and the largest."""
-        events, longest = self.batch_sizes[-1], self.lengths[-1]
+        longest = self.lengths[-1]
+        events = self._most_events(longest)
         if self.device == "cpu":
             events = min(events, max(_ENOUGH // longest, 2))
         small, large = (1, self.lengths[0]), (events, longest)

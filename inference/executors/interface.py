@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
+from inference.ragged import Ragged
 from inference.repository import ModelVersion
 from inference.signature import TensorInput, blank
 from inference.varying import lengths_of
@@ -16,6 +17,10 @@ log = logging.getLogger(__name__)
 
 Tensors = Mapping[str, npt.NDArray[Any]]
 """Tensor name -> array whose first axis is the event of the micro-batch."""
+
+Inputs = Mapping[str, Any]
+"""Tensors, among them `Ragged` ones where the model's inputs vary in length. A model whose inputs don't vary has none, and its
+executor takes arrays only: the signature tells the two apart, which types can't."""
 
 
 class Executor(Protocol):
@@ -52,21 +57,25 @@ class ModelExecutor(Executor, Protocol):
     max_events: int  # the largest micro-batch it takes
 
 
-def rows_of(tensors: Tensors) -> int:
+def rows_of(tensors: Inputs) -> int:
     """The number of events in `tensors`."""
     return len(next(iter(tensors.values())))
 
 
-def rows_between(tensors: Tensors, start: int, stop: int) -> dict[str, npt.NDArray[Any]]:
+def rows_between(tensors: Inputs, start: int, stop: int) -> dict[str, Any]:
     """Views of the events `start` to `stop`."""
     return {name: array[start:stop] for name, array in tensors.items()}
 
 
-def join_rows(parts: Sequence[Tensors]) -> dict[str, npt.NDArray[Any]]:
+def join_rows(parts: Sequence[Inputs]) -> dict[str, Any]:
     """The events of all `parts`, in order; no copy where there is one part."""
     if len(parts) == 1:
         return dict(parts[0])
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return {name: _joined([part[name] for part in parts]) for name in parts[0]}
+
+
+def _joined(arrays: Sequence[Any]) -> Any:
+    return Ragged.concatenate(arrays) if isinstance(arrays[0], Ragged) else np.concatenate(arrays)
 
 
 def padded(tensors: Tensors, size: int) -> dict[str, npt.NDArray[Any]]:

@@ -1,9 +1,18 @@
+import io
+import sys
 from itertools import accumulate
+from typing import Any
 
+import fastavro
+import polars as pl
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.held import Held, Shares, Weight
+from consumers.held import RECORD, Held, Shares, Weight, weight_of
+from inference.fitting import fit
+from inference.ragged import Ragged
+from inference.signature import Signature, TensorInput
 from tests.consumers.in_memory import ended, running
 
 STEPS = st.lists(st.tuples(st.booleans(), st.integers(1, 6), st.integers(0, 20)), max_size=40)
@@ -96,6 +105,45 @@ def test_part_of_the_limits_is_the_larger_of_both() -> None:
     assert held.part(50, 2500) == 0.75
     assert held.part(0, 2500) == 0.5
     assert held.part(0, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "avro", "item"),
+    [
+        ("int64", "long", 1),
+        ("int32", "int", 1),
+        ("float32", "int", 1),  # a float, written as an int by a producer whose schema says so
+        ("float64", "long", 1),
+        ("bool", "boolean", True),
+        ("string", "string", "ab"),
+        ("string", "string", "Ā"),
+        ("string", "string", ""),
+    ],
+)
+@pytest.mark.parametrize("tensors", [1, 2])
+def test_items_that_take_most_for_their_bytes_take_no_more_than_they_count(
+    dtype: str, avro: str, item: Any, tensors: int
+) -> None:
+    size = 1000
+    inputs = [TensorInput(f"t{at}", ("x",), True, dtype, (size,), longest=size) for at in range(tensors)]
+    # An object for each text, as there is for what is decoded.
+    frame = pl.DataFrame({"x": [[item] * size]})
+    columns: list[Ragged] = list(fit(frame, inputs, allow_nan=False).tensors.values())
+    taken = sum(column.values.nbytes + column.offsets.nbytes for column in columns)
+    if dtype == "string":
+        taken += sum(sys.getsizeof(text) for column in columns for text in column.values.tolist() if len(text) > 0)
+    value = io.BytesIO()
+    fastavro.schemaless_writer(value, {"type": "array", "items": avro}, [item] * size)
+    length = len(value.getvalue())
+    weight = weight_of(Signature(tuple(inputs), ()))
+    assert length + taken <= weight.copies * length + weight.beside
+    # Else most of the memory that the operator allows would never be used.
+    assert weight.copies * length <= 4 * (length + taken) or item == ""
+
+
+def test_record_of_a_model_without_inputs_of_varying_length_counts_twice() -> None:
+    scalars, vector = (TensorInput(f"t{at}", ("x",), bool(at), "int64", (1,)) for at in range(2))
+    assert weight_of(Signature((scalars, vector), ())) == RECORD
 
 
 def test_waiting_for_room_ends_when_there_is_room() -> None:

@@ -4,14 +4,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from consumers.events import Rejection
 from consumers.poison import Isolation, Run
 from inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
+from inference.executors.by_length import ByLength
+from inference.executors.choice import open_executor
 from inference.executors.interface import Tensors, rows_of
+from inference.ragged import Ragged
 from tests.consumers.in_memory import NegatingExecutor
+from tests.inference.test_varying import python_model
 
 EVENTS = st.integers(1, 70)
 
@@ -185,3 +189,36 @@ def test_output_whose_shape_depends_on_who_shares_the_batch_is_the_models_fault(
 
     with pytest.raises(ModelConfigError, match=r"\{'y': \[2, 2\]\} and \{'y': \[2, 4\]\}. Give each event the same"):
         isolation(run).run(inputs_of(4))
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=12), st.integers(0, 12))
+@settings(max_examples=30, deadline=None)
+def test_exactly_the_events_that_the_model_refuses_are_rejected(
+    no_fives: ByLength, lengths: list[int], expired: int
+) -> None:
+    inputs = {"items": Ragged.of_lengths(np.ones(sum(lengths), np.float32), np.array(lengths))}
+    kept = np.array([row for row, length in enumerate(lengths) if length != expired], np.int64)
+    assume(len(kept))
+    # As `Runner` leaves out what is too late, and `Isolation` what the model refuses.
+    outputs, rows, rejected = Isolation(no_fives.run, max_events=12, allow_nan_outputs=False).run(
+        {name: array[kept] for name, array in inputs.items()}
+    )
+    own = [length for length in lengths if length != expired]
+    assert sorted(rejected) == [row for row, length in enumerate(own) if length == 5]
+    assert rows.tolist() == [row for row, length in enumerate(own) if length != 5]
+    if len(rows):
+        assert outputs["y"].tolist() == [length for length in own if length != 5]
+
+
+@pytest.fixture(scope="module")
+def no_fives(tmp_path_factory: pytest.TempPathFactory) -> ByLength:
+    """It gives the number of items, and refuses a call with an event of five."""
+    body = """
+    def predict(self, inputs):
+        lengths = inputs["mask"].sum(axis=1)
+        assert 5 not in lengths
+        return {"y": lengths}
+"""
+    executor = open_executor(python_model(tmp_path_factory.mktemp("refusing"), body), max_events=16)
+    assert isinstance(executor, ByLength)
+    return executor

@@ -1,4 +1,5 @@
 import math
+import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inference.errors import ModelConfigError
-from inference.fitting import Fitted, fit
+from inference.fitting import Fitted, _fill_scalars, fit
 from inference.signature import DTYPES, Signature, TensorInput, TensorOutput, check_fields
 
+WIDE = 20_000  # items of an event
 NUMBERS = ("float32", "float64", "int32", "int64")
 SCALARS = TensorInput("scalars", ("a", "b"), array=False, dtype="float32", shape=(2,))
 VECTOR = TensorInput("vector", ("v",), array=True, dtype="float32", shape=(3,))
@@ -146,6 +148,43 @@ def test_unfit_array_names_field_place_tensor_and_what_was_found(values: list[fl
     frame = pl.DataFrame({"v": [values]}, schema={"v": pl.List(pl.Float64)})
     (unfit,) = fit(frame, [VECTOR], allow_nan=False).unfit
     assert unfit.error == says
+
+
+@pytest.mark.parametrize("value", [None, math.nan])
+@pytest.mark.parametrize("longest", [None, WIDE])
+def test_events_full_of_what_does_not_fit_take_little_memory_and_one_reason_each(
+    value: float | None, longest: int | None
+) -> None:
+    entry = TensorInput("wide", ("v",), True, "float32", (WIDE,), longest)
+    frame = pl.DataFrame({"v": [[1.0] * WIDE, *[[1.0] + [value] * (WIDE - 1)] * 9]}, schema={"v": pl.List(pl.Float32)})
+    tracemalloc.start()
+    try:
+        fitted = fit(frame, [entry], allow_nan=False)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert fitted.rows.tolist() == [0]
+    assert [(unfit.row, "`v`[1] is" in unfit.error) for unfit in fitted.unfit] == [(row, True) for row in range(1, 10)]
+    assert peak < 8 * 10 * WIDE  # bytes: twice what the items take
+
+
+def test_event_without_any_of_a_thousand_fields_is_told_one_reason_and_costs_no_more() -> None:
+    fields = tuple(f"f{place}" for place in range(1000))
+    frame = pl.DataFrame({field: [1.0, None] for field in fields}, schema=dict.fromkeys(fields, pl.Float32))
+    problems = Counted()
+    assert _fill_scalars(frame, TensorInput("t", fields, False, "float32", (1000,)), problems) is None
+    assert problems.keys() == {1}
+    assert problems.added == 1
+
+
+class Counted(dict[int, str]):
+    """Problems, and how many were made."""
+
+    added = 0
+
+    def setdefault(self, row: int, error: str = "") -> str:
+        self.added += 1
+        return super().setdefault(row, error)
 
 
 def test_event_is_told_the_first_of_its_problems_only() -> None:

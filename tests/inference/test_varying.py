@@ -15,9 +15,10 @@ from inference.executors.choice import open_executor
 from inference.executors.interface import join_rows
 from inference.fitting import fit
 from inference.repository import ModelVersion, load_version
-from inference.signature import LENGTHS, TensorInput
-from inference.varying import groups_of, lengths_of, widened
+from inference.signature import TensorInput
+from inference.varying import groups_of, lengths_of
 from tests.inference.models import tensor, write_model
+from tests.inference.test_ragged import lists
 
 ITEMS = TensorInput("items", ("x",), array=True, dtype="float32", shape=(40,), longest=40)
 OTHERS = TensorInput("others", ("z",), array=True, dtype="int64", shape=(40,), longest=40, pad=-1)
@@ -105,13 +106,14 @@ def test_lengths_are_powers_of_two_where_none_are_given(
 # From fields to tensors
 
 
-def test_events_of_any_length_become_padded_tensors() -> None:
+def test_events_of_any_length_become_ragged_tensors() -> None:
     frame = pl.DataFrame({"x": [[1.0], [], [2.0, 3.0]], "z": [[1], [], [2, 3]]})
     fitted = fit(frame, [ITEMS, OTHERS, MASK], allow_nan=False)
     assert fitted.unfit == []
-    assert fitted.tensors[LENGTHS].tolist() == [1, 0, 2]
-    assert fitted.tensors["items"].tolist() == [[1.0, 0.0], [0.0, 0.0], [2.0, 3.0]]
-    assert fitted.tensors["others"].dtype == np.int64
+    assert fitted.tensors["items"].lengths.tolist() == [1, 0, 2]
+    assert lists(fitted.tensors["items"]) == [[1.0], [], [2.0, 3.0]]
+    assert lists(fitted.tensors["others"]) == [[1], [], [2, 3]]
+    assert fitted.tensors["others"].values.dtype == np.int64
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,7 @@ def test_event_that_does_not_fit_says_why_and_spares_the_others(x: Any, z: Any, 
     fitted = fit(frame, [ITEMS, OTHERS], allow_nan=False)
     assert [(unfit.row, said in unfit.error) for unfit in fitted.unfit] == [(1, True)], fitted.unfit
     assert fitted.rows.tolist() == [0, 2]
-    assert fitted.tensors["items"].tolist() == [[1.0, 2.0, 3.0], [0.0] * 3]
+    assert lists(fitted.tensors["items"]) == [[1.0, 2.0, 3.0], []]
 
 
 # Through a model
@@ -142,7 +144,7 @@ def test_each_event_is_answered_as_if_alone(
     model: ByLength, cheap_calls: ByLength, events: list[list[float]], cut: int
 ) -> None:
     parts = [part for part in (events[:cut], events[cut:]) if part]
-    together = join_rows(widened([tensors(part) for part in parts]))
+    together = join_rows([tensors(part) for part in parts])
     for executor in (model, cheap_calls):
         assert executor.run(together)["y"].tolist() == [[sum(event)] for event in events]
 
@@ -176,6 +178,26 @@ def test_padding_is_what_the_config_says(tmp_path: Path) -> None:
     )
     executor = open_executor(python_model(tmp_path, padding), max_events=16)
     assert executor.run(tensors([[1.0] * 3, []]))["y"].tolist() == [[17.0], [7.0]]
+
+
+def test_texts_and_fixed_shapes_run_beside_one_another(tmp_path: Path) -> None:
+    config = """
+inputs:
+  - {tensor: words, field: w, dtype: string, longest: 40, pad: "-"}
+  - {tensor: weight, fields: [a], dtype: float32}
+outputs: [{tensor: y}]
+lengths: [2, 40]
+"""
+    body = """
+    def predict(self, inputs):
+        assert inputs["words"].dtype == object
+        return {"y": [f"{' '.join(row)} {a:.0f}"[:9] for row, (a,) in zip(inputs["words"], inputs["weight"])]}
+"""
+    version = python_model(tmp_path, body, config)
+    events = pl.DataFrame({"w": [["so", "far"], [], ["a", "b", "c"], ["ä"]], "a": [1.0, 2.0, 3.0, 4.0]})
+    fitted = fit(events, version.signature.inputs, allow_nan=False)
+    answers = open_executor(version, max_events=16).run(fitted.tensors)
+    assert answers["y"].tolist() == ["so far 1", "- - 2", "a b c - -", "ä - 4"]
 
 
 def test_output_of_the_inputs_length_is_refused(tmp_path: Path) -> None:

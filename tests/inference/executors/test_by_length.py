@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from inference.errors import ModelRejected
 from inference.executors.by_length import ByLength
 from inference.executors.interface import Tensors
+from inference.ragged import Ragged
 from inference.repository import ModelVersion
-from inference.signature import LENGTHS, Signature, TensorInput, TensorOutput
+from inference.signature import Signature, TensorInput, TensorOutput
 
 LONGEST, LENGTHS_RUN = 64, (8, 16, 64)
 ITEMS = TensorInput("items", ("x",), array=True, dtype="int64", shape=(LONGEST,), longest=LONGEST)
@@ -60,10 +61,9 @@ def warmed_up(executor: Timed) -> ByLength:
     return made
 
 
-def events_of(lengths: list[int]) -> dict[str, npt.NDArray[Any]]:
+def events_of(lengths: list[int]) -> dict[str, Ragged]:
     """An event's items are all 1, so that its sum is its length."""
-    own = np.array(lengths)
-    return {"items": (np.arange(max(lengths)) < own[:, None]).astype(np.int64), LENGTHS: own}
+    return {"items": Ragged.of_lengths(np.ones(sum(lengths), np.int64), np.array(lengths))}
 
 
 def padded_cost(shapes: list[tuple[int, ...]], call: float) -> float:
@@ -119,6 +119,29 @@ def test_model_that_refuses_blank_events_runs_as_if_calls_cost_nothing() -> None
     executor.refuses = False
     made.run(events_of([5, 64]))
     assert executor.shapes == [(1, 8), (1, 64)]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@given(
+    st.lists(st.integers(0, LONGEST), min_size=1, max_size=40),
+    st.sampled_from([0.0, 30.0, 1e9]),
+    st.sampled_from([1, 60, 64, 300, 2000]),
+    st.sampled_from([(1, 4, 16), (4, 16), (16,)]),
+)
+def test_padded_tensor_of_a_call_is_bounded_and_one_smallest_batch_always_runs(
+    device: str, lengths: list[int], call: float, most: int, sizes: tuple[int, ...]
+) -> None:
+    executor = Timed(call, device, sizes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("inference.executors.by_length.MOST_ITEMS", most)
+        made = ByLength(MODEL, executor)
+        made.warm_up()
+        made._call = call  # a dear call does not make the tensors larger
+        answers = made.run(events_of(lengths))
+    assert answers["y"].tolist() == lengths
+    # An executor may pad a call to the next of its batch sizes; warming up is bounded too.
+    as_run = [(min(size for size in sizes if size >= events), length) for events, length in executor.shapes]
+    assert all(events * length <= most or events == sizes[0] for events, length in as_run)
 
 
 @pytest.mark.parametrize(("device", "sizes"), [("cuda", (1, 4, 16)), ("cpu", (1,))])
