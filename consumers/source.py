@@ -15,6 +15,7 @@ from consumers.crashes import CrashGuard
 from consumers.errors import WorkerError
 from consumers.events import Ends, Epochs, Partition, Polled
 from consumers.metrics import ASSIGNED, KAFKA_ERRORS, PAUSED, REBALANCES, Metrics
+from consumers.partition_names import ranges_of
 from consumers.reader import FINAL, reader_of
 from consumers.records import Records
 from consumers.starts import Starts
@@ -370,7 +371,7 @@ class Source:
         self._metrics.set(ASSIGNED, len(self._epochs))
         self._metrics.set(PAUSED, sum(p[0] in self._paused for p in self._epochs))
         self._reassigned = time.monotonic()
-        names = ", ".join(f"{p.topic}/{p.partition}" for p in partitions) or "nothing"
+        names = ranges_of((p.topic, p.partition) for p in partitions)
         log.info("%s %s; now %d partitions", kind, names, len(self._epochs))
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
@@ -383,7 +384,7 @@ class Source:
         self._metrics.count(KAFKA_ERRORS, 1, error.name())
         log.warning(
             "offsets of %s were not committed: %s (nothing is lost: the next commit, or the next owner, covers them)",
-            ", ".join(f"{p.topic}/{p.partition}@{p.offset}" for p in partitions),
+            ranges_of((p.topic, p.partition) for p in partitions),
             error.str(),
         )
 

@@ -7,6 +7,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from consumers.crashes import Attempts, CrashGuard
 from consumers.events import Partition
+from consumers.partition_names import ranges_of
 from consumers.records import Records
 
 log = logging.getLogger(__name__)
@@ -90,12 +91,11 @@ class Starts:
         """Offsets were not told: usual while a lost worker's transaction is open, and worth a word where it goes on."""
         self._refused += 1
         self._patience = min(2 * self._patience, LOOK_TIMEOUT[1])
-        names = ", ".join(f"{topic}/{partition}" for topic, partition in sorted(self.new))
         log.log(
             logging.WARNING if self._refused in WORTH_A_WORD else logging.DEBUG,
             "the broker does not tell the committed offsets of %s: %s; asked %d times, and goes on asking. A transaction may "
             "be open there: a lost worker's for 10 s at most, one that the broker forgot until it is ended (docs/guarantees.md)",
-            *(names, error.str(), self._refused),
+            *(ranges_of(self.new), error.str(), self._refused),
         )
 
     def mark(self, records: Records) -> None:

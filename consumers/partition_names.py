@@ -1,0 +1,18 @@
+"""How log lines name many partitions: by ranges."""
+
+from collections.abc import Iterable
+from itertools import groupby
+
+from consumers.events import Partition
+
+
+def ranges_of(partitions: Iterable[Partition]) -> str:
+    """Partitions in their order, neighbours as a range: `events/0-999, labels/3`; `nothing` where there are none."""
+    ordered = sorted(set(partitions))
+    # Neighbours differ from their place in the order by the same number.
+    runs = groupby(enumerate(ordered), lambda placed: (placed[1][0], placed[1][1] - placed[0]))
+    names: list[str] = []
+    for (topic, _), run in runs:
+        numbers = [number for _, (_, number) in run]
+        names.append(f"{topic}/{numbers[0]}" if len(numbers) == 1 else f"{topic}/{numbers[0]}-{numbers[-1]}")
+    return ", ".join(names) or "nothing"
