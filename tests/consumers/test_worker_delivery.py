@@ -34,7 +34,17 @@ EVENTS, TOMBSTONES = 20_000, 40
 TRACED: Headers = [("traceparent", b"00-aa-bb-01"), ("secret", b"s"), ("baggage", b"k=v"), ("baggage", b"again")]
 FLIGHT = fastavro.schema.load_schema(str(example_folder() / "schemas" / "1-flight-departure.avsc"))
 # Counted or set only when something goes wrong, which nothing does here, or in transactions, which there are none of.
-NOT_HERE = {m.COMPARISONS, m.UNCOMPARED, m.DEAD_LETTERS, m.STALE, m.PAUSED, m.RETRIES, m.KAFKA_ERRORS, m.TRANSACTIONS}
+NOT_HERE = {
+    m.COMPARISONS,
+    m.UNCOMPARED,
+    m.DEAD_LETTERS,
+    m.STALE,
+    m.PAUSED,
+    m.RETRIES,
+    m.BLOCKED,
+    m.KAFKA_ERRORS,
+    m.TRANSACTIONS,
+}
 
 
 @dataclass(frozen=True, slots=True)
