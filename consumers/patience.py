@@ -9,8 +9,7 @@ from typing import TypeVar
 from consumers.errors import Abandoned
 from consumers.health import Health
 from consumers.metrics import RETRIES, Metrics
-from inference.errors import ExecutorLost, ExecutorUnavailable
-from schemas.errors import SchemaUnavailable
+from schemas.failures import failure_of
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +41,9 @@ class Patience:
         """
         try:
             return call()
-        except ExecutorLost:  # no call in this process can succeed any more
-            raise
-        except (ExecutorUnavailable, SchemaUnavailable) as error:
+        except Exception as error:
+            if failure_of(error) != "wait":
+                raise
             away = error
         return self._call_again(what, call, away)
 
@@ -62,9 +61,9 @@ class Patience:
                 wait = min(wait * 2, longest)
                 try:
                     return call()
-                except ExecutorLost:
-                    raise
-                except (ExecutorUnavailable, SchemaUnavailable) as again:
+                except Exception as again:
+                    if failure_of(again) != "wait":
+                        raise
                     error = again
         finally:
             self._health.back(what)

@@ -1,5 +1,9 @@
 """What can go wrong with a model and what runs it."""
 
+from typing import ClassVar
+
+from schemas.failures import Failure
+
 
 class InferenceError(Exception):
     """Base of this package's errors."""
@@ -28,9 +32,13 @@ class OutOfMemory(InferenceError):  # noqa: N818
 class ExecutorUnavailable(InferenceError):  # noqa: N818
     """The executor itself failed, whatever the events. Raised by `Executor.run`; the caller retries with back-off."""
 
+    failure: ClassVar[Failure] = "wait"  # see `schemas.failures`
+
 
 class ExecutorLost(ExecutorUnavailable):
     """The executor failed and can't come back in this process (CUDA's context is spoilt). Raised by `Executor.run`.
 
     The caller ends the worker; its successor begins with a fresh one.
     """
+
+    failure = "stop"

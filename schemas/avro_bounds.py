@@ -253,7 +253,9 @@ def _array(items: AvroType, place: str) -> Step | None:
     def pass_items(bodies: Bodies, count: Ints) -> None:
         if varint is None:
             assert size is not None
-            bodies.advance(count * size, place)
+            # More than fit are too many however many they are: the product of a false count would exceed 64 bits.
+            fitting = (bodies.end - bodies.position) // size
+            bodies.advance(np.minimum(count, fitting + 1) * size, place)
         else:
             _skip_varints(bodies, count, varint, place)
 

@@ -10,6 +10,7 @@ from typing import Any
 import fastavro
 import polars as pl
 
+from schemas.avro_limits import parsed_within_limits
 from schemas.errors import BadFieldError, BadSchemaError
 from schemas.store import AvroType, Schema
 
@@ -53,11 +54,12 @@ def nullable(tree: AvroType) -> tuple[AvroType, bool]:
 
 
 def parsed(schema: Schema) -> Any:
-    """Return the schema as fastavro reads with it, without logical types: a timestamp stays the integer it is."""
-    try:
-        return fastavro.parse_schema(_plain(schema.definition))
-    except Exception as error:  # fastavro raises many types for malformed input, also KeyError and TypeError
-        raise BadSchemaError(f"{title(schema)} is no valid Avro schema: {error}: correct it") from error
+    """Return the schema as fastavro reads with it, without logical types: a timestamp stays the integer it is.
+
+    Raises BadSchemaError where it is no valid schema, or larger than `avro_limits` allows.
+    """
+    parsed_within_limits(title(schema), schema.definition)
+    return fastavro.parse_schema(_plain(schema.definition))
 
 
 def parsed_without_text(schema: Schema) -> Any:
