@@ -114,7 +114,9 @@ class _Size:
     def of(self, node: AvroType) -> tuple[int, int]:
         """Types, and levels of types within types."""
         if isinstance(node, str):
-            return self._named.get(node, (1, 1))  # (1, 1) of a primitive, and of a type within itself: refused elsewhere
+            return self._named.get(
+                node, (1, 1)
+            )  # (1, 1) of a primitive, and of a type within itself: refused elsewhere
         size = self._within(node if isinstance(node, list) else self._inner(node))
         if isinstance(node, dict) and isinstance(node.get("name"), str):
             self._named[node["name"]] = size

@@ -94,7 +94,9 @@ def _load(path: Path) -> Schema:
         )
     try:
         if path.stat().st_size > 4 * MOST_TEXT:  # a character has at most 4 bytes
-            raise BadSchemaError(f"{path}: expected a schema of at most {MOST_TEXT:,} characters, found more: shorten it")
+            raise BadSchemaError(
+                f"{path}: expected a schema of at most {MOST_TEXT:,} characters, found more: shorten it"
+            )
         definition = definition_of(str(path), path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:
         raise BadSchemaError(

@@ -9,8 +9,10 @@ from typing import Literal
 Failure = Literal["wait", "reject", "stop", "unknown"]
 """What to do about a failure.
 
-wait: something is away (an outage): try again with back-off. reject: this record, schema or answer is at fault: trying again gives
-the same. stop: the configuration or the process is at fault: end with a message. unknown: none of these is known to be true.
+- wait: something is away (an outage). Try again with back-off.
+- reject: this record, schema or answer is at fault. Trying again gives the same.
+- stop: the configuration or the process is at fault. End with a message.
+- unknown: nothing is known about it.
 """
 
 _TOO_BUSY = {408, 429}  # of the HTTP statuses 4xx these say nothing about what was asked for

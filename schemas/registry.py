@@ -1,8 +1,8 @@
 """Schemas from a schema registry, over its REST interface.
 
-Anybody who may write to a topic chooses the ids that are asked for. So what is asked is bounded in every way: look-ups that find
-no schema have a budget of time, an id that alone can't be answered holds its records up for a while and no longer, and caches
-forget what was used least recently. Only a registry that is away as a whole is waited for without an end.
+Whoever may write to an input topic chooses the IDs that are looked up. So every look-up is bounded: those that find no schema share a
+budget of time, an ID that the registry fails to answer while it answers others holds its records up for a minute at most, and caches
+forget what was used least recently. Only a registry that is away as a whole is waited for without limit.
 """
 
 import json
@@ -35,11 +35,12 @@ _NOT_FOUND = {40401, 40402, 40403}  # the registry's own codes; another 404 come
 
 
 class RegistryStore:
-    """A `SchemaStore` over a Confluent-compatible registry. What was found by id is not asked for again: ids don't change.
+    """A `SchemaStore` over a Confluent-compatible registry. A schema that was found by ID is kept: IDs don't change.
 
-    `by_id` raises SchemaUnavailable (with SchemaAccessDenied for refused credentials) while the registry can't answer, UnknownSchema
-    for an id without a schema, and BadSchemaError for a schema that can't be used. `ca` is the file of certificates that the
-    registry's is signed with.
+    `by_id` raises:
+        SchemaUnavailable: the registry can't answer now (SchemaAccessDenied: it refuses the credentials).
+        UnknownSchema: there is no schema of this ID, or the budget for looking it up is used up.
+        BadSchemaError: the schema can't be used.
     """
 
     def __init__(
@@ -51,6 +52,13 @@ class RegistryStore:
         ca: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Args:
+        url: without user, query and fragment.
+        username: for basic authentication.
+        password: for basic authentication.
+        ca: file of certificate authorities to trust in place of the system's.
+        clock: seconds.
+        """
         self._url = url
         self._clock = clock
         self._http = RegistryHttp(url, username, password, ca)
@@ -166,7 +174,9 @@ class RegistryStore:
         self._failed.put(schema_id, now)
         self._waits.spend(now, now - since)
         if self._waits.allows(now):
-            return SchemaUnavailable(f"{text}: its records wait for up to {_WAITS['burst']:g} s, then they are given up")
+            return SchemaUnavailable(
+                f"{text}: its records wait for up to {_WAITS['burst']:g} s, then they are given up"
+            )
         return UnknownSchema(f"{text}: given up after waiting: look at the registry's log")
 
     def _parsed(self, schema_id: int, name: str, found: dict[str, Any]) -> Schema:
@@ -232,5 +242,7 @@ def _said(answer: Answer) -> str:
 
 
 def _names(references: Any) -> str:
-    names = [str(one.get("name")) for one in references if isinstance(one, dict)] if isinstance(references, list) else []
+    names = (
+        [str(one.get("name")) for one in references if isinstance(one, dict)] if isinstance(references, list) else []
+    )
     return ", ".join(names)[:200]

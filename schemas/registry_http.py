@@ -1,7 +1,7 @@
-"""Calls to a schema registry that end: each has a bound on its whole time and on the size of its answer.
+"""Calls to a schema registry that end: the whole time of each is bounded, and so is the size of its answer.
 
-An HTTP client's timeouts bound the wait for the next byte; a server that sends a byte a second is never late. Here the total counts,
-from the name's resolution to the answer's last byte, which takes an event loop: it runs in a thread of its own.
+An HTTP client's timeouts bound the wait for the next byte, so a server that sends one byte a second is never late. Here the total
+counts, from resolving the host name to the answer's last byte. That takes an event loop, which runs in a thread of its own.
 """
 
 import asyncio
