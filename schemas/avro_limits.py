@@ -1,7 +1,7 @@
 """How large an Avro schema may be. Whoever may register schemas must not be able to stop a worker or to take its memory.
 
-Readers are compiled from a schema's types with each reference replaced by what it names. Twenty records with two fields of the one
-before are 2.6 kB of text and a million types so. All code behind these checks recurses, and takes time by the number of types.
+A reader is compiled from a schema's types, with each reference replaced by what it names. So a text of 2.6 kB, twenty records with
+two fields of the one before, stands for a million types. The code behind these checks recurses, and its time grows with the types.
 """
 
 import json
