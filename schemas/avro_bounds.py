@@ -22,6 +22,7 @@ from schemas.store import AvroType
 
 PADDING = 16  # bytes below 0x80 that must follow the last body: integers are looked at in windows of up to 10 bytes
 _MOST_BLOCKS = 256  # of an array: writers make one, or one per some KiB; each costs a step for all records
+_MOST_ARRAYS = 100  # of a record: their blocks are steps one after the other, also where a single record has so many
 _FIXED = {"null": 0, "float": 4, "double": 8}
 
 Ints = npt.NDArray[np.int64]
@@ -108,8 +109,15 @@ def check(steps: Sequence[Step], data: npt.NDArray[np.uint8], starts: Ints, ends
 
 def walk_of(record: AvroType) -> list[Step] | None:
     """Compile a record's tree to the steps that walk it; None where it has a type that can't be walked."""
-    pieces = _pieces(record, "record")
+    pieces = _pieces(record, "record") if _arrays(record) <= _MOST_ARRAYS else None
     return None if pieces is None else _steps(pieces)
+
+
+def _arrays(tree: AvroType) -> int:
+    core, _ = nullable(tree)
+    if kind_of(core) == "record":
+        return sum(_arrays(entry["type"]) for entry in core["fields"])
+    return int(kind_of(core) == "array")
 
 
 # A piece is a number of bytes to pass, with the place for messages, or a step.

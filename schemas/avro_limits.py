@@ -1,7 +1,8 @@
 """How large an Avro schema may be. Whoever may register schemas must not be able to stop a worker or to take its memory.
 
-A reader is compiled from a schema's types, with each reference replaced by what it names. So a text of 2.6 kB, twenty records with
-two fields of the one before, stands for a million types. The code behind these checks recurses, and its time grows with the types.
+A reader is compiled from a schema's types, with each reference replaced by what it names. So a text of 2.6 kB (twenty records
+with two fields of the one before) stands for a million types. The code behind these checks recurses, and its time grows with the
+number of types.
 """
 
 import json

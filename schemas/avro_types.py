@@ -62,11 +62,6 @@ def parsed(schema: Schema) -> Any:
     return fastavro.parse_schema(_plain(schema.definition))
 
 
-def parsed_without_text(schema: Schema) -> Any:
-    """Return a schema of the same bytes, its text as bytes: reading with it finds where a record ends, whatever its text."""
-    return fastavro.parse_schema(_without_text(_plain(schema.definition)))
-
-
 def record_tree(schema: Schema) -> dict[str, Any]:
     """Return the schema, which must be a record, as a tree; raise BadSchemaError if not, or if it contains itself."""
     tree = _inlined(parsed(schema), {}, (), title(schema))
@@ -177,16 +172,6 @@ def _plain(definition: AvroType) -> AvroType:
     return {
         key: value if key == "default" else _plain(value) for key, value in definition.items() if key not in dropped
     }
-
-
-def _without_text(node: AvroType) -> AvroType:
-    if isinstance(node, list):
-        return [_without_text(branch) for branch in node]
-    if not isinstance(node, dict):
-        return "bytes" if node == "string" else node
-    inside = {key: _without_text(node[key]) for key in ("type", "items", "values") if key in node}
-    fields = [{"name": field["name"], "type": _without_text(field["type"])} for field in node.get("fields", ())]
-    return {**node, **inside, **({"fields": fields} if "fields" in node else {})}
 
 
 def _inlined(node: AvroType, named: dict[str, AvroType], open_names: tuple[str, ...], place: str) -> AvroType:

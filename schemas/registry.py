@@ -1,8 +1,8 @@
 """Schemas from a schema registry, over its REST interface.
 
-Whoever may write to an input topic chooses the IDs that are looked up, so every look-up is bounded. Those that find no schema share
-a budget of time. An ID that the registry fails to answer while it answers others holds its records up for a minute at most. Caches
-forget what was used least recently. Only a registry that is away as a whole is waited for without limit.
+Whoever may write to an input topic chooses the IDs that are looked up, so every look-up is bounded. Those that find no schema
+share a budget of time. An ID that the registry fails to answer while it answers others holds its records up for a minute at
+most. Caches forget what was used least recently. Only a registry that is away as a whole is waited for without limit.
 """
 
 import json

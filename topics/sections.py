@@ -68,6 +68,13 @@ def _addresses(value: str) -> str:
 def _registry_url(url: str) -> str:
     if "@" in url:
         raise ValueError("expected a URL without a user in it. Write `username` and `password` beside it.")
+    if (
+        "?" in url or "#" in url
+    ):  # logs and dead letters show the URL, so it must hold no key; neither does this message
+        raise ValueError(
+            "expected a URL without `?` and `#`: it is shown in logs and dead letters, so it can't carry a key. "
+            "Write `username` and `password` beside it."
+        )
     if not re.fullmatch(r"https?://[^\s/]+\S*", url):
         raise ValueError(f"expected a URL that begins with http:// or https://, found {shown(url)}")
     return url
