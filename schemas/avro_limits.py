@@ -126,6 +126,7 @@ class _Size:
     def _inner(self, node: dict[str, Any]) -> list[AvroType]:
         match node["type"]:
             case "record" | "error":
+                self._check_names(node)
                 return [field["type"] for field in node["fields"]]
             case "array":
                 return [node["items"]]
@@ -144,6 +145,14 @@ class _Size:
     def _within(self, inner: list[AvroType]) -> tuple[int, int]:
         sizes = [self.of(one) for one in inner]
         return 1 + sum(types for types, _ in sizes), 1 + max((levels for _, levels in sizes), default=0)
+
+    def _check_names(self, record: dict[str, Any]) -> None:
+        for field in record["fields"]:
+            if not isinstance(field["name"], str):
+                raise BadSchemaError(
+                    f"{self._place}: expected text as the name of each field of {record['name']}, found "
+                    f"{field['name']!r:.60}: correct the schema"
+                )
 
     def _check_fixed(self, node: dict[str, Any]) -> None:
         size = node["size"]

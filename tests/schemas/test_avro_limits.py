@@ -1,7 +1,7 @@
 """Schemas that would stop a worker or take its memory are refused: from a registry, from a folder, and for reading with."""
 
 import json
-import resource
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from schemas.avro import AvroDecoder
 from schemas.avro_limits import MOST_FIXED, MOST_TEXT, definition_of, parsed_within_limits, types_of
 from schemas.directory import DirectoryStore
-from schemas.errors import BadFieldError, BadSchemaError
+from schemas.errors import BadSchemaError
 from schemas.store import AvroType, Schema
 from schemas.wire import frame
 from tests.schemas.avro_cases import READER_ID, WRITER_ID, Store, decoder, goes_by_blocks, record, schemas, written
@@ -64,7 +64,17 @@ TOO_LARGE = [
     ({**record(("x", "R9")), "__fastavro_parsed": True, "__named_schemas": {}}, "fastavro's internal keys"),
     (record(("x", {"type": ["null", {**record(name="R"), "__fastavro_parsed": True}]})), "fastavro's internal keys"),
 ]
-NO_SCHEMA: list[AvroType] = [None, 5, 1.5, "garbage", {}, {"type": []}, {"type": "record"}, record(("x", "R9"))]
+NO_SCHEMA: list[AvroType] = [
+    None,
+    5,
+    1.5,
+    "garbage",
+    {},
+    {"type": []},
+    {"type": "record"},
+    record(("x", "R9")),
+    record({"name": [], "type": "int"}),
+]
 
 
 @pytest.mark.parametrize(("definition", "said"), TOO_LARGE, ids=[said for _, said in TOO_LARGE])
@@ -85,7 +95,7 @@ def test_schema_beyond_the_limits_is_refused_wherever_it_comes_from(
 
 @pytest.mark.parametrize("definition", NO_SCHEMA, ids=repr)
 def test_what_is_no_schema_is_refused(definition: AvroType) -> None:
-    with pytest.raises(BadSchemaError, match="here: expected an Avro schema"):
+    with pytest.raises(BadSchemaError, match=r"here: expected (an Avro schema|text as the name)"):
         definition_of("here", json.dumps(definition))
     found = decoder(definition, record(("x", "int"))).decode([frame(WRITER_ID) + b"\x02"])
     assert [bad.reason for bad in found.bad] == ["schema_incompatible"]
@@ -195,17 +205,21 @@ def test_many_fields_without_bytes_are_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["nulls beside a boolean", "a boolean 58 records deep"])
 def test_memory_is_by_a_records_bytes_not_by_its_types(kind: str) -> None:
-    """As dicts of all records and fields these 200 kB would be more than a gigabyte."""
+    """As dicts of all records and fields these 20 kB would be 200 MB."""
     item: AvroType = record(("b", "boolean"), *[(f"n{i}", "null") for i in range(99)], name="Item")
     if "deep" in kind:
         item = "boolean"
         for level in range(58):
             item = record(("r", item), name=f"R{level}")
     schema = record(("x", "int"), ("a", {"type": "array", "items": item}))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    values = [frame(WRITER_ID) + b"\x0a" + _varint(200_000) + b"\x01" * 200_000 + b"\x00"]
-    assert decoder(schema, record(("x", "int"))).decode(values).frame["x"].to_list() == [5]
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
+    values = [frame(WRITER_ID) + b"\x0a" + _varint(20_000) + b"\x01" * 20_000 + b"\x00"]
+    reads = decoder(schema, record(("x", "int")))
+    tracemalloc.start()
+    try:
+        assert reads.decode(values).frame["x"].to_list() == [5]
+        assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_many_arrays_are_not_walked_block_by_block() -> None:
@@ -229,8 +243,3 @@ def test_names_of_ours_are_told_from_those_of_the_schema() -> None:
     values = written(Schema(WRITER_ID, "", schema), [event])
     found = decoder(schema, fields=["n", "o"]).decode(values)
     assert (found.bad, found.frame.to_dicts()) == ([], [{"n": event["n"], "o": "B"}])
-
-
-def test_reader_schema_with_a_huge_enum_says_so_at_once() -> None:
-    with pytest.raises(BadFieldError, match="no field 'y'"):
-        decoder(record(("x", {"type": "enum", "name": "E", "symbols": [f"S{i}" for i in range(5000)]})), fields=["y"])
