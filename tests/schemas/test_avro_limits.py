@@ -231,14 +231,15 @@ def test_many_arrays_are_not_walked_block_by_block() -> None:
     assert found.frame["x"].to_list() == [5]
 
 
-def test_names_of_ours_are_told_from_those_of_the_schema() -> None:
+@pytest.mark.parametrize("namespace", ["some.where", ""])
+def test_names_of_ours_are_told_from_those_of_the_schema(namespace: str) -> None:
     """Fields that are passed over get types with names that are made up; here the schema has such names itself."""
     inner = record(("p", "int"), ("q", "string"), name="Same1")
     enum = {"type": "enum", "name": "Same_1", "symbols": ["A", "B"]}
     schema = record(
         ("x", inner), ("m", {"type": "map", "values": inner["name"]}), ("e", enum), ("o", enum["name"]), ("n", "Same1")
     )
-    schema = schema | {"namespace": "some.where"}
+    schema = schema | {"namespace": namespace}
     event = {"x": {"p": 1, "q": "a"}, "m": {"k": {"p": 2, "q": "b"}}, "e": "A", "o": "B", "n": {"p": 3, "q": "c"}}
     values = written(Schema(WRITER_ID, "", schema), [event])
     found = decoder(schema, fields=["n", "o"]).decode(values)

@@ -92,6 +92,17 @@ def test_answer_without_an_end_is_refused(server: Server, script: Script) -> Non
     assert (caught.value.failure, caught.value.is_reached) == ("reject", True)
 
 
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_answer_is_bounded_to_the_byte(server: Server, beyond: int) -> None:
+    size = MOST_BYTES + beyond
+    server.script = lambda connection, _: connection.sendall(OK + b"Content-Length: %d\r\n\r\n" % size + b"x" * size)
+    if beyond:
+        with pytest.raises(NoAnswerError, match="at most"):
+            _http(server).call("GET", "/x")
+    else:
+        assert len(_http(server).call("GET", "/x").body) == size
+
+
 def test_headers_without_an_end_are_refused(server: Server) -> None:
     server.script = _endless(OK, b"X-Header: " + b"x" * 60000 + b"\r\n")
     with pytest.raises(NoAnswerError):
