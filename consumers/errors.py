@@ -1,8 +1,14 @@
 """What can go wrong while a worker runs."""
 
+from typing import ClassVar
+
+from schemas.failures import Failure
+
 
 class WorkerError(Exception):
     """Base of this package's errors; the message says what to do. The command line prints it and exits with 1."""
+
+    failure: ClassVar[Failure] = "stop"  # see `schemas.failures`
 
 
 class PlanError(WorkerError):

@@ -7,7 +7,7 @@ from consumers.decoder import BlockDecoder
 from consumers.events import Block, Polled
 from consumers.metrics import Metrics
 from consumers.patience import Patience
-from consumers.safety_net import EXPECTED, UNEXPECTED, SafetyNet
+from consumers.safety_net import ERRORS, SafetyNet, raise_expected
 from consumers.watchdog import Watchdog
 
 
@@ -35,9 +35,8 @@ class IsolatingDecoder:
         """
         try:
             block = self._patience.call("schemas", lambda: self._decode(polled), lambda: polled.records.position(0))
-        except EXPECTED:
-            raise
-        except UNEXPECTED as error:
+        except ERRORS as error:
+            raise_expected(error)
             yield from self._isolated(polled, error)
             return
         if len(block.good):

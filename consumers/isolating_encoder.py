@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from consumers.events import Rejection
 from consumers.metrics import Metrics
-from consumers.safety_net import EXPECTED, UNEXPECTED, SafetyNet
+from consumers.safety_net import ERRORS, SafetyNet, raise_expected
 from inference.executors.interface import Tensors
 from schemas.packed import Texts
 from schemas.predictions import PredictionRows, UnsupportedOutputError
@@ -52,9 +52,8 @@ class IsolatingEncoder:
         """
         try:
             encoded = self._encode(columns)
-        except EXPECTED:
-            raise
-        except UNEXPECTED:
+        except ERRORS as error:
+            raise_expected(error)
             return self._one_by_one(columns)
         self._net.passed(lambda: columns.take(np.zeros(1, np.int64)))
         return encoded, {}
@@ -67,7 +66,7 @@ class IsolatingEncoder:
             try:
                 values.append(self._encode(one)[0])
                 self._net.passed(lambda one=one: one)  # type: ignore[misc]
-            except UNEXPECTED as error:
+            except ERRORS as error:
                 values.append(None)
                 rejection = self._net.rejection(error, self._encode)
                 is_models = isinstance(error, UnsupportedOutputError)

@@ -11,8 +11,7 @@ from consumers.errors import Abandoned
 from consumers.events import Position
 from consumers.health import Health
 from consumers.metrics import BLOCKED, RETRIES, Metrics
-from inference.errors import ExecutorLost, ExecutorUnavailable
-from schemas.errors import SchemaUnavailable
+from schemas.failures import failure_of
 
 log = logging.getLogger(__name__)
 
@@ -50,9 +49,9 @@ class Patience:
         """
         try:
             return call()
-        except ExecutorLost:  # no call in this process can succeed any more
-            raise
-        except (ExecutorUnavailable, SchemaUnavailable) as error:
+        except Exception as error:
+            if failure_of(error) != "wait":
+                raise
             away = error
         return self._call_again(what, call, away, position() if position else None)
 
@@ -69,9 +68,9 @@ class Patience:
                 wait = min(wait * 2, longest)
                 try:
                     return call()
-                except ExecutorLost:
-                    raise
-                except (ExecutorUnavailable, SchemaUnavailable) as again:
+                except Exception as again:
+                    if failure_of(again) != "wait":
+                        raise
                     error = again
         finally:
             self._health.back(what)

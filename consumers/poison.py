@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from consumers.events import Rejection
-from consumers.safety_net import EXPECTED, UNEXPECTED, SafetyNet
+from consumers.safety_net import ERRORS, SafetyNet, raise_expected
 from consumers.working_size import WorkingSize
 from inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
 from inference.executors.interface import Inputs, Tensors, join_rows, rows_between, rows_of
@@ -67,7 +67,7 @@ class Isolation:
                 if stop - start == 1:
                     raise ExecutorUnavailable(str(error)) from error
                 waiting.append((start, stop))
-            except UNEXPECTED as error:
+            except ERRORS as error:
                 if stop - start == 1:
                     rejected[start] = self._rejection(error)
                     continue
@@ -84,8 +84,10 @@ class Isolation:
 
     def _raise_unless_an_events(self, error: BaseException) -> None:
         """Raise what no event is to blame for."""
-        if not isinstance(error, ModelRejected) and (self._net is None or isinstance(error, EXPECTED)):
-            raise error
+        if not isinstance(error, ModelRejected):
+            raise_expected(error)
+            if self._net is None:
+                raise error
 
     def _rejection(self, error: BaseException) -> Rejection:
         """Why an event is rejected that raises this alone."""

@@ -12,25 +12,27 @@ from typing import Generic, TypeVar
 
 import polars as pl
 
-from consumers.errors import WorkerError
 from consumers.events import Rejection
 from consumers.metrics import INTERNAL_ERRORS, Metrics
-from inference.errors import InferenceError
-from schemas.errors import SchemaError
+from schemas.failures import failure_of
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-EXPECTED = (WorkerError, InferenceError, SchemaError)
-"""Errors that say themselves what to do: wait, reject the record, end the worker. The net lets them through."""
-UNEXPECTED = (Exception, pl.exceptions.PanicException)
-"""All others. A panic of polars is no `Exception`."""
+ERRORS = (Exception, pl.exceptions.PanicException)
+"""What a stage may raise. A panic of polars is no `Exception`."""
 
 MAX_UNPROVEN = 16  # records rejected before the first good one; more than that, and the worker itself is at fault
 MAX_FRAMES = 3  # of the traceback, in a dead letter
 MAX_MESSAGE = 500  # characters of the exception's text, which may quote the record
 MAX_LOGGED = 100  # faults whose traceback is logged, each once: a flood of bad records must not flood the log
+
+
+def raise_expected(error: BaseException) -> None:
+    """Raise an error whose class says what to do: wait, reject the record, end the worker. The net is for all others."""
+    if failure_of(error) != "unknown":
+        raise error
 
 
 class SafetyNet(Generic[T]):
@@ -70,9 +72,8 @@ class SafetyNet(Generic[T]):
         else:
             try:
                 run(self._good)
-            except EXPECTED:
-                raise
-            except UNEXPECTED:
+            except ERRORS as again:
+                raise_expected(again)
                 raise error from None
         self._log(error)
         return Rejection(

@@ -25,7 +25,7 @@ from consumers.metrics import (
     TOMBSTONES,
     Metrics,
 )
-from consumers.safety_net import UNEXPECTED
+from consumers.safety_net import ERRORS
 from schemas.dead_letters import DeadLetter, DeadLetterEncoder
 from schemas.packed import Packed
 from schemas.predictions import PredictionRows
@@ -273,7 +273,7 @@ class Sink:
         )
         try:
             value, key, headers = self._encode_dead_letter(letter)
-        except UNEXPECTED as error:
+        except ERRORS as error:
             # Without it the worker would fail at this event for ever.
             log.exception("dead letter of %s/%d@%d: it can't be written whole", topic, partition, letter.offset)
             self._metrics.count(INTERNAL_ERRORS, 1, "encode")

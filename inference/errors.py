@@ -1,8 +1,14 @@
 """What can go wrong with a model and what runs it."""
 
+from typing import ClassVar
+
+from schemas.failures import Failure
+
 
 class InferenceError(Exception):
     """Base of this package's errors."""
+
+    failure: ClassVar[Failure] = "stop"  # see `schemas.failures`
 
 
 class ModelConfigError(InferenceError):
@@ -20,13 +26,19 @@ class DeviceError(InferenceError):
 class ModelRejected(InferenceError):  # noqa: N818  (a verdict on a micro-batch, not a fault of ours)
     """The model refused a micro-batch. Raised by `Executor.run`; the caller bisects until the bad events stand alone."""
 
+    failure = "reject"
+
 
 class OutOfMemory(InferenceError):  # noqa: N818
     """The micro-batch did not fit the device's memory. Raised by `Executor.run`; the caller splits it and runs the halves."""
 
+    failure = "reject"
+
 
 class ExecutorUnavailable(InferenceError):  # noqa: N818
     """The executor itself failed, whatever the events. Raised by `Executor.run`; the caller retries with back-off."""
+
+    failure: ClassVar[Failure] = "wait"
 
 
 class ExecutorLost(ExecutorUnavailable):
@@ -34,3 +46,5 @@ class ExecutorLost(ExecutorUnavailable):
 
     The caller ends the worker; its successor begins with a fresh one.
     """
+
+    failure = "stop"

@@ -6,24 +6,28 @@ Records of other schemas are read one by one (`avro_each`). All give the same co
 which way. Each record is checked by itself, so what is wrong with one never depends on its neighbours.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from schemas.avro_block import BlockReader
 from schemas.avro_each import RecordReader
+from schemas.avro_heads import Rows, by_head
+from schemas.avro_limits import types_of
 from schemas.avro_plan import block_reader, record_reader, resolve
-from schemas.avro_types import wanted_fields
+from schemas.avro_types import parsed, wanted_fields
 from schemas.decoded import BadRecord, Decoded, merged
 from schemas.errors import BadSchemaError, FaultyRecords, NotWireFormat, UnknownSchema, Unreadable
+from schemas.packed import Packed
+from schemas.recently_used import RecentlyUsed
 from schemas.store import Schema, SchemaStore
 from schemas.wire import HEAD_BYTES, schema_id_of
 
 _LONGEST_ERROR = 500  # characters; polars and fastavro quote data and schemas at length
 _Reader = BlockReader | RecordReader
-_Rows = npt.NDArray[np.int64]
+_MOST_KEPT = 50_000  # types of all schemas whose readers are kept
 
 
 class AvroDecoder:
@@ -41,7 +45,7 @@ class AvroDecoder:
         self._store = store
         self._reader = reader
         self._fields = wanted_fields(reader, fields)
-        self._readers: dict[bytes, _Reader | Unreadable] = {}  # by a value's head
+        self._readers = RecentlyUsed[bytes, _Reader | Unreadable](_MOST_KEPT)  # by a value's head
 
     @property
     def columns(self) -> Mapping[str, pl.DataType]:
@@ -55,23 +59,31 @@ class AvroDecoder:
         known = self._readers.get(values[0][:HEAD_BYTES])
         if isinstance(known, BlockReader) and (alike := known.read_alike(values)) is not None:
             return Decoded(alike, np.arange(len(values)), [])
-        heads = {value[:HEAD_BYTES] for value in values}
-        if len(heads) == 1:
-            return self._decode_group(heads.pop(), values)
-        by_head: dict[bytes, list[int]] = {head: [] for head in heads}
-        for row, value in enumerate(values):
-            by_head[value[:HEAD_BYTES]].append(row)
-        parts = [(np.array(rows, np.int64), self.decode([values[row] for row in rows])) for rows in by_head.values()]
-        return merged(parts)
+        packed = Packed.of(values)
+        groups = by_head(packed)
+        parts: list[tuple[Rows, Decoded]] = []
+        bad: list[BadRecord] = []
+        for (
+            head,
+            rows,
+        ) in groups:  # the schemas of most records are looked up first: a flood of others can't starve them
+            reader = self._reader_of(head)
+            if isinstance(reader, Unreadable):
+                bad += _all_bad(rows.tolist(), reader)
+            elif len(groups) == 1:
+                return self._read(reader, packed)
+            else:
+                of_head = packed.take(rows)
+                alike = reader.read_alike(of_head) if isinstance(reader, BlockReader) else None
+                found = self._read(reader, of_head) if alike is None else Decoded(alike, np.arange(len(rows)), [])
+                parts.append((rows, found))
+        return merged(parts or [(np.empty(0, np.int64), self._none([]))], bad)
 
-    def _decode_group(self, head: bytes, values: Sequence[bytes]) -> Decoded:
-        reader = self._reader_of(head)
-        if isinstance(reader, Unreadable):
-            return self._none([_bad(row, reader) for row in range(len(values))])
+    def _read(self, reader: _Reader, values: Packed) -> Decoded:
         try:
             return Decoded(reader.read(values), np.arange(len(values)), [])
         except (FaultyRecords, Unreadable):
-            frames, rows, bad = _read(reader, values)
+            frames, rows, bad = _read_the_good(reader, values)
         if not frames:
             return self._none(bad)
         return Decoded(pl.concat(frames) if len(frames) > 1 else frames[0], rows, bad)
@@ -80,23 +92,41 @@ class AvroDecoder:
         return Decoded(pl.DataFrame(schema=dict(self.columns)), np.empty(0, np.int64), bad)
 
     def _reader_of(self, head: bytes) -> _Reader | Unreadable:
-        if head not in self._readers:
-            try:
-                writer = self._store.by_id(schema_id_of(head))
-                sources = resolve(writer, self._reader, self._fields)
-                self._readers[head] = block_reader(writer, sources) or record_reader(writer, self._reader, sources)
-            except NotWireFormat as error:
-                return Unreadable("undecodable", str(error))
-            except UnknownSchema as error:
-                return Unreadable("unknown_schema", str(error))  # not kept: the schema may come
-            except BadSchemaError as error:
-                return Unreadable("schema_incompatible", str(error))
-            except Unreadable as error:
-                self._readers[head] = error
-        return self._readers[head]
+        known = self._readers.get(head)
+        if known is not None:
+            return known
+        try:
+            writer = self._store.by_id(schema_id_of(head))
+        except NotWireFormat as error:
+            return Unreadable("undecodable", str(error))
+        except UnknownSchema as error:
+            return Unreadable("unknown_schema", str(error))  # not kept: the schema may come
+        except BadSchemaError as error:
+            return Unreadable("schema_incompatible", str(error))  # the store keeps it
+        reader = self._compiled(writer)
+        self._readers.put(head, reader, _size_of(writer))
+        return reader
+
+    def _compiled(self, writer: Schema) -> _Reader | Unreadable:
+        try:
+            sources = resolve(writer, self._reader, self._fields)
+            return block_reader(writer, sources) or record_reader(writer, self._reader, sources)
+        except BadSchemaError as error:
+            return Unreadable("schema_incompatible", str(error))
+        except Unreadable as error:
+            return error
 
 
-def _read(reader: _Reader, values: Sequence[bytes]) -> tuple[list[pl.DataFrame], _Rows, list[BadRecord]]:
+def _size_of(writer: Schema) -> int:
+    """What a schema's reader weighs among those kept: types, and text such as names and symbols."""
+    try:
+        types = types_of(parsed(writer))
+    except BadSchemaError:
+        types = 0
+    return 10 + types + len(json.dumps(writer.definition)) // 64
+
+
+def _read_the_good(reader: _Reader, values: Sequence[bytes]) -> tuple[list[pl.DataFrame], Rows, list[BadRecord]]:
     """Read all values; where some can't be read, find them by halving and read the others. Both ascending by row."""
     frames: list[pl.DataFrame] = []
     good: list[int] = []
@@ -118,6 +148,11 @@ def _read(reader: _Reader, values: Sequence[bytes]) -> tuple[list[pl.DataFrame],
                 middle = len(rows) // 2
                 todo += [rows[middle:], rows[:middle]]  # the first half is taken up next: rows stay ascending
     return frames, np.array(good, np.int64), sorted(bad, key=lambda record: record.row)
+
+
+def _all_bad(rows: Sequence[int], error: Unreadable) -> list[BadRecord]:
+    reason, text = error.reason, str(error)[:_LONGEST_ERROR]
+    return [BadRecord(row, reason, text) for row in rows]
 
 
 def _bad(row: int, error: Unreadable) -> BadRecord:

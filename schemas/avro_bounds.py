@@ -22,6 +22,7 @@ from schemas.store import AvroType
 
 PADDING = 16  # bytes below 0x80 that must follow the last body: integers are looked at in windows of up to 10 bytes
 _MOST_BLOCKS = 256  # of an array: writers make one, or one per some KiB; each costs a step for all records
+_MOST_ARRAYS = 100  # of a record: their blocks are steps one after the other, also where a single record has so many
 _FIXED = {"null": 0, "float": 4, "double": 8}
 
 Ints = npt.NDArray[np.int64]
@@ -108,8 +109,15 @@ def check(steps: Sequence[Step], data: npt.NDArray[np.uint8], starts: Ints, ends
 
 def walk_of(record: AvroType) -> list[Step] | None:
     """Compile a record's tree to the steps that walk it; None where it has a type that can't be walked."""
-    pieces = _pieces(record, "record")
+    pieces = _pieces(record, "record") if _arrays(record) <= _MOST_ARRAYS else None
     return None if pieces is None else _steps(pieces)
+
+
+def _arrays(tree: AvroType) -> int:
+    core, _ = nullable(tree)
+    if kind_of(core) == "record":
+        return sum(_arrays(entry["type"]) for entry in core["fields"])
+    return int(kind_of(core) == "array")
 
 
 # A piece is a number of bytes to pass, with the place for messages, or a step.
@@ -253,7 +261,9 @@ def _array(items: AvroType, place: str) -> Step | None:
     def pass_items(bodies: Bodies, count: Ints) -> None:
         if varint is None:
             assert size is not None
-            bodies.advance(count * size, place)
+            # More than fit are too many however many they are: the product of a false count would exceed 64 bits.
+            fitting = (bodies.end - bodies.position) // size
+            bodies.advance(np.minimum(count, fitting + 1) * size, place)
         else:
             _skip_varints(bodies, count, varint, place)
 

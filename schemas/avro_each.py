@@ -23,7 +23,7 @@ class RecordReader:
     """Reads wire-format values of one writer schema, all or none of them."""
 
     writer: Any  # as fastavro parsed it
-    whole: Any  # the same without text, see `parsed_without_text`
+    whole: Any  # a schema of the same bytes, see `avro_same_bytes`
     reader: Any  # the wanted fields that the writer has, as fastavro parsed it
     sources: list[Source]
 

@@ -9,20 +9,20 @@ from schemas.avro_bounds import fixed_size, walk_of
 from schemas.avro_columns import Source
 from schemas.avro_each import RecordReader
 from schemas.avro_layout import Layouts, can_lay_out
+from schemas.avro_same_bytes import SameBytes
 from schemas.avro_types import (
     NO_DEFAULT,
     Field,
     default_of,
     kind_of,
     nullable,
-    parsed,
-    parsed_without_text,
     record_tree,
     title,
 )
 from schemas.errors import BadSchemaError, Unreadable
 from schemas.store import AvroType, Schema
 
+_MOST_EMPTY = 100  # types without bytes in a writer schema, the null of a union not counted
 _PROMOTIONS = {
     ("int", "long"),
     ("int", "float"),
@@ -40,7 +40,11 @@ def resolve(writer: Schema, reader: Schema, fields: list[Field]) -> list[Source]
     BadSchemaError for a writer schema whose records can't be read at all.
     """
     tree = record_tree(writer)
-    _refuse_empty_items(tree, writer)
+    if _empty_types(tree, writer) > _MOST_EMPTY:
+        raise BadSchemaError(
+            f"{title(writer)}: expected at most {_MOST_EMPTY} fields without bytes (null, empty records), found more: "
+            "leave them out"
+        )
     types = {entry["name"]: entry["type"] for entry in tree["fields"]}
     return [_source(field, types, writer, reader) for field in fields]
 
@@ -61,8 +65,22 @@ def block_reader(writer: Schema, sources: list[Source]) -> BlockReader | None:
 
 def record_reader(writer: Schema, reader: Schema, sources: list[Source]) -> RecordReader:
     """Return the reader of single records."""
-    as_written = parsed(writer)
-    return RecordReader(as_written, parsed_without_text(writer), _projected(reader, as_written, sources), sources)
+    tree = record_tree(writer)
+    whole = fastavro.parse_schema(SameBytes(writer.definition).type_of(tree))
+    as_written = fastavro.parse_schema(_narrowed(tree, writer, sources))
+    return RecordReader(as_written, whole, _projected(reader, as_written, sources), sources)
+
+
+def _narrowed(tree: dict[str, Any], writer: Schema, sources: list[Source]) -> AvroType:
+    """The writer schema with types of the same bytes for the fields that are passed over."""
+    wanted = {source.writer_name for source in sources}
+    same = SameBytes(writer.definition)
+    fields = [
+        entry if entry["name"] in wanted else {"name": entry["name"], "type": same.type_of(entry["type"])}
+        for entry in tree["fields"]
+    ]
+    # Without a namespace, for names within would take it on.
+    return _named_once({"type": "record", "name": same.prefix, "fields": fields}, set())
 
 
 def _source(field: Field, types: dict[str, AvroType], writer: Schema, reader: Schema) -> Source:
@@ -181,8 +199,11 @@ def _named_once(tree: AvroType, seen: set[str]) -> AvroType:
     return {**tree, inner: _named_once(tree[inner], seen)} if inner in tree else tree
 
 
-def _refuse_empty_items(tree: AvroType, writer: Schema) -> None:
-    """Refuse arrays of items without bytes: a record of a few bytes could claim any number of them."""
+def _empty_types(tree: AvroType, writer: Schema) -> int:
+    """How many types within a type have no bytes: each takes time to read, and a record of a few bytes could have any number.
+
+    Raises BadSchemaError for arrays of them, where a count of a few bytes stands for any number of items.
+    """
     match kind_of(tree):
         case "union":
             inner = tree
@@ -197,6 +218,5 @@ def _refuse_empty_items(tree: AvroType, writer: Schema) -> None:
                     f"{title(writer)}: arrays of items without bytes (null, empty records) aren't supported"
                 )
         case _:
-            return
-    for one in inner:
-        _refuse_empty_items(one, writer)
+            return int(fixed_size(tree) == 0)
+    return int(inner == []) + sum(_empty_types(one, writer) for one in inner if tree is not inner or one != "null")

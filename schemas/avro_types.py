@@ -10,6 +10,7 @@ from typing import Any
 import fastavro
 import polars as pl
 
+from schemas.avro_limits import parsed_within_limits
 from schemas.errors import BadFieldError, BadSchemaError
 from schemas.store import AvroType, Schema
 
@@ -53,16 +54,12 @@ def nullable(tree: AvroType) -> tuple[AvroType, bool]:
 
 
 def parsed(schema: Schema) -> Any:
-    """Return the schema as fastavro reads with it, without logical types: a timestamp stays the integer it is."""
-    try:
-        return fastavro.parse_schema(_plain(schema.definition))
-    except Exception as error:  # fastavro raises many types for malformed input, also KeyError and TypeError
-        raise BadSchemaError(f"{title(schema)} is no valid Avro schema: {error}: correct it") from error
+    """Return the schema as fastavro reads with it, without logical types: a timestamp stays the integer it is.
 
-
-def parsed_without_text(schema: Schema) -> Any:
-    """Return a schema of the same bytes, its text as bytes: reading with it finds where a record ends, whatever its text."""
-    return fastavro.parse_schema(_without_text(_plain(schema.definition)))
+    Raises BadSchemaError where it is no valid schema, or larger than `avro_limits` allows.
+    """
+    parsed_within_limits(title(schema), schema.definition)
+    return fastavro.parse_schema(_plain(schema.definition))
 
 
 def record_tree(schema: Schema) -> dict[str, Any]:
@@ -175,16 +172,6 @@ def _plain(definition: AvroType) -> AvroType:
     return {
         key: value if key == "default" else _plain(value) for key, value in definition.items() if key not in dropped
     }
-
-
-def _without_text(node: AvroType) -> AvroType:
-    if isinstance(node, list):
-        return [_without_text(branch) for branch in node]
-    if not isinstance(node, dict):
-        return "bytes" if node == "string" else node
-    inside = {key: _without_text(node[key]) for key in ("type", "items", "values") if key in node}
-    fields = [{"name": field["name"], "type": _without_text(field["type"])} for field in node.get("fields", ())]
-    return {**node, **inside, **({"fields": fields} if "fields" in node else {})}
 
 
 def _inlined(node: AvroType, named: dict[str, AvroType], open_names: tuple[str, ...], place: str) -> AvroType:

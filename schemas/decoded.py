@@ -42,14 +42,22 @@ class Decoder(Protocol):
         ...
 
 
-def merged(parts: Sequence[tuple[npt.NDArray[np.int64], Decoded]]) -> Decoded:
-    """Put the parts of a poll, each with the rows that its values had, back into the poll's order."""
-    rows = np.concatenate([of_part[part.rows] for of_part, part in parts])
-    order = np.argsort(rows)
+def merged(parts: Sequence[tuple[npt.NDArray[np.int64], Decoded]], others: Sequence[BadRecord] = ()) -> Decoded:
+    """Put the parts of a poll back into the poll's order.
+
+    Args:
+        parts: at least one, each with the ascending rows that its values had.
+        others: bad records that are in none of the parts, with the rows that they had.
+    """
     bad = [
         BadRecord(int(of_part[record.row]), record.reason, record.error)
         for of_part, part in parts
         for record in part.bad
     ]
+    bad = sorted([*bad, *others], key=lambda record: record.row)
+    rows = np.concatenate([of_part[part.rows] for of_part, part in parts])
+    if len(parts) == 1:
+        return Decoded(parts[0][1].frame, rows, bad)
+    order = np.argsort(rows)
     frame = pl.concat([part.frame for _, part in parts])
-    return Decoded(frame[order], rows[order], sorted(bad, key=lambda record: record.row))
+    return Decoded(frame[order], rows[order], bad)

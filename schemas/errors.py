@@ -1,13 +1,17 @@
 """What can go wrong with schemas and with records written by them."""
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
+
+from schemas.failures import Failure
 
 Reason = Literal["undecodable", "unknown_schema", "schema_incompatible"]
 
 
 class SchemaError(Exception):
     """Base of this package's errors; the message names the place, what was found and what to do."""
+
+    failure: ClassVar[Failure] = "reject"  # see `failures`
 
 
 # The names without "Error" are verdicts on a record, or states of a registry: expected, and handled.
@@ -22,9 +26,11 @@ class UnknownSchema(SchemaError):  # noqa: N818
 class SchemaUnavailable(SchemaError):  # noqa: N818
     """A schema can't be read at present. Raised by schema stores; nothing is wrong with the record: wait and retry."""
 
+    failure = "wait"
+
 
 class SchemaAccessDenied(SchemaUnavailable):
-    """The registry refused the credentials. Raised by `RegistryStore`; retry, and tell the operator."""
+    """The registry refused the credentials. Raised by `RegistryStore`; retry at run time: an operator may be changing them."""
 
 
 class BadSchemaError(SchemaError):
@@ -33,6 +39,8 @@ class BadSchemaError(SchemaError):
 
 class BadFieldError(SchemaError):
     """A wanted field isn't in the reader schema or can't be a column. Raised by decoders' constructors; stop."""
+
+    failure = "stop"
 
 
 class FaultyRecords(SchemaError):  # noqa: N818

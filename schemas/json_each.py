@@ -17,6 +17,9 @@ from schemas.decoded import BadRecord, Decoded
 from schemas.store import AvroType
 
 TOGETHER = 256  # events that are objects at a time: the processor's cache still holds them when they become columns
+_MOST_FILLED = (
+    200_000  # lists and records that defaults give to an event's objects: `{}` has two bytes, and may get many
+)
 _FLOAT32_LIMIT = 3.4028235677973366e38  # halfway from the largest float32 to what would follow it: rounds to infinity
 _NUMBERS: dict[Any, type[np.number[Any]]] = {
     pl.Float32: np.float32,
@@ -43,6 +46,7 @@ class EventReader:
         """
         self._fields = fields
         self._has_records = [_has_record(field.type) for field in fields]
+        self._filled = sum(_filled(field.type) for field in fields)
         members = [_member(index, _type(field.type), field.default) for index, field in enumerate(fields)]
         names = {f"f{index}": field.name for index, field in enumerate(fields)}
         self._decoder = msgspec.json.Decoder(msgspec.defstruct("Event", members, rename=names, kw_only=True, gc=False))
@@ -64,6 +68,11 @@ class EventReader:
         decode = self._decoder.decode
         for row, value in enumerate(values, start):
             try:
+                if self._filled and value.count(b"{") * self._filled > _MOST_FILLED:
+                    raise msgspec.ValidationError(
+                        f"it has so many objects that the schema's defaults may fill them with more than {_MOST_FILLED:,} "
+                        "lists and records: write these fields out, in smaller events"
+                    )
                 events.append(decode(value))
                 rows.append(row)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -104,8 +113,11 @@ def _member(index: int, member_type: Any, default: Any) -> Any:
     name = f"f{index}"  # an Avro name may be a Python keyword, or one of msgspec's
     if default is NO_DEFAULT:
         return (name, member_type)
-    if isinstance(default, list | dict):  # a record's default comes as a dict, an array's as a list, each event its own
-        return (name, member_type, msgspec.field(default_factory=lambda: msgspec.convert(default, member_type)))
+    if isinstance(default, list | dict):  # a record's default comes as a dict, an array's as a list
+        shared = msgspec.convert(
+            default, member_type
+        )  # nobody changes it; one for each `{}` would take time and memory
+        return (name, member_type, msgspec.field(default_factory=lambda: shared))
     return (name, member_type, default)
 
 
@@ -130,6 +142,23 @@ def _struct(record: AvroType) -> Any:
     members = [_member(index, _type(entry["type"]), default_of(entry)) for index, entry in enumerate(record["fields"])]
     names = {f"f{index}": entry["name"] for index, entry in enumerate(record["fields"])}
     return msgspec.defstruct(record["name"].rpartition(".")[2], members, rename=names, kw_only=True, gc=False)
+
+
+def _filled(tree: AvroType, *, in_array: bool = False) -> int:
+    """How many lists and records the defaults of a type's records give to one that lies in an array and is empty."""
+    core, _ = nullable(tree)
+    if kind_of(core) == "array":
+        return _filled(core["items"], in_array=True)
+    if kind_of(core) != "record":
+        return 0
+    own = sum(_containers(default_of(entry)) for entry in core["fields"]) if in_array else 0
+    return own + sum(_filled(entry["type"], in_array=in_array) for entry in core["fields"])
+
+
+def _containers(default: Any) -> int:
+    if not isinstance(default, list | dict):
+        return 0
+    return 1 + sum(map(_containers, default.values() if isinstance(default, dict) else default))
 
 
 def _has_record(tree: AvroType) -> bool:

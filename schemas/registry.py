@@ -1,19 +1,32 @@
-"""Schemas from a schema registry, over its REST interface."""
+"""Schemas from a schema registry, over its REST interface.
+
+Whoever may write to an input topic chooses the IDs that are looked up, so every look-up is bounded. Those that find no schema
+share a budget of time. An ID that the registry fails to answer while it answers others holds its records up for a minute at
+most. Caches forget what was used least recently. Only a registry that is away as a whole is waited for without limit.
+"""
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from schemas.directory import check_avro
+from schemas.avro_limits import definition_of
 from schemas.errors import BadSchemaError, SchemaAccessDenied, SchemaError, SchemaUnavailable, UnknownSchema
-from schemas.store import AvroType, Schema
+from schemas.failures import Failure, failure_of
+from schemas.recently_used import RecentlyUsed
+from schemas.registry_http import Answer, NoAnswerError, RegistryHttp
+from schemas.store import LARGEST_ID, AvroType, Schema
+from schemas.time_budget import TimeBudget
 
-_TIMEOUT_SECONDS = 5.0
-_RETRIES = 1  # the caller retries too, with its partitions paused and polling going on
-_ASK_AGAIN_SECONDS = 5.0  # for an id that the registry didn't know: records without end may carry it
+_PROBE_SECONDS = 5.0
+_ASK_AGAIN_SECONDS = 5.0  # for an id that had no schema that can be used: records without end may carry it
+_LOOK_UPS = {"share": 0.1, "burst": 1.0, "least": 0.01}  # of those that find no schema that can be used
+_WAITS = {"share": 0.1, "burst": 60.0}  # for ids that the registry fails to answer while it answers others
+_LONGEST_STEP = 30.0  # seconds from one failure of an id to the next that were spent waiting for it
+_MOST_FOUND = 8 << 20  # characters of all schemas that are kept; as objects they are some ten times as large
+_MOST_REFUSED = 1000  # ids
 # Workers that start at once register the same: to all but one a registry may say that there is something now (Apicurio does).
 # Asked again it gives the id; what really conflicts goes on to.
 _CONFLICTS = 3
@@ -22,10 +35,12 @@ _NOT_FOUND = {40401, 40402, 40403}  # the registry's own codes; another 404 come
 
 
 class RegistryStore:
-    """A `SchemaStore` over a Confluent-compatible registry. What was found by id is kept for good: ids don't change.
+    """A `SchemaStore` over a Confluent-compatible registry. A schema that was found by ID is kept: IDs don't change.
 
-    Raises SchemaUnavailable (with SchemaAccessDenied for refused credentials) when asked while the registry can't
-    answer. `ca` is the file of certificates that the registry's is signed with.
+    `by_id` raises:
+        SchemaUnavailable: the registry can't answer now (SchemaAccessDenied: it refuses the credentials).
+        UnknownSchema: there is no schema of this ID, or the budget for looking it up is used up.
+        BadSchemaError: the schema can't be used.
     """
 
     def __init__(
@@ -37,124 +52,197 @@ class RegistryStore:
         ca: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Args:
+        url: without user, query and fragment.
+        username: for basic authentication.
+        password: for basic authentication.
+        ca: file of certificate authorities to trust in place of the system's.
+        clock: seconds.
+        """
         self._url = url
         self._clock = clock
-        self._found: dict[int, Schema] = {}
-        self._unknown: dict[int, float] = {}  # when asked
-        self._client = _client(url, username, password, ca)
+        self._http = RegistryHttp(url, username, password, ca)
+        self._found = RecentlyUsed[int, Schema](_MOST_FOUND)
+        self._refused = RecentlyUsed[int, tuple[float, SchemaError]](_MOST_REFUSED)  # when asked, and what it gave
+        self._failed = RecentlyUsed[int, float](_MOST_REFUSED)  # ids that failed alone, and when last
+        self._look_ups = TimeBudget(**_LOOK_UPS)
+        self._waits = TimeBudget(**_WAITS)
+        self._known: int | None = None  # an id that this registry has
+        self._is_away = False
 
     def by_id(self, schema_id: int) -> Schema:
         """Return the schema with this id."""
-        if schema_id in self._found:
-            return self._found[schema_id]
-        asked = self._unknown.get(schema_id)
-        if asked is None or self._clock() - asked >= _ASK_AGAIN_SECONDS:
-            with self._asking(f"schema id {schema_id}", missing=lambda: self._note_unknown(schema_id)):
-                self._found[schema_id] = self._parsed(schema_id, "", self._client.get_schema(schema_id))
-                return self._found[schema_id]
-        raise self._no_id(schema_id)
+        found = self._found.get(schema_id)
+        return found if found is not None else self._looked_up(schema_id)
 
     def by_name(self, name: str) -> Schema:
         """Return the newest version of the subject of this name."""
-        with self._asking(f"subject '{name}'", missing=lambda: self._no_subject(name)):
-            self._client.clear_latest_caches()  # the client would give the version that it saw first for ever
-            latest = self._client.get_latest_version(name)
-        return self._parsed(latest.schema_id, name, latest.schema)
+        what = f"subject '{name}'"
+        answer = self._answer(what, "GET", f"/subjects/{quote(name, safe='')}/versions/latest")
+        found, schema_id = answer.json(), _field(answer, "id", int)
+        if answer.status == 200 and schema_id is not None and isinstance(found.get("schema"), str):
+            schema = self._parsed(schema_id, name, found)
+            self._known = schema_id
+            return schema
+        raise self._no_subject(name) if _says_not_found(answer) else self._failure(what, answer)
 
     def register(self, name: str, definition: AvroType) -> int:
         """Register the schema under the subject of this name, if it isn't yet, and return its id."""
-        from confluent_kafka.schema_registry import Schema as RegistrySchema  # noqa: PLC0415  (see _client)
+        what = f"registering subject '{name}'"
+        path, body = f"/subjects/{quote(name, safe='')}/versions", {"schema": json.dumps(definition)}
+        answer = self._answer(what, "POST", path, body)
+        for _ in range(_CONFLICTS):
+            if answer.status != 409:
+                break
+            time.sleep(_CONFLICT_SECONDS)
+            answer = self._answer(what, "POST", path, body)
+        schema_id = _field(answer, "id", int)
+        if answer.status == 200 and schema_id is not None:
+            return schema_id
+        raise self._no_subject(name) if _says_not_found(answer) else self._failure(what, answer)
 
-        schema = RegistrySchema(json.dumps(definition), "AVRO")
-        with self._asking(f"registering subject '{name}'", missing=lambda: self._no_subject(name)):
-            for _ in range(_CONFLICTS):
-                try:
-                    return int(self._client.register_schema(name, schema))
-                except Exception as error:
-                    if getattr(error, "http_status_code", None) != 409:
-                        raise
-                    time.sleep(_CONFLICT_SECONDS)
-            return int(self._client.register_schema(name, schema))
-
-    def _parsed(self, schema_id: int, name: str, found: Any) -> Schema:
-        place = f"schema {schema_id} in {self._url}"
-        if found.schema_type not in (None, "AVRO"):
-            raise BadSchemaError(
-                f"{place}: expected an Avro schema, found {found.schema_type}: write these records in Avro"
+    def _looked_up(self, schema_id: int) -> Schema:
+        """Ask for an id that isn't kept, as far as the budget allows."""
+        if schema_id > LARGEST_ID:
+            raise UnknownSchema(
+                f"no schema registry gives out the id {schema_id}; the largest is {LARGEST_ID}: is the record written by a "
+                "schema-registry serializer?"
             )
-        if found.references:
-            names = ", ".join(str(reference.name) for reference in found.references)
-            raise BadSchemaError(
-                f"{place}: refers to other schemas ({names}), which isn't supported: register it with them inside"
+        began = self._clock()
+        refused = self._refused.get(schema_id)
+        may_ask = self._is_away or self._look_ups.allows(began)  # while it is away nothing is decided but by waiting
+        if refused is not None and (not may_ask or began - refused[0] < _ASK_AGAIN_SECONDS):
+            raise type(refused[1])(str(refused[1]))
+        if not may_ask:
+            raise UnknownSchema(
+                f"{self._url} was not asked for the schema with the id {schema_id}: the look-up budget is used up, "
+                "because too many records carry ids without a schema"
             )
         try:
-            definition = json.loads(found.schema_str)
-        except ValueError:
-            definition = found.schema_str  # a primitive's bare name
-        check_avro(place, definition)
-        return Schema(schema_id, name, definition)
+            schema, size = self._asked(schema_id, began)
+        except SchemaUnavailable:
+            raise
+        except SchemaError as error:
+            self._look_ups.spend(self._clock(), self._clock() - began)
+            self._refused.put(schema_id, (began, error))
+            raise
+        self._found.put(schema_id, schema, size)
+        self._refused.drop(schema_id)
+        return schema
 
-    def _note_unknown(self, schema_id: int) -> UnknownSchema:
-        if len(self._unknown) >= 1000:  # garbage has many ids
-            self._unknown.clear()
-        self._unknown[schema_id] = self._clock()
-        return self._no_id(schema_id)
+    def _asked(self, schema_id: int, began: float) -> tuple[Schema, int]:
+        """The schema and how many characters it has."""
+        what = f"schema id {schema_id}"
+        try:
+            answer = self._http.call("GET", f"/schemas/ids/{schema_id}")
+        except NoAnswerError as error:
+            self._is_away = not error.is_reached or not self._answers_others()
+            if self._is_away:
+                raise self._no_answer(what, error) from error
+            raise self._failed_alone(schema_id, began, error.failure, str(error)) from error
+        found = answer.json()
+        if answer.status == 200 and isinstance(found, dict) and isinstance(found.get("schema"), str):
+            self._is_away, self._known = False, schema_id
+            self._failed.drop(schema_id)
+            return self._parsed(schema_id, "", found), len(found["schema"])
+        if _says_not_found(answer):
+            self._is_away = False
+            raise UnknownSchema(
+                f"{self._url} has no schema with the id {schema_id}: was the record written with another registry's schema?"
+            )
+        self._is_away = not self._answers_others()
+        if self._is_away:
+            raise self._failure(what, answer)
+        raise self._failed_alone(schema_id, began, failure_of(answer.status), f"HTTP {answer.status}: {_said(answer)}")
 
-    def _no_id(self, schema_id: int) -> UnknownSchema:
-        return UnknownSchema(
-            f"{self._url} has no schema with the id {schema_id}: was the record written with another registry's schema?"
+    def _answers_others(self) -> bool:
+        """Whether the registry answers another question: for a schema that it has, which needs the same rights and storage."""
+        path = "/schemas/types" if self._known is None else f"/schemas/ids/{self._known}"
+        try:
+            answer = self._http.call("GET", path, seconds=_PROBE_SECONDS)
+        except NoAnswerError:
+            return False
+        return (answer.status == 200 and answer.json() is not None) or _says_not_found(answer)
+
+    def _failed_alone(self, schema_id: int, began: float, failure: Failure, said: str) -> SchemaError:
+        """What to raise for an id that failed though the registry answers others: it may hold its records up for a while."""
+        text = f"{self._url} answers other questions, but not the one for the schema with the id {schema_id}: {said}"
+        if failure != "wait":
+            return UnknownSchema(f"{text}: look at what is registered under this id")
+        now, last = self._clock(), self._failed.get(schema_id)
+        since = began if last is None else max(last, now - _LONGEST_STEP)
+        self._failed.put(schema_id, now)
+        self._waits.spend(now, now - since)
+        if self._waits.allows(now):
+            return SchemaUnavailable(
+                f"{text}: its records wait for up to {_WAITS['burst']:g} s, then they are given up"
+            )
+        return UnknownSchema(f"{text}: given up after waiting: look at the registry's log")
+
+    def _parsed(self, schema_id: int, name: str, found: dict[str, Any]) -> Schema:
+        place = f"schema {schema_id} in {self._url}"
+        kind, references = found.get("schemaType"), found.get("references")
+        if kind not in (None, "AVRO"):
+            raise BadSchemaError(f"{place}: expected an Avro schema, found {kind!s:.40}: write these records in Avro")
+        if references:
+            raise BadSchemaError(
+                f"{place}: refers to other schemas ({_names(references)}), which isn't supported: "
+                "register it with them inside"
+            )
+        return Schema(schema_id, name, definition_of(place, found["schema"], bare_name=True))
+
+    def _answer(self, what: str, method: str, path: str, body: object = None) -> Answer:
+        try:
+            return self._http.call(method, path, body)
+        except NoAnswerError as error:
+            raise self._no_answer(what, error) from error
+
+    def _no_answer(self, what: str, error: NoAnswerError) -> SchemaUnavailable:
+        return SchemaUnavailable(
+            f"{self._url} can't give {what} now: {error!s:.200}: check that the registry runs, and the url"
         )
 
-    def _no_subject(self, name: str) -> UnknownSchema:
-        return UnknownSchema(f"{self._url} has no subject '{name}': register the schema, or use a name that is there")
-
-    @contextmanager
-    def _asking(self, what: str, missing: Callable[[], UnknownSchema]) -> Iterator[None]:
-        """Turn what the client raises into this package's errors."""
-        try:
-            yield
-        except SchemaError:
-            raise
-        except Exception as error:  # the client lets its HTTP library's and the JSON parser's errors through
-            status, code = getattr(error, "http_status_code", None), getattr(error, "error_code", None)
-            if status == 404 and code in _NOT_FOUND:
-                raise missing() from error
-            raise self._failure(what, status, error) from error
-
-    def _failure(self, what: str, status: int | None, error: Exception) -> SchemaError:
-        said = str(error) or type(error).__name__
+    def _failure(self, what: str, answer: Answer) -> SchemaError:
+        status = answer.status
         if status in (401, 403):
             return SchemaAccessDenied(
                 f"{self._url} refused access to {what} (HTTP {status}): check schemas.registry's username and password, "
                 "and what this user may read"
             )
         if status in (409, 422):
-            return BadSchemaError(f"{self._url} refused {what} (HTTP {status}): {said}")
-        if status is not None and status < 500:
+            return BadSchemaError(f"{self._url} refused {what} (HTTP {status}): {_said(answer)}")
+        if failure_of(status) == "reject":
             return SchemaUnavailable(
-                f"{self._url} answered {what} with HTTP {status}, unlike a schema registry: {said[:200]}: check the url"
+                f"{self._url} answered {what} with HTTP {status}, unlike a schema registry: {_said(answer)}: check the url"
             )
         return SchemaUnavailable(
-            f"{self._url} can't give {what} now: {said[:200]}: check that the registry runs, and the url"
+            f"{self._url} can't give {what} now: HTTP {status}: {_said(answer)}: check that the registry runs, and the url"
         )
 
+    def _no_subject(self, name: str) -> UnknownSchema:
+        return UnknownSchema(f"{self._url} has no subject '{name}': register the schema, or use a name that is there")
 
-def _client(url: str, username: str | None, password: str | None, ca: Path | None) -> Any:
-    # Importing it takes a second, which pipelines without a registry don't pay.
-    from confluent_kafka.schema_registry import SchemaRegistryClient  # noqa: PLC0415
 
-    settings: dict[str, Any] = {
-        "url": url,
-        "timeout": _TIMEOUT_SECONDS,
-        "max.retries": _RETRIES,
-        "retries.wait.ms": 100,
-        "retries.max.wait.ms": 200,
-    }
-    if username is not None:
-        settings["basic.auth.user.info"] = f"{username}:{password or ''}"
-    if ca is not None:
-        settings["ssl.ca.location"] = str(ca)
-    try:
-        return SchemaRegistryClient(settings)
-    except (ValueError, OSError) as error:
-        raise BadSchemaError(f"schemas.registry: {url} can't be used: {error}: check url and ca") from error
+def _field(answer: Answer, name: str, kind: type[int]) -> int | None:
+    found = answer.json()
+    value = found.get(name) if isinstance(found, dict) else None
+    return value if isinstance(value, kind) and not isinstance(value, bool) else None
+
+
+def _says_not_found(answer: Answer) -> bool:
+    return answer.status == 404 and _field(answer, "error_code", int) in _NOT_FOUND
+
+
+def _said(answer: Answer) -> str:
+    """What an error's answer says, short and on one line."""
+    found = answer.json()
+    message = found.get("message") if isinstance(found, dict) else None
+    text = message if isinstance(message, str) else answer.body[:1000].decode(errors="replace")
+    return " ".join("".join(c if c.isprintable() else " " for c in text[:1000]).split())[:200]
+
+
+def _names(references: Any) -> str:
+    names = (
+        [str(one.get("name")) for one in references if isinstance(one, dict)] if isinstance(references, list) else []
+    )
+    return ", ".join(names)[:200]

@@ -12,6 +12,7 @@ from topics.comparison_sections import Comparison, Labels, Shadow
 from topics.errors import PipelineError, Problem
 from topics.pipeline_problems import problems_of
 from topics.pipeline_schema import schema_tree
+from topics.schema_sections import Schemas
 from topics.secret import Origin
 from topics.sections import (
     Batch,
@@ -24,7 +25,6 @@ from topics.sections import (
     OnError,
     Output,
     Scaling,
-    Schemas,
     Section,
     Text,
 )

@@ -6,11 +6,15 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka.schema_registry import Schema as RegistrySchema
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
+from schemas.avro import AvroDecoder
 from schemas.errors import BadSchemaError, SchemaUnavailable, UnknownSchema
 from schemas.records import DEAD_LETTER, PREDICTION, OwnRecord
 from schemas.registry import RegistryStore
+from schemas.store import Schema
+from schemas.wire import frame
 from tests.registry.apicurio import api_url
 from tests.registry.proxy import Proxy
 
@@ -67,6 +71,62 @@ def test_unknown_id_and_unknown_subject_are_told(registry: Apicurio) -> None:
         store.by_id(123_456_789)
     with pytest.raises(UnknownSchema, match="no subject 'nothing-value'"):
         store.by_name("nothing-value")
+
+
+@pytest.mark.parametrize("schema_id", [0, 2**31 - 1, 2**31, 2**32 - 1])
+def test_ids_that_no_schema_has_are_unknown_not_waited_for(registry: Apicurio, schema_id: int) -> None:
+    """Of the two largest Apicurio says 404 with a code unlike a registry's."""
+    with pytest.raises(UnknownSchema, match=f"id {schema_id}"):
+        RegistryStore(registry.url).by_id(schema_id)
+
+
+@pytest.mark.parametrize("schema_id", [2**31, 2**32 - 1])
+def test_question_that_the_registry_cannot_answer_is_no_outage(
+    registry: Apicurio, schema_id: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("schemas.registry.LARGEST_ID", 2**32)  # so that it is asked
+    with pytest.raises(UnknownSchema, match=rf"answers other questions, but not the one .* id {schema_id}: HTTP 404"):
+        RegistryStore(registry.url).by_id(schema_id)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "said"),
+    [
+        ('{"type":"array","items":' * 300 + '"int"' + "}" * 300, "AVRO", "levels deep"),
+        ('syntax = "proto3"; message Flight { string id = 1; }', "PROTOBUF", "expected an Avro schema, found PROTOBUF"),
+        (
+            '{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}',
+            "JSON",
+            "expected an Avro schema, found JSON",
+        ),
+    ],
+    ids=["nested 300 deep", "protobuf", "json schema"],
+)
+def test_schema_that_cannot_be_used_is_bad_not_waited_for(
+    registry: Apicurio, subject: str, text: str, kind: str, said: str
+) -> None:
+    schema_id = SchemaRegistryClient({"url": registry.url}).register_schema(subject, RegistrySchema(text, kind))
+    store = RegistryStore(registry.url)
+    for _ in range(2):
+        with pytest.raises(BadSchemaError, match=said):
+            store.by_id(schema_id)
+    with pytest.raises(BadSchemaError, match=said):
+        store.by_name(subject)
+
+
+def test_records_of_thousands_of_unknown_ids_starve_no_new_schema(registry: Apicurio, subject: str) -> None:
+    definition = _record(subject)
+    schema_id = RegistryStore(registry.url).register(subject, definition)
+    clock = [1000.0]
+    store = RegistryStore(registry.url, clock=lambda: clock[0])
+    decoder = AvroDecoder(store, Schema(schema_id, subject, definition), ["id"])
+    good = frame(schema_id) + b"\x02a"
+    unknown = [frame(1_000_000 + number) + b"\x02a" for number in range(2000)]
+    found = decoder.decode([*unknown, good, good])
+    assert found.rows.tolist() == [2000, 2001]
+    reasons = [bad.reason for bad in found.bad]
+    assert reasons == ["unknown_schema"] * 2000
+    assert sum("look-up budget is used up" in bad.error for bad in found.bad) == 1900
 
 
 def test_schema_that_breaks_the_subjects_rule_is_refused(registry: Apicurio, subject: str) -> None:

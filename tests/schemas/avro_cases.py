@@ -25,8 +25,10 @@ class Store:
     def __init__(self, *schemas: Schema) -> None:
         self.schemas = {schema.id: schema for schema in schemas}
         self.down = False
+        self.asked: list[int] = []
 
     def by_id(self, schema_id: int) -> Schema:
+        self.asked.append(schema_id)
         if self.down:
             raise SchemaUnavailable("down")
         if schema_id not in self.schemas:

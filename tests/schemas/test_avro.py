@@ -295,6 +295,29 @@ def test_schema_that_comes_later_is_found_then() -> None:
     assert reader.decode(values).frame["x"].to_list() == [5]
 
 
+def test_schemas_of_most_records_are_looked_up_first() -> None:
+    schema = record(("x", "int"))
+    store = Store(Schema(WRITER_ID, "writer", schema))
+    reader = AvroDecoder(store, Schema(READER_ID, "reader", schema), ["x"])
+    heads = [100, 101, 101, WRITER_ID, 102, WRITER_ID, 103, WRITER_ID]
+    found = reader.decode([b"", b"\x01", *[frame(head) + b"\x02" for head in heads], b"\x00\x00"])
+    assert store.asked == [WRITER_ID, 101, 100, 102, 103]
+    assert found.rows.tolist() == [5, 7, 9]
+    assert [bad.row for bad in found.bad] == [0, 1, 2, 3, 4, 6, 8, 10]
+    assert [bad.reason for bad in found.bad] == ["undecodable"] * 2 + ["unknown_schema"] * 5 + ["undecodable"]
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["read", "refused"])
+def test_readers_used_least_recently_are_made_anew(monkeypatch: pytest.MonkeyPatch, refused: bool) -> None:
+    monkeypatch.setattr("schemas.avro._MOST_KEPT", 30)  # two of them
+    writer = record(("x", "string" if not refused else {"type": "array", "items": "null"}))
+    store = Store(*[Schema(schema_id, "", writer) for schema_id in (1, 2, 3)])
+    reader = AvroDecoder(store, Schema(READER_ID, "reader", record(("x", "string"))), ["x"])
+    for schema_id in (1, 2, 1, 3, 1, 2):
+        reader.decode([frame(schema_id) + b"\x02a"])
+    assert store.asked == [1, 2, 3, 2]
+
+
 def test_outage_of_the_store_is_raised_not_blamed_on_records() -> None:
     schema = record(("x", "int"))
     store = Store(Schema(WRITER_ID, "writer", schema))

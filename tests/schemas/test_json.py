@@ -137,6 +137,16 @@ def test_bytes_are_refused_before_the_first_event(field_type: AvroType) -> None:
     assert json_decoder(record(("x", field_type), ("z", "int")), "z").columns == {"z": pl.Int32}
 
 
+def test_empty_objects_that_defaults_would_fill_without_bound_are_refused() -> None:
+    filled = [{"name": f"f{i}", "type": {"type": "array", "items": "long"}, "default": [1, 2, 3]} for i in range(50)]
+    schema = record(("a", {"type": "array", "items": record(*filled, name="Item")}))
+    few, many = (b'{"a":[' + b",".join([b"{}"] * count) + b"]}" for count in (2, 100_000))
+    found = json_decoder(schema).decode([few, many])
+    assert found.frame["a"].to_list() == [[{f"f{i}": [1, 2, 3] for i in range(50)}] * 2]
+    assert [(bad.row, bad.reason) for bad in found.bad] == [(1, "undecodable")]
+    assert "defaults may fill them with more than 200,000" in found.bad[0].error
+
+
 @pytest.mark.parametrize(("field_type", "default"), [("string", "\ud800"), ("long", 10**30)], ids=str)
 def test_defaults_within_records_must_be_of_their_type(field_type: str, default: object) -> None:
     inner = record({"name": "y", "type": field_type, "default": default}, name="Inner")

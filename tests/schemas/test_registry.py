@@ -11,6 +11,7 @@ import pytest
 from schemas.errors import BadSchemaError, SchemaAccessDenied, SchemaUnavailable, UnknownSchema
 from schemas.registry import RegistryStore
 
+HTML = b"<html>not found"
 FLIGHT = {"type": "record", "name": "Flight", "fields": [{"name": "id", "type": "string"}]}
 
 
@@ -24,6 +25,7 @@ class Registry(ThreadingHTTPServer):
         self.asked: list[str] = []
         self.password: str | None = None
         self.broken: tuple[int, bytes] | None = None
+        self.broken_ids: dict[int, tuple[int, bytes]] = {}  # what is answered in place of a schema
         self.conflicts = 0  # times that a schema is refused
 
     @property
@@ -31,7 +33,10 @@ class Registry(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}"
 
     def add(self, subject: str, definition: object, **more: object) -> int:
-        body = {"schema": json.dumps(definition), **more}
+        return self.add_text(subject, json.dumps(definition), **more)
+
+    def add_text(self, subject: str, text: str, **more: object) -> int:
+        body = {"schema": text, **more}
         found = next((schema_id for schema_id, schema in self.schemas.items() if schema == body), None)
         schema_id = found or len(self.schemas) + 1
         self.schemas[schema_id] = body
@@ -45,6 +50,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
         match self.path.split("?")[0].strip("/").split("/"):
+            case ["schemas", "types"]:
+                self._answer(200, ["AVRO"])
+            case ["schemas", "ids", schema_id] if int(schema_id) in self.server.broken_ids:
+                self._send(*self.server.broken_ids[int(schema_id)])
             case ["schemas", "ids", schema_id] if int(schema_id) in self.server.schemas:
                 self._answer(200, self.server.schemas[int(schema_id)])
             case ["subjects", subject, "versions", "latest"] if subject in self.server.subjects:
@@ -71,6 +80,9 @@ class _Handler(BaseHTTPRequestHandler):
             status, content = self.server.broken
         if self.server.password and not self._allowed(self.server.password):
             status, content = 401, b'{"error_code": 401, "message": "Unauthorized"}'
+        self._send(status, content)
+
+    def _send(self, status: int, content: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
         self.send_header("Content-Length", str(len(content)))
@@ -198,3 +210,210 @@ def test_kinds_of_schema_that_are_not_supported_are_refused(registry: Registry) 
 def test_url_that_is_none_is_refused_at_once() -> None:
     with pytest.raises(BadSchemaError, match="check url and ca"):
         RegistryStore("registry:8081")
+
+
+class Clock:
+    """Seconds that pass only where a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("schema_id", [2**31, 2**32 - 1])
+def test_id_that_no_registry_gives_out_is_unknown_unasked(registry: Registry, schema_id: int) -> None:
+    with pytest.raises(UnknownSchema, match=f"no schema registry gives out the id {schema_id}"):
+        RegistryStore(registry.url).by_id(schema_id)
+    assert registry.asked == []
+
+
+def test_id_0_is_asked_for(registry: Registry) -> None:
+    registry.schemas[0] = {"schema": json.dumps(FLIGHT)}
+    assert RegistryStore(registry.url).by_id(0).definition == FLIGHT
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 990 + "]" * 990, '{"type":"array","items":' * 990 + '"int"' + "}" * 990, "null", "5", "[5]", "ga{r", ""],
+    ids=lambda text: text[:10],
+)
+def test_schema_that_cannot_be_parsed_is_bad_and_remembered(registry: Registry, text: str) -> None:
+    clock = Clock()
+    schema_id = registry.add_text("x", text)
+    store = RegistryStore(registry.url, clock=clock)
+    for _ in range(2):
+        with pytest.raises(BadSchemaError, match=f"schema {schema_id} in {registry.url}: "):
+            store.by_id(schema_id)
+    assert len(registry.asked) == 1
+    clock.now += 5
+    with pytest.raises(BadSchemaError):
+        store.by_id(schema_id)
+    assert len(registry.asked) == 2
+
+
+def test_bad_schemas_use_up_the_budget_as_unknown_ids_do(registry: Registry) -> None:
+    clock = Clock()
+    store = RegistryStore(registry.url, clock=clock)
+    ids = [registry.add_text("x", "x" * size) for size in range(150)]
+    for schema_id in ids:
+        with pytest.raises(BadSchemaError if len(registry.asked) < 100 else UnknownSchema):
+            store.by_id(schema_id)
+    assert len(registry.asked) == 100  # at 10 ms at least, of 1 s
+    clock.now += 5
+    with pytest.raises(BadSchemaError):
+        store.by_id(ids[0])
+
+
+def test_look_ups_of_unknown_ids_have_a_budget(registry: Registry) -> None:
+    clock = Clock()
+    store = RegistryStore(registry.url, clock=clock)
+    for schema_id in range(1, 2001):
+        with pytest.raises(UnknownSchema):
+            store.by_id(schema_id)
+    assert len(registry.asked) == 100
+    with pytest.raises(UnknownSchema, match="look-up budget is used up"):
+        store.by_id(2000)
+    with pytest.raises(UnknownSchema, match="has no schema with the id 1:"):  # its answer is remembered
+        store.by_id(1)
+    clock.now += 1.01
+    for schema_id in range(3001, 3101):
+        with pytest.raises(UnknownSchema):
+            store.by_id(schema_id)
+    assert len(registry.asked) in (110, 111)  # a tenth of the second
+
+
+def test_look_ups_that_find_a_schema_cost_no_budget(registry: Registry) -> None:
+    store = RegistryStore(registry.url, clock=Clock())
+    ids = [registry.add("x", FLIGHT | {"name": f"Flight{number}"}) for number in range(150)]
+    assert [store.by_id(schema_id).id for schema_id in ids] == ids
+    with pytest.raises(UnknownSchema, match="has no schema"):
+        store.by_id(999)
+    assert len(registry.asked) == 151
+
+
+def test_known_schema_is_read_while_the_budget_is_used_up(registry: Registry) -> None:
+    schema_id = registry.add("x", FLIGHT)
+    store = RegistryStore(registry.url, clock=Clock())
+    store.by_id(schema_id)
+    for unknown in range(100, 300):
+        with pytest.raises(UnknownSchema):
+            store.by_id(unknown)
+    assert store.by_id(schema_id).definition == FLIGHT
+
+
+def test_outage_is_no_reason_to_refuse_although_the_budget_is_used_up(registry: Registry) -> None:
+    clock = Clock()
+    schema_id = registry.add("x", FLIGHT)
+    store = RegistryStore(registry.url, clock=clock)
+    registry.broken = (503, b"busy")
+    with pytest.raises(SchemaUnavailable):
+        store.by_id(schema_id)
+    store._look_ups.spend(clock.now, 100)
+    with pytest.raises(SchemaUnavailable):
+        store.by_id(schema_id)
+    registry.broken = None
+    assert store.by_id(schema_id).definition == FLIGHT
+
+
+def test_kept_schemas_are_bounded_by_their_text(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("schemas.registry._MOST_FOUND", 3000)
+    store = RegistryStore(registry.url)
+    ids = [registry.add("x", FLIGHT | {"doc": f"{number}" * 1000}) for number in range(3)]
+    for schema_id in (*ids[:2], ids[0], ids[2]):  # the second is the least recently used
+        store.by_id(schema_id)
+    asked = len(registry.asked)
+    store.by_id(ids[0])
+    store.by_id(ids[2])
+    assert len(registry.asked) == asked
+    store.by_id(ids[1])
+    assert len(registry.asked) == asked + 1
+
+
+@pytest.mark.parametrize("knows", [True, False], ids=["asks for a known schema", "asks for the types"])
+@pytest.mark.parametrize(
+    ("status", "content"),
+    [(404, HTML), (404, b'{"error_code": 0, "message": "RESTEASY003870"}'), (400, b"{}"), (200, b"[]"), (302, b"")],
+    ids=str,
+)
+def test_id_that_alone_gets_no_registrys_answer_is_unknown_at_once(
+    registry: Registry, status: int, content: bytes, knows: bool
+) -> None:
+    store = RegistryStore(registry.url)
+    known = registry.add("x", FLIGHT)
+    if knows:
+        store.by_name("x")
+    registry.broken_ids[7] = (status, content)
+    with pytest.raises(UnknownSchema, match=rf"answers other questions, but not .* id 7: HTTP {status}"):
+        store.by_id(7)
+    assert registry.asked[-1] == (f"/schemas/ids/{known}" if knows else "/schemas/types")
+
+
+@pytest.mark.parametrize("status", [500, 503, 429, 401, 403])
+def test_id_that_alone_fails_holds_its_records_up_for_a_minute(registry: Registry, status: int) -> None:
+    clock = Clock()
+    store = RegistryStore(registry.url, clock=clock)
+    registry.add("x", FLIGHT)
+    store.by_name("x")
+    registry.broken_ids[7] = (status, b'{"error_code": 50001, "message": "boom"}')
+    waited = 0.0
+    with pytest.raises(UnknownSchema, match="given up after waiting"):
+        for _ in range(100):
+            try:
+                store.by_id(7)
+            except SchemaUnavailable as error:
+                assert f"the schema with the id 7: HTTP {status}: boom" in str(error)
+                waited += 5
+                clock.now += 5
+    assert 60 <= waited <= 75
+    with pytest.raises(UnknownSchema):  # remembered
+        store.by_id(7)
+    clock.now += 5
+    del registry.broken_ids[7]
+    registry.schemas[7] = {"schema": json.dumps(FLIGHT)}
+    assert store.by_id(7).definition == FLIGHT
+
+
+def test_many_ids_that_fail_share_one_wait(registry: Registry) -> None:
+    clock = Clock()
+    store = RegistryStore(registry.url, clock=clock)
+    registry.broken_ids = dict.fromkeys(range(1, 400), (500, b"boom"))
+    began, waited = clock.now, 0.0
+    for schema_id in range(1, 400):
+        for _ in range(100):
+            try:
+                store.by_id(schema_id)
+            except SchemaUnavailable:
+                waited += 5
+                clock.now += 5
+            except UnknownSchema:
+                break
+    assert waited <= 60 + 10 + 0.1 * (clock.now - began)
+
+
+def test_registry_that_is_away_as_a_whole_is_waited_for_without_an_end(registry: Registry) -> None:
+    clock = Clock()
+    store = RegistryStore(registry.url, clock=clock)
+    schema_id = registry.add("x", FLIGHT)
+    registry.broken = (503, b"busy")
+    for _ in range(50):
+        with pytest.raises(SchemaUnavailable, match=f"schema id {schema_id}"):
+            store.by_id(schema_id)
+        clock.now += 10
+    registry.broken = None
+    assert store.by_id(schema_id).definition == FLIGHT
+
+
+def test_credentials_that_are_refused_for_all_are_waited_for(registry: Registry) -> None:
+    clock = Clock()
+    schema_id = registry.add("x", FLIGHT)
+    other = registry.add("x", FLIGHT | {"name": "Other"})
+    registry.password = "right"
+    store = RegistryStore(registry.url, username="worker", password="right", clock=clock)
+    store.by_id(schema_id)
+    registry.password = "rotated"
+    for _ in range(50):
+        with pytest.raises(SchemaAccessDenied):
+            store.by_id(other)
+        clock.now += 10

@@ -80,6 +80,13 @@ def test_secrets_are_not_in_errors_nor_in_their_tracebacks(tmp_path: Path) -> No
     assert caught.value.__context__ is None
 
 
+@pytest.mark.parametrize("url", ["https://r/?apikey={}", "https://r/#{}", "https://me:{}@r", "htps://r?apikey={}"])
+def test_key_in_the_registrys_url_is_refused_and_not_shown(tmp_path: Path, url: str) -> None:
+    with pytest.raises(PipelineError, match=r"schemas\.registry\.url: expected a URL without") as caught:
+        load(tmp_path, SMALL.replace("input:", f"schemas:\n  registry: {{url: '{url.format(HUSH)}'}}\ninput:"))
+    assert HUSH not in "".join(traceback.format_exception(caught.value))
+
+
 @pytest.mark.parametrize(("content", "secret"), [("a\n", "a"), ("a\r\n", "a"), ("a\n\n", "a\n"), (" a ", " a ")])
 def test_secret_file_loses_one_line_break(tmp_path: Path, content: str, secret: str) -> None:
     (tmp_path / "pw").write_bytes(content.encode())

@@ -127,6 +127,8 @@ PROBLEMS = [
     ("name: m\n", "name: m\nschemas:\n  directory:\n", 13, "schemas.directory: expected a path, found nothing."),
     ("name: m\n", "name: m\nschemas:\n  registry:\n    url: r:8081\n", 14,
      "schemas.registry.url: expected a URL that begins with http:// or https://, found 'r:8081'"),
+    ("name: m\n", "name: m\nschemas:\n  registry:\n    url: http://r/?apikey=k\n", 14,
+     "schemas.registry.url: expected a URL without `?` and `#`"),
     ("name: m\n", "name: m\nschemas:\n  registry:\n    url: http://r\n    username: u\n", 13,
      "schemas.registry.password: username and password go together."),
     ("name: m\n", "name: m\nschemas:\n  registry: {}\n", 13,

@@ -1,0 +1,35 @@
+"""Which values of a poll begin alike: their heads say by which schema they were written."""
+
+import numpy as np
+import numpy.typing as npt
+
+from schemas.packed import Packed
+from schemas.wire import HEAD_BYTES
+
+Rows = npt.NDArray[np.int64]
+_PLACES = np.array([1 << bits for bits in range(8 * (HEAD_BYTES - 1), -1, -8)], np.int64)  # what each byte counts
+
+
+def by_head(values: Packed) -> list[tuple[bytes, Rows]]:
+    """The rows of each head, ascending; the head that most values have comes first. A value shorter than a head is its own."""
+    is_whole = values.lengths >= HEAD_BYTES
+    rows = np.flatnonzero(is_whole)
+    groups: list[tuple[bytes, Rows]] = []
+    if len(rows):
+        numbers = values.buffer[values.starts[rows, None] + np.arange(HEAD_BYTES)] @ _PLACES
+        if (numbers == numbers[0]).all():
+            groups = [(_head(numbers[0]), rows)]
+        else:
+            order = np.argsort(numbers, kind="stable")
+            numbers = numbers[order]
+            cuts = np.flatnonzero(np.diff(numbers)) + 1
+            heads = map(_head, numbers[[0, *cuts]])
+            groups = sorted(zip(heads, np.split(rows[order], cuts), strict=True), key=lambda group: -len(group[1]))
+    short: dict[bytes, list[int]] = {}
+    for row in np.flatnonzero(~is_whole).tolist():
+        short.setdefault(values[row], []).append(row)
+    return groups + [(value, np.array(places, np.int64)) for value, places in short.items()]
+
+
+def _head(number: np.int64) -> bytes:
+    return int(number).to_bytes(HEAD_BYTES, "big")

@@ -1,0 +1,164 @@
+"""How large an Avro schema may be. Whoever may register schemas must not be able to stop a worker or to take its memory.
+
+A reader is compiled from a schema's types, with each reference replaced by what it names. So a text of 2.6 kB (twenty records
+with two fields of the one before) stands for a million types. The code behind these checks recurses, and its time grows with the
+number of types.
+"""
+
+import json
+from typing import Any
+
+import fastavro
+
+from schemas.errors import BadSchemaError
+from schemas.store import AvroType
+
+MOST_TEXT = 1 << 20  # characters: registries keep a schema in a Kafka record, which has at most 1 MiB by default
+MOST_LEVELS = 64  # of types within types
+MOST_TYPES = 10_000  # with each reference counted as what it names; a field is one type, and two where null is allowed
+MOST_FIXED = 2**31 - 1  # bytes of a `fixed`: no Kafka record holds more, its length is a 32-bit integer
+_MOST_JSON_LEVELS = 4 * MOST_LEVELS  # a record within a record takes three: its object, the list of fields, the field
+_OF_FASTAVRO = ("__fastavro_parsed", "__named_schemas")  # fastavro takes a schema with these for checked
+
+
+def definition_of(place: str, text: str, *, bare_name: bool = False) -> AvroType:
+    """Read a schema's text and check that it is a valid schema within the limits.
+
+    Args:
+        place: how the message begins.
+        text: JSON.
+        bare_name: whether text that is not JSON may be the name of a primitive type.
+
+    Raises:
+        BadSchemaError: it is not.
+        json.JSONDecodeError: the text is no JSON, and `bare_name` is false.
+    """
+    if len(text) > MOST_TEXT:
+        raise BadSchemaError(
+            f"{place}: expected a schema of at most {MOST_TEXT:,} characters, found {len(text):,}: shorten it"
+        )
+    try:
+        definition = json.loads(text)
+    except RecursionError as error:
+        raise BadSchemaError(f"{place}: the JSON is nested too deeply to read: flatten the schema") from error
+    except ValueError as error:
+        if not bare_name and isinstance(error, json.JSONDecodeError):
+            raise
+        if not bare_name:  # a number of thousands of digits
+            raise BadSchemaError(f"{place}: expected JSON: {error}: correct the schema") from error
+        definition = text
+    parsed_within_limits(place, definition)
+    return definition
+
+
+def parsed_within_limits(place: str, definition: AvroType) -> Any:
+    """Return the schema as fastavro parses it.
+
+    Raises:
+        BadSchemaError: it is no valid Avro schema, or beyond the limits. The message begins with the place.
+    """
+    _check_json(place, definition)
+    try:
+        parsed = fastavro.parse_schema(definition)
+    except Exception as error:  # fastavro raises many types for malformed input, also KeyError and TypeError
+        said = f"missing {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
+        raise BadSchemaError(f"{place}: expected an Avro schema: {said[:300]}: correct the schema") from error
+    types, levels = _Size(place).of(parsed)
+    if levels > MOST_LEVELS:
+        raise BadSchemaError(
+            f"{place}: expected types within types at most {MOST_LEVELS} levels deep, found {levels}: flatten the schema"
+        )
+    if types > MOST_TYPES:
+        raise BadSchemaError(
+            f"{place}: expected at most {MOST_TYPES:,} types, found {_counted(types)} with each reference to a named type "
+            "counted as what it names: use fewer fields"
+        )
+    return parsed
+
+
+def types_of(parsed: Any) -> int:
+    """How many types a schema has that `parsed_within_limits` returned, with each reference counted as what it names."""
+    return _Size("").of(parsed)[0]
+
+
+def _counted(types: int) -> str:
+    return f"{types:,}" if types < 10**9 else "more than a billion"
+
+
+def _check_json(place: str, definition: AvroType) -> None:
+    """Refuse what is nested so deeply that code that recurses could fail, and what fastavro would trust unseen."""
+    level, inside = 0, [definition]
+    while inside:
+        level += 1
+        if level > _MOST_JSON_LEVELS:
+            raise BadSchemaError(
+                f"{place}: expected JSON at most {_MOST_JSON_LEVELS} levels deep, found more: flatten the schema"
+            )
+        deeper: list[Any] = []
+        for node in inside:
+            if isinstance(node, dict):
+                if any(key in node for key in _OF_FASTAVRO):
+                    raise BadSchemaError(f"{place}: expected an Avro schema, found fastavro's internal keys in it")
+                deeper += node.values()
+            elif isinstance(node, list):
+                deeper += node
+        inside = deeper
+
+
+class _Size:
+    """Counts types and levels, each named type once; the JSON is known to be nested within bounds."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._named: dict[str, tuple[int, int]] = {}
+
+    def of(self, node: AvroType) -> tuple[int, int]:
+        """Types, and levels of types within types."""
+        if isinstance(node, str):
+            return self._named.get(
+                node, (1, 1)
+            )  # (1, 1) of a primitive, and of a type within itself: refused elsewhere
+        size = self._within(node if isinstance(node, list) else self._inner(node))
+        if isinstance(node, dict) and isinstance(node.get("name"), str):
+            self._named[node["name"]] = size
+        return size
+
+    def _inner(self, node: dict[str, Any]) -> list[AvroType]:
+        match node["type"]:
+            case "record" | "error":
+                self._check_names(node)
+                return [field["type"] for field in node["fields"]]
+            case "array":
+                return [node["items"]]
+            case "map":
+                return [node["values"]]
+            case "fixed":
+                self._check_fixed(node)
+            case "enum":
+                pass
+            case str():
+                return []
+            case other:
+                return [other]
+        return []
+
+    def _within(self, inner: list[AvroType]) -> tuple[int, int]:
+        sizes = [self.of(one) for one in inner]
+        return 1 + sum(types for types, _ in sizes), 1 + max((levels for _, levels in sizes), default=0)
+
+    def _check_names(self, record: dict[str, Any]) -> None:
+        for field in record["fields"]:
+            if not isinstance(field["name"], str):
+                raise BadSchemaError(
+                    f"{self._place}: expected text as the name of each field of {record['name']}, found "
+                    f"{field['name']!r:.60}: correct the schema"
+                )
+
+    def _check_fixed(self, node: dict[str, Any]) -> None:
+        size = node["size"]
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MOST_FIXED:
+            found = repr(size) if not isinstance(size, int) or abs(size) < 10**30 else "a much larger number"
+            raise BadSchemaError(
+                f"{self._place}: expected a size from 0 to {MOST_FIXED} for the fixed type {node['name']}, found "
+                f"{found:.60}: correct the schema"
+            )

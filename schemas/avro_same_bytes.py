@@ -1,0 +1,64 @@
+"""Schemas whose records have the same bytes as another's, and that take little time and memory to read.
+
+fastavro makes a dict of each record, with an entry for each field, also for fields without bytes. If a map's values are records
+of 100 nulls, three bytes become 100 entries. If a boolean lies 60 records deep, one byte becomes 60 dicts. So records are
+flattened here, types without bytes are left out, and text becomes bytes, since only wanted text has to be UTF-8.
+"""
+
+import json
+from typing import Any
+
+from schemas.avro_types import kind_of
+from schemas.store import AvroType
+
+
+class SameBytes:
+    """Makes types that belong into one schema, in the order in which they were made: later ones refer to earlier ones."""
+
+    def __init__(self, definition: AvroType) -> None:
+        """Args:
+        definition: a schema whose names the names made here must differ from.
+        """
+        text = json.dumps(definition)
+        self.prefix = "Same"
+        while self.prefix in text:
+            self.prefix += "_"
+        self._names = 0
+        self._seen: dict[int, str] = {}  # enums and fixed types by the identity of their trees: each is defined once
+
+    def type_of(self, tree: AvroType) -> AvroType:
+        """Return a type of the same bytes."""
+        parts = self._parts(tree)
+        if len(parts) < 2:
+            return parts[0] if parts else "null"
+        fields = [{"name": f"f{index}", "type": part} for index, part in enumerate(parts)]
+        return {"type": "record", "name": self._name(), "fields": fields}
+
+    def _parts(self, tree: AvroType) -> list[AvroType]:
+        """Types whose values, one after the other, are a value of this type."""
+        kind = kind_of(tree)
+        if kind == "record":
+            return [part for entry in tree["fields"] for part in self._parts(entry["type"])]
+        return [] if kind == "null" else [self._of_one(kind, tree)]
+
+    def _of_one(self, kind: str, tree: AvroType) -> AvroType:
+        match kind:
+            case "union":
+                return [self.type_of(branch) for branch in tree]
+            case "array":
+                return {"type": "array", "items": self.type_of(tree["items"])}
+            case "map":
+                return {"type": "map", "values": self.type_of(tree["values"])}
+            case "enum" | "fixed":
+                return self._named(tree)
+        return "bytes" if kind == "string" else tree
+
+    def _named(self, tree: dict[str, Any]) -> AvroType:
+        if id(tree) in self._seen:
+            return self._seen[id(tree)]
+        self._seen[id(tree)] = name = self._name()
+        return {**tree, "name": name}
+
+    def _name(self) -> str:
+        self._names += 1
+        return f"{self.prefix}{self._names}"

@@ -1,0 +1,145 @@
+"""Calls to a schema registry that end: the whole time of each is bounded, and so is the size of its answer.
+
+An HTTP client's timeouts bound the wait for the next byte, so a server that sends one byte a second is never late. Here the total
+counts, from resolving the host name to the answer's last byte. That takes an event loop, which runs in a thread of its own.
+"""
+
+import asyncio
+import concurrent.futures
+import json
+import ssl
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from schemas.errors import BadSchemaError
+from schemas.failures import Failure, failure_of
+
+if TYPE_CHECKING:
+    import httpx2
+
+TOTAL_SECONDS = 10.0  # of a call
+MOST_BYTES = 4 << 20  # of an answer: a schema of the largest size allowed, with all its quotes escaped, is half of that
+_TRIES = 2  # a connection that was kept open may have been closed by the other side meanwhile
+_GRACE_SECONDS = 5.0  # for the event loop to end a call
+_HEADERS = {
+    "Accept": "application/vnd.schemaregistry.v1+json, application/vnd.schemaregistry+json, application/json",
+    "Accept-Encoding": "identity",  # compressed, a small answer may be a large one
+    "Content-Type": "application/vnd.schemaregistry.v1+json",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the registry sent."""
+
+    status: int
+    body: bytes
+
+    def json(self) -> Any:
+        """The body as JSON; None where it is none."""
+        try:
+            return json.loads(self.body.decode())
+        except (ValueError, RecursionError):
+            return None
+
+
+class NoAnswerError(Exception):
+    """A call had no usable answer. Raised by `RegistryHttp.call`; `failure` says whether to ask again."""
+
+    def __init__(self, message: str, failure: Failure, *, is_reached: bool) -> None:
+        super().__init__(message)
+        self.failure = failure
+        self.is_reached = is_reached  # a connection to the registry was made
+
+
+class RegistryHttp:
+    """Calls one registry. Threads may share it.
+
+    Raises BadSchemaError for a URL or certificates that can't be used.
+    """
+
+    def __init__(self, url: str, username: str | None, password: str | None, ca: Path | None) -> None:
+        """Args:
+        url: without user, query and fragment.
+        username: for basic authentication, with the password; None: no authentication.
+        password: of this user.
+        ca: file of certificate authorities to trust in place of the system's.
+        """
+        # Importing it takes a tenth of a second, which pipelines without a registry don't pay.
+        import httpx2  # noqa: PLC0415
+
+        self._url = url.rstrip("/")
+        try:
+            parsed = httpx2.URL(url)
+            if parsed.scheme not in ("http", "https") or not parsed.host:
+                raise ValueError("it is no http:// or https:// address")
+            verify = ssl.create_default_context(cafile=ca) if ca else httpx2.create_ssl_context()
+            self._client = httpx2.AsyncClient(
+                auth=(username, password or "") if username is not None else None,
+                headers=_HEADERS,
+                verify=verify,
+                timeout=None,
+                follow_redirects=False,
+            )
+        except (ValueError, OSError, httpx2.InvalidURL) as error:
+            raise BadSchemaError(f"schemas.registry: {url} can't be used: {error}: check url and ca") from error
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._starting = threading.Lock()
+
+    def call(self, method: str, path: str, body: object = None, *, seconds: float = TOTAL_SECONDS) -> Answer:
+        """Return the answer, whatever its status, within so many seconds in all. Raises NoAnswerError."""
+        content = None if body is None else json.dumps(body).encode()
+        answered = asyncio.run_coroutine_threadsafe(self._within(seconds, method, path, content), self._running())
+        try:
+            return answered.result(seconds + _GRACE_SECONDS)
+        except concurrent.futures.TimeoutError:
+            answered.cancel()
+            raise NoAnswerError(f"no answer within {seconds:g} s", "wait", is_reached=False) from None
+
+    async def _within(self, seconds: float, method: str, path: str, content: bytes | None) -> Answer:
+        is_reached = False
+        try:
+            async with asyncio.timeout(seconds):
+                for left in reversed(range(_TRIES)):
+                    try:
+                        async with self._client.stream(method, self._url + path, content=content) as response:
+                            is_reached = True
+                            return await _read(response)
+                    except Exception as error:
+                        if not left or failure_of(error) != "wait":
+                            raise
+                raise AssertionError("the last try returns or raises")
+        except TimeoutError:
+            raise NoAnswerError(f"no whole answer within {seconds:g} s", "wait", is_reached=True) from None
+        except NoAnswerError:
+            raise
+        except Exception as error:
+            said = str(error) or type(error).__name__
+            raise NoAnswerError(said, failure_of(error), is_reached=is_reached) from error
+        finally:
+            self._client.cookies.clear()  # nobody needs them, and a registry could send some with each answer
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._starting:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="registry", daemon=True).start()
+            return self._loop
+
+
+async def _read(response: "httpx2.Response") -> Answer:
+    encoding = response.headers.get("Content-Encoding", "identity")
+    if encoding.lower() != "identity":
+        raise NoAnswerError("expected an answer without compression, found a compressed one", "reject", is_reached=True)
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.aiter_raw():
+        size += len(part)
+        if size > MOST_BYTES:
+            raise NoAnswerError(
+                f"expected an answer of at most {MOST_BYTES >> 20} MiB, found more", "reject", is_reached=True
+            )
+        parts.append(part)
+    return Answer(response.status_code, b"".join(parts))
