@@ -34,7 +34,6 @@ KNOW_KAFKA = {
     "topics/records.py",
     "topics/dead_letter_reader.py",
     "topics/replay.py",
-    "schemas/registry.py",
 }
 READ_ENVIRONMENT = (
     "consumers/cli/",

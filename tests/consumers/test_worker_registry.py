@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from confluent_kafka.schema_registry import Schema as RegistrySchema
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -98,6 +99,32 @@ def test_strangers_events_are_answered_to_a_strangers_reader(
         assert {schema_id_of(value_of(message)) for message in read_all(kafka.bootstrap, topic)} == {latest.schema_id}
         assert latest.schema is not None
         assert json.loads(latest.schema.schema_str or "") == record.definition
+
+
+def test_records_and_schemas_that_would_stop_a_worker_become_dead_letters(
+    kafka: Broker, registry: Apicurio, stranger: Stranger, tmp_path: Path
+) -> None:
+    service = _on_registry(tmp_path, kafka, registry.url)
+    events = service.inputs[0]
+    stranger.write(events, FIRST, "first")
+    deep = '{"type":"array","items":' * 300 + '"int"' + "}" * 300
+    doubling: Any = "int"
+    for level in range(20):
+        fields = [{"name": "a", "type": doubling}, {"name": "b", "type": doubling if level == 0 else f"R{level - 1}"}]
+        doubling = {"type": "record", "name": f"R{level}", "fields": fields}
+    subject = f"{events}-hostile"
+    bad = [
+        stranger.client.register_schema(subject, RegistrySchema(text, "AVRO")) for text in (deep, json.dumps(doubling))
+    ]
+    unknown = [2**31, 2**32 - 1, *range(700_000_000, 700_000_500)]
+    produce(kafka.bootstrap, events, [(b"bad", frame(schema_id) + b"\x00") for schema_id in (*bad, *unknown)])
+    stranger.write(events, WITH_GATE, "with gate")
+    _work_until_idle(service)
+    answers = stranger.answers(service.output)
+    assert len(answers["first"]) == len(FLIGHTS)
+    assert answers["with gate"] == answers["first"]
+    reasons = [letter["reason"] for letter in stranger.read(service.letters)]
+    assert sorted(reasons) == ["schema_incompatible"] * len(bad) + ["unknown_schema"] * len(unknown)
 
 
 def test_schema_evolves_under_the_workers(
