@@ -72,9 +72,7 @@ class Partial:
             inflate = zlib.decompressobj()
             plain = inflate.decompress(packed, most_bytes)
             if not inflate.eof:
-                raise DamagedRecordError(
-                    f"no summary: expected at most {most_bytes} bytes when decompressed, found more"
-                )
+                raise ValueError(f"expected at most {most_bytes} bytes when decompressed, found more, or no end")
             partial = _like(cls(Summary()), msgspec.msgpack.decode(plain))
         except (zlib.error, msgspec.MsgspecError, RecursionError, ValueError) as error:
             raise DamagedRecordError(f"no summary: {error}") from error
