@@ -3,7 +3,7 @@
 `docs/comparison.md` says what becomes of them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final, NamedTuple
@@ -12,6 +12,7 @@ import fastavro
 import numpy as np
 import numpy.typing as npt
 
+from schemas.avro_bombs import parsed_bounded
 from schemas.avro_types import parsed
 from schemas.avro_write import Piece, fixed_pieces, long_pieces, text, text_pieces, varint, weave
 from schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
@@ -155,6 +156,27 @@ class Comparisons:
     primary_ms: npt.NDArray[np.float64]
     shadow_ms: npt.NDArray[np.float64]
 
+    def of_pairs(self, known: Container[Pair]) -> tuple["Comparisons", list[Pair]]:
+        """The comparisons of known pairs, and for each of the others its pair."""
+        good = np.array([pair in known for pair in self.pairs], np.bool_)
+        if good.all():
+            return self, []
+        keep = good[self.pair]
+        kept = np.flatnonzero(keep).tolist()
+        places = good.cumsum() - 1  # of the pairs that stay
+        comparisons = Comparisons(
+            rows=self.rows[keep],
+            ids=[self.ids[row] for row in kept],
+            event_times=self.event_times[keep],
+            pairs=[pair for pair, is_good in zip(self.pairs, good, strict=True) if is_good],
+            pair=places[self.pair[keep]].astype(np.uint16),
+            primary=[self.primary[row] for row in kept],
+            shadow=[self.shadow[row] for row in kept],
+            primary_ms=self.primary_ms[keep],
+            shadow_ms=self.shadow_ms[keep],
+        )
+        return comparisons, [self.pairs[place] for place in self.pair[~keep].tolist()]
+
 
 class ComparisonDecoder:
     """Reads comparisons back, with the schemas that they were written with."""
@@ -180,7 +202,7 @@ class ComparisonDecoder:
         head = value[:HEAD_BYTES]
         writer = self._writers.get(head)
         if writer is None:
-            writer = self._writers[head] = parsed(self._store.by_id(schema_id_of(value)))
+            writer = self._writers[head] = parsed_bounded(self._store.by_id(schema_id_of(value)))
         body = BytesIO(value)
         body.seek(HEAD_BYTES)
         try:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import fastavro
 
+from schemas.avro_bombs import parsed_bounded
 from schemas.avro_types import parsed
 from schemas.records import DEAD_LETTER
 from schemas.store import AvroType, Schema
@@ -83,7 +84,7 @@ def decode_dead_letter(value: bytes, writer: AvroType = DEAD_LETTER.definition) 
     try:
         schema_id = schema_id_of(value)
         body = BytesIO(value[HEAD_BYTES:])
-        datum: Any = fastavro.schemaless_reader(body, parsed(Schema(schema_id, "", writer)), _SCHEMA)
+        datum: Any = fastavro.schemaless_reader(body, parsed_bounded(Schema(schema_id, "", writer)), _SCHEMA)
     # Bytes that aren't of the schema make fastavro raise whatever its reading code stumbles over.
     except Exception as fault:
         raise DeadLetterError(_refusal(f"{type(fault).__name__}: {fault}")) from fault

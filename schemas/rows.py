@@ -17,6 +17,7 @@ from uuid import UUID
 import fastavro
 import msgspec
 
+from schemas.avro_bombs import parsed_bounded
 from schemas.avro_types import parsed
 from schemas.row_values import RowError, RowReader
 from schemas.store import AvroType, Schema
@@ -62,6 +63,7 @@ def decode_row(value: bytes, definition: AvroType) -> dict[str, Any]:
     """
     try:
         schema_id_of(value)
+        _check_bounded(json.dumps(definition))
         try:
             row = _decode(value[HEAD_BYTES:], definition)
         except OverflowError:  # a time that datetime can't hold: show the number
@@ -73,6 +75,11 @@ def decode_row(value: bytes, definition: AvroType) -> dict[str, Any]:
             "Check that the schema is the one that the value's schema id names."
         ) from fault
     return {name: _to_text(item) for name, item in row.items()}
+
+
+@lru_cache(maxsize=16)
+def _check_bounded(definition: str) -> None:
+    parsed_bounded(Schema(0, "", json.loads(definition)))
 
 
 @lru_cache(maxsize=16)

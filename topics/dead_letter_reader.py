@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from schemas.dead_letters import DeadLetter, DeadLetterError
 from topics.dead_letters import NoLetter, Position, StoredLetter, marked
 from topics.errors import BrokerUnreachableError, TopicError
-from topics.records import ANSWER_TIMEOUT, PASSING, Headers, ReadRecord, bounds
+from topics.records import ANSWER_TIMEOUT, PASSING, ReadRecord, bounds, headers_of
 
 LONGEST_QUIET = 30.0  # seconds without anything new before the end of a partition is given up
 PIECE = 500  # records of one read
@@ -64,7 +64,10 @@ class DeadLetterReader:
             marks = {
                 position: record.timestamp
                 for record in self._read(self._letters, self._topic, partition, low, high)
+                # A marker stands behind its letter, in the same partition: what is forged otherwise is not kept.
                 if (position := marked(record)) is not None
+                and position.partition == partition
+                and low <= position.offset < record.offset
             }
             for record in self._read(self._letters, self._topic, partition, low, high):
                 position = Position(partition, record.offset)
@@ -210,7 +213,6 @@ def _consumer(client: Mapping[str, Any], isolation: str) -> Consumer:
 
 
 def _record(message: Any) -> ReadRecord:
-    headers: Headers = tuple(message.headers() or ())
     return ReadRecord(
         topic=message.topic(),
         partition=message.partition(),
@@ -218,5 +220,5 @@ def _record(message: Any) -> ReadRecord:
         timestamp=message.timestamp()[1],  # -1 where it has none
         key=message.key(),
         value=message.value(),
-        headers=headers,
+        headers=headers_of(message),
     )

@@ -108,7 +108,7 @@ def marked(record: ReadRecord) -> Position | None:
     """The letter that a record marks as replayed; None where the record is no marker."""
     if record.value is not None:
         return None
-    for name, value in record.headers:
+    for name, value in record.headers or ():
         if name == REPLAYED and value is not None:
             try:
                 return Position.parse(value.decode())
@@ -129,12 +129,12 @@ def replay_of(
         keep_timestamp: whether the event keeps its Kafka timestamp.
 
     Returns:
-        None where the letter has no value and there is no original.
+        None where the letter has no value and there is no original whose headers can be read.
     """
     letter, position = stored.letter, stored.position
     value, headers = letter.value, letter.headers
     if value is None:
-        if original is None or original.value is None:
+        if original is None or original.value is None or original.headers is None:
             return None
         value, headers = original.value, original.headers
     # An event may have been replayed before: what that replay said of it is over.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from topics.printable import printable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -23,7 +25,7 @@ class Problem:
         where = f"{path}:{self.line}" if self.line else f"{path}"
         text = f"{where}: {self.place}: {self.message}" if self.place else f"{where}: {self.message}"
         # Keys and names come from the file: a line break or an escape sequence in one must not reach the terminal.
-        return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+        return printable(text)
 
 
 class TopicsError(Exception):

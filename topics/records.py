@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any, Self, TypeVar
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -22,6 +23,10 @@ LEADERLESS = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILAB
 """What a broker says of a partition that was just made, or whose leader changes."""
 AGAIN = 0.1  # seconds until it is asked again
 
+# confluent-kafka returns a list with holes and an error set. A call that Python has specialised does not look for the error,
+# and what touches the list crashes; this one always looks.
+_call_headers = methodcaller("headers")
+
 Headers = tuple[tuple[str, bytes | None], ...]
 T = TypeVar("T")
 
@@ -36,7 +41,7 @@ class ReadRecord:
     timestamp: int  # ms since the epoch; -1 where it has none
     key: bytes | None
     value: bytes | None
-    headers: Headers
+    headers: Headers | None  # None: a header's name is not UTF-8, so the client can't read the headers
 
 
 class RecordReader:
@@ -222,6 +227,14 @@ def _unreachable(client: Mapping[str, Any], error: KafkaError) -> BrokerUnreacha
     )
 
 
+def headers_of(message: Any) -> Headers | None:
+    """A message's headers; None where a name is not UTF-8: confluent-kafka reads none of them then."""
+    try:
+        return tuple(_call_headers(message) or ())
+    except (SystemError, UnicodeDecodeError):  # as confluent-kafka 2.16 raises it
+        return None
+
+
 def _record(message: Any) -> ReadRecord:
     kind, timestamp = message.timestamp()
     return ReadRecord(
@@ -231,5 +244,5 @@ def _record(message: Any) -> ReadRecord:
         timestamp=-1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
         key=message.key(),
         value=message.value(),
-        headers=tuple(message.headers() or ()),
+        headers=headers_of(message),
     )

@@ -19,12 +19,14 @@ log = logging.getLogger(__name__)
 STEP: Final = 5.0  # seconds that one step of a transaction may take before it is called again
 LONGEST_WAIT: Final = 60.0  # seconds that a broker may be away
 
+FUTURE: Final = 86_400_000  # ms: a record from later than this would keep its segment from being deleted
 BATCH, BATCH_BYTES = 100, 4_000_000  # of one transaction, which so ends well within its time
 
 FENCED: Final = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 REFUSALS: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "the event is larger than the topic takes: raise its `max.message.bytes`",
-    KafkaError.INVALID_TIMESTAMP: "the event is older than the topic takes: raise its `message.timestamp.before.max.ms`",
+    KafkaError.INVALID_TIMESTAMP: "the event is older than the topic takes (raise its "
+    "`message.timestamp.before.max.ms`) or from the future",
     KafkaError.INVALID_RECORD: "the topic refuses the event (a compacted topic wants a key)",
     KafkaError._UNKNOWN_PARTITION: "the topic has no such partition any more",
 }
@@ -45,7 +47,8 @@ def plan(letters: Iterable[StoredLetter], reader: DeadLetterReader, pipeline: Pi
         TopicError: a topic can't be read.
     """
     # Only where it is the event's time: elsewhere a record of now lives as long as the topic keeps records.
-    keep_timestamp = pipeline.input.event_time is None
+    times_of_events = pipeline.input.event_time is None
+    latest = time.time() * 1000 + FUTURE
     partitions = {topic: reader.partitions(topic) for topic in pipeline.input.topics}
     for stored in letters:
         letter = stored.letter
@@ -58,10 +61,13 @@ def plan(letters: Iterable[StoredLetter], reader: DeadLetterReader, pipeline: Pi
             yield Stays(stored.position, f"topic {letter.topic} has no partition {letter.partition} (any more)")
         else:
             original = reader.original(letter) if letter.value is None else None
+            keep_timestamp = times_of_events and letter.timestamp <= latest
             replay = replay_of(stored, pipeline.dead_letters.topic, original, keep_timestamp=keep_timestamp)
+            unread = original is not None and original.headers is None
             yield replay or Stays(
                 stored.position,
-                f"its value was left out, and the event is gone from {letter.topic}/{letter.partition}@{letter.offset}",
+                f"its value was left out, and the event {'has headers that can not be read' if unread else 'is gone'}"
+                f"{' in' if unread else ' from'} {letter.topic}/{letter.partition}@{letter.offset}",
             )
 
 

@@ -23,11 +23,15 @@ from schemas.wire import schema_id_of
 from topics.dead_letter_reader import DeadLetterReader, Decode
 from topics.dead_letters import NoLetter, Position, Replay, Selection, Stays, StoredLetter, parse_moment
 from topics.pipeline import Pipeline
+from topics.printable import printable, printable_json
 from topics.records import ReadRecord
 from topics.replay import Replayer, batches, plan
 
 WIDE = 1000  # columns of output that is no terminal's: one line a letter, so that `grep` finds it
 SHORT = 100  # characters of an error in the table
+LONG = 300  # characters of any other cell: longer than a topic's name
+LISTED = 10_000  # rows of the table, which is printed as a whole
+REASONS = 50  # in the summary: who writes letters by hand may write a reason for each
 ROW_BYTES = 16  # of a hex dump
 
 
@@ -99,7 +103,7 @@ def _wanted(reader: DeadLetterReader, args: argparse.Namespace, *, replayed: boo
     )
     for stored in reader.letters(replayed=replayed):
         if isinstance(stored, NoLetter):
-            print(f"{stored.position}: {stored.error}", file=sys.stderr)
+            print(f"{stored.position}: {printable(stored.error)}", file=sys.stderr)
         elif selection.takes(stored.letter):
             yield stored
 
@@ -108,15 +112,16 @@ def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
     wanted = _wanted(reader, args, replayed=args.all)
     if args.json:
         for stored in islice(wanted, args.limit):
-            print(json.dumps(_row(stored)))
+            print(printable_json(_row(stored), ascii_only=True))
         return 0
     table = Table(box=None, pad_edge=False)
     for heading in ("position", "failed at", "reason", "event", "key", "attempts", "replayed", "error"):
         table.add_column(heading, overflow="fold")  # a name is shown whole
     reasons: Counter[str] = Counter()
     for stored in wanted:
-        reasons[stored.letter.reason] += 1
-        if args.limit is None or reasons.total() <= args.limit:
+        reason = _cut(stored.letter.reason, SHORT)
+        reasons[reason if reason in reasons or len(reasons) < REASONS else "of other reasons"] += 1
+        if reasons.total() <= min(args.limit or LISTED, LISTED):
             table.add_row(*_cells(stored))
     console = Console(width=None if sys.stdout.isatty() else WIDE, markup=False, highlight=False)
     if table.rows:
@@ -128,7 +133,7 @@ def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
 
 
 def _summary(reasons: Counter[str]) -> str:
-    by_reason = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    by_reason = ", ".join(f"{count} {printable(reason)}" for reason, count in reasons.most_common())
     return f"{reasons.total()} dead letters: {by_reason}" if reasons else "no dead letters"
 
 
@@ -151,7 +156,6 @@ def _row(stored: StoredLetter) -> dict[str, Any]:
 def _cells(stored: StoredLetter) -> Iterator[str]:
     row = _row(stored)
     event = f"{row['topic']}/{row['partition']}@{row['offset']}"
-    error = stored.letter.error if len(stored.letter.error) <= SHORT else f"{stored.letter.error[: SHORT - 3]}..."
     for cell in (
         row["position"],
         row["failed_at"],
@@ -161,13 +165,17 @@ def _cells(stored: StoredLetter) -> Iterator[str]:
         row["attempts"],
         row["replayed_at"],
     ):
-        yield "-" if cell is None else _printable(str(cell))
-    yield _printable(error)
+        yield "-" if cell is None else printable(_cut(str(cell), LONG))
+    yield printable(_cut(stored.letter.error, SHORT))
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 def _show(stored: StoredLetter | NoLetter, topic: str, store: SchemaStore) -> int:
     if isinstance(stored, NoLetter):
-        print(f"{stored.position} of {topic}: {stored.error}", file=sys.stderr)
+        print(f"{stored.position} of {topic}: {printable(stored.error)}", file=sys.stderr)
         return 1
     letter, row = stored.letter, _row(stored)
     value = letter.value
@@ -190,13 +198,13 @@ def _show(stored: StoredLetter | NoLetter, topic: str, store: SchemaStore) -> in
         "value": "left out: see the error" if value is None else f"{len(value)} bytes",
     }
     for name, text in lines.items():
-        print(f"{_printable(name):<12} {_printable(str(text))}")
+        print(f"{printable(name):<12} {printable(str(text))}")
     if value is not None:
         decoded = "error" not in event
         print(
-            json.dumps(event["value"], indent=2)
+            printable_json(event["value"], indent=2, ascii_only=True)
             if decoded
-            else f"not decoded: {_printable(event['error'])}\n{_hex(value)}"
+            else f"not decoded: {printable(event['error'])}\n{_hex(value)}"
         )
     return 0
 
@@ -235,7 +243,7 @@ def _dry_run(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namesp
     count = 0
     for replay in _replays(reader, pipeline, args, stays):
         count += 1
-        key = _printable(_text(replay.key) or "-")
+        key = printable(_text(replay.key) or "-")
         print(f"{replay.position} -> {replay.topic}/{replay.partition}, key {key}, {len(replay.value)} bytes")
     print(f"{count} would be replayed{_staying(stays)}")
     return 1 if stays else 0
@@ -267,7 +275,7 @@ def _replays(
 
 def _note(item: Stays, stays: list[Stays]) -> None:
     stays.append(item)
-    print(f"{item.position} stays: {_printable(item.why)}.", file=sys.stderr)
+    print(f"{item.position} stays: {printable(item.why)}.", file=sys.stderr)
 
 
 def _staying(stays: list[Stays]) -> str:
@@ -307,8 +315,3 @@ def _text(key: bytes | None) -> str | None:
     except UnicodeDecodeError:
         return key.hex()
     return text if text.isprintable() else key.hex()
-
-
-def _printable(text: str) -> str:
-    """What an event says of itself must not reach the terminal as an escape sequence."""
-    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)

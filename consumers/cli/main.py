@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import io
 import logging
 import os
 import sys
@@ -38,6 +39,9 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns the exit code: 0 done, 1 failed, 2 wrong use."""
     name = next((word for word in arguments if not word.startswith("-")), None)
     args = _parser(name).parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # text of records may be more than the terminal can show
     # Commands that show no log tell an outage by one message of their own, not by the client's line for each attempt.
     logging.getLogger("kafka").addHandler(logging.NullHandler())
     try:

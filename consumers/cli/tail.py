@@ -17,10 +17,12 @@ from schemas.rows import decode_row
 from schemas.store import SchemaStore
 from schemas.wire import schema_id_of
 from topics.pipeline import Pipeline
+from topics.printable import printable_json
 from topics.records import ReadRecord, RecordReader
 
 MOST = 500  # records of one read
 TURN = 0.2  # seconds of one read, where nothing comes
+SPARE_DEPTH = 30  # levels of nesting that are left for what a value is shown in
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +107,9 @@ def as_json(record: ReadRecord, store: SchemaStore) -> dict[str, Any]:
         "timestamp": _time(record.timestamp),
         "key": _text(record.key),
     }
-    if record.headers:  # pairs: Kafka allows a name to repeat
+    if record.headers is None:
+        shown["headers_error"] = "a header's name is not UTF-8, so none of the headers can be read"
+    elif record.headers:  # pairs: Kafka allows a name to repeat
         shown["headers"] = [[name, _text(value)] for name, value in record.headers]
     return shown | _value(record.value, store)
 
@@ -116,13 +120,21 @@ def _value(value: bytes | None, store: SchemaStore) -> dict[str, Any]:
         return {"value": None}
     if value[:1] in {b"{", b"["}:  # an Avro value begins with a zero byte
         try:
-            return {"value": json.loads(value, parse_constant=str)}  # JSON has no NaN, some writers have
+            return {"value": _json(value)}
         except (ValueError, RecursionError) as error:
             return _undecoded(value, f"looks like JSON, but can't be read: {error}")
     try:
         return {"value": _avro(value, store)}
-    except (NotWireFormat, UnknownSchema, BadSchemaError, ValueError) as error:
+    except (NotWireFormat, UnknownSchema, BadSchemaError, ValueError, RecursionError) as error:
         return _undecoded(value, str(error))
+
+
+def _json(value: bytes) -> Any:
+    """Read JSON as deep as it can be written again, a few levels down. JSON has no NaN, some writers have."""
+    read = json.loads(b"[" * SPARE_DEPTH + value + b"]" * SPARE_DEPTH, parse_constant=str)
+    for _ in range(SPARE_DEPTH):
+        (read,) = read
+    return read
 
 
 def _avro(value: bytes, store: SchemaStore) -> dict[str, Any]:
@@ -142,11 +154,11 @@ def _undecoded(value: bytes, error: str) -> dict[str, Any]:
 
 
 def _line(shown: dict[str, Any]) -> str:
-    text = json.dumps(shown, ensure_ascii=False)
+    text = printable_json(shown)
     try:
         text.encode(sys.stdout.encoding)
     except UnicodeEncodeError:  # half a surrogate pair, or a terminal of few characters
-        return json.dumps(shown)
+        return printable_json(shown, ascii_only=True)
     return text
 
 

@@ -20,14 +20,17 @@ import numpy as np
 from aiokafka.partitioner import murmur2
 
 from consumers.comparison import metrics as m
-from consumers.comparison.chunks import LABEL_ROW
+from consumers.comparison.chunks import LABEL_ROW, rows_of
 from consumers.comparison.credentials import broker_settings
+from consumers.comparison.errors import DamagedRecordError
 from consumers.comparison.job import Joins, Merges, Write, join_settings
 from consumers.comparison.names import app_name
 from consumers.comparison.pace import Pace
+from consumers.comparison.pairs import KnownPairs
 from consumers.comparison.progress import LabelProgress
+from consumers.comparison.record_batches import install
 from consumers.comparison.results import encode_result, result_key
-from consumers.comparison.rows import LabelReader, Scoring
+from consumers.comparison.rows import LabelReader, Scoring, are_labels
 from consumers.comparison.transport import FOLDED_RECORDS, FoldingApp
 from consumers.schema_store import own_schema_id
 from schemas.comparisons import ComparisonDecoder
@@ -76,7 +79,7 @@ class ComparisonApp:
             health: whom to tell that the job goes on.
 
         Raises:
-            ComparisonError: the broker can't be reached the way the pipeline file says.
+            ComparisonError: the broker can't be reached the way the pipeline file says, or the primary's version is not known.
             SchemaError: the labels' schema is not there, or has no such field.
         """
         name = app_name(pipeline)
@@ -85,6 +88,7 @@ class ComparisonApp:
         self._metrics = metrics
         self._health = health
         self._decoder = ComparisonDecoder(store)
+        self._known = KnownPairs(pipeline)
         self._scoring = Scoring.of(pipeline.comparison)
         self._labels = (
             LabelReader(pipeline.labels, store, regression=self._scoring.regression) if pipeline.labels else None
@@ -95,6 +99,7 @@ class ComparisonApp:
         self._pace = Pace()
         self._compared = 0
         self._behind = False
+        install(lambda count, why: metrics.leave_out(count, "bad_batch", why))
         self.faust = FoldingApp(
             name,
             **broker_settings(pipeline.client_config()),
@@ -121,8 +126,8 @@ class ComparisonApp:
         self._by_pair = self._topic(f"{name}-parts", internal=True)
         self._chunks = self._table("chunks")
         self._parts = self._table("parts")
-        self._joins = Joins(join_settings(pipeline), self._chunks.data, metrics)
-        self._merges = Merges(pipeline, self._parts.data, metrics)
+        self._joins = Joins(join_settings(pipeline), self._chunks.data, self._known, metrics)
+        self._merges = Merges(pipeline, self._parts.data, self._known, metrics, sources=partitions)
         self._register()
 
     def _topic(self, name: str, *, internal: bool = False) -> Any:
@@ -184,9 +189,9 @@ class ComparisonApp:
         records = event.value
         comparisons, bad = await self._with_schemas(lambda: self._decoder.decode([record.value for record in records]))
         self._metrics.count(m.READ, len(records), "comparisons")
-        self._metrics.count(m.LEFT_OUT, len(bad), "undecodable")
-        if bad:
-            log.warning("%d records of %s are no comparisons, such as: %s", len(bad), event.message.topic, _one(bad))
+        self._metrics.leave_out(len(bad), "undecodable", next(iter(bad.values()), None))
+        comparisons, others = comparisons.of_pairs(self._known)
+        self._metrics.leave_out(len(others), "unknown_pair", next(iter(others), None))
         rows = self._scoring.rows(comparisons, np.array([record.offset for record in records], np.int64))
         partition = event.message.partition
         await self._write(self._chunks, partition, self._joins.comparisons(partition, rows, comparisons.pairs))
@@ -198,7 +203,7 @@ class ComparisonApp:
         columns = [[getattr(record, name) for record in records] for name in ("value", "partition", "offset")]
         ids, rows, bad = await self._with_schemas(lambda: reader.rows(*columns))
         self._metrics.count(m.READ, len(records), "labels")
-        self._metrics.count(m.LEFT_OUT, bad, "bad_labels")
+        self._metrics.leave_out(bad, "bad_labels")
         places = np.array([self._partition_of(event_id) for event_id in ids], np.int64)
         sent = [
             await self._by_event.send(value=rows[places == partition].tobytes(), partition=partition)
@@ -212,13 +217,20 @@ class ComparisonApp:
         return int((murmur2(event_id.encode()) & 0x7FFFFFFF) % self._partitions)
 
     async def _on_labels_by_event(self, event: Any) -> None:
-        rows = np.frombuffer(event.value, LABEL_ROW)
+        try:
+            rows = rows_of(event.value or b"", LABEL_ROW)
+        except DamagedRecordError as error:
+            self._metrics.leave_out(1, "damaged", error)
+            return
+        good = are_labels(rows["value"], regression=self._scoring.regression)
+        self._metrics.leave_out(int((~good).sum()), "damaged", "a label of another value")
+        rows = rows[good]
         partition = event.message.partition
         await self._write(self._chunks, partition, self._joins.labels(partition, rows))
 
     async def _on_part(self, event: Any) -> None:
         partition = event.message.partition
-        await self._write(self._parts, partition, [self._merges.put(partition, event.value)])
+        await self._write(self._parts, partition, self._merges.put(partition, event.value))
 
     async def _with_schemas(self, work: Callable[[], Any]) -> Any:
         """The work's answer; again and again while the schemas are away. In a thread, for they may be asked over the network."""
@@ -329,7 +341,3 @@ class ComparisonApp:
                 shares,
             )
         self._behind = share is not None
-
-
-def _one(bad: dict[int, str]) -> str:
-    return next(iter(bad.values()))

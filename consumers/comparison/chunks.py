@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from schemas.comparisons import Pair, Variant
+from consumers.comparison.errors import DamagedRecordError
+from schemas.comparisons import Pair
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 COMPARISON_ROW: Final = np.dtype(
     [
@@ -33,6 +37,31 @@ LABEL_ROW: Final = np.dtype(
     ]
 )
 Rows = npt.NDArray[np.void]
+FOREVER: Final = 1 << 62
+"""Milliseconds since the epoch, later than any time."""
+
+_NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _Packed(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """A chunk as the changelog has it. msgspec checks each value, and believes no count of more than there is."""
+
+    kind: Literal["comparisons", "labels"]
+    watermark: _NotNegative
+    closed: _NotNegative
+    arrived: _NotNegative
+    until: _NotNegative
+    pairs: list[Pair]
+    halvings: dict[int, Annotated[int, msgspec.Meta(ge=0, le=64)]]
+    thinned: dict[int, _NotNegative]
+    rows: bytes
+
+
+def rows_of(packed: bytes, dtype: np.dtype[np.void]) -> Rows:
+    """The rows, as a view of `packed`. Raises DamagedRecordError."""
+    if len(packed) % dtype.itemsize:
+        raise DamagedRecordError(f"expected rows of {dtype.itemsize} bytes, found {len(packed)} bytes")
+    return np.frombuffer(packed, dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,33 +81,58 @@ class Chunk:
 
     def pack(self) -> bytes:
         """As the changelog has it."""
-        pairs = [[list(pair.primary), list(pair.shadow)] for pair in self.pairs]
-        rest = [
-            self.watermark,
-            self.closed,
-            self.arrived,
-            self.until,
-            pairs,
-            self.halvings,
-            self.thinned,
-            self.rows.tobytes(),
-        ]
-        return msgspec.msgpack.encode([self.kind, *rest])
+        return msgspec.msgpack.encode(
+            _Packed(
+                self.kind,
+                self.watermark,
+                self.closed,
+                self.arrived,
+                self.until,
+                list(self.pairs),
+                self.halvings,
+                self.thinned,
+                self.rows.tobytes(),
+            )
+        )
 
     @classmethod
-    def unpack(cls, number: int, packed: bytes) -> Chunk:
-        """Undo `pack`; the rows are a view of `packed`."""
-        body: list[Any] = msgspec.msgpack.decode(packed)
-        kind, watermark, closed, arrived, until, pairs, halvings, thinned, rows = body
+    def unpack(cls, number: int, packed: bytes, latest: int = FOREVER) -> Chunk:
+        """Undo `pack`; the rows are a view of `packed`.
+
+        Args:
+            number: of the chunk.
+            packed: its record.
+            latest: ms since the epoch: how new an event can be; a later one would close all windows.
+
+        Raises:
+            DamagedRecordError: this is no chunk that the job wrote.
+        """
+        try:
+            body = msgspec.msgpack.decode(packed, type=_Packed)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise DamagedRecordError(f"no chunk: {error}") from error
+        rows = rows_of(body.rows, COMPARISON_ROW if body.kind == "comparisons" else LABEL_ROW)
+        if body.kind == "comparisons" and len(rows):
+            times = rows["event_time"]
+            if times.min() < 0 or times.max() > latest or rows["pair"].max() >= len(body.pairs):
+                raise DamagedRecordError("expected rows of known pairs with event times that can be, found others")
+        times_told = (body.watermark, body.closed, *body.halvings, *body.thinned)
+        if not all(0 <= moment <= latest for moment in times_told):
+            raise DamagedRecordError("expected times up to now, found others")
         return cls(
-            kind=kind,
+            kind=body.kind,
             number=number,
-            watermark=watermark,
-            closed=closed,
-            arrived=arrived,
-            rows=np.frombuffer(rows, COMPARISON_ROW if kind == "comparisons" else LABEL_ROW),
-            pairs=tuple(Pair(Variant(*primary), Variant(*shadow)) for primary, shadow in pairs),
-            until=until,
-            halvings=halvings,
-            thinned=thinned,
+            watermark=body.watermark,
+            closed=body.closed,
+            arrived=body.arrived,
+            rows=rows,
+            pairs=tuple(body.pairs),
+            until=body.until,
+            halvings=body.halvings,
+            thinned=body.thinned,
         )
+
+    def of_pairs(self, known: Container[Pair]) -> Chunk:
+        """The chunk without the rows of other pairs."""
+        good = np.array([pair in known for pair in self.pairs], np.bool_)
+        return self if good.all() else replace(self, rows=self.rows[good[self.rows["pair"]]])

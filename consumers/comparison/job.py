@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 import time
 from dataclasses import dataclass
@@ -11,22 +12,27 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from consumers.comparison import metrics as m
-from consumers.comparison.join import WRITERS, JoinSettings, PartitionJoin
-from consumers.comparison.partials import Merge, Partial
+from consumers.comparison.errors import DamagedRecordError
+from consumers.comparison.join import AHEAD, WRITERS, JoinSettings, PartitionJoin
+from consumers.comparison.partials import Merge, Partial, most_bytes_of
 from consumers.comparison.results import result
-from schemas.comparisons import Pair, Variant
+from schemas.comparisons import Pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from consumers.comparison.chunks import Rows
     from consumers.comparison.join import Change
+    from consumers.comparison.pairs import KnownPairs
     from topics.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 
 Write = tuple[bytes, bytes | None]
 """A table's key and its value; None: no more."""
+_Packed = tuple[int, Pair, int, bytes]
+_KEY = re.compile(rb"[0-9]{1,9}/([0-9]{1,19})")  # of a chunk
+_MOST_CHUNKS = 1 << 62  # numbers of chunks, so that those to come are in 64 bits too
 _NO_LABELS_WAIT = 600_000  # ms that a window waits for late comparisons where there are no labels
 
 
@@ -44,10 +50,12 @@ class Part:
         return msgspec.msgpack.encode([self.start, [list(side) for side in self.pair], self.source, self.partial])
 
     @classmethod
-    def unpack(cls, packed: bytes) -> Part:
-        """Undo `pack`."""
-        start, (primary, shadow), source, partial = msgspec.msgpack.decode(packed)
-        return cls(start, Pair(Variant(*primary), Variant(*shadow)), source, partial)
+    def unpack(cls, packed: bytes | None) -> Part:
+        """Undo `pack`. Raises DamagedRecordError."""
+        try:
+            return cls(*msgspec.msgpack.decode(packed or b"", type=_Packed))
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise DamagedRecordError(f"no part of a window: {error}") from error
 
 
 def join_settings(pipeline: Pipeline) -> JoinSettings:
@@ -65,11 +73,19 @@ def join_settings(pipeline: Pipeline) -> JoinSettings:
 class Joins:
     """The joins of the partitions that this process has. They are built from the table's content when first asked for."""
 
-    def __init__(self, settings: JoinSettings, table: Mapping[bytes, bytes], metrics: m.ComparisonMetrics) -> None:
+    def __init__(
+        self,
+        settings: JoinSettings,
+        table: Mapping[bytes, bytes],
+        known: KnownPairs,
+        metrics: m.ComparisonMetrics,
+    ) -> None:
         self._settings = settings
         self._table = table
+        self._known = known
         self._metrics = metrics
         self._joins: dict[int, PartitionJoin] = {}
+        self._strange: dict[int, list[bytes]] = {}  # keys that are no chunk's, for the changelog to let go
 
     def clear(self) -> None:
         """Forget all: the assignment changes."""
@@ -98,18 +114,30 @@ class Joins:
         join = self._of(partition)
         changes, partials = join.tick(_now())
         parts = [Part(start, pair, partition, partial.pack()) for start, pair, partial in partials]
-        return self._writes(partition, join, changes), parts
+        strange: list[Write] = [(key, None) for key in self._strange.pop(partition, ())]
+        return [*strange, *self._writes(partition, join, changes)], parts
 
     def _of(self, partition: int) -> PartitionJoin:
         if partition not in self._joins:
-            prefix = b"%d/" % partition
-            packed = {int(key[len(prefix) :]): value for key, value in self._table.items() if key.startswith(prefix)}
-            self._joins[partition] = PartitionJoin.restored(self._settings, packed, secrets.randbelow(WRITERS))
+            packed, strange = dict[int, bytes](), list[bytes]()
+            for key, value in self._table.items():
+                if key.startswith(b"%d/" % partition):
+                    match = _KEY.fullmatch(key)
+                    if match is not None and (number := int(match[1])) < _MOST_CHUNKS:
+                        packed[number] = value
+                    else:
+                        strange.append(key)
+            self._strange[partition] = strange
+            self._metrics.leave_out(len(strange), "damaged", strange[:1])
+            writer = secrets.randbelow(WRITERS)
+            self._joins[partition] = PartitionJoin.restored(
+                self._settings, packed, writer, latest=_now() + AHEAD, known=self._known
+            )
         return self._joins[partition]
 
     def _writes(self, partition: int, join: PartitionJoin, changes: Iterable[Change]) -> list[Write]:
         for reason, count in join.counts.items():
-            self._metrics.count(m.LEFT_OUT, count, reason)
+            self._metrics.leave_out(count, reason, "a chunk of the changelog" if reason == "damaged" else None)
         join.counts.clear()
         return [(b"%d/%d" % (partition, number), packed) for number, packed in changes]
 
@@ -117,27 +145,46 @@ class Joins:
 class Merges:
     """The merges of the partitions that this process has of the parts' topic, built likewise."""
 
-    def __init__(self, pipeline: Pipeline, table: Mapping[bytes, bytes], metrics: m.ComparisonMetrics) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        table: Mapping[bytes, bytes],
+        known: KnownPairs,
+        metrics: m.ComparisonMetrics,
+        *,
+        sources: int,
+    ) -> None:
+        """Args:
+        pipeline: with shadows.
+        table: of the parts.
+        known: pairs that are compared.
+        metrics: where to count.
+        sources: how many partitions send parts.
+        """
         settings = join_settings(pipeline)
         self._pipeline = pipeline
         self._window = settings.window
         # A window's parts change until its join forgets it.
         self._kept = 2 * settings.window + settings.wait
+        self._most_windows = settings.most_windows
+        self._most_bytes = most_bytes_of(settings.most_events)
+        self._sources = sources
         self._table = table
+        self._known = known
         self._metrics = metrics
         self._merges: dict[int, Merge] = {}
+        self._strange: dict[int, list[bytes]] = {}  # keys of what is no part, for the changelog to let go
         self._newest: dict[Pair, int] = {}  # the newest window that the metrics show
 
     def clear(self) -> None:
         """Forget all: the assignment changes."""
         self._merges.clear()
 
-    def put(self, partition: int, packed: bytes) -> Write:
-        """Take a part; returns what to write to the table."""
+    def put(self, partition: int, packed: bytes | None) -> list[Write]:
+        """Take a part; returns what to write to the table. What is no part is counted."""
         merge = self._of(partition)
-        part = Part.unpack(packed)
-        merge.put(part.start, part.pair, part.source, Partial.unpack(part.partial))
-        return _part_key(partition, part.start, part.pair, part.source), packed
+        key = self._put(partition, merge, packed)
+        return [] if key is None else [(key, packed)]
 
     def results(self, partition: int) -> tuple[list[Write], list[tuple[int, Pair, dict[str, Any]]]]:
         """What changed: for the table, and as records without `updated_at`."""
@@ -153,17 +200,43 @@ class Merges:
         ]
         for start, pair, record in records:
             self._show(start, pair, record)
-        return [(_part_key(partition, *place), None) for place in merge.forget()], records
+        strange: list[Write] = [(key, None) for key in self._strange.pop(partition, ())]
+        return [*strange, *((_part_key(partition, *place), None) for place in merge.forget())], records
 
     def _of(self, partition: int) -> Merge:
         if partition not in self._merges:
-            merge = self._merges[partition] = Merge(kept=self._kept)
-            prefix = b"%d/" % partition
-            for key, packed in list(self._table.items()):
-                if key.startswith(prefix):
-                    part = Part.unpack(packed)
-                    merge.put(part.start, part.pair, part.source, Partial.unpack(part.partial))
+            merge = self._merges[partition] = Merge(kept=self._kept, most_windows=self._most_windows)
+            entries = [(key, packed) for key, packed in self._table.items() if key.startswith(b"%d/" % partition)]
+            self._strange[partition] = [
+                key for key, packed in entries if self._put(partition, merge, packed, key) is None
+            ]
         return self._merges[partition]
+
+    def _put(self, partition: int, merge: Merge, packed: bytes | None, key: bytes | None = None) -> bytes | None:
+        """Take a part; returns its key, or None where it is none, or of another key than is given, and was counted."""
+        try:
+            part = self._checked(Part.unpack(packed))
+            found = _part_key(partition, part.start, part.pair, part.source)
+            if key not in (None, found):
+                raise DamagedRecordError("the record has another part's key")
+            if part.pair not in self._known:
+                self._metrics.leave_out(1, "unknown_pair", part.pair)
+                return None
+            partial = Partial.unpack(part.partial, self._most_bytes)
+            if partial.closed > _now() + AHEAD:
+                raise DamagedRecordError("the part is of the future")
+        except DamagedRecordError as error:
+            self._metrics.leave_out(1, "damaged", error)
+            return None
+        merge.put(part.start, part.pair, part.source, partial)
+        return found
+
+    def _checked(self, part: Part) -> Part:
+        """Raises DamagedRecordError: no partition of ours can have said so."""
+        in_time = 0 <= part.start <= _now() + AHEAD and part.start % self._window == 0
+        if not in_time or not 0 <= part.source < self._sources:
+            raise DamagedRecordError(f"no window begins at {part.start}, or there is no partition {part.source}")
+        return part
 
     def _show(self, start: int, pair: Pair, record: dict[str, Any]) -> None:
         """Set the metrics, where no newer window is shown."""

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from consumers.comparison.chunks import Chunk, Rows
+from consumers.comparison.chunks import FOREVER, Chunk, Rows
+from consumers.comparison.errors import DamagedRecordError
 from consumers.comparison.matching import Labels, Window
 from consumers.comparison.partials import Partial
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Container, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 
 AHEAD: Final = 300_000  # ms that an event may be ahead of the clock; what is further is somebody's wrong clock
 LABELS_TO_EVENTS: Final = 10  # most label rows of a partition, in units of `most_events`
+CHUNK_ROWS: Final = 20  # that a chunk counts for at least: a chunk of one row takes memory too
+BACKLOG_WINDOWS: Final = 1000  # open windows of a partition, beside those that wait for labels
 
+HASH_BITS: Final = 64  # of an id
 WRITERS: Final = 1 << 24
 
 Change = tuple[int, bytes | None]
@@ -42,6 +46,15 @@ class JoinSettings:
     most_events: int  # of a window
     threshold: float
 
+    @property
+    def most_windows(self) -> int:
+        """Open windows of a partition; windows beyond that close from the oldest on.
+
+        Windows begin at whole multiples of their length and no event is far ahead of the clock, so these are more than there
+        can be of now: who spreads event times over a thousand years closes windows of the past, and none that is due.
+        """
+        return (self.wait + AHEAD) // self.window + BACKLOG_WINDOWS
+
 
 class PartitionJoin:
     """The open windows of one partition."""
@@ -56,6 +69,8 @@ class PartitionJoin:
         self._writer = writer
         self._chunks: dict[int, Chunk] = {}
         self._windows: dict[int, set[int]] = {}  # start -> numbers of the chunks with rows in it
+        self._events: Counter[int] = Counter()  # start -> rows
+        self._damaged: list[int] = []  # numbers of records that are no chunks, for the changelog to let go
         self._dirty: set[int] = set()  # windows to summarise
         self._final: set[int] = set()  # windows that were summarised after they closed
         self._new_labels: list[int] = []  # numbers of the chunks whose windows are not known yet
@@ -66,17 +81,41 @@ class PartitionJoin:
         self.counts: Counter[str] = Counter()  # what was left out and why, since the start of this process
 
     @classmethod
-    def restored(cls, settings: JoinSettings, packed: dict[int, bytes], writer: int = 0) -> PartitionJoin:
-        """The join as its chunks tell; `packed` is by number."""
+    def restored(
+        cls,
+        settings: JoinSettings,
+        packed: dict[int, bytes],
+        writer: int = 0,
+        *,
+        latest: int = FOREVER,
+        known: Container[Pair] | None = None,
+    ) -> PartitionJoin:
+        """The join as its chunks tell.
+
+        Args:
+            settings: of the windows.
+            packed: the chunks, by number; those that are none are counted as `damaged`.
+            writer: see `__init__`.
+            latest: ms since the epoch: how new an event can be.
+            known: pairs that are compared; rows of others are left out. None: all.
+        """
         join = cls(settings, writer)
-        for number, chunk in sorted(packed.items()):
-            join._take(Chunk.unpack(number, chunk))
+        for number, record in sorted(packed.items()):
+            try:
+                chunk = Chunk.unpack(number, record, latest)
+            except DamagedRecordError:
+                join.counts["damaged"] += 1
+                join._damaged.append(number)
+                continue
+            join._take(chunk if known is None else chunk.of_pairs(known))
         return join
 
     def add_comparisons(self, rows: Rows, pairs: Sequence[Pair], now: int) -> list[Change]:
         """Take a batch (COMPARISON_ROW); `now` is ms since the epoch."""
         ahead = rows["event_time"] > now + AHEAD
         late = self._is_closed(rows["event_time"])
+        if self._close_beyond_most(rows["event_time"][~(ahead | late)]):
+            late = self._is_closed(rows["event_time"])
         self.counts["ahead"] += int(ahead.sum())
         self.counts["late"] += int((late & ~ahead).sum())
         rows = rows[~(ahead | late)]
@@ -87,7 +126,9 @@ class PartitionJoin:
         chunk = self._thin(chunk, self._halvings(chunk))
         self._take(chunk)
         changed = {chunk.number, *self._halve_full(chunk)}
-        return [(number, self._chunks[number].pack()) for number in sorted(changed)]
+        changes: list[Change] = [(number, self._chunks[number].pack()) for number in sorted(changed)]
+        # Many windows between two updates: they don't wait for the next one, which would summarise them.
+        return [*changes, *self._forget()] if len(self._windows) > 2 * self._settings.most_windows else changes
 
     def add_labels(self, rows: Rows, now: int) -> list[Change]:
         """Take a batch (LABEL_ROW)."""
@@ -126,7 +167,17 @@ class PartitionJoin:
         return event_times - event_times % self._settings.window
 
     def _is_closed(self, event_times: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        return self._start(event_times) + self._settings.window + self._settings.wait <= self._closed_to
+        closed = self._start(event_times) + self._settings.window + self._settings.wait <= self._closed_to
+        return closed | (event_times < 0)
+
+    def _close_beyond_most(self, event_times: npt.NDArray[np.int64]) -> bool:
+        """Close the oldest windows where these events would open too many; returns whether any was."""
+        starts = self._windows.keys() | set(np.unique(self._start(event_times)).tolist())
+        if len(starts) <= self._settings.most_windows:
+            return False
+        oldest = sorted(starts)[-self._settings.most_windows]
+        self.close(oldest + self._settings.wait)
+        return True
 
     def _close(self, start: int) -> int:
         """The time at which the window takes no more."""
@@ -145,7 +196,9 @@ class PartitionJoin:
             self._labels = None
             self._new_labels.append(chunk.number)
             return
-        for start in {*np.unique(self._start(chunk.rows["event_time"])).tolist(), *chunk.thinned}:
+        starts, counts = np.unique(self._start(chunk.rows["event_time"]), return_counts=True)
+        self._events.update(dict(zip(starts.tolist(), counts.tolist(), strict=True)))
+        for start in {*starts.tolist(), *chunk.thinned}:
             self._windows.setdefault(start, set()).add(chunk.number)
             self._dirty.add(start)
 
@@ -176,11 +229,14 @@ class PartitionJoin:
         """Halve the windows that hold too many events; returns the numbers of the chunks changed."""
         changed = set[int]()
         for start in np.unique(self._start(newest.rows["event_time"])).tolist():
-            while self._count(start) > self._settings.most_events:
+            while self._events[start] > self._settings.most_events:
                 times = self._chunks[newest.number].halvings.get(start, 0) + 1
+                if times > HASH_BITS:  # one id again and again: no hash is that small
+                    break
                 for number in self._windows[start]:
                     self._chunks[number] = self._thin(self._chunks[number], {start: times})
                 changed |= self._windows[start]
+                self._events[start] = self._count(start)
         return changed
 
     def _count(self, start: int) -> int:
@@ -214,17 +270,23 @@ class PartitionJoin:
     def _sift_labels(self, now: int) -> Iterator[Change]:
         """Keep of the labels that have waited long enough for their comparisons those that have one."""
         unsifted = [chunk for chunk in self._chunks.values() if chunk.kind == "labels" and not chunk.until]
-        over = sum(len(chunk.rows) for chunk in unsifted) - LABELS_TO_EVENTS * self._settings.most_events
+        over = sum(map(_weight, unsifted)) - LABELS_TO_EVENTS * self._settings.most_events
         due = []
         for chunk in unsifted:
             if chunk.arrived + self._settings.early <= now or over > 0:
                 due.append(chunk)
-                over -= len(chunk.rows)
+                over -= _weight(chunk)
         known = self._known() if due else None
+        sifted_rows = sum(_weight(chunk) for chunk in self._chunks.values() if chunk.kind == "labels" and chunk.until)
+        crowded = bool(due) and sifted_rows > LABELS_TO_EVENTS * self._settings.most_events
         for chunk in due:
             assert known is not None
             kept, starts = _found(chunk.rows["id"], *known)
             self.counts["unknown_labels"] += int((~kept).sum())
+            if crowded:
+                repeated = self._repeated(chunk, kept)
+                self.counts["repeated_labels"] += int(repeated.sum())
+                kept, starts = kept & ~repeated, starts[~repeated[kept]]
             until = self._end(int(starts.max())) if len(starts) else 0
             self._labels = None
             if until:
@@ -234,9 +296,24 @@ class PartitionJoin:
                 del self._chunks[chunk.number]
                 yield chunk.number, None
 
+    def _repeated(self, chunk: Chunk, kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Which of the kept labels are not their event's first: the first one alone counts."""
+        all_labels = self._all_labels()
+        _, places = all_labels.match(chunk.rows["id"])
+        order = np.lexsort((chunk.rows["position"], chunk.rows["id"]))
+        ids = chunk.rows["id"][order]
+        later = np.zeros(len(kept), np.bool_)
+        later[order[1:]] = ids[1:] == ids[:-1]
+        repeated: npt.NDArray[np.bool_] = kept & (later | (all_labels.numbers[places] != chunk.number))
+        return repeated
+
     def _forget(self) -> Iterator[Change]:
+        yield from ((number, None) for number in self._damaged)
+        self._damaged = []
         for start in [start for start in self._windows if self._end(start) <= self._closed_to]:
             del self._windows[start]
+            del self._events[start]
+            self._dirty.discard(start)
         wanted = set[int]().union(*self._windows.values())
         comparisons = [chunk for chunk in self._chunks.values() if chunk.kind == "comparisons"]
         for chunk in comparisons[:-1]:  # the newest stays: it holds the times
@@ -266,6 +343,11 @@ class PartitionJoin:
                     closed=self._closed_to,
                 ),
             )
+
+
+def _weight(chunk: Chunk) -> int:
+    """Rows that a chunk of labels counts for."""
+    return max(len(chunk.rows), CHUNK_ROWS)
 
 
 def _found(

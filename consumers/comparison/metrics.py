@@ -6,6 +6,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from consumers.comparison.seldom import SeldomWarnings
 from consumers.metrics import Metric, markdown
 
 _PAIR = ("primary", "shadow")
@@ -14,8 +15,10 @@ READ = Metric("millstream_comparison_records_total", "counter", "Records read: c
 LEFT_OUT = Metric(
     "millstream_comparison_left_out_total",
     "counter",
-    "Records that don't count: undecodable (no comparison), bad_labels (no label), late (comparison of a closed window), ahead "
-    "(comparison of more than 5 minutes ahead of the clock), unknown_labels (no comparison came for the label).",
+    "Records that don't count: undecodable (no comparison), unknown_pair (comparison of models that the pipeline file does not "
+    "name), bad_labels (no label), late (comparison of a closed window), ahead (comparison of more than 5 minutes ahead of the "
+    "clock), unknown_labels (no comparison came for the label), repeated_labels (too many labels of the same events), damaged "
+    "(record of the job's own topics that the job did not write), bad_batch (in a batch that decompresses to more than 64 MiB).",
     ("reason",),
 )
 LAG = Metric("millstream_comparison_lag_records", "gauge", "Records not yet processed.", ("topic", "partition"))
@@ -40,7 +43,17 @@ WINDOW = Metric(
 )
 
 ALL = (READ, LEFT_OUT, LAG, FITTING, TICK_SECONDS, RETRIES, RESULT, WINDOW)
-REASONS = ("undecodable", "bad_labels", "late", "ahead", "unknown_labels")
+REASONS = (
+    "undecodable",
+    "unknown_pair",
+    "bad_labels",
+    "late",
+    "ahead",
+    "unknown_labels",
+    "repeated_labels",
+    "damaged",
+    "bad_batch",
+)
 
 
 class ComparisonMetrics:
@@ -49,6 +62,7 @@ class ComparisonMetrics:
     def __init__(self, pipeline: str) -> None:
         self.registry = CollectorRegistry()
         self._pipeline = pipeline
+        self._warnings = SeldomWarnings()
         self._families: dict[str, Any] = {
             metric.name: (Counter if metric.kind == "counter" else Gauge)(
                 metric.name, metric.help, ("pipeline", *metric.labels), registry=self.registry
@@ -66,6 +80,12 @@ class ComparisonMetrics:
     def count(self, metric: Metric, by: float = 1, *labels: str) -> None:
         """Add to a counter."""
         self._families[metric.name].labels(self._pipeline, *labels).inc(by)
+
+    def leave_out(self, count: int, reason: str, example: object = None) -> None:
+        """Count records that don't count; warn of them, at most once a minute, where there is an example."""
+        self.count(LEFT_OUT, count, reason)
+        if count and example is not None:
+            self._warnings.warn(f"records don't count ({reason})", count, example)
 
     def set(self, metric: Metric, value: float, *labels: str) -> None:
         """Set a gauge."""

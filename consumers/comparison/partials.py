@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
 
-from inference.evaluation import Summary
+from consumers.comparison.errors import DamagedRecordError
+from inference.evaluation import COARSE, FINE, Histogram, Summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from schemas.comparisons import Pair
 
+_BESIDE: Final = 100_000  # bytes of a summary without its histograms, generously
+_MOST: Final = 1 << 48  # of any count or bin: sums of many stay in 64 bits
+_BINS: Final = 1 << (12 + FINE)
+_JOINT_BINS: Final = 1 << (2 * (12 + COARSE))
 _COUNTS = ("duplicates", "thinned", "early_labels", "late_labels", "repeated_labels")
+
+
+def most_bytes_of(events: int) -> int:
+    """Most bytes of a partial of so many events, before it is compressed.
+
+    An event takes a bin and a count, 8 bytes each, of six histograms: both scores and latencies, difference, and joint.
+    """
+    return 6 * 16 * events + _BESIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +58,27 @@ class Partial:
         return zlib.compress(msgspec.msgpack.encode(_plain(self)), level=1)
 
     @classmethod
-    def unpack(cls, packed: bytes) -> Partial:
-        """Undo `pack`."""
-        summary, *rest = msgspec.msgpack.decode(zlib.decompress(packed))
-        return cls(_like(Summary(), summary), *rest)
+    def unpack(cls, packed: bytes, most_bytes: int = most_bytes_of(200_000)) -> Partial:
+        """Undo `pack`.
+
+        Args:
+            packed: what `pack` gave.
+            most_bytes: to decompress: a few hundred bytes can claim gigabytes.
+
+        Raises:
+            DamagedRecordError: this is no partial that the job wrote.
+        """
+        try:
+            inflate = zlib.decompressobj()
+            plain = inflate.decompress(packed, most_bytes)
+            if not inflate.eof:
+                raise ValueError(f"expected at most {most_bytes} bytes when decompressed, found more, or no end")
+            partial = _like(cls(Summary()), msgspec.msgpack.decode(plain))
+        except (zlib.error, msgspec.MsgspecError, RecursionError, ValueError) as error:
+            raise DamagedRecordError(f"no summary: {error}") from error
+        assert isinstance(partial, cls)
+        _check(partial)
+        return partial
 
 
 def _plain(value: Any) -> Any:
@@ -58,25 +88,57 @@ def _plain(value: Any) -> Any:
 
 
 def _like(pattern: Any, plain: Any) -> Any:
-    """`plain` in the shape of `pattern`."""
+    """`plain` in the shape of `pattern`. Raises ValueError where it is not."""
+    expected = list if is_dataclass(pattern) else bytes if isinstance(pattern, np.ndarray) else type(pattern)
+    if type(plain) is not expected:
+        raise ValueError(f"expected {expected.__name__}, found {type(plain).__name__}")
     if is_dataclass(pattern) and not isinstance(pattern, type):
         names = [each.name for each in fields(pattern)]
         parts = {name: _like(getattr(pattern, name), part) for name, part in zip(names, plain, strict=True)}
         return replace(pattern, **parts)
     if isinstance(pattern, np.ndarray):
+        assert isinstance(plain, bytes)
         array = np.frombuffer(plain, pattern.dtype)
         return array.reshape(pattern.shape) if pattern.size else array
     return plain
 
 
+def _check(partial: Partial) -> None:
+    """Raise DamagedRecordError for what would be computed with and can't be."""
+    summary = partial.summary
+    wrong = any(
+        isinstance(value, int) and not 0 <= value <= _MOST
+        for part in (partial, summary)
+        for value in (getattr(part, each.name) for each in fields(part))
+    )
+    for side in (summary.primary, summary.shadow):
+        wrong |= bool((side.confusion < 0).any())
+        histograms = (side.unlabelled, side.negative, side.positive, side.latency)
+        wrong |= not all(_is_sound(histogram, _BINS) for histogram in histograms)
+    if wrong or not (_is_sound(summary.difference, _BINS) and _is_sound(summary.joint, _JOINT_BINS)):
+        raise DamagedRecordError("no summary: expected counts and ascending bins, found others")
+
+
+def _is_sound(histogram: Histogram, bins: int) -> bool:
+    places, counts = histogram.bins, histogram.counts
+    if len(places) != len(counts):
+        return False
+    if not len(places):
+        return True
+    inside = places[0] >= 0 and places[-1] < bins and bool((np.diff(places) > 0).all())
+    return inside and counts.min() > 0 and counts.max() <= _MOST // len(counts)
+
+
 class Merge:
     """The parts of all partitions, by window and pair."""
 
-    def __init__(self, *, kept: int) -> None:
+    def __init__(self, *, kept: int, most_windows: int = 1 << 62) -> None:
         """Args:
         kept: milliseconds of event time after a window's start for which its parts may still change.
+        most_windows: how many windows are kept: the newest.
         """
         self._kept = kept
+        self._most_windows = most_windows
         self._parts: dict[tuple[int, Pair], dict[int, Partial]] = {}
         self._closed: dict[int, int] = {}  # source partition -> how far it is
         self._dirty: set[tuple[int, Pair]] = set()
@@ -96,10 +158,12 @@ class Merge:
 
     def forget(self) -> list[tuple[int, Pair, int]]:
         """Let go the parts (window, pair, source) of windows that no partition will say more about; after `results`."""
+        starts = sorted({start for start, _ in self._parts})
+        oldest = starts[-self._most_windows] if len(starts) > self._most_windows else 0
         over = [
             (start, pair, source)
             for (start, pair), parts in self._parts.items()
-            if all(self._closed[source] >= start + self._kept for source in parts)
+            if start < oldest or all(self._closed[source] >= start + self._kept for source in parts)
             for source in parts
         ]
         for start, pair, _ in over:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _OFFSET_BITS = 48
 _NONE = math.nan
+_LONGEST = 1e9  # milliseconds: a latency beyond 11 days is none
 
 
 def id_hash(event_id: str) -> int:
@@ -57,7 +58,8 @@ class Scoring:
         rows["position"] = offsets[comparisons.rows]
         rows["event_time"] = comparisons.event_times
         rows["pair"] = comparisons.pair
-        rows["primary_ms"], rows["shadow_ms"] = comparisons.primary_ms, comparisons.shadow_ms
+        for name, latencies in (("primary_ms", comparisons.primary_ms), ("shadow_ms", comparisons.shadow_ms)):
+            rows[name] = np.where((latencies >= 0) & (latencies <= _LONGEST), latencies, _NONE)
         rows["failed"] = [outputs is None for outputs in comparisons.shadow]
         if answers:
             rows["primary"], rows["shadow"], rows["agreed"] = zip(*answers, strict=True)
@@ -95,6 +97,11 @@ def _largest(values: list[Any]) -> Any:
     """The place of the largest number; the values themselves where they are no numbers."""
     numbers = all(isinstance(value, bool | int | float) for value in values)
     return max(range(len(values)), key=values.__getitem__) if values and numbers else values
+
+
+def are_labels(values: npt.NDArray[np.float64], *, regression: bool) -> npt.NDArray[np.bool_]:
+    """Which values are outcomes: any finite number in a regression, else 0 and 1."""
+    return np.isfinite(values) if regression else (values == 0) | (values == 1)
 
 
 class LabelReader:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import fastavro
+from rich.markup import escape
 from rich.table import Table
 
+from schemas.avro_bombs import parsed_bounded
 from schemas.avro_types import parsed
-from schemas.errors import SchemaError
+from schemas.errors import BadSchemaError, SchemaError, SchemaUnavailable
+from schemas.records import EVALUATION
+from schemas.store import Schema
 from schemas.wire import HEAD_BYTES, schema_id_of
+from topics.printable import printable
 from topics.records import RecordReader
 
 if TYPE_CHECKING:
@@ -20,17 +25,21 @@ if TYPE_CHECKING:
     from schemas.store import SchemaStore
     from topics.pipeline import Pipeline
 
+_SCHEMA: Final = parsed(Schema(EVALUATION.reserved_id, EVALUATION.name, EVALUATION.definition))
 _MOST = 500  # records of one read
+_RESULTS: Final = 10_000  # windows and pairs that are kept: the newest
+_LONGEST: Final = 300  # characters of a name
 _QUIET = 2.0  # seconds without a record, after which all was read
 _CLASSIFICATION = ("auc", "log_loss", "brier", "calibration_error")
 _REGRESSION = ("rmse", "mae")
 
 
 def read_results(pipeline: Pipeline, store: SchemaStore) -> list[dict[str, Any]]:
-    """The newest result of each window and pair, by window.
+    """The newest result of each window and pair, by window; of the newest 10,000. What is no result is passed over.
 
     Raises:
         BrokerUnreachableError, TopicError: the topic can't be read.
+        SchemaUnavailable: the schema registry does not answer.
     """
     newest: dict[bytes | None, dict[str, Any]] = {}
     with RecordReader(pipeline.client_config(), [pipeline.comparison.evaluations], from_beginning=True) as reader:
@@ -38,15 +47,28 @@ def read_results(pipeline: Pipeline, store: SchemaStore) -> list[dict[str, Any]]
             for record in records:
                 try:
                     newest[record.key] = decode_result(record.value or b"", store)
+                except SchemaUnavailable:
+                    raise
                 except SchemaError:  # somebody else's record
                     continue
-    return sorted(newest.values(), key=lambda row: (row["window_start"], row["shadow"]["variant"]))
+            if len(newest) > 2 * _RESULTS:
+                newest = dict(sorted(newest.items(), key=lambda entry: _order(entry[1]))[-_RESULTS:])
+    return sorted(newest.values(), key=_order)[-_RESULTS:]
+
+
+def _order(row: dict[str, Any]) -> tuple[int, str]:
+    return row["window_start"], row["shadow"]["variant"]
 
 
 def decode_result(value: bytes, store: SchemaStore) -> dict[str, Any]:
-    """A result's record; times are ms since the epoch. Raises SchemaError."""
-    writer = parsed(store.by_id(schema_id_of(value)))
-    row: Any = fastavro.schemaless_reader(BytesIO(value[HEAD_BYTES:]), writer, None)
+    """A result's record; times are ms since the epoch, and a time of the calendar. Raises SchemaError."""
+    writer = parsed_bounded(store.by_id(schema_id_of(value)))
+    try:
+        row: Any = fastavro.schemaless_reader(BytesIO(value[HEAD_BYTES:]), writer, _SCHEMA)
+        _time(row["window_start"])
+    # Bytes that aren't of the schema make fastavro raise whatever its reading code stumbles over.
+    except Exception as fault:
+        raise BadSchemaError(f"no result: {type(fault).__name__}: {fault}") from fault
     assert isinstance(row, dict)
     return row
 
@@ -70,15 +92,20 @@ def results_table(pipeline: Pipeline, store: SchemaStore) -> Table:
 def _cells(row: dict[str, Any], names: Iterable[str]) -> list[str]:
     sides = row["primary"], row["shadow"]
     return [
-        datetime.fromtimestamp(row["window_start"] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S"),
+        _time(row["window_start"]),
         "final" if row["final"] else "open",
-        *(f"{side['model']}:{side['version']}" for side in sides),
+        *(escape(printable(f"{side['model'][:_LONGEST]}:{side['version']}")) for side in sides),
         *(str(row[name]) for name in ("events", "errors", "labelled")),
         _number(row["agreement"]),
         _number(row["psi"]),
         *(_number(side[name]) for name in names for side in sides),
         *(_number(side["latency_p95_ms"], 2) for side in sides),
     ]
+
+
+def _time(milliseconds: int) -> str:
+    """Raises ValueError, OverflowError or OSError: it is no time of the calendar."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _number(value: float | None, digits: int = 4) -> str:

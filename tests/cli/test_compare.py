@@ -48,7 +48,9 @@ def test_missing_package_is_named_with_what_to_install(tmp_path: Path, package: 
     assert "Traceback" not in done.stderr
 
 
-def write_result(scene_bootstrap: str, topic: str, events: Events, *, final: bool) -> None:
+def write_result(
+    scene_bootstrap: str, topic: str, events: Events, *, final: bool, start: int = START, pair: Pair = PAIR
+) -> None:
     zeros = np.zeros(len(events.ids))
     columns = Columns(
         events.primary,
@@ -60,9 +62,9 @@ def write_result(scene_bootstrap: str, topic: str, events: Events, *, final: boo
         events.labels.astype(float),
     )
     whole = Partial(summarise(columns, 0.5), final=final)
-    record = result(START, START + 3_600_000, PAIR, whole, pipeline="p", regression=False)
+    record = result(start, start + 3_600_000, pair, whole, pipeline="p", regression=False)
     value = encode_result({**record, "updated_at": 1}, EVALUATION.reserved_id)
-    produce(scene_bootstrap, topic, [(result_key(START, PAIR), value)])
+    produce(scene_bootstrap, topic, [(result_key(start, pair), value)])
 
 
 @pytest.mark.durable
@@ -87,3 +89,23 @@ def test_comparisons_are_shown_by_tail(tmp_path: Path, kafka: Broker) -> None:
     assert [row["key"] for row in rows] == [row["value"]["event_id"] for row in rows]
     assert [row["value"]["shadow"]["error"] for row in rows] == [None, "out of memory", None]
     assert rows[0]["value"]["shadow"]["outputs"].keys() == {"p"}
+
+
+@pytest.mark.durable
+def test_hostile_results_are_shown_or_passed_over_and_act_on_no_terminal(tmp_path: Path, kafka: Broker) -> None:
+    scene = comparison_scene(tmp_path, kafka)
+    topic, events = scene.pipeline.comparison.evaluations, Events.make(5)
+    odd = Pair(Variant("[/red]\x1b[2J" * 1000, 1, "primary"), Variant("[link=x]\x9b", -5))
+    write_result(kafka.bootstrap, topic, events, final=True, pair=odd)
+    for start in (2**62, -(2**62)):
+        write_result(kafka.bootstrap, topic, events, final=True, start=start)
+    head = b"\0" + EVALUATION.reserved_id.to_bytes(4)
+    for number, value in enumerate((b"", b"junk", head, head + b"\xff" * 9, b"\0\0\0\0\1" + b"\xff" * 50, None)):
+        produce(kafka.bootstrap, topic, [(b"%d" % number, value)])
+    write_result(kafka.bootstrap, topic, events, final=False)
+    done = millstream("compare", tmp_path, "--show")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.replace("\n", "").isprintable()
+    assert done.stdout.count("2013-09-01 02:00:00") == 2
+    assert "[/red]\\x1b[2J" in done.stdout
+    assert len(done.stdout) < 20_000

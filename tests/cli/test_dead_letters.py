@@ -14,10 +14,11 @@ import pytest
 from benchmarks.load import VECTOR_SCHEMA, vector_events
 from tests.broker.choice import Broker
 from tests.broker.clients import Headers, produce, read_all, wait_until
+from tests.broker.raw_batch import send_batch
 from tests.cli.command import COMMAND, ENVIRON, millstream
 from tests.consumers.processes import Worker
 from tests.consumers.service import Service, id_of, vector_service
-from tests.topics.letters import a_letter, write_letters
+from tests.topics.letters import ENCODER, a_letter, write_letters
 
 pytestmark = pytest.mark.durable  # transactions
 UNKNOWN = 9  # a schema id that is added later
@@ -193,3 +194,44 @@ def test_wrong_use_is_told(arguments: list[str], message: str) -> None:
     done = millstream("dead-letters", *arguments)
     assert done.returncode == 2
     assert message in done.stderr
+
+
+ESCAPE = "\x1b[2J\x9b31m\u202e"
+
+
+def test_forged_letters_act_on_no_terminal_and_are_written_to_no_other_topic(kafka: Broker, tmp_path: Path) -> None:
+    pytest.importorskip("aiokafka", reason="the comparison job's packages: make .venv/.comparison")
+    service = vector_service(tmp_path, kafka)
+    ours = {"pipeline": service.group, "topic": service.inputs[0]}
+    far = {"offset": 2**62, "timestamp": 2**62, "failed_at": -(2**62), "attempts": -5}
+    letters = [
+        a_letter(**ours, **far, reason=ESCAPE, error=ESCAPE * 1000, headers=((ESCAPE, b"\xff"),)),
+        a_letter(**ours, partition=-1, key=ESCAPE.encode()),
+        a_letter(**ours, **far, value=None),
+        a_letter(pipeline=service.group, topic=service.letters),
+        a_letter(pipeline=ESCAPE, topic=ESCAPE),
+    ]
+    write_letters(kafka.bootstrap, service.letters, letters)
+    send_batch(kafka.bootstrap, service.letters, [ENCODER.encode(a_letter(**ours)), b"\0" + b"\xff" * 9], name=b"\xff")
+
+    listed = millstream("dead-letters", "list", service.file, "--all")
+    shown = [millstream("dead-letters", "show", service.file, f"0@{offset}") for offset in range(7)]
+    replayed = millstream("dead-letters", "replay", service.file, "--yes")
+    for done in (listed, millstream("dead-letters", "list", service.file, "--all", "--json"), *shown, replayed):
+        assert (done.stdout + done.stderr).replace("\n", "").isprintable()
+        assert "Traceback" not in done.stderr, done.stderr
+    assert [done.returncode for done in shown] == [0] * 6 + [1]
+    assert listed.stdout.splitlines()[-1].startswith("6 dead letters: 5 undecodable, 1 ")
+    assert replayed.stdout == "2 replayed, 4 could not be\n"
+    first, second = read_all(kafka.bootstrap, service.inputs[0], 2)
+    assert [first.partition(), second.partition()] == [0, 0]
+    left = read_all(kafka.bootstrap, service.letters, 9)
+    assert len([record for record in left if record.value() is not None]) == 7
+
+
+def test_reasons_written_by_hand_fill_no_screen(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    write_letters(kafka.bootstrap, service.letters, [a_letter(reason=f"{n}-" + "x" * 5000) for n in range(200)])
+    text = millstream("dead-letters", "list", service.file, "--limit", "1").stdout
+    assert "\n200 dead letters: 150 of other reasons, " in text
+    assert len(text) < 20_000

@@ -14,6 +14,7 @@ from schemas.records import DEAD_LETTER, OWN_SCHEMAS_FOLDER
 from schemas.rows import encode_row
 from tests.broker.choice import Broker
 from tests.broker.clients import produce
+from tests.broker.raw_batch import send_batch
 from tests.cli.command import COMMAND, ENVIRON, flights_pipeline, millstream
 from tests.conftest import MakeTopic
 from topics.records import ReadRecord
@@ -143,3 +144,35 @@ def test_missing_topic_is_one_clear_message(tmp_path: Path, kafka: Broker, make_
     done = millstream("tail", tmp_path, "--topic", f"{topics['departures']}-not-there")
     assert (done.returncode, done.stdout) == (1, "")
     assert "millstream topics create" in done.stderr
+
+
+@pytest.mark.parametrize("depth", range(900, 1000, 3))
+def test_json_as_deep_as_python_reads_is_shown_or_base64(depth: int) -> None:
+    shown(b'{"a":' * depth + b"1" + b"}" * depth)
+    shown(letter(b"[" * depth + b"]" * depth))
+
+
+def test_number_longer_than_python_converts_is_base64_with_an_error() -> None:
+    assert "looks like JSON" in shown(b"[" + b"9" * 5000 + b"]")["error"]
+
+
+def test_headers_that_can_not_be_read_are_told() -> None:
+    assert shown(None, headers=None)["headers_error"].startswith("a header's name is not UTF-8")
+
+
+@pytest.mark.durable
+def test_hostile_records_are_printed_and_act_on_no_terminal(
+    tmp_path: Path, kafka: Broker, make_topic: MakeTopic
+) -> None:
+    pytest.importorskip("aiokafka", reason="the comparison job's packages: make .venv/.comparison")
+    topic = flights_pipeline(tmp_path, kafka.bootstrap, make_topic)["departures"]
+    send_batch(kafka.bootstrap, topic, [b"first"], name=b"\xff\xfe")
+    send_batch(kafka.bootstrap, topic, ['{"a": "\x9b2J\u202e\x7f"}'.encode()])
+    send_batch(kafka.bootstrap, topic, [None], key="\x9b31m".encode(), name=b"\x1b[31m", timestamp=-1)
+    done = millstream("tail", tmp_path, "--topic", "input", "--from-beginning", "--limit", "3", "--timeout", "20")
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert [line.isprintable() for line in done.stdout.splitlines()] == [True] * 3
+    first, second, third = map(json.loads, done.stdout.splitlines())
+    assert "not UTF-8" in first["headers_error"]
+    assert second["value"] == {"a": "\x9b2J\u202e\x7f"}
+    assert third["headers"] == [["\x1b[31m", "v"]]

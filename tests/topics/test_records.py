@@ -4,6 +4,7 @@ import pytest
 
 from tests.broker.choice import Broker
 from tests.broker.clients import produce, read_all, wait_until
+from tests.broker.raw_batch import send_batch
 from tests.conftest import MakeTopic
 from topics.errors import BrokerUnreachableError, TopicError
 from topics.records import ReadRecord, RecordReader, RecordWriter
@@ -100,3 +101,16 @@ def test_broker_that_is_away_is_told_with_its_address(monkeypatch: pytest.Monkey
         RecordReader(AWAY, ["t"], from_beginning=True)
     with pytest.raises(BrokerUnreachableError, match=r"no Kafka broker answers at 127\.0\.0\.1:9 "):
         RecordWriter(AWAY, "t")
+
+
+@pytest.mark.durable  # the mock takes no batches of our own making
+def test_header_names_that_are_not_utf8_are_no_headers(kafka: Broker, make_topic: MakeTopic) -> None:
+    """Many, for Python specialises calls that are made often, and then finds no error that confluent-kafka only left set."""
+    pytest.importorskip("aiokafka", reason="the comparison job's packages: make .venv/.comparison")
+    topic = make_topic()
+    for _ in range(3):
+        send_batch(kafka.bootstrap, topic, [b"v"] * 100, name=b"\xff")
+        send_batch(kafka.bootstrap, topic, [b"v"], name=b"a")
+    with RecordReader(client(kafka), [topic], from_beginning=True) as reader:
+        headers = [record.headers for record in read(reader, 303)]
+    assert headers == [*[None] * 100, (("a", b"v"),)] * 3

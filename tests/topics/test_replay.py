@@ -11,6 +11,7 @@ from confluent_kafka import Message, Producer
 from schemas.dead_letters import DeadLetter, decode_dead_letter
 from tests.broker.choice import Broker
 from tests.broker.clients import produce, read_all
+from tests.broker.raw_batch import send_batch
 from tests.conftest import MakeTopic
 from tests.topics.letters import ENCODER, a_letter, write_letters
 from topics.dead_letter_reader import DeadLetterReader
@@ -293,3 +294,33 @@ def test_missing_topic_and_broker_are_told(kafka: Broker, monkeypatch: pytest.Mo
     monkeypatch.setattr("topics.dead_letter_reader.ANSWER_TIMEOUT", 0.5)
     with pytest.raises(BrokerUnreachableError, match=r"no Kafka broker answers at 127\.0\.0\.1:9 "):
         DeadLetterReader({"bootstrap.servers": "127.0.0.1:9"}, "t", decode_dead_letter)
+
+
+def test_time_of_the_future_is_not_kept(
+    kafka: Broker, letters: str, events: str, reader: DeadLetterReader, tmp_path: Path
+) -> None:
+    letter = StoredLetter(Position(0, 0), a_letter(topic=events, timestamp=2**62))
+    [planned] = plan([letter], reader, pipeline_of(tmp_path, kafka, events, letters))
+    assert isinstance(planned, Replay)
+    assert planned.timestamp is None
+
+
+def test_original_whose_headers_can_not_be_read_stays(
+    kafka: Broker, letters: str, events: str, reader: DeadLetterReader, tmp_path: Path
+) -> None:
+    pytest.importorskip("aiokafka", reason="the comparison job's packages: make .venv/.comparison")
+    send_batch(kafka.bootstrap, events, [b"large"], name=b"\xff", timestamp=1_700_000_000_000)
+    letter = a_letter(topic=events, timestamp=1_700_000_000_000, value=None)
+    [planned] = plan([StoredLetter(Position(0, 0), letter)], reader, pipeline_of(tmp_path, kafka, events, letters))
+    assert isinstance(planned, Stays)
+    assert "the event has headers that can not be read in" in planned.why
+
+
+def test_markers_that_stand_before_their_letter_or_elsewhere_mark_nothing(
+    kafka: Broker, letters: str, reader: DeadLetterReader
+) -> None:
+    for at in (Position(0, 5), Position(1, 0)):
+        produce(kafka.bootstrap, letters, [(None, None, [(name, value) for name, value in marker(at)])], partition=0)
+    write_letters(kafka.bootstrap, letters, [a_letter()] * 4)
+    write_letters(kafka.bootstrap, letters, [a_letter()], partition=1)
+    assert len(stored(reader.letters(replayed=False))) == 5

@@ -1,0 +1,36 @@
+"""Warnings about records, of each kind once a minute: whoever writes bad records must not fill the log."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+from topics.printable import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+EVERY: Final = 60.0  # seconds
+LONGEST: Final = 500  # characters of what a record says
+
+
+class SeldomWarnings:
+    """Counts what is to be said, and says it at most every `EVERY` seconds for each kind."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._said: dict[str, float] = {}
+        self._count: Counter[str] = Counter()
+
+    def warn(self, kind: str, count: int, example: object) -> None:
+        """Say that `count` more records are of this kind, such as `example`. Kinds are few and fixed: they are kept."""
+        self._count[kind] += count
+        now = self._clock()
+        if now - self._said.get(kind, -EVERY) < EVERY:
+            return
+        self._said[kind] = now
+        log.warning("%d %s, such as: %s", self._count.pop(kind), kind, printable(str(example)[:LONGEST]))

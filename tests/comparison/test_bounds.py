@@ -1,0 +1,149 @@
+"""What the join keeps where somebody writes to fill it, and what it takes of a changelog that others wrote to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Chunk
+from consumers.comparison.errors import DamagedRecordError
+from consumers.comparison.join import AHEAD, LABELS_TO_EVENTS, WRITERS, JoinSettings, PartitionJoin
+from tests.comparison.test_join import NOW, OTHER, PAIR, SETTINGS, World, comparisons, figures, labels
+
+MOST = SETTINGS.most_windows
+SMALL = JoinSettings(window=1000, wait=500, early=0, most_events=100, threshold=0.5)
+
+
+def test_oldest_windows_close_where_event_times_open_too_many() -> None:
+    world = World()
+    world.compare(comparisons([1], [NOW], 0))
+    for first in range(0, 20 * MOST, 500):
+        times = [NOW - 1000 * number for number in range(first, first + 500)]
+        world.compare(comparisons(list(range(500)), times, first))
+        assert len(world.join._windows) <= 2 * MOST + 500
+    found = world.tick()
+    assert len(found) <= MOST + 1
+    assert world.join.counts["late"] >= 18 * MOST
+    newest = found[NOW - NOW % 1000, "shadow"]
+    assert (newest.summary.events, newest.final) == (2, False)
+
+
+def test_windows_that_come_one_after_the_other_leave_nothing_behind() -> None:
+    world = World()
+    for first in range(0, 20 * MOST, 500):
+        times = [1_000_000 + 1000 * number for number in range(first, first + 500)]
+        world.compare(comparisons(list(range(500)), times, first))
+        assert len(world.join._windows) <= 2 * MOST + 500
+        assert len(world.join._events) == len(world.join._windows)
+        assert len(world.table) <= (2 * MOST + 500) / 500 + 2
+    assert len(world.tick()) <= 2 * MOST + 500
+
+
+def test_windows_that_may_be_open_now_are_never_too_many() -> None:
+    for settings in (SETTINGS, replace(SETTINGS, window=3_600_000, wait=0), replace(SETTINGS, wait=10**6)):
+        world = World(settings)
+        times = list(range(NOW + AHEAD, NOW - settings.wait - settings.window, -settings.window))
+        world.compare(comparisons(list(range(len(times))), times, 0))
+        world.compare(comparisons(list(range(2000)), [NOW - settings.window * n for n in range(2000)], len(times)))
+        assert not world.join._is_closed(np.array(times)).any()
+
+
+@pytest.mark.parametrize("time", [-(2**63), -(2**63) + 999, -1, 2**63 - 1, 2**62, NOW + AHEAD + 1])
+def test_event_time_that_can_not_be_changes_nothing(time: int) -> None:
+    world = World()
+    world.compare(comparisons([1], [NOW], 0))
+    world.compare(comparisons([2], [time], 1))
+    assert world.join.watermark == NOW
+    assert list(world.tick()) == [(NOW, "shadow")]
+    assert world.join.counts["ahead"] + world.join.counts["late"] == 1
+
+
+def test_labels_of_the_same_events_again_and_again_are_let_go() -> None:
+    world = World(SMALL)
+    world.compare(comparisons([1, 2], [5000, 5000], 0))
+    for number in range(200):
+        world.label(labels([1, 1, 2] * 50, 150 * number, float(number == 0)))
+        world.tick()
+        kept = sum(len(chunk.rows) for chunk in world.join._chunks.values() if chunk.kind == "labels")
+        assert kept <= 2 * LABELS_TO_EVENTS * SMALL.most_events
+    assert world.join.counts["repeated_labels"] > 100 * 150
+    found = world.join._all_labels()
+    assert (found.ids.tolist(), found.values.tolist()) == ([1, 2], [1.0, 1.0])
+    world.restart()
+    [partial] = world.tick().values()
+    assert (partial.summary.labelled, partial.repeated_labels > 0) == (2, True)
+
+
+def test_many_chunks_of_few_labels_count_for_more_than_their_rows() -> None:
+    world = World(replace(SMALL, early=10**9))
+    for number in range(500):
+        world.label(labels([number], number))
+    world.tick()
+    assert len(world.table) <= LABELS_TO_EVENTS * SMALL.most_events / 20
+
+
+def test_one_event_again_and_again_fills_no_window_for_ever() -> None:
+    world = World(SMALL)
+    for first in range(0, 500, 100):
+        world.compare(comparisons([0] * 100, [5000] * 100, first))  # no halving leaves a hash of 0 out
+    assert figures(world.tick()[5000, "shadow"])[0] == 1
+
+
+def test_rows_of_pairs_that_the_file_does_not_name_any_more_are_left_out_of_what_is_restored() -> None:
+    world = World()
+    rows = np.concatenate([comparisons([1, 2], [5000, 5000], 0), comparisons([3], [5000], 2, pair=1)])
+    world.compare(rows, (PAIR, OTHER))
+    world.join = PartitionJoin.restored(SETTINGS, world.table, known={OTHER})
+    assert {name: partial.summary.events for (_, name), partial in world.tick().items()} == {"third": 1}
+
+
+def test_record_of_the_changelog_that_is_no_chunk_is_counted_and_let_go() -> None:
+    world = World()
+    world.compare(comparisons([1], [5000], 0))
+    world.table |= {5 * WRITERS: b"junk", 6 * WRITERS: Chunk("labels", 6, 2**61, 0, 0, labels([], 0)).pack()}
+    world.join = PartitionJoin.restored(SETTINGS, world.table, latest=NOW)
+    assert (world.join.counts["damaged"], world.join.watermark) == (2, 5000)
+    assert figures(world.tick()[5000, "shadow"])[0] == 1
+    assert list(world.table) == [0]
+
+
+def a_chunk(**fields: Any) -> Chunk:
+    return replace(Chunk("comparisons", 1, 5000, 0, 5000, comparisons([1], [5000], 0), (PAIR,)), **fields)
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        b"",
+        b"\xdd\xff\xff\xff\xff",
+        b"\x91" * 10_000,
+        msgspec.msgpack.encode([]),
+        a_chunk(kind="others").pack(),
+        a_chunk(watermark=-1).pack(),
+        a_chunk(watermark=NOW + 1).pack(),
+        a_chunk(closed=2**62).pack(),
+        a_chunk(pairs=()).pack(),
+        a_chunk(rows=comparisons([1], [NOW + 1], 0)).pack(),
+        a_chunk(rows=comparisons([1], [-1], 0)).pack(),
+        a_chunk(rows=np.zeros(1, np.dtype("<u8"))).pack(),
+        a_chunk(halvings={5000: 65}).pack(),
+        a_chunk(halvings={2**62: 1}).pack(),
+        a_chunk(thinned={-1: 1}).pack(),
+        a_chunk(thinned={5000: -1}).pack(),
+        a_chunk().pack()[:-1],
+        a_chunk().pack() + b"\0",
+    ],
+)
+def test_bytes_that_are_no_chunk_are_refused(packed: bytes) -> None:
+    with pytest.raises(DamagedRecordError):
+        Chunk.unpack(1, packed, NOW)
+
+
+def test_chunk_travels_whole() -> None:
+    chunk = a_chunk(halvings={5000: 3}, thinned={5000: 7}, until=9)
+    assert repr(Chunk.unpack(1, chunk.pack(), NOW)) == repr(chunk)
+    assert COMPARISON_ROW.itemsize != LABEL_ROW.itemsize

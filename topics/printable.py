@@ -1,0 +1,26 @@
+"""Text that others wrote, made fit for a terminal: nothing in it may act as an escape sequence or move other text."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def printable(text: str) -> str:
+    """The text with each character that is not printed (control, bidirectional, ...) written as Python would: `\\x1b`."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
+
+
+def printable_json(value: Any, *, indent: int | None = None, ascii_only: bool = False) -> str:
+    """The value as JSON, likewise: JSON itself lets DEL, the C1 controls and bidirectional marks through."""
+    text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each == "\n" else _escaped(each) for each in text)
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[place : place + 2].hex()}" for place in range(0, len(units), 2))
