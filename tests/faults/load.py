@@ -34,6 +34,7 @@ class Event(NamedTuple):
     id: str
     key: bytes
     value: bytes
+    headers: tuple[tuple[str, str | bytes | None], ...] = ()
 
 
 def vectors(seed: int) -> Iterator[Event]:
@@ -159,7 +160,8 @@ class Stream:
         seq = self._of_key[event.key]
         self._of_key[event.key] += 1
         delivered = partial(self._delivered, event, seq)
-        self._producer.produce(self._topic, event.value, event.key, on_delivery=delivered)
+        headers = list(event.headers)
+        self._producer.produce(self._topic, event.value, event.key, headers=headers, on_delivery=delivered)
 
     def _delivered(self, event: Event, seq: int, error: KafkaError | None, message: Message) -> None:
         partition, offset = message.partition(), message.offset()

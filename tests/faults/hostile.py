@@ -1,0 +1,253 @@
+"""A hostile producer: a stream of good vector events with records among them that are made to stop a worker."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import fastavro
+from confluent_kafka.schema_registry import Schema as RegistrySchema
+
+from benchmarks.load import VECTOR_SCHEMA
+from schemas.wire import HEAD_BYTES, frame
+from tests.consumers.service import VECTOR_INPUT, vector_service
+from tests.faults.load import KEYS, Event, vectors
+from tests.faults.service import change
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+
+    from tests.broker.choice import Broker
+    from tests.consumers.service import Service
+
+DEADLINE_HEADER = "until"
+MAX_AGE = "240h"  # events of `vectors` are older, so they get the time of the test
+PREDICTED = "predicted"
+_WRITER = fastavro.parse_schema(VECTOR_SCHEMA)
+_MOST = 2**63 - 1
+
+
+class Record(NamedTuple):
+    """What is sent, and what must become of it."""
+
+    fate: str  # predicted, or the reason of its dead letter
+    value: bytes
+    headers: tuple[tuple[str, str | bytes | None], ...] = ()
+
+
+def record_of(*fields: Any) -> dict[str, Any]:
+    """A record schema of these types."""
+    entries = [{"name": f"f{place}", "type": of_type} for place, of_type in enumerate(fields)]
+    return {"type": "record", "name": "VectorEvent", "namespace": "hostile", "fields": entries}
+
+
+def doubling(levels: int) -> dict[str, Any]:
+    """A schema of a few hundred bytes for each level that is twice as large at each when it is written out."""
+    inner: Any = "int"
+    for level in range(levels):
+        fields = [{"name": "a", "type": inner}, {"name": "b", "type": inner if level == 0 else f"L{level - 1}"}]
+        inner = {"type": "record", "name": f"L{level}", "fields": fields}
+    return record_of(inner)
+
+
+def nested(depth: int) -> dict[str, Any]:
+    """Arrays within arrays."""
+    inner: Any = "float"
+    for _ in range(depth):
+        inner = {"type": "array", "items": inner}
+    return record_of(inner)
+
+
+SCHEMAS: dict[str, str] = {
+    "doubling": json.dumps(doubling(24)),
+    "nested": json.dumps(nested(200)),
+    "recursive": json.dumps(
+        record_of({"type": "record", "name": "N", "fields": [{"name": "n", "type": ["null", "N"]}]})
+    ),
+    "nulls": json.dumps(record_of({"type": "array", "items": "null"})),
+    "huge_fixed": json.dumps(record_of({"type": "array", "items": {"type": "fixed", "name": "F", "size": 2**30}})),
+    "no_record": json.dumps({"type": "array", "items": "float"}),
+    "other_fields": json.dumps(record_of("string", "long")),
+}
+"""Schemas whose records can't become events, by name."""
+JSON_SCHEMA = '{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}'
+
+
+def register(client: SchemaRegistryClient, subject: str) -> dict[str, int]:
+    """Register the good schema under `subject`, and each hostile one under a subject of its own; returns their IDs."""
+    good = int(client.register_schema(subject, RegistrySchema(json.dumps(VECTOR_SCHEMA), "AVRO")))
+    ids = {
+        name: int(client.register_schema(f"{subject}-{name}", RegistrySchema(text, "AVRO")))
+        for name, text in SCHEMAS.items()
+    }
+    ids["json_schema"] = int(client.register_schema(f"{subject}-json", RegistrySchema(JSON_SCHEMA, "JSON")))
+    return {"good": good, **ids}
+
+
+def hostile_service(
+    folder: Path, kafka: Broker, client: SchemaRegistryClient, url: str, **sections: Any
+) -> tuple[Service, dict[str, int]]:
+    """A pipeline for the stream, and the IDs of the schemas that it is written with.
+
+    Its events have no ids of their own, for those may be anything: they are known by their places.
+    """
+    service = vector_service(folder, kafka, schemas={"registry": {"url": url}}, **sections)
+    subject = f"{service.inputs[0]}-value"
+    taken: dict[str, Any] = {name: value for name, value in VECTOR_INPUT.items() if name != "event_id"}
+    taken |= {"schema": subject, "max_age": MAX_AGE, "deadline_header": DEADLINE_HEADER}
+    change(service, input={"topics": list(service.inputs), **taken})
+    return service, register(client, subject)
+
+
+def _varint(number: int) -> bytes:
+    """A long as Avro writes it; numbers beyond 64 bits take more bytes than any reader allows."""
+    rest, out = (number << 1) ^ (number >> 80), bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def _body(event_id: str, event_time: int, x: list[float]) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, _WRITER, {"id": event_id, "event_time": event_time, "x": x})
+    return out.getvalue()
+
+
+class Hostile:
+    """Makes hostile records of every kind, each as likely as any other."""
+
+    def __init__(self, ids: Mapping[str, int], now: int, chance: random.Random) -> None:
+        """Args:
+        ids: of the registered schemas, by name.
+        now: ms since the epoch, the time of good events.
+        chance: what is random.
+        """
+        self._ids = ids
+        self._now = now
+        self._chance = chance
+        self._head = frame(ids["good"])
+        self._kinds: list[Callable[[], Record]] = [
+            *(self._wire, self._unknown_schema, self._bad_schema, self._cut, self._claims, self._random_body),
+            *(self._too_many_bytes, self._not_utf8, self._wrong_length, self._not_a_number, self._large),
+            *(self._deadline, self._event_time, self._headers, self._blocks),
+        ]
+
+    def next(self) -> Record:
+        """A record."""
+        return self._chance.choice(self._kinds)()
+
+    def good(self) -> bytes:
+        """An event as it should be."""
+        return self._head + _body("event", self._now, [self._chance.gauss(0, 1) for _ in range(32)])
+
+    def _wire(self) -> Record:
+        """No wire format."""
+        values = [
+            b"\x00",
+            b"\x01\x00\x00\x00\x01",
+            b'{"id": 1}',
+            b"Obj\x01" + bytes(60),
+            b"\x00\x00\x00\x00",
+            b"\xff" * 300,
+        ]
+        return Record("undecodable", self._chance.choice(values))
+
+    def _unknown_schema(self) -> Record:
+        """IDs that no registry gives out, and a flood of those that this one does not know."""
+        schema_id = self._chance.choice([2**32 - 1, 2**31, 2**31 - 1, self._chance.randrange(10**6, 2**31)])
+        return Record("unknown_schema", frame(schema_id) + self.good()[HEAD_BYTES:])
+
+    def _bad_schema(self) -> Record:
+        name = self._chance.choice([name for name in self._ids if name != "good"])
+        return Record(
+            "schema_incompatible", frame(self._ids[name]) + self._chance.randbytes(self._chance.randrange(100))
+        )
+
+    def _cut(self) -> Record:
+        good = self.good()
+        return Record("undecodable", good[: self._chance.randrange(HEAD_BYTES, len(good))])
+
+    def _too_many_bytes(self) -> Record:
+        return Record("undecodable", self.good() + self._chance.randbytes(self._chance.randrange(1, 200)))
+
+    def _claims(self) -> Record:
+        """A length or a count that says more than there is."""
+        claim = self._chance.choice([2**31, 2**34, 2**40, 2**61, _MOST, -1, -(2**62), 2**70])
+        as_text = self._head + _varint(claim) + bytes(100)
+        as_array = self._head + _varint(1) + b"e" + _varint(self._now) + _varint(claim) + bytes(100)
+        return Record("undecodable", self._chance.choice([as_text, as_array]))
+
+    def _blocks(self) -> Record:
+        """An array in blocks without end, or of a size that is not theirs."""
+        start = self._head + _varint(1) + b"e" + _varint(self._now)
+        one = struct.pack("<f", 1.0)
+        many = start + (_varint(1) + one) * 3000 + b"\x00"
+        wrong = start + _varint(-32) + _varint(_MOST) + one * 32 + b"\x00"
+        return Record("refused", self._chance.choice([many, wrong]))
+
+    def _random_body(self) -> Record:
+        return Record("refused", self._head + self._chance.randbytes(self._chance.randrange(40)))
+
+    def _not_utf8(self) -> Record:
+        """Text that is none, in a field that nobody asks for."""
+        return Record(PREDICTED, self.good().replace(b"event", b"\xff\xfe\xed\xa0\x80"))
+
+    def _wrong_length(self) -> Record:
+        count = self._chance.choice([0, 1, 31, 33, 5000])
+        return Record("unfit", self._head + _body("event", self._now, [0.5] * count))
+
+    def _not_a_number(self) -> Record:
+        x = [0.5] * 31 + [self._chance.choice([float("nan"), float("inf"), float("-inf")])]
+        return Record("unfit", self._head + _body("event", self._now, x))
+
+    def _large(self) -> Record:
+        """As large as a topic takes; one in ten, or the broker would have most of the work."""
+        size = 900_000 if self._chance.randrange(10) == 0 else 20_000
+        return Record("refused", self._head + self._chance.randbytes(size))
+
+    def _deadline(self) -> Record:
+        """Deadlines that are none: the event is predicted."""
+        stated = self._chance.choice([b"9" * 5000, b"0" * 5000, b"-5", b"", b"\xff", b"1e400", b" 7"])
+        return Record(PREDICTED, self.good(), ((DEADLINE_HEADER, stated),))
+
+    def _event_time(self) -> Record:
+        """The largest is in the future, and the smallest long ago."""
+        at, fate = self._chance.choice(
+            [(_MOST, PREDICTED), (_MOST - 1, PREDICTED), (-(2**63), "expired"), (0, "expired")]
+        )
+        return Record(fate, self._head + _body("event", at, [0.5] * 32))
+
+    def _headers(self) -> Record:
+        """Many headers, large ones, empty ones, and tracing headers that are none, which predictions carry on."""
+        several = (
+            *((f"h{number}", b"v") for number in range(200)),
+            ("large", self._chance.randbytes(20_000)),
+            ("", None),
+        )
+        tracing = (("traceparent", self._chance.randbytes(100)), ("baggage", None), ("tracestate", b""))
+        return Record(PREDICTED, self.good(), self._chance.choice([several, tracing]))
+
+
+def hostile_stream(seed: int, ids: Mapping[str, int], now: int, share: float) -> Iterator[Event]:
+    """Events without end, of which so many are hostile; an event's id begins with its fate."""
+    chance = random.Random(seed)
+    records = Hostile(ids, now, chance)
+    # Good events of `vectors`, whose times are of another year: theirs is put in.
+    head, time = frame(ids["good"]), _varint(now)
+    for number, event in enumerate(vectors(seed)):
+        key = b"key-%d" % chance.randrange(KEYS)
+        if chance.random() < share:
+            fate, value, headers = records.next()
+            yield Event(f"{fate}:{number}", key, value, headers)
+        else:
+            yield Event(
+                f"{PREDICTED}:{number}", key, head + event.value[HEAD_BYTES:22] + time + event.value[22 + len(time) :]
+            )

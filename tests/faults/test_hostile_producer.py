@@ -1,0 +1,74 @@
+"""A producer that means harm, while workers are killed: each good event is predicted, each bad one is a dead letter."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+
+from consumers import metrics as m
+from tests.consumers.service import id_of
+from tests.faults.hostile import PREDICTED, hostile_service, hostile_stream
+from tests.faults.load import Stream
+from tests.faults.service import RATE, Crew, assert_exactly_once, verdict_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.broker.choice import Broker
+    from tests.consumers.service import Service
+    from tests.faults.checker import Sent
+    from tests.registry.apicurio import Apicurio
+
+pytestmark = pytest.mark.durable
+REFUSALS = {"undecodable", "unfit", "schema_incompatible", "unknown_schema"}
+"""What may become of bytes that may mean anything."""
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_hostile_records_of_every_kind_while_workers_are_killed(
+    kafka: Broker, registry: Apicurio, tmp_path: Path, full: bool, delivery: str
+) -> None:
+    """No worker ends because of a record: `Crew` sees to that."""
+    client = SchemaRegistryClient({"url": registry.url})
+    # The kills are the test's doing and no event's.
+    service, ids = hostile_service(
+        tmp_path, kafka, client, registry.url, delivery=delivery, limits={"crash_attempts": 1000}
+    )
+    topic = service.inputs[0]
+    events = hostile_stream(1701, ids, int(time.time() * 1000), share=0.05)
+    with Stream(kafka.bootstrap, topic, events, RATE // 2) as stream, Crew(service) as crew:
+        crew.start("w0", "w1")
+        for _ in range(5 if full else 1):
+            crew.wait_committed(2000)
+            crew.kill("w0", "w1")
+            crew.start("w0", "w1")
+        crew.wait_committed(3000)
+        assert all(crew[slot].metrics().get(m.INTERNAL_ERRORS.name) == 0 for slot in ("w0", "w1"))
+        sent = crew.finish(stream)
+    # An event is known by its place: what is in it may be anything.
+    placed = [replace(one, id=f"{topic}-{one.partition}-{one.offset}") for one in sent]
+    if delivery == "exactly_once":
+        assert_exactly_once(service, placed)
+    else:
+        verdict = verdict_of(service, placed)
+        assert (verdict.lost, verdict.reordered, verdict.unknown, verdict.skipped) == ((), (), (), ())
+    _assert_fates(service, sent, topic)
+
+
+def _assert_fates(service: Service, sent: list[Sent], topic: str) -> None:
+    """Each event became what it had to."""
+    fates = {f"{topic}-{one.partition}-{one.offset}": one.id.partition(":")[0] for one in sent}
+    found = {id_of(message): PREDICTED for message in service.predictions()}
+    found |= {f"{topic}-{letter.partition}-{letter.offset}": letter.reason for letter in service.dead_letters()}
+    wrong = Counter((fate, found.get(place)) for place, fate in fates.items() if not _is(fate, found.get(place)))
+    assert not wrong
+    assert {fate for fate in fates.values() if fate != "refused"} <= set(found.values())
+
+
+def _is(fate: str, found: str | None) -> bool:
+    return found in REFUSALS if fate == "refused" else found == fate
