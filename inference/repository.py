@@ -67,7 +67,7 @@ class _Input(_Entry):
         if self.mask and self.shape:
             raise ValueError("a mask has the shape of the inputs that vary in length: leave `shape` out")
         if isinstance(self.pad, str) and self.dtype in DTYPES and self.dtype != "string":
-            raise ValueError(f"`pad` is a finite number, found {shown(self.pad)}")
+            raise ValueError(f"`pad` is a value of the dtype, a finite number here, found {shown(self.pad)}")
         if self.pad is not None and (self.longest is None or isinstance(self.pad, str) != (self.dtype == "string")):
             raise ValueError("`pad` is a value of the dtype, and stands beside `longest`")
         if self.dtype not in DTYPES:

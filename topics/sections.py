@@ -244,6 +244,11 @@ class Model(Section):
     device: Literal["auto", "cpu", "cuda", "tensorrt"] = Field(
         "auto", description="What runs the model. `auto` takes a GPU where there is one. `tensorrt` is for ONNX models."
     )
+    trust: bool = Field(
+        False,
+        description="Whether to load a torch model (`model.pt2`, `model.pt`). Such a file can run code and write files where it "
+        "is loaded, also by `millstream check`: write `true` only where you trust its author (docs/models.md). Shadows too.",
+    )
     threads: int = Field(1, ge=1, description="CPU threads of one inference. Workers scale by processes.")
     instances: int = Field(
         1, ge=1, le=64, description="Copies of the model that a worker holds; each runs batches beside the others."

@@ -165,11 +165,11 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
         ("batch_sizes: [1e999]", r":1: batch_sizes\[0\]: expected a whole number, found '1e999'."),
         (
             "inputs: [{tensor: x, field: a, longest: 4, pad: .inf, dtype: float32}]\noutputs: [{tensor: y}]",
-            r":1: inputs\[0\]: `pad` is a finite number, found '.inf'",
+            r":1: inputs\[0\]: `pad` is a value of the dtype, a finite number here, found '.inf'",
         ),
         (
             "inputs: [{tensor: x, field: a, longest: 4, pad: .nan, dtype: float32}]\noutputs: [{tensor: y}]",
-            r":1: inputs\[0\]: `pad` is a finite number, found '.nan'",
+            r":1: inputs\[0\]: `pad` is a value of the dtype, a finite number here, found '.nan'",
         ),
         ("lengths: [2024-99-99]", r":1: lengths\[0\]: expected a whole number, found '2024-99-99'."),
         ("lengths: [!!int x]", r":1: lengths\[0\]: expected a whole number, found 'x'."),
