@@ -79,8 +79,9 @@ class HealthServer:
         try:
             self._port = HttpPort(host, port, answer)
         except OSError as error:
+            reason = str(error.strerror).partition(" (while attempting")[0]  # Python repeats the address
             raise WorkerError(
-                f"the metrics port {host}:{port} can't be opened: {error.strerror}. "
+                f"the metrics port {host}:{port} can't be opened: {reason}. "
                 f"Choose another with {option}, or 0 for a free one."
             ) from None
         self.port = self._port.port
