@@ -17,9 +17,10 @@ from schemas.wording import Loc, dotted
 if TYPE_CHECKING:
     from pathlib import Path
 
-MOST_BYTES = 2**20
+MOST_BYTES = 2**18  # PyYAML takes seconds for them
 # Aliases of aliases grow without bound ("billion laughs"); no honest file of settings comes near this.
 MOST_VALUES = 20_000
+MOST_FAULTS = 100
 _TAGS = "tag:yaml.org,2002:"
 _SCALARS = {"null", "bool", "int", "float", "str", "timestamp", "merge", "value"}
 _UNUSABLE = re.compile("[\0\ud800-\udfff]")  # libraries of C read a text up to its NUL; UTF-8 has no surrogates
@@ -93,7 +94,7 @@ class NodeReader:
         self._open: list[yaml.Node] = []  # the collections we are inside of: an alias may lead back to one
 
     def read(self, root: yaml.Node) -> object:
-        """Return the tree's value. Raises YamlError: nested too deeply, or too many values."""
+        """Return the tree's value. Raises YamlError: nested too deeply, too many values, or too many faults."""
         try:
             return self._value(root, ())
         except RecursionError:
@@ -106,7 +107,14 @@ class NodeReader:
     def fault(self, loc: Loc, message: str, line: int | None = None) -> None:
         """Note that the value at `loc` can't be used."""
         self.broken.add(loc)
-        self.faults.append(Fault(message, line or self.lines[loc], dotted(loc)))
+        self._note(Fault(message, line or self.lines[loc], dotted(loc)))
+
+    def _note(self, fault: Fault) -> None:
+        self.faults.append(fault)
+        if len(self.faults) > MOST_FAULTS:
+            first = self.faults[0]
+            place = f"{first.place}: " if first.place else ""
+            raise YamlError(f"{place}{first.message} More than {MOST_FAULTS} others follow.", first.line)
 
     def _value(self, node: yaml.Node, loc: Loc) -> object:
         self.lines.setdefault(loc, node.start_mark.line + 1)
@@ -135,11 +143,11 @@ class NodeReader:
         for key_node, value_node in node.value:
             line = key_node.start_mark.line + 1
             if not isinstance(key_node, yaml.ScalarNode):
-                self.faults.append(Fault("expected text as a key, found a list or mapping", line, dotted(loc)))
+                self._note(Fault("expected text as a key, found a list or mapping", line, dotted(loc)))
                 continue
             key: str = key_node.value  # as written: `on:` and `1:` are the keys "on" and "1"
             if problem := unusable(key):
-                self.faults.append(Fault(f"this key {problem}", line, dotted(loc)))
+                self._note(Fault(f"this key {problem}", line, dotted(loc)))
                 continue
             here = (*loc, key)
             if key in mapping:

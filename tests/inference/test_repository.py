@@ -185,7 +185,11 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
         ("a: 1\nb: \0", ":2: can't be read: not valid YAML: the character U\\+0000 is not allowed"),
         ('a: 1\n"b\\0": 1', ":2: .*this key holds the character U\\+0000"),
         ('a: "\\U00110000"', ":1: can't be read: not valid YAML: a number in an escape or a directive is too large"),
-        ("#" * 2**20 + "#", "can't be read: expected at most 1048576 bytes"),
+        (
+            "a: 1\n" * 200,
+            ":2: .*a: this key is written twice, on lines 1 and 2. Keep one. More than 100 others follow.",
+        ),
+        ("#" * 2**18 + "#", "can't be read: expected at most 262144 bytes"),
         ("inputs: [{tensor: x, dtype: int64}]", r":1: inputs\[0\]: write either `field`"),
         ("inputs: [{tensor: x, field: a, fields: [b], dtype: int64}]", r"inputs\[0\]: write either `field`"),
         (

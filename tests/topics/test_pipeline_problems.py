@@ -211,7 +211,8 @@ GROWING = b"a: &a [1]\n" + b"".join(
         (b"name: a\ngroup: \0\n", ":2: not valid YAML: the character U+0000 is not allowed. Remove it."),
         (b'name: a\ngroup: "\\U00110000"\n', ":2: not valid YAML: a number in an escape or a directive is too large."),
         (b"%YAML " + b"9" * 5000 + b".1\n---\nname: a\n", ":1: not valid YAML: a number in an escape or a directive"),
-        (b"name: a\n#" + b"a" * 2**20, "expected at most 1048576 bytes, found more."),
+        (b"a: 1\n" * 200, ":2: a: this key is written twice, on lines 1 and 2. Keep one. More than 100 others follow."),
+        (b"name: a\n#" + b"a" * 2**18, "expected at most 262144 bytes, found more."),
     ],
 )  # fmt: skip
 def test_file_that_cannot_be_read_as_a_mapping_is_one_clear_message(tmp_path: Path, content: bytes, words: str) -> None:
