@@ -2,13 +2,13 @@
 
 import threading
 import time
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http import HTTPStatus
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from consumers.errors import WorkerError
+from consumers.http_port import TEXT, Answer, HttpPort
 
 
 class Health:
@@ -68,41 +68,25 @@ class HealthServer:
             WorkerError: the port is taken.
         """
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                path = self.path.split("?")[0]
-                if path == "/metrics":
-                    self._answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)
-                elif path in {"/live", "/ready"}:
-                    good, text = health.live() if path == "/live" else health.readiness()
-                    self._answer(200 if good else 503, f"{text}\n".encode())
-                else:
-                    self._answer(404, b"/metrics, /live or /ready\n")
-
-            def _answer(self, status: int, body: bytes, kind: str = "text/plain; charset=utf-8") -> None:
-                with suppress(ConnectionError):  # whoever asked has not waited
-                    self.send_response(status)
-                    self.send_header("Content-Type", kind)
-                    self.send_header("Content-Length", str(len(body)))
-                    self.end_headers()
-                    self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002  (the base class's name)
-                """Probes every few seconds are no news."""
+        def answer(path: str) -> Answer:
+            if path == "/metrics":
+                return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)
+            if path in {"/live", "/ready"}:
+                good, text = health.live() if path == "/live" else health.readiness()
+                return HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, TEXT, f"{text}\n".encode()
+            return HTTPStatus.NOT_FOUND, TEXT, b"/metrics, /live or /ready\n"
 
         try:
-            self._server = ThreadingHTTPServer((host, port), Handler)
+            self._port = HttpPort(host, port, answer)
         except OSError as error:
+            reason = str(error.strerror).partition(" (while attempting")[0]  # Python repeats the address
             raise WorkerError(
-                f"the metrics port {host}:{port} can't be opened: {error.strerror}. "
+                f"the metrics port {host}:{port} can't be opened: {reason}. "
                 f"Choose another with {option}, or 0 for a free one."
             ) from None
-        self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, name="health", daemon=True)
-        self._thread.start()
+        self.port = self._port.port
+        self.address = f"port {self.port} of {host}"
 
     def close(self) -> None:
         """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._port.close()

@@ -103,7 +103,13 @@ def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
         check_fields(checked.signature, decoder.columns, checked.place, reader.name)
     settings = pipeline.model
     executors = [
-        open_executor(model, device=settings.device, threads=settings.threads, max_events=pipeline.batch.max_events)
+        open_executor(
+            model,
+            trust=settings.trust,
+            device=settings.device,
+            threads=settings.threads,
+            max_events=pipeline.batch.max_events,
+        )
         for _ in range(settings.instances)
     ]
     event_fields = EventFields(

@@ -45,7 +45,11 @@ def load_shadows(pipeline: Pipeline, primary: ModelVersion, *, detached: bool) -
             )
         model = load_version(pipeline.model.repository, name, version)
         executor = open_executor(
-            model, device=pipeline.model.device, threads=pipeline.model.threads, max_events=pipeline.batch.max_events
+            model,
+            trust=pipeline.model.trust,
+            device=pipeline.model.device,
+            threads=pipeline.model.threads,
+            max_events=pipeline.batch.max_events,
         )
         plans.append(ShadowPlan(section, model, executor))
     return plans

@@ -4,11 +4,13 @@ import fcntl
 import hashlib
 import os
 import socket
+import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from consumers.errors import SlotTaken
+from consumers.errors import SlotTaken, WorkerError
 
 
 class Slot:
@@ -23,13 +25,14 @@ class Slot:
 
         Raises:
             SlotTaken: a worker of this machine has it.
+            WorkerError: the folder of locks is not this user's alone.
         """
         self.name = f"{group}-{name}"  # of the worker in its group, and of its transactions
         known_as = hashlib.sha256(f"{bootstrap} {self.name}".encode()).hexdigest()[:24]
-        path = Path(tempfile.gettempdir()) / f"millstream-slot-{os.getuid()}-{known_as}"
+        path = _own_folder() / f"slot-{known_as}"
         self._path = path
         while True:
-            self._file = path.open("a+")
+            self._file = _opened(path)
             self._lock(name, group)
             if _is_file(self._file, path):
                 break
@@ -41,7 +44,7 @@ class Slot:
     def _lock(self, name: str, group: str) -> None:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             self._file.seek(0)
             holder = self._file.read().strip() or "unknown"
             self._file.close()
@@ -56,6 +59,32 @@ class Slot:
         self._file.close()
 
 
+def _own_folder() -> Path:
+    """The folder of this user's locks. Others may write beside it: what they put in its place is refused.
+
+    Not in XDG_RUNTIME_DIR: that goes when its user logs out, under workers that still run.
+    """
+    folder = Path(tempfile.gettempdir()) / f"millstream-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a link" if stat.S_ISLNK(found.st_mode) else "a file"
+        raise WorkerError(
+            f"{folder}: expected a folder of user {os.getuid()} with mode 700, for the locks of slots, found {kind} of user "
+            f"{found.st_uid} with mode {stat.S_IMODE(found.st_mode):o}. Remove it, or name another temporary folder: TMPDIR=..."
+        )
+    return folder
+
+
+def _opened(path: Path) -> IO[str]:
+    """The lock's file, open for reading and appending; a link in its place is not followed."""
+    try:
+        return open(path, "a+", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600))
+    except OSError as error:
+        raise WorkerError(f"{path}: the slot's lock can't be opened: {error.strerror}. Remove what is there.") from None
+
+
 def _is_file(file: IO[str], path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
@@ -68,6 +97,7 @@ def take_slot(name: str | None, *, group: str, bootstrap: str) -> Slot:
 
     Raises:
         SlotTaken: the named one is taken.
+        WorkerError: see `Slot`.
     """
     if name is not None:
         return Slot(name, group=group, bootstrap=bootstrap)

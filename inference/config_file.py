@@ -1,26 +1,30 @@
 """Reads a model's `config.yaml` together with the line of every value, and says what is wrong with it, each with its line."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from inference.errors import ModelConfigError
-from schemas.wording import EXPECTED, Loc, dotted, wrong_value
+from schemas.wording import EXPECTED, Loc, dotted, shown, wrong_value
+from schemas.yaml_file import Fault, NodeReader, YamlError, composed, text_of
 
 _EXPECTED = {
     **EXPECTED,
     "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number",
     "float_type": "a number or a text",
     "bool_parsing": "true or false",
     "list_type": "a list",
     "too_short": "at least one",
 }
+_FLOAT = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,50 +52,42 @@ def read_config_file(path: Path) -> ConfigFile:
     """Read the file.
 
     Raises:
-        ModelConfigError: not there, not YAML, no mapping, or a key is written twice.
+        ModelConfigError: not there, not YAML, no mapping, or parts of it can't be read.
     """
+    reader = _Reader()
     try:
-        text = path.read_text(encoding="utf-8")
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
+        if path.exists() and not path.is_file():  # to open a pipe would wait for ever
+            raise ModelConfigError(f"{path} can't be read: expected a file, found something else.")
+        root = composed(text_of(path))
+        data = None if root is None else reader.read(root)
+    except YamlError as error:
+        raise ModelConfigError(_told(path, error.fault)) from None
     except FileNotFoundError:
         raise ModelConfigError(
             f"{path} is missing: it maps event fields to the model's tensors (docs/models.md)."
         ) from None
-    except yaml.MarkedYAMLError as error:
-        line = f":{error.problem_mark.line + 1}" if error.problem_mark else ""
-        what = "; ".join(part for part in (error.context, error.problem) if part)
-        raise ModelConfigError(f"{path}{line}: can't be read, not valid YAML: {what}.") from None
-    except RecursionError:
-        raise ModelConfigError(f"{path} can't be read: it is nested too deeply.") from None
-    except (yaml.YAMLError, UnicodeDecodeError, OSError) as error:
-        raise ModelConfigError(f"{path} can't be read: {' '.join(str(error).split())}") from None
-    if root is None or not isinstance(data, dict):
-        raise ModelConfigError(f"{path}: expected `inputs:` and `outputs:`, found {data!r:.60} (docs/models.md).")
-    lines: dict[Loc, int] = {(): 1}
-    twice = [f"{path}:{message}" for message in _note_lines(root, (), lines, set())]
-    if twice:
-        raise ModelConfigError("\n".join(twice))
-    return ConfigFile(path, data, lines)
+    except OSError as error:
+        raise ModelConfigError(f"{path} can't be read: {error.strerror}.") from None
+    if reader.faults:
+        raise ModelConfigError("\n".join(_told(path, fault) for fault in reader.faults))
+    if not isinstance(data, dict):
+        raise ModelConfigError(f"{path}: expected `inputs:` and `outputs:`, found {shown(data)} (docs/models.md).")
+    return ConfigFile(path, data, reader.lines)
 
 
-def _note_lines(node: yaml.Node, loc: Loc, lines: dict[Loc, int], seen: set[int]) -> Iterator[str]:
-    """Note the line of each part; yields what is said of keys that are written twice."""
-    if id(node) in seen:  # what an alias stands for may be large, or hold the alias
-        return
-    seen.add(id(node))
-    if isinstance(node, yaml.SequenceNode):
-        for index, item in enumerate(node.value):
-            lines[*loc, index] = item.start_mark.line + 1
-            yield from _note_lines(item, (*loc, index), lines, seen)
-    elif isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            here, line = (*loc, str(key.value)), key.start_mark.line + 1
-            if here in lines:
-                yield f"{line}: {dotted(here)}: this key is written twice, on lines {lines[here]} and {line}. Keep one."
-                continue
-            lines[here] = line
-            yield from _note_lines(value, here, lines, seen)
+class _Reader(NodeReader):
+    """Takes a number with an exponent too."""
+
+    def scalar(self, text: str, kind: str, *, plain: bool, loc: Loc) -> object:
+        """See `NodeReader`."""
+        if kind == "float" and _FLOAT.fullmatch(text) and isfinite(number := float(text)):
+            return number
+        return super().scalar(text, kind, plain=plain, loc=loc)
+
+
+def _told(path: Path, fault: Fault) -> str:
+    where = f"{path}:{fault.line}" if fault.line else f"{path}"
+    return f"{where}: {fault.place}: {fault.message}" if fault.place else f"{where}: can't be read: {fault.message}"
 
 
 def problems_of(error: ValidationError, file: ConfigFile, allowed: Mapping[str, type[BaseModel]]) -> list[str]:

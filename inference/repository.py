@@ -1,5 +1,6 @@
 """The model repository: `<repository>/<name>/<version>/` with the model beside `config.yaml` (Triton's layout)."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,11 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from inference.config_file import ConfigFile, problems_of, read_config_file
 from inference.errors import ModelConfigError
 from inference.signature import DTYPES, Signature, TensorInput, TensorOutput
+from schemas.wording import shown
 
 EXECUTORS = {"model.onnx": "onnx", "model.pt2": "torch", "model.pt": "torch", "model.py": "python"}
 """The model's file -> the executor that runs it."""
 CONFIG_FILE = "config.yaml"
 # A model is warmed up with as many blank events as its largest batch holds: a slip of the pen there would take all memory.
+LARGEST_VERSION = 2**31 - 1  # that a prediction's record holds
 MOST_EVENTS = 65_536  # in a batch
 MOST_VALUES = 2**28  # of a batch in one tensor: 1 GiB as float32
 Fields = dict[str, str | list[str]]
@@ -63,6 +66,8 @@ class _Input(_Entry):
             raise ValueError("`longest` is for a `field` whose length varies, and stands in place of its `shape`")
         if self.mask and self.shape:
             raise ValueError("a mask has the shape of the inputs that vary in length: leave `shape` out")
+        if isinstance(self.pad, str) and self.dtype in DTYPES and self.dtype != "string":
+            raise ValueError(f"`pad` is a value of the dtype, a finite number here, found {shown(self.pad)}")
         if self.pad is not None and (self.longest is None or isinstance(self.pad, str) != (self.dtype == "string")):
             raise ValueError("`pad` is a value of the dtype, and stands beside `longest`")
         if self.dtype not in DTYPES:
@@ -155,8 +160,8 @@ def _model_file(files: list[Path], executor: str | None, written: ConfigFile) ->
 
 
 def _number(name: str) -> int | None:
-    """The version that a folder's name is; `007` is none, for nobody would find it again."""
-    return int(name) if name.isascii() and name.isdecimal() and name == str(int(name)) else None
+    """The version that a folder's name is; `007` is none, for nobody would find it again, nor what no prediction can hold."""
+    return int(name) if re.fullmatch("0|[1-9][0-9]{0,9}", name) and int(name) <= LARGEST_VERSION else None
 
 
 def _listed(names: Any) -> str:

@@ -17,6 +17,7 @@ EXPECTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "bool_type": "true or false",
+    "float_type": "a number",
     "model_type": "a mapping",
 }
 """Pydantic's type of an error -> what it expected."""
@@ -57,7 +58,8 @@ def wrong_value(detail: ErrorDetails, expected_by_type: Mapping[str, str]) -> st
         case "greater_than":
             expected = f"more than {context['gt']:g}"
         case "less_than_equal":
-            expected = f"at most {context['le']:g}"
+            most = context["le"]
+            expected = f"at most {most if isinstance(most, int) else format(most, 'g')}"
         case "string_pattern_mismatch":
             expected = f"text of the form {context['pattern']}"
         case kind:

@@ -1,10 +1,18 @@
-"""Which properties of the Kafka client a pipeline file may set: all but those that Millstream's guarantees rest on."""
+"""Which properties of the Kafka client a pipeline file may set, and to which values.
+
+A pipeline file may not set what Millstream's guarantees rest on, nor what makes the client run code: `millstream check` makes a
+client, and nobody expects it to run code out of the file that it checks. Files that a property names are only read.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import re
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
 
 _DELIVERY = "it follows from `delivery`; leave it out"
 _COMMITS = "Millstream commits an event once its result is stored; how often is `commit_every`"
@@ -16,6 +24,8 @@ _OWNED = {
     "auto.commit.enable": _COMMITS,
     "auto.commit.interval.ms": _COMMITS,
     "enable.auto.offset.store": _COMMITS,
+    "offset.store.method": _COMMITS,
+    "offset.store.path": _COMMITS,
     "auto.offset.reset": "write `input.start`",
     "acks": _DELIVERY,
     "request.required.acks": _DELIVERY,
@@ -25,13 +35,45 @@ _OWNED = {
     "partition.assignment.strategy": "the worker's handling of rebalances is made for its own; leave it out",
     "enable.partition.eof": "the worker reads no end-of-partition marks; leave it out",
 }
+_LIBRARY = "makes the Kafka client load a library into the process"
+_RUNS_CODE = {
+    "plugin.library.paths": f"{_LIBRARY}. Leave it out.",
+    "ssl.engine.location": f"{_LIBRARY}. Leave it out.",
+    "ssl.engine.id": f"{_LIBRARY}. Leave it out.",
+    "sasl.kerberos.kinit.cmd": "is a command for the shell. Leave it out: the client calls kinit with the principal and keytab. "
+    "To renew tickets by other means, write `sasl.kerberos.min.time.before.relogin: 0`.",
+}
+_ONLY_CODE = {"opaque", "logger", "interceptors", "default.topic.config"}
+# librdkafka puts the Kerberos values into a command for the shell (kinit). OpenSSL takes a provider's name for a library's path
+# where it holds a slash; without one it looks into its own folder.
+_SAFE = {
+    "sasl.kerberos.principal": (re.compile(r"[A-Za-z0-9._/@][A-Za-z0-9._/@-]*"), "letters, digits and . _ / @ -"),
+    "sasl.kerberos.keytab": (re.compile(r"[A-Za-z0-9._/:@+=, -]+"), "letters, digits, spaces and . _ / : @ + = , -"),
+    "sasl.kerberos.service.name": (re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*"), "letters, digits and . _ -"),
+    "ssl.providers": (
+        re.compile(r"[A-Za-z0-9_-]+(,[A-Za-z0-9_-]+)*"),
+        "names of OpenSSL's own providers, such as default,legacy",
+    ),
+}
+
+
+def unsafe_values(client: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the properties whose values could make the client run code, and what is expected instead; no value is quoted."""
+    for name, (safe, expected) in _SAFE.items():
+        if name in client and not safe.fullmatch(client[name]):
+            yield (
+                name,
+                f"expected {expected}, found other characters: the client could run code by them. Write it without.",
+            )
 
 
 def _free(name: str) -> str:
     """Return the property's name; raises ValueError where it is not the pipeline's to set."""
     if name in _OWNED:
         raise ValueError(f"Millstream sets {name} itself: {_OWNED[name]}.")
-    if "_" in name or name in {"opaque", "logger"}:
+    if name in _RUNS_CODE:
+        raise ValueError(f"a pipeline file may not run code, and {name} {_RUNS_CODE[name]}")
+    if "_" in name or name in _ONLY_CODE:
         raise ValueError("only code can set this property, a file cannot. Leave it out.")
     return name
 

@@ -32,7 +32,10 @@ def membership(pipeline: Pipeline) -> dict[str, str]:
 
 
 def client_refusals(pipeline: Pipeline) -> Iterator[tuple[str | None, str]]:
-    """Yield the properties of `kafka.client` that librdkafka refuses (None: none of them alone), and what it says of each."""
+    """Yield the properties of `kafka.client` that librdkafka refuses (None: none of them alone), and what it says of each.
+
+    The values must be safe (`unsafe_values`): a client is made of them.
+    """
     client = {name: value.get_secret_value() for name, value in pipeline.kafka.client.items()}
     while (said := _refusal(client, pipeline)) is not None:
         blamed = _blamed(client, said, pipeline)

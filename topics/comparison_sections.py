@@ -6,16 +6,17 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from topics.sections import Format, Section, Text, TopicName
+from topics.names import Name, TopicName, Version
+from topics.sections import Format, Section, Text
 from topics.units import Duration, PositiveDuration
 
 
 class Shadow(Section):
     """A model version that answers a sample of the events too, for comparison alone."""
 
-    version: int = Field(ge=1, description="Version of the model.", examples=[2])
-    name: Text = Field("shadow", description="Name of the shadow, in comparisons and metrics. No two have the same.")
-    model: Text | None = Field(
+    version: Version = Field(description="Version of the model.", examples=[2])
+    name: Name = Field("shadow", description="Name of the shadow, in comparisons and metrics. No two have the same.")
+    model: Name | None = Field(
         None,
         description="Name of the model, in the same repository.",
         json_schema_extra={"default": "<model.name>"},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, PrivateAttr, ValidationError, field_validator
 
 from schemas.wording import Loc, dotted
+from topics.client_properties import unsafe_values
 from topics.client_trial import client_refusals
 from topics.comparison_sections import Comparison, Labels, Shadow
 from topics.errors import PipelineError, Problem
@@ -262,17 +263,22 @@ def _registry_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
 
 
 def _client_conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str]]:
-    for name, said in client_refusals(pipeline):
+    client = {name: value.get_secret_value() for name, value in pipeline.kafka.client.items()}
+    unsafe = list(unsafe_values(client))
+    yield from ((("kafka", "client", name), message) for name, message in unsafe)
+    for name, said in () if unsafe else client_refusals(pipeline):
         place = ("kafka", "client") if name is None else ("kafka", "client", name)
-        told = _without_secrets(said, pipeline, document)
+        told = "its message quotes a secret and is not shown" if _quotes_a_secret(said, client, document) else said
         yield place, f"the Kafka client refuses it: {told.rstrip('.')}. Correct it, or leave it out."
 
 
-def _without_secrets(said: str, pipeline: Pipeline, document: Document) -> str:
-    """What the Kafka client said, without values that the file only refers to."""
+def _quotes_a_secret(said: str, client: Mapping[str, str], document: Document) -> bool:
+    """Whether the Kafka client's words hold the beginning of a value that the file only refers to: they cut long values off."""
     section = document.data["kafka"]
     written = section.get("client") if isinstance(section, dict) else None
-    for name, value in pipeline.kafka.client.items():
-        if isinstance(written, dict) and isinstance(written[name], dict):
-            said = said.replace(value.get_secret_value(), "***")
-    return said
+    secrets = [
+        " ".join(client[name].split())
+        for name in client
+        if isinstance(written, dict) and isinstance(written[name], dict)
+    ]
+    return any(secret[:8] in said for secret in secrets)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BeforeValidator, SecretStr, ValidationInfo, WithJsonSchema
 
 from schemas.wording import shown
+from schemas.yaml_file import unusable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,18 +35,24 @@ def _read_secret(value: object, info: ValidationInfo) -> SecretStr:
         case SecretStr():
             return value
         case {"file": str(name), **rest} if not rest:
-            return SecretStr(_from_file(name, _origin(info)))
+            return _usable(_from_file(name, _origin(info)), f"the file {name}")
         case {"env": str(name), **rest} if not rest:
             secret = _origin(info).environ.get(name)
             if not secret:
                 raise ValueError(f"expected a secret in the environment variable {name}, which is not set. Set it.")
-            return SecretStr(secret)
+            return _usable(secret, f"the environment variable {name}")
         case bool():
             return SecretStr("true" if value else "false")
         case str() | int() | float():
             return SecretStr(str(value))
     found = "other keys" if isinstance(value, dict) else shown(value)
     raise ValueError(f"expected a single value, {{file: PATH}} or {{env: NAME}}, found {found}.")
+
+
+def _usable(secret: str, where: str) -> SecretStr:
+    if problem := unusable(secret):
+        raise ValueError(f"the secret in {where} {problem}")
+    return SecretStr(secret)
 
 
 def _from_file(name: str, origin: Origin) -> str:

@@ -20,33 +20,11 @@ from pydantic import (
 
 from schemas.wording import shown
 from topics.client_properties import ClientProperty
+from topics.names import Name, TopicName, TopicNames, Version
 from topics.secret import Origin, Secret
 from topics.units import Duration, PositiveDuration, Size
 
-_TOPIC_PATTERN = "[A-Za-z0-9._-]{1,249}"
 _ADDRESS = re.compile(r"([A-Za-z0-9_]+://)?([^\s,:/\[\]]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
-
-
-def _topic_name(name: str) -> str:
-    if name in {".", ".."} or not re.fullmatch(_TOPIC_PATTERN, name):
-        raise ValueError(
-            "expected a Kafka topic's name (1 to 249 of the characters a-z A-Z 0-9 . _ -, and not . or ..), "
-            f"found {shown(name)}"
-        )
-    return name
-
-
-def _one_or_several(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
-def _some_all_different(names: tuple[str, ...]) -> tuple[str, ...]:
-    if not names:
-        raise ValueError("expected at least one topic, found an empty list")
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise ValueError(f"expected each name once, found {shown(twice)} twice. Remove one.")
-    return names
 
 
 def _resolved(value: object, info: ValidationInfo) -> object:
@@ -72,12 +50,6 @@ def _field_or_fields(value: object) -> object:
     return value
 
 
-TopicName = Annotated[
-    str,
-    AfterValidator(_topic_name),
-    WithJsonSchema({"type": "string", "pattern": f"^{_TOPIC_PATTERN}$", "$comment": "topic's name"}),
-]
-TopicNames = Annotated[tuple[TopicName, ...], BeforeValidator(_one_or_several), AfterValidator(_some_all_different)]
 Text = Annotated[str, Field(min_length=1)]
 ClientProperties = dict[ClientProperty, Secret]
 FilePath = Annotated[Path, BeforeValidator(_resolved), WithJsonSchema({"type": "string", "$comment": "path"})]
@@ -106,7 +78,8 @@ class Kafka(Section):
         {},
         description="Any property of librdkafka, such as `security.protocol`, for every client of the pipeline. "
         "A value is text, a number, true or false, `{file: PATH}` or `{env: NAME}`. "
-        "Properties that the delivery guarantee rests on are refused.",
+        "Properties that the delivery guarantee rests on are refused, and those that make the client run code: "
+        "`plugin.library.paths`, `ssl.engine.location`, `ssl.engine.id`, `sasl.kerberos.kinit.cmd`.",
     )
 
 
@@ -210,8 +183,8 @@ class OnError(Section):
 class Model(Section):
     """The model that answers."""
 
-    name: Text = Field(description="Name of the model: its folder in the repository.", examples=["my-model"])
-    version: Annotated[int, Field(ge=1)] | None = Field(
+    name: Name = Field(description="Name of the model: its folder in the repository.", examples=["my-model"])
+    version: Version | None = Field(
         None, description="Version of the model. Without it, the highest in the repository."
     )
     repository: FilePath = Field(
@@ -233,6 +206,11 @@ class Model(Section):
     )
     device: Literal["auto", "cpu", "cuda", "tensorrt"] = Field(
         "auto", description="What runs the model. `auto` takes a GPU where there is one. `tensorrt` is for ONNX models."
+    )
+    trust: bool = Field(
+        False,
+        description="Whether to load a torch model (`model.pt2`, `model.pt`). Such a file can run code and write files where it "
+        "is loaded, also by `millstream check`: write `true` only where you trust its author (docs/models.md). Shadows too.",
     )
     threads: int = Field(1, ge=1, description="CPU threads of one inference. Workers scale by processes.")
     instances: int = Field(

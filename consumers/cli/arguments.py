@@ -13,6 +13,16 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pipeline", metavar="PIPELINE", type=Path, help="the pipeline file, or its folder")
 
 
+def add_metrics_host(parser: argparse.ArgumentParser) -> None:
+    """The address that the metrics' port is opened at."""
+    parser.add_argument(
+        "--metrics-host",
+        default="127.0.0.1",
+        metavar="HOST",
+        help="address to serve metrics and probes at (default: 127.0.0.1, for this machine only; 0.0.0.0: for all who reach it)",
+    )
+
+
 def read_pipeline(args: argparse.Namespace) -> Pipeline:
     """Load the file that `add_pipeline` asked for; in a folder it is `pipeline.yaml`."""
     path: Path = args.pipeline

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from consumers.cli.arguments import add_pipeline, port_number, read_pipeline
+from consumers.cli.arguments import add_metrics_host, add_pipeline, port_number, read_pipeline
 from consumers.comparison.errors import ComparisonError
 from consumers.comparison.metrics import ComparisonMetrics
 from consumers.comparison.names import own_topics
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics-port", type=port_number, metavar="PORT", help="serve /metrics, /live and /ready; 0: a free one"
     )
-    parser.add_argument("--metrics-host", default="0.0.0.0", metavar="HOST", help="address of that port (default: all)")
+    add_metrics_host(parser)
     parser.add_argument(
         "--log-level", default="info", choices=["debug", "info", "warning", "error"], help="default: info"
     )
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     server = None
     if args.metrics_port is not None:
         server = HealthServer(health, metrics.registry, args.metrics_host, args.metrics_port)
-        log.info("serving /metrics, /live and /ready on port %d", server.port)
+        log.info("serving /metrics, /live and /ready on %s", server.address)
     try:
         _compare(pipeline, metrics, health)
     finally:

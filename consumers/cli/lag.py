@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from consumers.cli.arguments import add_pipeline, port_number, read_pipeline, seconds
+from consumers.cli.arguments import add_metrics_host, add_pipeline, port_number, read_pipeline, seconds
 from consumers.health import Health, HealthServer
 from consumers.lag_metrics import LagCollector, LagFollower, LagLook, LagWatch, by_topic, reader_of
 from topics.lag import PartitionLag
@@ -42,13 +42,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PORT",
         help="serve the lag for Prometheus at /metrics until Ctrl-C, with or without workers; 0: a free port",
     )
+    add_metrics_host(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print, or serve."""
     pipeline = read_pipeline(args)
     if args.serve is not None:
-        return _serve(pipeline, args.serve, args.interval)
+        return _serve(pipeline, args.metrics_host, args.serve, args.interval)
     reader = reader_of(pipeline)
     follower = LagFollower()
 
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _serve(pipeline: Pipeline, port: int, interval: float) -> int:
+def _serve(pipeline: Pipeline, host: str, port: int, interval: float) -> int:
     """Serve until SIGTERM or SIGINT."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -86,10 +87,8 @@ def _serve(pipeline: Pipeline, port: int, interval: float) -> int:
         group, cluster = pipeline.group_id, pipeline.kafka.bootstrap
         registry.register(LagCollector(pipeline.name, group, cluster, watch.latest))
         health = Health(STALL_AFTER)
-        server = HealthServer(health, registry, "0.0.0.0", port, option="--serve")
-        print(
-            f"serving the lag of group {pipeline.group_id} at /metrics on port {server.port}, until Ctrl-C", flush=True
-        )
+        server = HealthServer(health, registry, host, port, option="--serve")
+        print(f"serving the lag of group {pipeline.group_id} at /metrics on {server.address}, until Ctrl-C", flush=True)
         _tell_health(watch, health, stop)
         server.close()
     finally:

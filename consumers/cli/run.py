@@ -9,7 +9,7 @@ from types import FrameType
 
 from rich.console import Console
 
-from consumers.cli.arguments import add_pipeline, port_number, positive, read_pipeline
+from consumers.cli.arguments import add_metrics_host, add_pipeline, port_number, positive, read_pipeline
 from consumers.supervision.local_run import LocalRun
 from consumers.supervision.run_screen import Screen
 from consumers.supervision.scaling import Policy
@@ -35,9 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="PORT",
         help="serve the metrics of all workers, the lag and the decision at /metrics here, with /live and /ready; 0: a free port",
     )
-    parser.add_argument(
-        "--metrics-host", default="0.0.0.0", metavar="HOST", help="address to serve them at (default: all)"
-    )
+    add_metrics_host(parser)
     parser.add_argument("--plain", action="store_true", help="a line a second; so too where the output is no terminal")
     parser.add_argument("--slots", metavar="NAME", help="slots are NAME-0, NAME-1, ... (default: the machine's name)")
     parser.add_argument("--verbose", action="store_true", help="show all that the workers log, not only warnings")

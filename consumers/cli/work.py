@@ -8,7 +8,7 @@ import signal
 import sys
 from types import FrameType
 
-from consumers.cli.arguments import add_pipeline, port_number, read_pipeline
+from consumers.cli.arguments import add_metrics_host, add_pipeline, port_number, read_pipeline
 from consumers.health import Health, HealthServer
 from consumers.metrics import Metrics
 from consumers.plan import group_of, make_plan, settings_of, stages_of
@@ -46,9 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics-port", type=port_number, metavar="PORT", help="serve /metrics, /live and /ready here; 0: a free port"
     )
-    parser.add_argument(
-        "--metrics-host", default="0.0.0.0", metavar="HOST", help="address to serve them at (default: all)"
-    )
+    add_metrics_host(parser)
     parser.add_argument(
         "--log-level", default="info", choices=["debug", "info", "warning", "error"], help="default: info"
     )
@@ -70,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if args.metrics_port is not None:
         # Served from here on, so that a probe during the start learns what the worker waits for.
         server = HealthServer(health, metrics.registry, args.metrics_host, args.metrics_port)
-        log.info("serving /metrics, /live and /ready on port %d", server.port)
+        log.info("serving /metrics, /live and /ready on %s", server.address)
     try:
         require(pipeline.client_config(), pipeline)
         refuse_unfit_broker(pipeline.client_config(), pipeline)

@@ -68,7 +68,7 @@ class LocalRun:
         health = RunHealth(lambda: self._status)
         server = None if port is None else HealthServer(health, self._registry(), host, port)
         if server is not None:
-            self._screen.say(f"serving /metrics, /live and /ready on port {server.port}")
+            self._screen.say(f"serving /metrics, /live and /ready on {server.address}")
         watch = self._watch = LagWatch(lambda: reader_of(self._pipeline), EVERY)
         reading = threading.Thread(target=self._read_workers, name="metrics", daemon=True)
         try:

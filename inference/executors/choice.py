@@ -1,25 +1,35 @@
 """Which executor runs a model: each runtime is imported only where a model needs it."""
 
+from inference.errors import ModelConfigError
 from inference.executors.by_length import ByLength
 from inference.executors.interface import ModelExecutor
 from inference.repository import ModelVersion
 
 
 def open_executor(
-    model: ModelVersion, *, device: str = "auto", threads: int = 1, max_events: int = 256
+    model: ModelVersion, *, trust: bool = False, device: str = "auto", threads: int = 1, max_events: int = 256
 ) -> ModelExecutor:
     """Load the model into its executor; one whose inputs vary in length runs by length.
 
     Args:
         model: what to load.
+        trust: whether its author is trusted: a torch model is loaded only then.
         device: auto, cpu, cuda or tensorrt; auto takes a GPU where there is one.
         threads: CPU threads of one inference, for the runtimes that can be told.
         max_events: the largest micro-batch.
 
     Raises:
         DeviceError: the device is not there, or the executor does not know it.
-        ModelConfigError: the model can't be loaded, its runtime is not installed, or config.yaml does not fit it.
+        ModelConfigError: the model can't be loaded or is not trusted, its runtime is not installed, or config.yaml does not
+            fit it.
     """
+    if model.executor == "torch" and not trust:
+        # Checking its pickles would not help: torch also evaluates expressions of the program (sympy's `sympify`, guards) as
+        # Python, loads compiled libraries out of the archive, and TorchScript may write files (`torch.save`).
+        raise ModelConfigError(
+            f"{model.file} can run code and write files where it is loaded, so a torch model is loaded only from an author whom "
+            f"you trust. Write `trust: true` under `model:` in the pipeline file, or export the model to ONNX (docs/models.md)."
+        )
     executor = _open(model, device, threads, max_events)
     return executor if model.signature.longest is None else ByLength(model, executor)
 

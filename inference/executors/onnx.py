@@ -105,7 +105,13 @@ def _open(model: ModelVersion, device: str, threads: int) -> ort.InferenceSessio
     try:
         session = ort.InferenceSession(str(model.file), options, providers=PROVIDERS[device])
     except Exception as error:
-        raise ModelConfigError(f"{model.file} can't be loaded: {line_of(error)}") from None
+        said = line_of(error)
+        why = (
+            "its external data must be files in its folder, and no links out of it: "
+            if "external data" in said.lower()
+            else ""
+        )
+        raise ModelConfigError(f"{model.file} can't be loaded: {why}{said}") from None
     if session.get_providers()[0] != PROVIDERS[device][0]:
         raise DeviceError(
             f"{PROVIDERS[device][0]} could not start, though a GPU is there: its libraries (CUDA, cuDNN, TensorRT) are missing "

@@ -83,7 +83,8 @@ def _exported(model: ModelVersion, device: str) -> Program:
     except Exception as error:
         raise ModelConfigError(f"{model.file} can't be loaded: {line_of(error)}") from None
     names = list(program.graph_signature.user_inputs)
-    positional = program.call_spec.in_spec.children()[0].num_leaves
+    pytree = importlib.import_module("torch.utils._pytree")
+    positional, keywords = pytree.tree_unflatten(names, program.call_spec.in_spec)
     _check_names(model, names)
     placeholders = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
     ranges = {str(symbol): bounds for symbol, bounds in program.range_constraints.items()}
@@ -94,8 +95,8 @@ def _exported(model: ModelVersion, device: str) -> Program:
     bounds = [ranges[str(batch)] for batch in batches if str(batch) in ranges]
     return Program(
         module,
-        tuple(names[:positional]),
-        tuple(names[positional:]),
+        tuple(pytree.tree_leaves(positional)),
+        tuple(pytree.tree_leaves(keywords)),
         device,
         least=max([1, *(int(bound.lower) for bound in bounds)]),
         most=min([UNBOUNDED, *(int(bound.upper) for bound in bounds if bound.upper < inf)]),

@@ -107,11 +107,39 @@ def shadow_that_takes(field: str) -> Callable[[Path], None]:
     return change
 
 
+def bring(file: str) -> Callable[[Path], None]:
+    """A model of another kind in place of the ONNX model."""
+
+    def change(folder: Path) -> None:
+        (folder / "models" / "vector" / "1" / "model.onnx").rename(folder / "models" / "vector" / "1" / file)
+
+    return change
+
+
 OUTPUTS = "outputs: [{tensor: score}]\n"
 MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "schema missing": (remove_schema, ["vector-event", "/schemas"]),
     "model file missing": (remove_model, ["model.onnx"]),
     "no model": (spoil_model, ["model.onnx", "can't be loaded"]),
+    "exported program": (bring("model.pt2"), ["model.pt2 can run code", "`trust: true` under `model:`"]),
+    "TorchScript": (bring("model.pt"), ["model.pt can run code", "`trust: true` under `model:`"]),
+    "huge number in the config": (
+        map_to(f"inputs: [{{tensor: x, field: x, dtype: float32, shape: [{'9' * 5000}]}}]\n" + OUTPUTS),
+        ["config.yaml:1: inputs[0].shape[0]: expected a whole number, found '999"],
+    ),
+    "tag in the config": (
+        map_to(OUTPUTS + "inputs: !!python/object/apply:os.getcwd []\n"),
+        ["config.yaml:2: inputs: the YAML tag", "means nothing here"],
+    ),
+    "huge number in the pipeline": (
+        in_pipeline("batch", max_events=10**4000),
+        ["pipeline.yaml:LINE: batch.max_events: expected a whole number, found '1000"],
+    ),
+    "model elsewhere": (in_pipeline("model", name="../vector"), ["pipeline.yaml:LINE: model.name: expected one name"]),
+    "plugin of the Kafka client": (
+        in_pipeline("kafka", client={"plugin.library.paths": "./plugin.so"}),
+        ["pipeline.yaml:LINE: kafka.client.plugin.library.paths: a pipeline file may not run code"],
+    ),
     "version missing": (in_pipeline("model", version=7), ["7", "vector"]),
     "model missing": (in_pipeline("model", name="other"), ["other"]),
     "field not there": (

@@ -133,12 +133,12 @@ def test_lag_is_served_with_no_worker_alive_under_the_usual_names(kafka: Broker,
 def test_port_that_is_taken_is_told(kafka: Broker, tmp_path: Path) -> None:
     service = vector_service(tmp_path, kafka)
     command = [*MILLSTREAM, "lag", str(service.file)]
-    with socket.create_server(("0.0.0.0", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         done = subprocess.run([*command, "--serve", port], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     [line] = done.stderr.splitlines()
-    assert f"0.0.0.0:{port}" in line
+    assert f"127.0.0.1:{port}" in line
     assert "--serve" in line
 
 

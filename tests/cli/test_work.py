@@ -38,13 +38,13 @@ def test_missing_topics_are_told_in_one_message(kafka: Broker, tmp_path: Path) -
 def test_taken_metrics_port_is_told_in_one_message(tmp_path: Path) -> None:
     service = vector_service(tmp_path, NOWHERE, with_topics=False)
     with socket.socket() as taken:
-        taken.bind(("0.0.0.0", 0))
+        taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         with Worker(service.file, "--metrics-port", str(port)) as worker:  # the later option counts
             assert worker.wait() == 1
             [message] = worker.log.splitlines()
-    assert f"the metrics port 0.0.0.0:{port} can't be opened" in message
+    assert f"the metrics port 127.0.0.1:{port} can't be opened: Address already in use. Choose" in message
     assert "--metrics-port" in message
 
 

@@ -5,6 +5,7 @@ from http.client import HTTPConnection
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
+from consumers.cli import main
 from consumers.errors import WorkerError
 from consumers.health import Health, HealthServer
 
@@ -90,6 +91,12 @@ def test_taken_port_is_named_with_what_to_do(health: Health) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(WorkerError, match=f"port {HOST}:{port} can't be opened: .*--metrics-port, or 0"):
             HealthServer(health, CollectorRegistry(), HOST, port)
+
+
+@pytest.mark.parametrize("command", ["work", "run", "compare", "lag"])
+def test_port_is_open_to_this_machine_only_unless_told_otherwise(command: str) -> None:
+    parser = main._parser(command)
+    assert parser.parse_args([command, "pipeline.yaml"]).metrics_host == "127.0.0.1"
 
 
 def test_closed_server_frees_its_port(health: Health) -> None:

@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+import tempfile
 import uuid
+from pathlib import Path
 
 import pytest
 
-from consumers.errors import SlotTaken
+from consumers.errors import SlotTaken, WorkerError
 from consumers.slot import Slot, take_slot
 
 
@@ -53,3 +55,58 @@ def test_killed_worker_leaves_its_slot_free(group: str) -> None:
     ended = subprocess.run([sys.executable, "-c", code], check=False)
     assert ended.returncode == -9
     take("a", group).release()
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder, in which others may write."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def test_link_in_place_of_a_lock_is_not_followed(shared: Path, tmp_path: Path, group: str) -> None:
+    slot = take("a", group)
+    (lock,) = (path for path in shared.rglob("*") if path.is_file())
+    slot.release()
+    precious = tmp_path / "precious"
+    precious.write_text("kept", encoding="utf-8")
+    lock.symlink_to(precious)
+    with pytest.raises(WorkerError, match=f"{lock}: the slot's lock can't be opened: .* Remove what is there"):
+        take("a", group)
+    assert precious.read_text(encoding="utf-8") == "kept"
+
+
+def test_locks_lie_in_a_folder_that_only_their_user_enters(shared: Path, group: str) -> None:
+    slot = take(None, group)
+    assert [(path.name, path.stat().st_mode & 0o777) for path in shared.iterdir()] == [
+        (f"millstream-{os.getuid()}", 0o700)
+    ]
+    slot.release()
+
+
+def test_link_in_place_of_the_folder_of_locks_is_refused(shared: Path, tmp_path: Path, group: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir(mode=0o700)
+    (shared / f"millstream-{os.getuid()}").symlink_to(elsewhere)
+    with pytest.raises(WorkerError, match=r"millstream-\d+: expected a folder of user \d+ .* found a link .*TMPDIR="):
+        take(None, group)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_folder_of_locks_that_others_may_write_to_is_refused(shared: Path, group: str) -> None:
+    folder = shared / f"millstream-{os.getuid()}"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with pytest.raises(WorkerError, match=r"found a folder of user .* with mode 777"):
+        take(None, group)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make another user's folder")
+def test_folder_of_locks_of_another_user_is_refused(shared: Path, group: str) -> None:
+    folder = shared / f"millstream-{os.getuid()}"
+    folder.mkdir(mode=0o700)
+    os.chown(folder, 12345, 12345)
+    with pytest.raises(WorkerError, match="found a folder of user 12345 with mode 700"):
+        take(None, group)

@@ -27,7 +27,8 @@ def test_commands_are_ones_that_the_cli_takes(name: str) -> None:
 
 def test_the_image_runs_a_command_that_the_cli_takes() -> None:
     words = re.findall(r'"([^"]+)"', DOCKERFILE.rpartition("\nCMD ")[2].splitlines()[0])
-    assert main._parser(words[0]).parse_args(words).metrics_port == 9108
+    args = main._parser(words[0]).parse_args(words)
+    assert (args.metrics_port, args.metrics_host) == (9108, "0.0.0.0")
     assert "127.0.0.1:9108/live" in DOCKERFILE
     assert DOCKERFILE.index("USER millstream") > DOCKERFILE.index("AS runtime")
     assert DOCKERFILE.rpartition("FROM ")[2].startswith("runtime AS cpu")  # what a build without --target makes
@@ -64,6 +65,7 @@ def test_prometheus_scrapes_what_the_services_serve() -> None:
         words = command_of(name)
         if "--metrics-port" in words:
             serving[name] = words[words.index("--metrics-port") + 1]
+            assert words[words.index("--metrics-host") + 1] == "0.0.0.0"  # Prometheus is another container
     assert targets == [f"{name}:{port}" for name, port in serving.items()]
     for name, port in serving.items():
         probe = services()[name].get("healthcheck", {}).get("test") or [DOCKERFILE]

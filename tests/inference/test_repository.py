@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ outputs:
   - {tensor: "variable:0", name: reason}
 batch_sizes: [64, 8, 8]
 """
+
+# Each alias stands for ten of the one before: 10 to the 8th values.
+LAUGHS = "a: &a [1]\n" + "".join(f"{chr(c)}: &{chr(c)} [{','.join([f'*{chr(c - 1)}'] * 10)}]\n" for c in range(98, 106))
 
 
 def put(repository: Path, config: str | bytes = GOOD, *, version: str = "1", model: bool = True) -> Path:
@@ -133,10 +137,10 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "says"),
     [
-        ("", "expected `inputs:` and `outputs:`, found None"),
-        ("- late", r"expected `inputs:` and `outputs:`, found \['late'\]"),
-        ("inputs: [", ":1: can't be read, not valid YAML: while parsing"),
-        (b"\xff\xfe\x00", "can't be read"),
+        ("", "expected `inputs:` and `outputs:`, found nothing"),
+        ("- late", r"expected `inputs:` and `outputs:`, found a list"),
+        ("inputs: [", r":1: can't be read: not valid YAML at column 10: while parsing"),
+        (b"\xff\xfe\x00", ":1: can't be read: expected UTF-8 text, found the byte 0xff"),
         ("outputs: [{tensor: y}]", ":1: inputs: this option is missing"),
         ("inputs: []\noutputs: []", ":2: outputs: expected at least one, found an empty list."),
         ("colour: red", ":1: colour: unknown key. Allowed here: description, executor, inputs,"),
@@ -154,8 +158,38 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
             r":4: inputs\[0\].pad: expected a number or a text, found a list.",
         ),
         ("batch_sizes: [8, 1000000000]", r":1: batch_sizes\[1\]: expected at most 65536, found the number 1000000000."),
-        ("a: &a [*a]", "unknown key"),
+        ("a: &a [*a]", r":1: a\[0\]: this alias \(\*name\) refers to what it is part of. Write the value out."),
         ("inputs: " + "[" * 2000, "nested too deeply"),
+        ("a: 1\ninputs: " + "[" * 2000, ":2: can't be read: the YAML is nested too deeply"),
+        (f"batch_sizes: [{'9' * 5000}]", r":1: batch_sizes\[0\]: expected a whole number, found '999"),
+        ("batch_sizes: [1e999]", r":1: batch_sizes\[0\]: expected a whole number, found '1e999'."),
+        (
+            "inputs: [{tensor: x, field: a, longest: 4, pad: .inf, dtype: float32}]\noutputs: [{tensor: y}]",
+            r":1: inputs\[0\]: `pad` is a value of the dtype, a finite number here, found '.inf'",
+        ),
+        (
+            "inputs: [{tensor: x, field: a, longest: 4, pad: .nan, dtype: float32}]\noutputs: [{tensor: y}]",
+            r":1: inputs\[0\]: `pad` is a value of the dtype, a finite number here, found '.nan'",
+        ),
+        ("lengths: [2024-99-99]", r":1: lengths\[0\]: expected a whole number, found '2024-99-99'."),
+        ("lengths: [!!int x]", r":1: lengths\[0\]: expected a whole number, found 'x'."),
+        ("mask: !!bool x", ":1: mask: unknown key"),
+        ("a: 1\nb: !!timestamp x", ":2: b: unknown key"),
+        (
+            "a: 1\nb: !!python/object/apply:os.getcwd []",
+            ":2: b: the YAML tag .*python/object/apply:os.getcwd means nothing here",
+        ),
+        ("? [a]\n: b", ":1: can't be read: expected text as a key, found a list or mapping"),
+        (LAUGHS, r"\.yaml:\d: can't be read: the file has more than 20000 values"),
+        ("- " + LAUGHS.replace("\n", "\n  "), "more than 20000 values"),
+        ("a: 1\nb: \0", ":2: can't be read: not valid YAML: the character U\\+0000 is not allowed"),
+        ('a: 1\n"b\\0": 1', ":2: .*this key holds the character U\\+0000"),
+        ('a: "\\U00110000"', ":1: can't be read: not valid YAML: a number in an escape or a directive is too large"),
+        (
+            "a: 1\n" * 200,
+            ":2: .*a: this key is written twice, on lines 1 and 2. Keep one. More than 100 others follow.",
+        ),
+        ("#" * 2**18 + "#", "can't be read: expected at most 262144 bytes"),
         ("inputs: [{tensor: x, dtype: int64}]", r":1: inputs\[0\]: write either `field`"),
         ("inputs: [{tensor: x, field: a, fields: [b], dtype: int64}]", r"inputs\[0\]: write either `field`"),
         (
@@ -200,6 +234,25 @@ def test_mapping_that_contradicts_itself_is_refused(tmp_path: Path, inputs: str,
     with pytest.raises(ModelConfigError, match=says) as refused:
         load_version(tmp_path, "late")
     assert str(folder / "config.yaml") in str(refused.value)
+
+
+def test_config_that_is_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    folder = put(tmp_path)
+    (folder / "config.yaml").unlink()
+    os.mkfifo(folder / "config.yaml")
+    with pytest.raises(ModelConfigError, match=r"config.yaml can't be read: expected a file, found something else"):
+        load_version(tmp_path, "late")
+
+
+def test_padding_may_have_an_exponent(tmp_path: Path) -> None:
+    put(tmp_path, "inputs: [{tensor: x, field: a, longest: 4, pad: -1.0e+9, dtype: float32}]\noutputs: [{tensor: y}]")
+    assert load_version(tmp_path, "late").signature.inputs[0].pad == -1e9
+
+
+def test_folder_whose_number_no_prediction_holds_is_no_version(tmp_path: Path) -> None:
+    put(tmp_path, version="2147483648")
+    put(tmp_path, version="7")
+    assert load_version(tmp_path, "late").version == 7
 
 
 def test_every_problem_of_a_config_is_told_at_once(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ model:
   repository: ../models
   inputs: {features: [a, b], text: remark}
   device: cuda
+  trust: true
   threads: 2
   allow_nan: true
   allow_nan_outputs: true

@@ -58,6 +58,24 @@ PROBLEMS = [
      "kafka.client.session.timeout.ms: the Kafka client refuses it"),
     ("9092\n", "9092\n  client: {message.timeout.ms: 20000}\ndelivery: exactly_once\n", 4,
      "kafka.client.message.timeout.ms: the Kafka client refuses it"),
+    ("9092\n", "9092\n  client: {plugin.library.paths: ./x.so}\n", 4,
+     "kafka.client.plugin.library.paths: a pipeline file may not run code, and plugin.library.paths makes the Kafka client load"),
+    ("9092\n", "9092\n  client: {ssl.engine.location: ./x.so}\n", 4, "client.ssl.engine.location: a pipeline file may not run"),
+    ("9092\n", "9092\n  client: {ssl.engine.id: x}\n", 4, "kafka.client.ssl.engine.id: a pipeline file may not run code"),
+    ("9092\n", "9092\n  client: {sasl.kerberos.kinit.cmd: id}\n", 4,
+     "kafka.client.sasl.kerberos.kinit.cmd: a pipeline file may not run code, and sasl.kerberos.kinit.cmd is a command for the"),
+    ("9092\n", "9092\n  client: {sasl.kerberos.principal: x;id}\n", 4,
+     "kafka.client.sasl.kerberos.principal: expected letters, digits and . _ / @ -, found other characters"),
+    ("9092\n", "9092\n  client: {sasl.kerberos.principal: -S}\n", 4, "sasl.kerberos.principal: expected letters, digits"),
+    ("9092\n", "9092\n  client: {sasl.kerberos.keytab: $(id)}\n", 4, "kafka.client.sasl.kerberos.keytab: expected letters"),
+    ("9092\n", "9092\n  client: {sasl.kerberos.service.name: '`id`'}\n", 4, "sasl.kerberos.service.name: expected letters"),
+    ("9092\n", "9092\n  client: {ssl.providers: 'default,/tmp/x.so'}\n", 4, "kafka.client.ssl.providers: expected names of"),
+    ("9092\n", "9092\n  client: {offset.store.path: /tmp/x}\n", 4, "Millstream sets offset.store.path itself"),
+    ("9092\n", "9092\n  client: {default.topic.config: x}\n", 4, "only code can set this property"),
+    ("9092\n", "9092\n  client: {interceptors: x}\n", 4, "only code can set this property"),
+    ("9092\n", '9092\n  client: {"plugin.library.paths\\0": ./x.so}\n', 4,
+     "kafka.client: this key holds the character U+0000, which is not allowed. Remove it."),
+    ("9092\n", '9092\n  client: {client.id: "a\\ud800"}\n', 4, "kafka.client.client.id: this value holds the character U+D800"),
     ("topic: events", "topic: a/b", 5, "input.topic: expected a Kafka topic's name (1 to 249 of"),
     ("topic: events", "topics: [a, ..]", 5, "input.topics[1]: expected a Kafka topic's name"),
     ("topic: events", f"topic: {'x' * 250}", 5, "input.topic: expected a Kafka topic's name"),
@@ -90,6 +108,21 @@ PROBLEMS = [
     ("topic: predictions", "topic: predictions\n  carry_headers: x", 10,
      "output.carry_headers: expected a list, found 'x'. Write for example: carry_headers: [traceparent, tracestate, baggage]"),
     ("model:\n", "max_wait: 5ms\nmodel:\n", 10, "max_wait: unknown key here. It belongs under `batch:`."),
+    ("name: m\n", "name: ../m\n", 11,
+     "model.name: expected one name, not a path (1 to 200 of the characters a-z A-Z 0-9 . _ -, and not . or ..), found '../m'"),
+    ("name: m\n", "name: /m\n", 11, "model.name: expected one name, not a path"),
+    ("name: m\n", "name: ..\n", 11, "model.name: expected one name, not a path"),
+    ("name: m\n", "name: m\nshadows: [{version: 2, model: ../x}]\n", 12, "shadows[0].model: expected one name, not a path"),
+    ("name: m\n", "name: m\nshadows: [{version: 2, name: a b}]\n", 12, "shadows[0].name: expected one name, not a path"),
+    ("name: m\n", "name: m\n  version: 2147483648\n", 12, "model.version: expected at most 2147483647, found"),
+    ("name: m\n", "name: m\nshadows: [{version: 2147483648}]\n", 12, "shadows[0].version: expected at most 2147483647"),
+    ("name: m\n", f"name: m\n  threads: {'9' * 5000}\n", 12, "model.threads: expected a whole number, found '999"),
+    ("name: m\n", "name: m\n  threads: 1e999\n", 12, "model.threads: expected a whole number, found '1e999'."),
+    ("name: m\n", "name: m\nshadows: [{version: 2, share: .inf}]\n", 12, "share: expected a number, found '.inf'."),
+    ("name: m\n", "name: m\nshadows: [{version: 2, share: .nan}]\n", 12, "share: expected a number, found '.nan'."),
+    ("name: m\n", f"name: m\nshadows: [{{version: 2, share: {'9' * 5000}.0}}]\n", 12, "share: expected a number, found '999"),
+    ("name: m\n", "name: m\n  version: 2024-01-01\n", 12, "model.version: expected a whole number, found '2024-01-01'."),
+    ("name: m\n", "name: !!python/object/apply:os.getcwd []\n", 11, "model.name: the YAML tag tag:yaml.org,2002:python/object/"),
     ("name: m\n", "name: m\n  version: '1'\n", 12, "model.version: expected a whole number, found '1'."),
     ("name: m\n", "name: m\n  version: 0\n", 12, "model.version: expected at least 1, found the number 0."),
     ("name: m\n", "name: m\n  threads: true\n", 12,
@@ -175,8 +208,13 @@ GROWING = b"a: &a [1]\n" + b"".join(
         (b"name: a\n---\nname: b\n", ":2: not valid YAML at column 1: expected a single document in the stream"),
         (b"name: a\ngroup: \xff\n", ":2: expected UTF-8 text, found the byte 0xff. Save the file as UTF-8."),
         (b"name: a\ngroup: \x07\n", ":2: not valid YAML: the character U+0007 is not allowed. Remove it."),
-        (b"name: " + b"[" * 600, "the YAML is nested too deeply"),
-        (GROWING, "more than 20000 values"),
+        (b"name: " + b"[" * 600, ":1: the YAML is nested too deeply"),
+        (b"name: a\n" + GROWING, "the file has more than 20000 values"),
+        (b"name: a\ngroup: \0\n", ":2: not valid YAML: the character U+0000 is not allowed. Remove it."),
+        (b'name: a\ngroup: "\\U00110000"\n', ":2: not valid YAML: a number in an escape or a directive is too large."),
+        (b"%YAML " + b"9" * 5000 + b".1\n---\nname: a\n", ":1: not valid YAML: a number in an escape or a directive"),
+        (b"a: 1\n" * 200, ":2: a: this key is written twice, on lines 1 and 2. Keep one. More than 100 others follow."),
+        (b"name: a\n#" + b"a" * 2**18, "expected at most 262144 bytes, found more."),
     ],
 )  # fmt: skip
 def test_file_that_cannot_be_read_as_a_mapping_is_one_clear_message(tmp_path: Path, content: bytes, words: str) -> None:
@@ -229,3 +267,30 @@ def test_trial_of_the_kafka_client_connects_nowhere(tmp_path: Path) -> None:
         server.settimeout(0.2)
         with pytest.raises(TimeoutError):
             server.accept()
+
+
+def test_secret_that_the_kafka_client_quotes_in_part_is_not_shown(tmp_path: Path) -> None:
+    """It cuts long values off, and a message has one line."""
+    for secret in ("correct horse" * 100, "correct\nhorse"):
+        (tmp_path / "hush").write_text(secret, encoding="utf-8")
+        client = "client: {compression.type: {file: hush}}"
+        (found,) = lines_of(tmp_path, changed("9092\n", f"9092\n  {client}\n"))
+        assert found == (
+            "4: kafka.client.compression.type: the Kafka client refuses it: its message quotes a secret and is not shown. "
+            "Correct it, or leave it out."
+        )
+
+
+def test_secret_that_ends_for_libraries_of_c_before_its_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "hush").write_bytes(b"correct\0horse")
+    (found,) = lines_of(tmp_path, changed("9092\n", "9092\n  client: {sasl.password: {file: hush}}\n"))
+    assert "the secret in the file hush holds the character U+0000" in found
+    assert "correct" not in found
+
+
+def test_properties_that_could_run_code_are_allowed_where_their_values_can_not(tmp_path: Path) -> None:
+    client = (
+        "{sasl.kerberos.principal: kafka/host-1.example@EXAMPLE, sasl.kerberos.keytab: /etc/keys/a b.keytab, "
+        "ssl.providers: 'default,legacy', sasl.kerberos.service.name: kafka}"
+    )
+    load(tmp_path, changed("9092\n", f"9092\n  client: {client}\n"))

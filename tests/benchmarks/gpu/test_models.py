@@ -20,7 +20,7 @@ def test_both_executors_answer_the_same(tmp_path: Path, monkeypatch: pytest.Monk
     for executor in ("onnx", "torch"):
         model = load_version(models.write_model(tmp_path / executor, executor), WIDE.name, 1)
         assert model.executor == executor
-        opened = open_executor(model, device="cpu", max_events=8)
+        opened = open_executor(model, trust=True, device="cpu", max_events=8)
         scores.append(opened.run({"x": x})["score"])
         opened.close()
     np.testing.assert_allclose(scores[0], scores[1], rtol=1e-4)

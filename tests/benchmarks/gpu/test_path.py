@@ -29,7 +29,7 @@ def data_path(folder: Path, run: Run | None = None, in_flight: int = 1) -> DataP
     """Around `run`; around a model where there is none."""
     write_vector_model(folder, 1)
     model = load_version(folder / "models", VECTOR.name, 1)
-    run = run or open_executor(model, device="cpu", max_events=BATCH).run
+    run = run or open_executor(model, trust=True, device="cpu", max_events=BATCH).run
     return DataPath(
         folder / "schemas", "vector-event", model.signature, run, device="cpu", max_events=BATCH, in_flight=in_flight
     )

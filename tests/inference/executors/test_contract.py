@@ -94,7 +94,7 @@ def floats(events: int) -> npt.NDArray[np.float32]:
 
 @pytest.fixture(scope="module", params=kinds(DOUBLES))
 def doubles(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ModelExecutor:
-    executor = open_executor(request.param(tmp_path_factory.mktemp("model")), device="cpu", max_events=8)
+    executor = open_executor(request.param(tmp_path_factory.mktemp("model")), trust=True, device="cpu", max_events=8)
     executor.warm_up()
     return executor
 
@@ -129,7 +129,7 @@ def test_wrong_shape_is_rejected_and_the_next_micro_batch_runs(doubles: ModelExe
 
 @pytest.mark.parametrize("write", kinds(LOOKS_UP))
 def test_event_that_the_model_refuses_is_found_and_the_others_are_answered(tmp_path: Path, write: Write) -> None:
-    executor = open_executor(write(tmp_path), device="cpu", max_events=8)
+    executor = open_executor(write(tmp_path), trust=True, device="cpu", max_events=8)
     executor.warm_up()
     with pytest.raises(ModelRejected, match=str(tmp_path)):
         executor.run({"x": np.array([[1], [7]])})
@@ -143,7 +143,7 @@ def test_event_that_the_model_refuses_is_found_and_the_others_are_answered(tmp_p
 
 @pytest.mark.parametrize("write", kinds(SUBTRACTS))
 def test_inputs_reach_the_model_by_name_and_not_by_order(tmp_path: Path, write: Write) -> None:
-    executor = open_executor(write(tmp_path), device="cpu")
+    executor = open_executor(write(tmp_path), trust=True, device="cpu")
     outputs = executor.run({"b": np.array([[1], [2]]), "a": np.array([[10], [20]])})
     assert outputs["difference"].tolist() == [[9], [18]]
     assert outputs["difference"].dtype == np.int64
@@ -154,7 +154,7 @@ def test_batch_sizes_of_the_config_are_those_warmed_up(tmp_path: Path, write: Wr
     model = write(tmp_path)
     with (model.file.parent / "config.yaml").open("a", encoding="utf-8") as config:
         config.write("batch_sizes: [3, 5]\n")
-    executor = open_executor(load_version(tmp_path, "m"), device="cpu", max_events=8)
+    executor = open_executor(load_version(tmp_path, "m"), trust=True, device="cpu", max_events=8)
     assert executor.batch_sizes == (3, 5)
     executor.warm_up()
 
@@ -162,7 +162,7 @@ def test_batch_sizes_of_the_config_are_those_warmed_up(tmp_path: Path, write: Wr
 @pytest.mark.parametrize("write", kinds({name: DOUBLES[name] for name in ("python", "torch")}))
 def test_tensorrt_runs_onnx_only(tmp_path: Path, write: Write) -> None:
     with pytest.raises(DeviceError, match=r"its executor, \w+, runs on cpu and cuda. .* or bring the model as ONNX"):
-        open_executor(write(tmp_path), device="tensorrt")
+        open_executor(write(tmp_path), trust=True, device="tensorrt")
 
 
 @pytest.mark.parametrize("write", kinds({name: DOUBLES[name] for name in ("onnx", "torch", "torchscript")}))
@@ -170,7 +170,7 @@ def test_file_that_is_no_model_is_refused_by_its_name(tmp_path: Path, write: Wri
     model = write(tmp_path)
     model.file.write_bytes(b"no model")
     with pytest.raises(ModelConfigError, match="can't be loaded") as refused:
-        open_executor(model, device="cpu")
+        open_executor(model, trust=True, device="cpu")
     assert str(refused.value).startswith(str(model.file))
 
 
@@ -180,4 +180,4 @@ def test_tensor_that_the_model_does_not_have_is_refused(tmp_path: Path, write: W
     config = "inputs: [{tensor: z, field: f, dtype: float32, shape: [2]}]\noutputs: [{tensor: y}]\n"
     (folder / "config.yaml").write_text(config, encoding="utf-8")
     with pytest.raises(ModelConfigError, match=r"maps the tensors \['z'\], but the model's inputs are \['x'\]"):
-        open_executor(load_version(tmp_path, "m"), device="cpu")
+        open_executor(load_version(tmp_path, "m"), trust=True, device="cpu")

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from onnx import TensorProto, helper
 from inference.devices import gpus
 from inference.errors import DeviceError, ModelConfigError, ModelRejected, OutOfMemory
 from inference.executors.onnx import PROVIDERS, OnnxExecutor
+from inference.repository import ModelVersion
 from tests.inference.models import doubling, looking_up, tensor, write_model
 
 OUTPUT = "outputs: [{tensor: y}]\n"
@@ -51,6 +53,56 @@ def test_fixed_batch_axis_sets_the_batch_size(fixed: OnnxExecutor) -> None:
 @given(events=st.integers(1, 8))
 def test_padded_micro_batch_has_the_results_of_its_events_only(fixed: OnnxExecutor, events: int) -> None:
     assert np.array_equal(fixed.run({"x": floats(events)})["y"], floats(events) * 2)
+
+
+def weights_in(location: str) -> Any:
+    """A tensor `w` whose values lie in a file of their own, 0 and 1."""
+    weights = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2], data_location=TensorProto.EXTERNAL)
+    for key, value in (("location", location), ("offset", "0"), ("length", "8")):
+        weights.external_data.add(key=key, value=value)
+    return weights
+
+
+def adding(repository: Path, location: str, *, constant: bool) -> ModelVersion:
+    """`y` = `x` + the weights at `location`, an initializer's or a constant node's."""
+    weights = weights_in(location)
+    node = [helper.make_node("Constant", [], ["w"], value=weights)] if constant else []
+    return write_model(
+        repository,
+        [*node, helper.make_node("Add", ["x", "w"], ["y"])],
+        [tensor("x", ["N", 2])],
+        [tensor("y", ["N", 2])],
+        constants=[] if constant else [weights],
+        config=f"inputs: [{{tensor: x, field: f, dtype: float32, shape: [2]}}]\n{OUTPUT}",
+    )
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("location", ["../weights", "{outside}", "link", "linked/weights"])
+def test_weights_outside_of_the_models_folder_are_not_read(tmp_path: Path, location: str, constant: bool) -> None:
+    outside = tmp_path / "m" / "weights"
+    model = adding(tmp_path, location.format(outside=outside), constant=constant)
+    np.arange(2, dtype=np.float32).tofile(outside)
+    (model.file.parent / "link").symlink_to(outside)
+    (model.file.parent / "linked").symlink_to(outside.parent)
+    with pytest.raises(
+        ModelConfigError, match=rf"{model.file} can't be loaded: its external data must be files in its"
+    ):
+        OnnxExecutor(model, device="cpu")
+
+
+def test_weights_in_a_file_beside_the_model_are_read(tmp_path: Path) -> None:
+    model = adding(tmp_path, "weights", constant=False)
+    np.arange(2, dtype=np.float32).tofile(model.file.parent / "weights")
+    assert OnnxExecutor(model, device="cpu").run({"x": floats(1)})["y"].tolist() == [[0.0, 2.0]]
+
+
+def test_operator_of_a_library_that_the_model_would_bring_is_refused(tmp_path: Path) -> None:
+    node = helper.make_node("Own", ["x"], ["y"], domain="brought", library="./own.so")
+    config = f"inputs: [{{tensor: x, field: f, dtype: float32, shape: [2]}}]\n{OUTPUT}"
+    model = write_model(tmp_path, [node], [tensor("x", ["N", 2])], [tensor("y", ["N", 2])], config=config)
+    with pytest.raises(ModelConfigError, match=rf"{model.file} can't be loaded"):
+        OnnxExecutor(model, device="cpu")
 
 
 def test_text_goes_in_and_is_padded_too(tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -6,9 +7,16 @@ import pytest
 
 from inference.devices import gpus
 from inference.errors import ModelConfigError, OutOfMemory
+from inference.executors.choice import open_executor
 from inference.executors.torch import TorchExecutor
 from inference.repository import load_version
-from tests.inference.executors.torch_models import exported, scripted, torch
+from tests.inference.executors.torch_models import (
+    exported,
+    scripted,
+    torch,
+    with_expression_that_touches,
+    with_pickle_that_touches,
+)
 
 pytestmark = pytest.mark.skipif(torch is None, reason="torch is not installed: .venv/bin/pip install -e '.[torch]'")
 
@@ -109,6 +117,34 @@ def test_micro_batch_too_large_for_the_memory_is_told_apart(tmp_path: Path) -> N
     with pytest.raises(OutOfMemory) as too_large:
         executor.run({"x": np.array([[2**50]])})
     assert model.place in str(too_large.value)
+
+
+@pytest.mark.parametrize("spoil", [with_pickle_that_touches, with_expression_that_touches])
+def test_program_that_runs_code_does_not_run_it_unless_its_author_is_trusted(tmp_path: Path, spoil: Any) -> None:
+    model, touched = exported(tmp_path, double, example()), tmp_path / "touched"
+    spoil(model.file, touched)
+    with pytest.raises(ModelConfigError, match=rf"{model.file} can run code .* Write `trust: true` under `model:`"):
+        open_executor(model, device="cpu")
+    assert not touched.exists()
+    with suppress(ModelConfigError):
+        open_executor(model, trust=True, device="cpu")
+    assert touched.exists()  # else this test would show nothing
+
+
+def test_torchscript_that_writes_files_is_not_run_unless_its_author_is_trusted(tmp_path: Path) -> None:
+    written = tmp_path / "written"
+
+    @torch.jit.script_if_tracing  # type: ignore[untyped-decorator]
+    def saved(x: torch.Tensor, file: str) -> torch.Tensor:
+        torch.save(x, file)
+        return x
+
+    model = scripted(tmp_path, lambda _, x: saved(x, str(written)), example())
+    written.unlink()  # made by tracing
+    with pytest.raises(ModelConfigError, match=rf"{model.file} can run code"):
+        open_executor(model, device="cpu")
+    open_executor(model, trust=True, device="cpu").warm_up()
+    assert written.exists()  # else this test would show nothing
 
 
 def test_gradients_are_not_kept(tmp_path: Path) -> None:

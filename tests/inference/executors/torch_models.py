@@ -2,7 +2,11 @@
 
 import importlib
 import importlib.util
+import io
+import json
+import re
 import warnings
+import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -49,3 +53,43 @@ def scripted(
         warnings.simplefilter("ignore")
         module = torch.jit.trace(model, tuple(example.values()), strict=False)
         return _saved(repository, config, lambda folder: module.save(str(folder / "model.pt")))
+
+
+class Touching:
+    """Unpickled, makes a file."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return Path.touch, (self._file,)
+
+
+def with_pickle_that_touches(archive: Path, file: Path) -> None:
+    """Put a pickle into an exported program's sample inputs that makes `file`; all torch versions load these."""
+    buffer = io.BytesIO()
+    torch.save(((Touching(file),), {}), buffer)
+    _change(
+        archive,
+        lambda name, content: buffer.getvalue() if name.endswith("inputs.pt") or "sample_inputs" in name else content,
+    )
+
+
+def with_expression_that_touches(archive: Path, file: Path) -> None:
+    """Put an expression into an exported program's sizes that makes `file`; its pickles stay as they are."""
+    expression = json.dumps(f"__import__('pathlib').Path({str(file)!r}).touch() or 5")
+
+    def changed(name: str, content: bytes) -> bytes:
+        if not name.endswith(".json"):
+            return content
+        return re.sub(rb'("expr_str": ?)"[^"]*"', lambda found: found[1] + expression.encode(), content)
+
+    _change(archive, changed)
+
+
+def _change(archive: Path, changed: Callable[[str, bytes], bytes]) -> None:
+    with zipfile.ZipFile(archive) as written:
+        members = {name: changed(name, written.read(name)) for name in written.namelist()}
+    with zipfile.ZipFile(archive, "w") as made:
+        for name, content in members.items():
+            made.writestr(name, content)

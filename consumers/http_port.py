@@ -1,0 +1,104 @@
+"""An HTTP port for probes and metrics that nobody who reaches it can exhaust.
+
+One request a connection, few connections at a time, all of them short. Whoever opens many loses the oldest of them, and a probe,
+which sends its request at once, is answered before it is the oldest. One thread serves all, so that no flood of requests
+takes more of Python's lock than one thread can.
+"""
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from http import HTTPStatus
+
+log = logging.getLogger(__name__)
+
+MOST_CONNECTIONS = 128
+TIME_LIMIT = 5.0  # seconds from a connection's start to its end, whatever the client does
+MOST_HEAD_BYTES = 16_384  # of the request line and the headers
+_AT_ONCE = 32  # connections accepted before the loop turns to the others
+_WAITING = 4096  # connections that the kernel holds for us; beyond, a probe's first packet would be dropped
+
+Answer = tuple[HTTPStatus, str, bytes]
+"""Status, content type and body."""
+TEXT = "text/plain; charset=utf-8"
+
+
+class HttpPort:
+    """Answers GET requests in a thread of its own."""
+
+    def __init__(self, host: str, port: int, answer: Callable[[str], Answer]) -> None:
+        """Open the port; 0 takes a free one.
+
+        Args:
+            host: address to listen at.
+            port: for that.
+            answer: a request's path, without its query -> what is answered; called by one thread.
+
+        Raises:
+            OSError: the port can't be opened.
+        """
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.create_server((host, port), family=family)
+        self.port = int(self._socket.getsockname()[1])
+        self._answer = answer
+        self._open: dict[asyncio.StreamWriter, None] = {}  # the connections, in the order of their start
+        self._stop = asyncio.Event()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="health", daemon=True)
+        self._thread.start()
+        self._started.wait()
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        server = await asyncio.start_server(self._connected, sock=self._socket, limit=MOST_HEAD_BYTES, backlog=_AT_ONCE)
+        self._socket.listen(_WAITING)  # asyncio takes one number for both
+        self._started.set()
+        await self._stop.wait()
+        server.close()
+        for writer in self._open:
+            writer.transport.abort()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= MOST_CONNECTIONS:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
+        self._open[writer] = None
+        try:
+            async with asyncio.timeout(TIME_LIMIT):
+                writer.write(_response(*await self._answer_to(reader)))
+                writer.close()
+                await writer.wait_closed()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass  # a client that goes, or is too slow, is no news
+        finally:
+            self._open.pop(writer, None)
+            writer.transport.abort()
+
+    async def _answer_to(self, reader: asyncio.StreamReader) -> Answer:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.LimitOverrunError:
+            return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, TEXT, b"the request's headers are too large\n"
+        method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
+        if method != "GET":
+            return HTTPStatus.NOT_IMPLEMENTED, TEXT, b"only GET\n"
+        try:
+            return self._answer(rest.partition(" ")[0].partition("?")[0])
+        except Exception as error:
+            log.warning("a request for probes or metrics failed: %s: %s", type(error).__name__, error)
+            return HTTPStatus.INTERNAL_SERVER_ERROR, TEXT, b"failed; the log says why\n"
+
+
+def _response(status: HTTPStatus, kind: str, body: bytes) -> bytes:
+    return (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n"
+        f"Connection: close\r\n\r\n"
+    ).encode() + body

@@ -1,0 +1,191 @@
+"""Reads YAML files of settings: plain values and the line of each. A file that can't be used is one clear message.
+
+The file may come from anyone: nothing in it makes an object of a class, and its size, its depth and its aliases are bounded.
+Settings are text, numbers, true and false, null, lists and mappings. A number counts as one only where it is written the
+plain way, so a password `0123` or a version `1.10` stays the text that stands there.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import yaml
+
+from schemas.wording import Loc, dotted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MOST_BYTES = 2**18  # PyYAML takes seconds for them
+# Aliases of aliases grow without bound ("billion laughs"); no honest file of settings comes near this.
+MOST_VALUES = 20_000
+MOST_FAULTS = 100
+_TAGS = "tag:yaml.org,2002:"
+_SCALARS = {"null", "bool", "int", "float", "str", "timestamp", "merge", "value"}
+_UNUSABLE = re.compile("[\0\ud800-\udfff]")  # libraries of C read a text up to its NUL; UTF-8 has no surrogates
+
+
+class Fault(NamedTuple):
+    """What is wrong with one part of the file."""
+
+    message: str
+    line: int | None = None  # 1-based
+    place: str = ""  # such as inputs[0].dtype
+
+
+class YamlError(Exception):
+    """Nothing can be read from the file. Raised by `text_of`, `composed` and `NodeReader.read`; the caller names the file."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.fault = Fault(message, line)
+
+
+def text_of(path: Path) -> str:
+    """Return the file's text. Raises YamlError: too large, or not UTF-8; OSError."""
+    with path.open("rb") as file:
+        raw = file.read(MOST_BYTES + 1)
+    if len(raw) > MOST_BYTES:
+        raise YamlError(f"expected at most {MOST_BYTES} bytes, found more. Check which file it is.")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        message = f"expected UTF-8 text, found the byte 0x{raw[error.start]:02x}. Save the file as UTF-8."
+        raise YamlError(message, line) from None
+
+
+def composed(text: str) -> yaml.Node | None:
+    """Return the text's node tree, None where it holds no value. Raises YamlError: not YAML, or nested too deeply."""
+    loader = None
+    try:
+        loader = yaml.SafeLoader(text)
+        return loader.get_single_node()
+    except yaml.MarkedYAMLError as error:
+        raise _syntax_error(error, text) from None
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        message = f"not valid YAML: the character U+{error.character:04X} is not allowed. Remove it."
+        raise YamlError(message, line) from None
+    except RecursionError:
+        raise YamlError("the YAML is nested too deeply", loader.line + 1 if loader else None) from None
+    except (ValueError, OverflowError):  # PyYAML's own, of an escape such as "\U00110000" or of a huge %YAML version
+        message = "not valid YAML: a number in an escape or a directive is too large. Correct it."
+        raise YamlError(message, loader.line + 1 if loader else None) from None
+
+
+def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> YamlError:
+    mark = error.problem_mark or error.context_mark
+    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+    what = "; ".join(part for part in (error.context, error.problem) if part)
+    if "${" in "".join(text.split("\n")[line - 1 : line]):  # as in {env: ${NAME}}: YAML takes the brace for its own
+        what += ". Put quotes around a ${NAME} that stands inside { } or [ ]."
+    return YamlError(f"not valid YAML at column {column}: {what}", line)
+
+
+class NodeReader:
+    """Turns YAML nodes into values, noting lines and faults on the way: mappings become dict, lists tuple."""
+
+    def __init__(self) -> None:
+        self.lines: dict[Loc, int] = {(): 1}  # of each key or list item; () is line 1
+        self.faults: list[Fault] = []
+        self.broken: set[Loc] = set()  # where the faults are: the value there is None and means nothing
+        self._open: list[yaml.Node] = []  # the collections we are inside of: an alias may lead back to one
+
+    def read(self, root: yaml.Node) -> object:
+        """Return the tree's value. Raises YamlError: nested too deeply, too many values, or too many faults."""
+        try:
+            return self._value(root, ())
+        except RecursionError:
+            raise YamlError("the YAML is nested too deeply", root.start_mark.line + 1) from None
+
+    def scalar(self, text: str, kind: str, *, plain: bool, loc: Loc) -> object:  # noqa: ARG002  (for subclasses)
+        """Return a scalar's value; `kind` is its YAML type, `plain` whether it stands without quotes."""
+        return typed(text, kind)
+
+    def fault(self, loc: Loc, message: str, line: int | None = None) -> None:
+        """Note that the value at `loc` can't be used."""
+        self.broken.add(loc)
+        self._note(Fault(message, line or self.lines[loc], dotted(loc)))
+
+    def _note(self, fault: Fault) -> None:
+        self.faults.append(fault)
+        if len(self.faults) > MOST_FAULTS:
+            first = self.faults[0]
+            place = f"{first.place}: " if first.place else ""
+            raise YamlError(f"{place}{first.message} More than {MOST_FAULTS} others follow.", first.line)
+
+    def _value(self, node: yaml.Node, loc: Loc) -> object:
+        self.lines.setdefault(loc, node.start_mark.line + 1)
+        if len(self.lines) > MOST_VALUES:
+            message = f"the file has more than {MOST_VALUES} values, aliases (*name) counted each time. Write fewer."
+            raise YamlError(message, node.start_mark.line + 1)
+        kind = node.tag.removeprefix(_TAGS)
+        if isinstance(node, yaml.ScalarNode) and kind in _SCALARS:
+            return self._scalar(node, kind, loc)
+        if any(node is outer for outer in self._open):
+            self.fault(loc, "this alias (*name) refers to what it is part of. Write the value out.")
+            return None
+        self._open.append(node)
+        try:
+            if isinstance(node, yaml.SequenceNode) and kind == "seq":
+                return tuple(self._value(item, (*loc, index)) for index, item in enumerate(node.value))
+            if isinstance(node, yaml.MappingNode) and kind == "map":
+                return self._mapping(node, loc)
+        finally:
+            self._open.pop()
+        self.fault(loc, f"the YAML tag {node.tag} means nothing here. Remove it.")
+        return None
+
+    def _mapping(self, node: yaml.MappingNode, loc: Loc) -> dict[str, object]:
+        mapping: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                self._note(Fault("expected text as a key, found a list or mapping", line, dotted(loc)))
+                continue
+            key: str = key_node.value  # as written: `on:` and `1:` are the keys "on" and "1"
+            if problem := unusable(key):
+                self._note(Fault(f"this key {problem}", line, dotted(loc)))
+                continue
+            here = (*loc, key)
+            if key in mapping:
+                first = self.lines[here]
+                self.fault(here, f"this key is written twice, on lines {first} and {line}. Keep one.", line)
+                continue
+            self.lines[here] = line
+            mapping[key] = self._value(value_node, here)
+        return mapping
+
+    def _scalar(self, node: yaml.ScalarNode, kind: str, loc: Loc) -> object:
+        value = self.scalar(node.value, kind, plain=node.style is None, loc=loc)
+        if isinstance(value, str) and (problem := unusable(value)):
+            self.fault(loc, f"this value {problem}")
+            return None
+        return value
+
+
+def kind_of(text: str) -> str:
+    """Return the YAML type of a scalar that stands without quotes."""
+    tag = yaml.SafeLoader("").resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+    return str(tag).removeprefix(_TAGS)
+
+
+def typed(text: str, kind: str) -> object:
+    """Return the text as its YAML type, numbers only where writing them again gives the same text."""
+    if kind == "null":
+        return None
+    if kind == "bool":
+        return text.lower() in {"true", "yes", "on"}
+    if kind == "int" and len(text) <= 20 and re.fullmatch(r"-?(0|[1-9][0-9]*)", text):
+        return int(text)
+    if kind == "float" and re.fullmatch(r"-?[0-9]+\.[0-9]+", text) and repr(float(text)) == text:
+        return float(text)
+    return text
+
+
+def unusable(text: str) -> str:
+    """Return what is wrong with the characters of a text; empty: nothing."""
+    found = _UNUSABLE.search(text)
+    return f"holds the character U+{ord(found[0]):04X}, which is not allowed. Remove it." if found else ""
