@@ -42,6 +42,7 @@ SHARES = (0.0, 0.05)  # of the records, that are hostile
 EVENTS = 300_000  # of the backlog
 WARM = 30_000  # before it
 SEED = 1801
+LOOK = 0.1  # seconds between two looks at the worker's metrics, which cost it CPU time
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,7 @@ def _send(service: Service, events: Sequence[Event]) -> None:
 
 def _wait_done(worker: Worker, records: int) -> None:
     def done() -> bool:
+        time.sleep(LOOK)
         metrics = worker.metrics()
         return metrics.get(PREDICTIONS.name, 0) + metrics.get(DEAD_LETTERS.name, 0) >= records
 

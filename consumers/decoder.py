@@ -149,9 +149,13 @@ class BlockDecoder:
         deadlines = np.full(len(rows), NEVER) if fields.max_age is None else _later(event_times, fields.max_age)
         if fields.deadline_header is None or headers is None:
             return deadlines, 0
-        stated = [_deadline(headers[row], fields.deadline_header) for row in rows.tolist()]
-        known = np.array([NEVER if deadline is None else deadline for deadline in stated], np.int64)
-        return np.minimum(deadlines, known), stated.count(None)
+        invalid = 0
+        for event, row in enumerate(rows.tolist()):
+            if own := headers[row]:
+                stated = _deadline(own, fields.deadline_header)
+                invalid += stated is None
+                deadlines[event] = min(int(deadlines[event]), NEVER if stated is None else stated)
+        return deadlines, invalid
 
 
 def _later(times: npt.NDArray[np.int64], by: int) -> npt.NDArray[np.int64]:
@@ -183,9 +187,9 @@ def costs_of(column: pl.Series) -> npt.NDArray[np.int64]:
     return numbers.to_numpy().astype(np.int64)
 
 
-def _deadline(headers: Headers | None, name: str) -> int | None:
+def _deadline(headers: Headers, name: str) -> int | None:
     """The deadline that a header states, ms since the epoch; `NEVER` without such a header, None if it is no such number."""
-    stated = [value for header, value in headers or () if header == name and value is not None]
+    stated = [value for header, value in headers if header == name and value is not None]
     for value in stated:
         # A number of more digits is no time, and from 4,300 digits on Python refuses it.
         if value.isdigit() and len(value) <= MAX_DEADLINE_DIGITS:

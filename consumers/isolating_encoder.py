@@ -44,8 +44,8 @@ class IsolatingEncoder:
         self._encoder = encoder
         self._net: SafetyNet[PredictionColumns] = SafetyNet("encode", metrics)
 
-    def encode(self, columns: PredictionColumns) -> tuple[Sequence[bytes | None], dict[int, Rejection]]:
-        """One value an event, None for one that breaks the encoder; and why, by its row.
+    def encode(self, columns: PredictionColumns) -> tuple[Sequence[bytes], dict[int, Rejection]]:
+        """One value an event, but for those that break the encoder; and why, by their rows.
 
         Raises:
             BaseException: the encoder fails on good events too.
@@ -58,8 +58,8 @@ class IsolatingEncoder:
         self._net.passed(lambda: columns.take(np.zeros(1, np.int64)))
         return encoded, {}
 
-    def _one_by_one(self, columns: PredictionColumns) -> tuple[Sequence[bytes | None], dict[int, Rejection]]:
-        values: list[bytes | None] = []
+    def _one_by_one(self, columns: PredictionColumns) -> tuple[Sequence[bytes], dict[int, Rejection]]:
+        values: list[bytes] = []
         failed: dict[int, Rejection] = {}
         for row in range(len(columns.event_times)):
             one = columns.take(np.array([row]))
@@ -67,7 +67,6 @@ class IsolatingEncoder:
                 values.append(self._encode(one)[0])
                 self._net.passed(lambda one=one: one)  # type: ignore[misc]
             except ERRORS as error:
-                values.append(None)
                 rejection = self._net.rejection(error, self._encode)
                 is_models = isinstance(error, UnsupportedOutputError)
                 failed[row] = Rejection("model_rejected", str(error)) if is_models else rejection

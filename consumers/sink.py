@@ -2,9 +2,8 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,7 @@ import numpy.typing as npt
 from consumers.bundles import bundles
 from consumers.delivery import Delivery
 from consumers.errors import EventRefused
-from consumers.events import Answered, Block, Ends, Epochs, Headers, Partition, Refused, Rejection, Rows
+from consumers.events import Answered, Block, Ends, Epochs, Headers, Key, Partition, Refused, Rejection, Rows
 from consumers.isolating_encoder import IsolatingEncoder, PredictionColumns
 from consumers.metrics import (
     DEAD_LETTERS,
@@ -98,91 +97,107 @@ class Sink:
 
     def _write(self, answered: Answered) -> Ends:
         started = time.perf_counter()
-        values, rejected = self._encode(answered)
+        values, events, rejected = self._encode(answered)
         encoded = time.perf_counter()
         self._metrics.observe(STAGE_SECONDS, encoded - started, "encode")
         first = 0
         ends: Ends = {}
         for part in answered.batch.parts:
             last = first + part.last - part.first
-            ends |= self._write_part(part, values[first:last], rejected, first)
+            start, stop = events.searchsorted([first, last])
+            why = {event - first: why for event, why in rejected.items() if first <= event < last}
+            ends |= self._write_part(part, values[start:stop], events[start:stop] - first, why)
             first = last
         self._metrics.observe(STAGE_SECONDS, time.perf_counter() - encoded, "produce")
         return ends
 
-    def _encode(self, answered: Answered) -> tuple[Sequence[bytes | None], dict[int, Rejection]]:
-        """One value an event of the batch, None for those without a prediction; and why these have none."""
-        batch = answered.batch
-        if not len(answered.rows):
-            return [None] * batch.events, answered.rejected
+    def _encode(self, answered: Answered) -> tuple[Sequence[bytes], npt.NDArray[np.int64], dict[int, Rejection]]:
+        """The predictions, the events of the batch that they are of, ascending; and why the others have none."""
+        batch, rows = answered.batch, answered.rows
+        if not len(rows):
+            return [], rows, answered.rejected
         ids, times = batch.ids(), batch.event_times()
         ingest = np.repeat(
             [part.block.ingest_time for part in batch.parts], [part.last - part.first for part in batch.parts]
         )
-        rows = answered.rows
         if len(rows) < batch.events:
             ids, times, ingest = ids.take(rows), times[rows], ingest[rows]
-        encoded, failed = self._encoder.encode(
-            PredictionColumns(ids, times, ingest, answered.prediction_times, answered.outputs)
-        )
-        if len(rows) == batch.events and not failed:
-            return encoded, answered.rejected
-        values: list[bytes | None] = [None] * batch.events
-        for row, value in zip(rows.tolist(), encoded, strict=True):
-            values[row] = value
-        return values, {**answered.rejected, **{int(rows[at]): why for at, why in failed.items()}}
+        columns = PredictionColumns(ids, times, ingest, answered.prediction_times, answered.outputs)
+        values, failed = self._encoder.encode(columns)
+        if not failed:
+            return values, rows, answered.rejected
+        rejected = {**answered.rejected, **{int(rows[place]): why for place, why in failed.items()}}
+        return values, np.delete(rows, list(failed)), rejected
 
     def _write_part(
-        self, part: Rows, values: Sequence[bytes | None], rejected: dict[int, Rejection], first: int
+        self, part: Rows, values: Sequence[bytes], events: npt.NDArray[np.int64], rejected: Mapping[int, Rejection]
     ) -> Ends:
+        """Write the predictions of these events of a part, ascending, and the dead letters of the others."""
         block = part.block
         ours = self._ours(block.epochs)
-        refused = list(part.refused())
-        if ours is None and block.headers is None and self._all_fit(values):
-            written = block.good[part.first : part.last]
-            self._delivery.produce_all(self._outputs.prediction_topic, values, part.event_keys)
-        else:
-            written = self._write_each(part, values, rejected, first, ours, refused)
+        good = block.good[part.first : part.last]
+        refused = [refused for refused in part.refused() if ours is None or block.partition(refused.row) in ours]
+        for event, why in rejected.items():
+            if ours is None or block.partition(int(good[event])) in ours:
+                refused.append(self._refused(block, int(good[event]), why))
+        rows = good if len(events) == len(good) else good[events]
+        keys = part.event_keys if len(events) == len(good) else _taken(part.event_keys, events)
+        written = self._produce(block, rows, values, keys, ours, refused)
         # In the order of their records, whoever refused them.
         for refusal in sorted(refused, key=lambda refused: refused.row):
-            if ours is None or block.partition(refusal.row) in ours:
-                self._write_refused(block, refusal)
+            self._write_refused(block, refusal)
         model = (self._outputs.model, str(self._outputs.version), self._outputs.variant)
         self._metrics.count(PREDICTIONS, len(written), *model)
         self._written.append((time.time(), block.timestamps[written]))
         return self._ends_of(part, ours)
 
-    def _all_fit(self, values: Sequence[bytes | None]) -> TypeGuard[Sequence[bytes]]:
-        """Whether each event has a prediction that its topic takes."""
-        if isinstance(values, Packed):
-            return values.longest <= self._outputs.prediction_bytes
-        return all(value is not None and len(value) <= self._outputs.prediction_bytes for value in values)
-
-    def _write_each(
+    def _produce(
         self,
-        part: Rows,
-        values: Sequence[bytes | None],
-        rejected: dict[int, Rejection],
-        first: int,
+        block: Block,
+        rows: npt.NDArray[np.int64],
+        values: Sequence[bytes],
+        keys: Sequence[Key],
         ours: set[Partition] | None,
         refused: list[Refused],
     ) -> npt.NDArray[np.int64]:
-        """Write those predictions of a part that are there, fit, and are still ours; adds to `refused`; the rows written."""
-        block = part.block
-        written: list[int] = []
-        rows = block.good[part.first : part.last].tolist()
-        for event, (row, value, key) in enumerate(zip(rows, values, part.event_keys, strict=True), first):
+        """Write the predictions of these rows in their order, in as few calls as may be.
+
+        Those with headers go by themselves. Those that are too large are added to `refused`; those of partitions that are not
+        ours any more are dropped. Returns the rows written.
+        """
+        topic, start = self._outputs.prediction_topic, 0
+        dropped: list[int] = []
+        for place in self._apart(block, rows, values, ours):
+            if place > start:
+                self._delivery.produce_all(topic, values[start:place], keys[start:place])
+            start, row, value = place + 1, int(rows[place]), values[place]
             if ours is not None and block.partition(row) not in ours:
-                continue
-            if value is None:
-                refused.append(self._refused(block, row, rejected[event]))
-                continue
-            if len(value) > self._outputs.prediction_bytes:
+                dropped.append(place)
+            elif len(value) > self._outputs.prediction_bytes:
+                dropped.append(place)
                 refused.append(self._too_large(block, row, value))
-                continue
-            self._delivery.produce(self._outputs.prediction_topic, value, key, self._carried(block, row))
-            written.append(row)
-        return np.array(written, np.int64)
+            else:
+                self._delivery.produce(topic, value, keys[place], self._carried(block, row))
+        if start < len(values):
+            self._delivery.produce_all(topic, values[start:], keys[start:])
+        return np.delete(rows, dropped) if dropped else rows
+
+    def _apart(
+        self, block: Block, rows: npt.NDArray[np.int64], values: Sequence[bytes], ours: set[Partition] | None
+    ) -> list[int]:
+        """The places of the predictions that can't go with others in one call, ascending."""
+        most = self._outputs.prediction_bytes
+        if isinstance(values, Packed):
+            apart = set() if values.longest <= most else set(np.flatnonzero(values.lengths > most).tolist())
+        else:
+            apart = {place for place, value in enumerate(values) if len(value) > most}
+        if ours is not None:
+            apart.update(np.flatnonzero(~block.is_of(ours)[rows]).tolist())
+        if block.headers is not None:
+            apart.update(
+                place for place, row in enumerate(rows.tolist()) if block.headers[row] and self._carried(block, row)
+            )
+        return sorted(apart)
 
     def _refused(self, block: Block, row: int, why: Rejection) -> Refused:
         if why.reason in self._outputs.stop_at:  # it was not known before the predictions were encoded
@@ -336,6 +351,10 @@ class Sink:
     def drop(self) -> None:
         """Write nothing more of what was read up to now: it is read again."""
         self._floor = max(self._epochs().values(), default=self._floor)
+
+
+def _taken(keys: Sequence[Key], places: npt.NDArray[np.int64]) -> Sequence[Key]:
+    return keys.take(places) if isinstance(keys, Packed) else [keys[place] for place in places.tolist()]
 
 
 def _size(value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes]]) -> int:

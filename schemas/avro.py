@@ -73,17 +73,22 @@ class AvroDecoder:
             elif len(groups) == 1:
                 return self._read(reader, packed)
             else:
-                of_head = packed.take(rows)
-                alike = reader.read_alike(of_head) if isinstance(reader, BlockReader) else None
-                found = self._read(reader, of_head) if alike is None else Decoded(alike, np.arange(len(rows)), [])
-                parts.append((rows, found))
+                parts.append((rows, self._read(reader, packed.take(rows))))
         return merged(parts or [(np.empty(0, np.int64), self._none([]))], bad)
 
     def _read(self, reader: _Reader, values: Packed) -> Decoded:
-        try:
-            return Decoded(reader.read(values), np.arange(len(values)), [])
-        except (FaultyRecords, Unreadable):
-            frames, rows, bad = _read_the_good(reader, values)
+        most = reader.read_most(values) if isinstance(reader, BlockReader) else None
+        if most is None:
+            return self._read_all(reader, values)
+        frame, rows = most
+        alike = Decoded(frame, np.arange(len(rows)), [])
+        if len(rows) == len(values):
+            return alike
+        odd = np.setdiff1d(np.arange(len(values)), rows)
+        return merged([(rows, alike), (odd, self._read_all(reader, values.take(odd)))])
+
+    def _read_all(self, reader: _Reader, values: Packed) -> Decoded:
+        frames, rows, bad = _read_the_good(reader, values)
         if not frames:
             return self._none(bad)
         return Decoded(pl.concat(frames) if len(frames) > 1 else frames[0], rows, bad)

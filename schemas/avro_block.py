@@ -7,6 +7,7 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from schemas.avro_bounds import PADDING, Ints, Step, check
@@ -19,6 +20,8 @@ from schemas.wire import HEAD_BYTES
 _SYNC = b"millstream-sync."  # ends a container's header and its block: 16 bytes, any will do
 _HEAD = "wire head"  # no Avro field can have this name
 assert len(_SYNC) == PADDING
+
+Rows = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +47,21 @@ class BlockReader:
     def read_alike(self, values: Sequence[bytes]) -> pl.DataFrame | None:
         """Return the same where all values are well formed and laid out alike, which their heads are part of; else None."""
         alike = self.layouts.read(values) if self.layouts else None
-        if alike is None:
+        return None if alike is None else self._assembled(alike, len(values))
+
+    def read_most(self, values: Packed) -> tuple[pl.DataFrame, Rows] | None:
+        """Return a row per value for those that are well formed and laid out alike, and which these are; None if they are few."""
+        found = self.layouts.read_most(values) if self.layouts else None
+        if found is None:
             return None
+        alike, rows = found
+        frame = self._assembled(alike, len(rows))
+        return None if frame is None else (frame, rows)
+
+    def _assembled(self, columns: list[pl.Series], rows: int) -> pl.DataFrame | None:
         try:
-            return assemble(self.sources, {column.name: column for column in alike}, len(values))
-        except pl.exceptions.PolarsError:
+            return assemble(self.sources, {column.name: column for column in columns}, rows)
+        except (pl.exceptions.PolarsError, FaultyRecords):
             return None
 
     def _read_block(self, values: Sequence[bytes]) -> dict[str, pl.Series]:

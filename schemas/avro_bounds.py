@@ -23,6 +23,7 @@ from schemas.store import AvroType
 PADDING = 16  # bytes below 0x80 that must follow the last body: integers are looked at in windows of up to 10 bytes
 _MOST_BLOCKS = 256  # of an array: writers make one, or one per some KiB; each costs a step for all records
 _MOST_ARRAYS = 100  # of a record: their blocks are steps one after the other, also where a single record has so many
+_FEW = 16  # arrays, that are passed one by one from their third block on
 _FIXED = {"null": 0, "float": 4, "double": 8}
 
 Ints = npt.NDArray[np.int64]
@@ -42,6 +43,10 @@ class Varint:
 INT = Varint("int", 5, 0x0F)
 LONG = Varint("long", 10, 0x01)
 LENGTH = Varint("length", 5, 0x7F)  # lengths, counts and indexes: a Kafka record is smaller than 2^34 bytes
+
+
+class _FaultError(Exception):
+    """A body is malformed."""
 
 
 class _Text:
@@ -73,11 +78,14 @@ class Bodies:
     position: Ints
     end: Ints
     rows: Ints
+    is_faulty: Flags  # of every row of all, also of those not in this part
     errors: dict[int, str] = field(default_factory=dict)  # by row: the first fault
 
     def fail(self, at_fault: Flags, why: str) -> None:
         """Mark bodies as malformed, unless they are already, and stop walking them."""
-        for row in self.rows[at_fault].tolist():
+        rows = self.rows[at_fault]
+        self.is_faulty[rows] = True
+        for row in rows.tolist():
             self.errors.setdefault(row, why)
         self.position = np.where(at_fault, self.end, self.position)
 
@@ -91,12 +99,12 @@ class Bodies:
 
     def part(self, where: Ints) -> "Bodies":
         """Return some of the bodies, to be walked by themselves and merged afterwards."""
-        return Bodies(self.text, self.position[where], self.end[where], self.rows[where], self.errors)
+        return Bodies(self.text, self.position[where], self.end[where], self.rows[where], self.is_faulty, self.errors)
 
 
 def check(steps: Sequence[Step], data: npt.NDArray[np.uint8], starts: Ints, ends: Ints) -> Mapping[int, str]:
     """Walk all bodies, body i from starts[i] to ends[i] of data (and PADDING behind the last); return faults by i."""
-    bodies = Bodies(_Text(data), starts, ends, np.arange(len(starts)))
+    bodies = Bodies(_Text(data), starts, ends, np.arange(len(starts)), np.zeros(len(starts), np.bool_))
     for step in steps:
         step(bodies)
     left = bodies.position != ends
@@ -269,7 +277,11 @@ def _array(items: AvroType, place: str) -> Step | None:
 
     def step(bodies: Bodies) -> None:
         live = np.arange(len(bodies.position))
-        for _ in range(_MOST_BLOCKS):
+        for passed in range(_MOST_BLOCKS):
+            if size and passed > 1 and len(live) < _FEW:
+                for row in live.tolist():
+                    _pass_alone(bodies, row, size, _MOST_BLOCKS - passed, place)
+                return
             part = bodies if len(live) == len(bodies.position) else bodies.part(live)
             more = _block(part, pass_items, place)
             if part is not bodies:
@@ -282,6 +294,51 @@ def _array(items: AvroType, place: str) -> Step | None:
         bodies.fail(at_fault, f"{place}: an array in more than {_MOST_BLOCKS} blocks")
 
     return step
+
+
+def _pass_alone(bodies: Bodies, row: int, size: int, most: int, place: str) -> None:
+    """Pass the rest of one array, whose items have one size: where few arrays have many blocks, a step for each is too much."""
+    start, end = int(bodies.position[row]), int(bodies.end[row])
+    data = bodies.text.data[start : end + PADDING].tobytes()
+    try:
+        bodies.position[row] = start + _after_blocks(data, end - start, size, most)
+    except _FaultError as fault:
+        at_fault = np.zeros(len(bodies.position), np.bool_)
+        at_fault[row] = True
+        bodies.fail(at_fault, f"{place}: {fault}")
+
+
+def _after_blocks(data: bytes, end: int, size: int, most: int) -> int:
+    """The position behind an array's last block. Raises _FaultError."""
+    at = 0
+    for _ in range(most):
+        count, at = _length_at(data, at, end)
+        if not count:
+            return at
+        stated = None
+        if count < 0:
+            length, at = _length_at(data, at, end)
+            stated = at + length
+        at += min(abs(count), (end - at) // size + 1) * size
+        if at > end:
+            raise _FaultError("the record ends before the field does")
+        if stated is not None and at != stated:
+            raise _FaultError("an array's block is not of the size that it states")
+    raise _FaultError(f"an array in more than {_MOST_BLOCKS} blocks")
+
+
+def _length_at(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """A count or a size, and the position behind it. Raises _FaultError."""
+    raw = 0
+    for place in range(LENGTH.longest):
+        byte = data[at + place]
+        raw |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            at += place + 1
+            if at > end:
+                raise _FaultError("the record ends before the field does")
+            return (raw >> 1) ^ -(raw & 1), at
+    raise _FaultError(f"an integer too large for its type ({LENGTH.name})")
 
 
 def _block(bodies: Bodies, pass_items: Callable[[Bodies, Ints], None], place: str) -> Flags:
@@ -344,7 +401,7 @@ def _read_varint(bodies: Bodies, place: str) -> Ints:
     bodies.advance(length, place)
     value: Ints = (raw >> 1) ^ -(raw & 1)
     if bodies.errors:
-        value[np.isin(bodies.rows, list(bodies.errors))] = 0
+        value[bodies.is_faulty[bodies.rows]] = 0
     return value
 
 

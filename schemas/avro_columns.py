@@ -7,7 +7,7 @@ from functools import cached_property
 import polars as pl
 
 from schemas.avro_types import Field, kind_of, nullable
-from schemas.errors import Unreadable
+from schemas.errors import FaultyRecords, Unreadable
 from schemas.store import AvroType
 
 
@@ -35,13 +35,23 @@ class Source:
         """Whether the column's type is another than that of what is read: a number's promotion."""
         return kind_of(nullable(self.writer_type)[0]) != kind_of(nullable(self.field.type)[0])
 
+    @cached_property
+    def has_text(self) -> bool:
+        """Whether there is text in it, which the block reader gives as bytes."""
+        return _has_text(nullable(self.writer_type)[0])
+
     def constant(self, rows: int) -> pl.Series:
         """The column of a field that the writer doesn't have."""
         return pl.Series(self.field.name, [self.field.default], self.field.dtype).new_from_index(0, rows)
 
     def convert(self, column: pl.Series) -> pl.Series:
-        """Turn what the block reader gives into the column; raise Unreadable for a null that isn't allowed."""
+        """Turn what the block reader gives into the column.
+
+        Raises Unreadable for a null that isn't allowed, and FaultyRecords for text that isn't UTF-8.
+        """
         name, dtype = self.field.name, self.field.dtype
+        if self.has_text and column.dtype != dtype:
+            column = _as_text(column, dtype, name)
         if self.refuses_null and column.null_count():
             raise Unreadable("schema_incompatible", f"field '{name}' is null, which the reader schema doesn't allow")
         if self.symbols is not None:
@@ -51,6 +61,35 @@ class Source:
             # Avro's resolution goes through double: an integer becomes the float nearest to the double nearest to it.
             column = (column.cast(pl.Float64) if dtype == pl.Float32 else column).cast(dtype)
         return column if column.name == name else column.alias(name)
+
+
+def _has_text(tree: AvroType) -> bool:
+    core, _ = nullable(tree)
+    match kind_of(core):
+        case "array":
+            return _has_text(core["items"])
+        case "record":
+            return any(_has_text(entry["type"]) for entry in core["fields"])
+    return kind_of(core) == "string"
+
+
+def _as_text(column: pl.Series, dtype: pl.DataType, name: str) -> pl.Series:
+    """Bytes as the text that they are. Raises FaultyRecords, or PolarsError for text within arrays and records."""
+    try:
+        return column.cast(dtype)
+    except pl.exceptions.PolarsError:
+        if dtype != pl.String:
+            raise
+    faults = [row for row, text in enumerate(column.to_list()) if text is not None and not _is_utf8(text)]
+    raise FaultyRecords(dict.fromkeys(faults, f"field '{name}': invalid utf-8 in its text"))
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def assemble(sources: list[Source], read: Mapping[str, pl.Series], rows: int) -> pl.DataFrame:

@@ -52,6 +52,10 @@ class Layout:
         """Whether all records, a row each, are laid out so."""
         return bool(((table[:, self.fixed] & self.bits) == self.values).all())
 
+    def rows_of(self, table: Bytes2D) -> npt.NDArray[np.int64]:
+        """The rows of the records that are laid out so, ascending."""
+        return np.flatnonzero(((table[:, self.fixed] & self.bits) == self.values).all(axis=1))
+
 
 class Layouts:
     """The layouts seen among the records of one writer schema, by the records' length."""
@@ -78,9 +82,40 @@ class Layouts:
                 if not layout.is_of(table):
                     return None
                 self._keep(size, layout)
-            return [_column(name, layout.cells[name], table) for name in self._columns]
+            return self._columns_of(layout, table)
         except (_Unlike, pl.exceptions.PolarsError):  # the latter: text that is not UTF-8
             return None
+
+    def read_most(self, values: Packed) -> tuple[list[pl.Series], npt.NDArray[np.int64]] | None:
+        """Return the columns of the values that are laid out alike, and their rows; None if these are not most of all.
+
+        So a few odd records do not send a whole poll through the block reader.
+        """
+        lengths, counts = np.unique(values.lengths, return_counts=True)
+        size = int(lengths[counts.argmax()])
+        rows = np.flatnonzero(values.lengths == size)
+        if 2 * len(rows) < len(values) or not size:
+            return None
+        table = values.of_width(rows)
+        # Any record may be an odd one: after the layout that was seen before, two are tried.
+        for layout in (self._seen.get(size), self._layout_of(table[0]), self._layout_of(table[len(table) // 2])):
+            if layout is None or 2 * len(alike := layout.rows_of(table)) < len(values):
+                continue
+            self._keep(size, layout)
+            try:
+                return self._columns_of(layout, table[alike]), rows[alike]
+            except (_Unlike, pl.exceptions.PolarsError):
+                return None
+        return None
+
+    def _layout_of(self, record: npt.NDArray[np.uint8]) -> Layout | None:
+        try:
+            return layout_of(self._record, record.tobytes())
+        except _Unlike:
+            return None
+
+    def _columns_of(self, layout: Layout, table: Bytes2D) -> list[pl.Series]:
+        return [_column(name, layout.cells[name], table) for name in self._columns]
 
     def _keep(self, size: int, layout: Layout) -> None:
         if len(self._seen) >= _MOST_KEPT:

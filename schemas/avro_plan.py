@@ -5,9 +5,10 @@ from typing import Any
 import fastavro
 
 from schemas.avro_block import BlockReader, block_columns, container_header
-from schemas.avro_bounds import fixed_size, walk_of
+from schemas.avro_bounds import walk_of
 from schemas.avro_columns import Source
 from schemas.avro_each import RecordReader
+from schemas.avro_empty import refuse_many_empty
 from schemas.avro_layout import Layouts, can_lay_out
 from schemas.avro_same_bytes import SameBytes
 from schemas.avro_types import (
@@ -22,7 +23,6 @@ from schemas.avro_types import (
 from schemas.errors import BadSchemaError, Unreadable
 from schemas.store import AvroType, Schema
 
-_MOST_EMPTY = 100  # types without bytes in a writer schema, the null of a union not counted
 _PROMOTIONS = {
     ("int", "long"),
     ("int", "float"),
@@ -32,6 +32,8 @@ _PROMOTIONS = {
     ("float", "double"),
 }
 
+_SAME_BYTES = {"string": "bytes", "enum": "int"}
+
 
 def resolve(writer: Schema, reader: Schema, fields: list[Field]) -> list[Source]:
     """Find each wanted field in the writer schema.
@@ -40,11 +42,7 @@ def resolve(writer: Schema, reader: Schema, fields: list[Field]) -> list[Source]
     BadSchemaError for a writer schema whose records can't be read at all.
     """
     tree = record_tree(writer)
-    if _empty_types(tree, writer) > _MOST_EMPTY:
-        raise BadSchemaError(
-            f"{title(writer)}: expected at most {_MOST_EMPTY} fields without bytes (null, empty records), found more: "
-            "leave them out"
-        )
+    refuse_many_empty(tree, writer)
     types = {entry["name"]: entry["type"] for entry in tree["fields"]}
     return [_source(field, types, writer, reader) for field in fields]
 
@@ -128,12 +126,15 @@ def _has_enum(tree: AvroType) -> bool:
 
 
 def _block_type(tree: AvroType) -> AvroType:
-    """A type with the same bytes that the block reader reads: it panics at nullable enums, whose bytes are an int's."""
+    """A type with the same bytes that the block reader reads.
+
+    It panics at nullable enums, whose bytes are an int's; and it does not say which text is not UTF-8, so text is read as bytes.
+    """
     if isinstance(tree, list):
         return [_block_type(branch) for branch in tree]
-    match kind_of(tree):
-        case "enum":
-            return "int"
+    if (kind := kind_of(tree)) in _SAME_BYTES:
+        return _SAME_BYTES[kind]
+    match kind:
         case "array":
             return {"type": "array", "items": _block_type(tree["items"])}
         case "record":
@@ -197,26 +198,3 @@ def _named_once(tree: AvroType, seen: set[str]) -> AvroType:
         return {**tree, "fields": fields}
     inner = "items" if "items" in tree else "values"
     return {**tree, inner: _named_once(tree[inner], seen)} if inner in tree else tree
-
-
-def _empty_types(tree: AvroType, writer: Schema) -> int:
-    """How many types within a type have no bytes: each takes time to read, and a record of a few bytes could have any number.
-
-    Raises BadSchemaError for arrays of them, where a count of a few bytes stands for any number of items.
-    """
-    match kind_of(tree):
-        case "union":
-            inner = tree
-        case "record":
-            inner = [entry["type"] for entry in tree["fields"]]
-        case "map":
-            inner = [tree["values"]]
-        case "array":
-            inner = [tree["items"]]
-            if fixed_size(tree["items"]) == 0:
-                raise BadSchemaError(
-                    f"{title(writer)}: arrays of items without bytes (null, empty records) aren't supported"
-                )
-        case _:
-            return int(fixed_size(tree) == 0)
-    return int(inner == []) + sum(_empty_types(one, writer) for one in inner if tree is not inner or one != "null")

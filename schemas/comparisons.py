@@ -12,7 +12,7 @@ import fastavro
 import numpy as np
 import numpy.typing as npt
 
-from schemas.avro_bombs import parsed_bounded
+from schemas.avro_empty import parsed_bounded
 from schemas.avro_types import parsed
 from schemas.avro_write import Piece, fixed_pieces, long_pieces, text, text_pieces, varint, weave
 from schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema

@@ -77,6 +77,11 @@ class Packed(Sequence[bytes]):
             return Packed.table(cells[rows])
         return Packed(self.buffer, self.starts[rows], self.lengths[rows])
 
+    def of_width(self, rows: Numbers) -> Bytes2D:
+        """Copy those at these places, ascending and all of one width, as the rows of a table, [strings, bytes]."""
+        chosen = self.take(rows)
+        return np.frombuffer(chosen.whole, np.uint8).reshape(len(rows), -1)
+
     def __iter__(self) -> Iterator[bytes]:
         """Each as an object of its own."""
         if self._strings is not None:

@@ -17,7 +17,7 @@ from uuid import UUID
 import fastavro
 import msgspec
 
-from schemas.avro_bombs import parsed_bounded
+from schemas.avro_empty import parsed_bounded
 from schemas.avro_types import parsed
 from schemas.row_values import RowError, RowReader
 from schemas.store import AvroType, Schema

@@ -10,7 +10,7 @@ import fastavro
 from rich.markup import escape
 from rich.table import Table
 
-from schemas.avro_bombs import parsed_bounded
+from schemas.avro_empty import parsed_bounded
 from schemas.avro_types import parsed
 from schemas.errors import BadSchemaError, SchemaError, SchemaUnavailable
 from schemas.records import EVALUATION

@@ -212,6 +212,6 @@ def test_predictions_that_break_the_encoder_are_rejected_and_the_others_written(
     values, failed = encoder.encode(columns([1, 7, 2, 7]))
     assert {row: why.reason for row, why in failed.items()} == {1: reason, 3: reason}
     whole, _ = IsolatingEncoder(BuggyEncoder(error), Metrics("p")).encode(columns([1, 2]))
-    assert [value is None for value in values] == [False, True, False, True]
     assert values[0] == whole[0]
-    assert b'"e2"' in (values[2] or b"")
+    assert len(values) == 2
+    assert b'"e2"' in values[1]

@@ -209,8 +209,8 @@ class Hostile:
         return Record("unfit", self._head + _body("event", self._now, x))
 
     def _large(self) -> Record:
-        """As large as a topic takes; one in ten, or the broker would have most of the work."""
-        size = 900_000 if self._chance.randrange(10) == 0 else 20_000
+        """Some of it as large as a topic takes: what that costs is mostly the broker's and the network's."""
+        size = 900_000 if self._chance.randrange(50) == 0 else 20_000
         return Record("refused", self._head + self._chance.randbytes(size))
 
     def _deadline(self) -> Record:

@@ -11,6 +11,7 @@ from schemas.avro_block import BlockReader
 from schemas.avro_plan import block_reader, resolve
 from schemas.avro_types import wanted_fields
 from schemas.errors import FaultyRecords, Unreadable
+from schemas.packed import Packed
 from schemas.store import AvroType, Schema
 from tests.schemas.avro_cases import SYMBOLS, WRITER_ID, data, decoder, plain, record, written
 from tests.schemas.test_avro_damage import corrupted
@@ -29,16 +30,16 @@ def blocks_of(schema: AvroType, fields: list[str] | None = None) -> BlockReader:
 
 def both_ways(reader: BlockReader, values: list[bytes]) -> tuple[Any, Any]:
     """What the layouts read, None where they don't, and what the block reader reads, None where it finds a fault."""
-    assert reader.layouts is not None
-    alike = reader.layouts.read(values)
+    alike = reader.read_alike(values)
     try:
-        block = reader._read_block(values)
-    except (FaultyRecords, Unreadable, pl.exceptions.PolarsError):
+        block = reader.read(values)
+    except (FaultyRecords, Unreadable):
         block = None
-    return (
-        None if alike is None else {one.name: (one.dtype, plain(one.to_list())) for one in alike},
-        None if block is None else {name: (one.dtype, plain(one.to_list())) for name, one in block.items()},
-    )
+    return columns(alike), columns(block)
+
+
+def columns(frame: pl.DataFrame | None) -> Any:
+    return None if frame is None else {one.name: (one.dtype, plain(one.to_list())) for one in frame}
 
 
 # Values of one layout, whatever they are: texts of one length, integers of one length, no nulls.
@@ -84,6 +85,50 @@ def test_layouts_accept_no_damage_that_the_block_reader_finds(events: list[dict[
     damaged, _ = corrupted(values, random.Random(seed))
     alike, block = both_ways(reader, damaged)
     assert alike is None or alike == block
+
+
+@given(EVENTS, st.lists(st.tuples(st.integers(0, 40), st.binary(max_size=300)), max_size=12), st.integers())
+@settings(max_examples=100, deadline=None)
+def test_records_that_are_laid_out_as_most_are_read_as_each_by_itself(
+    events: list[dict[str, Any]], strangers: list[tuple[int, bytes]], seed: int
+) -> None:
+    """Whatever stands among them: damaged records of the same length, and others."""
+    reader = blocks_of(ALL, READ)
+    values = written(Schema(WRITER_ID, "", ALL), events * 3)
+    values += corrupted(values, random.Random(seed))[0][:1]
+    for place, stranger in strangers:
+        values.insert(place % len(values), values[0][:5] + stranger)
+    found = reader.read_most(Packed.of(values))
+    if 2 * len(strangers) < len(events):
+        assert found is not None
+    if found is None:
+        return
+    frame, rows = found
+    assert 2 * len(rows) >= len(values)
+    for row, place in enumerate(rows.tolist()):
+        assert columns(frame[row]) == columns(reader.read([values[place]]))
+
+
+@pytest.mark.parametrize("at", range(7))
+def test_one_odd_record_leaves_the_others_to_the_layout(at: int) -> None:
+    schema = record(("id", "string"), ("n", "long"))
+    reader = blocks_of(schema)
+    values = written(Schema(WRITER_ID, "", schema), [{"id": "ab", "n": n} for n in range(6)])
+    values.insert(at, values[0][:-1] + b"\x80")  # of their length, and cut within an integer
+    found = reader.read_most(Packed.of(values))
+    assert found is not None
+    frame, rows = found
+    assert rows.tolist() == [row for row in range(7) if row != at]
+    assert frame["n"].to_list() == list(range(6))
+
+
+def test_text_that_is_not_utf8_is_told_by_its_record() -> None:
+    schema = record(("id", "string"), ("n", "long"))
+    values = written(Schema(WRITER_ID, "", schema), [{"id": "a" * n, "n": n} for n in (1, 2, 3, 4)])
+    values[2] = values[2].replace(b"aaa", b"a\xffa")
+    with pytest.raises(FaultyRecords) as raised:
+        blocks_of(schema).read(values)
+    assert raised.value.faults == {2: "field 'id': invalid utf-8 in its text"}
 
 
 @given(EVENTS, st.data())

@@ -1,5 +1,6 @@
 """docs/wire-format.md is right: its bytes are what the encoders write, its programs read and write them."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -74,7 +75,8 @@ def test_producers_event_is_what_the_pipelines_schema_reads(tmp_path: Path) -> N
     producer = program(0)
     value = producer["encode"](producer["EVENT"], schema_file)
     assert value[:5] == b"\x00\x00\x00\x00\x01"
-    assert decode_row(value, load(FLIGHT_SCHEMA)) == producer["EVENT"] | {"departed_at": "2013-09-01T05:15:00Z"}
+    definition = json.loads(FLIGHT_SCHEMA.read_text(encoding="utf-8"))
+    assert decode_row(value, definition) == producer["EVENT"] | {"departed_at": "2013-09-01T05:15:00Z"}
 
 
 def test_consumer_reads_predictions() -> None:
