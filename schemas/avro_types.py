@@ -148,6 +148,8 @@ def _value(tree: AvroType, default: Any) -> Any:
     if default is None and is_nullable:
         return None
     kind = kind_of(core)
+    if default is None and kind != "null":  # polars takes it for a value of any type
+        raise TypeError("null is no value of it")
     if kind in ("bytes", "fixed"):
         return default.encode("latin-1")
     if kind in ("float", "double"):

@@ -354,7 +354,10 @@ def test_unknown_fields_are_refused_with_those_that_exist() -> None:
 
 @pytest.mark.parametrize(
     ("field_type", "default"),
-    [("int", "x"), ("double", "x"), ("bytes", 5), ("int", 2**40), (["null", "string"], 5)],
+    [
+        *(("int", "x"), ("double", "x"), ("bytes", 5), ("int", 2**40), (["null", "string"], 5)),
+        *(({"type": "array", "items": "string"}, [None]), (record(("a", "int"), name="R"), {})),
+    ],
     ids=str,
 )
 def test_defaults_of_another_type_are_refused(field_type: AvroType, default: object) -> None:
