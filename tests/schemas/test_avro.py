@@ -373,6 +373,12 @@ def test_schemas_whose_records_cannot_be_bounded_are_refused(writer: AvroType) -
 # Settings
 
 
+@pytest.mark.parametrize("aliases", [[5], [["y"]]], ids=str)
+def test_aliases_that_are_no_names_are_refused(aliases: object) -> None:
+    with pytest.raises(BadFieldError, match=r"field 'x' of schema 8 'reader': expected names as its aliases"):
+        decoder(record({"name": "x", "type": "int", "aliases": aliases}))
+
+
 def test_unknown_fields_are_refused_with_those_that_exist() -> None:
     with pytest.raises(BadFieldError, match=r"schema 8 'reader' has no field 'z'; it has x, y"):
         decoder(record(("x", "int"), ("y", "int")), fields=["x", "z"])
