@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-mock faults check format bench bench-gpu broker lock docs clean
+.PHONY: help demo test test-mock faults fuzz check format bench bench-gpu broker lock docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +22,10 @@ test-mock: $(VENV)/.dev ## The tests that need Kafka, on the embedded broker alo
 	@MILLSTREAM_TEST_BROKER=mock $(BIN)/python -m pytest -m kafka $(ARGS)
 
 faults: $(VENV)/.dev ## Kill workers and brokers, then account for every event; a shorter form is part of `make test`
-	@MILLSTREAM_FAULTS=full $(BIN)/python -m pytest tests/faults tests/comparison $(ARGS)
+	@MILLSTREAM_FAULTS=full $(BIN)/python -m pytest tests/faults tests/comparison tests/fuzz $(ARGS)
+
+fuzz: $(VENV)/.dev ## Over a million generated and damaged records through every decoder, a quarter of an hour; ARGS="--only json --seed 7 --records 5000"
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 check: $(VENV)/.dev ## Format, lint and types
 	@$(BIN)/ruff format --check --quiet . || { echo "Run 'make format'."; exit 1; }

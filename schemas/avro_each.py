@@ -49,7 +49,8 @@ class RecordReader:
         except SchemaResolutionError as error:
             raise Unreadable("schema_incompatible", f"the reader schema doesn't take this record: {error}") from error
         except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, MemoryError, ...: malformed in many ways
-            raise Unreadable("undecodable", f"the Avro body is malformed: {type(error).__name__}: {error}") from error
+            said = str(error).partition(" from <_io.")[0]  # fastavro adds where its buffer is in memory
+            raise Unreadable("undecodable", f"the Avro body is malformed: {type(error).__name__}: {said}") from error
         if left:
             raise Unreadable("undecodable", f"{left} bytes are left over after the last field")
         assert isinstance(record, dict)

@@ -148,10 +148,11 @@ class _Size:
 
     def _check_names(self, record: dict[str, Any]) -> None:
         for field in record["fields"]:
-            if not isinstance(field["name"], str):
+            name = field["name"]
+            if not isinstance(name, str) or name.encode(errors="replace").decode() != name:  # half of a surrogate pair
                 raise BadSchemaError(
                     f"{self._place}: expected text as the name of each field of {record['name']}, found "
-                    f"{field['name']!r:.60}: correct the schema"
+                    f"{name!r:.60}: correct the schema"
                 )
 
     def _check_fixed(self, node: dict[str, Any]) -> None:

@@ -64,9 +64,17 @@ def block_reader(writer: Schema, sources: list[Source]) -> BlockReader | None:
 def record_reader(writer: Schema, reader: Schema, sources: list[Source]) -> RecordReader:
     """Return the reader of single records."""
     tree = record_tree(writer)
-    whole = fastavro.parse_schema(SameBytes(writer.definition).type_of(tree))
-    as_written = fastavro.parse_schema(_narrowed(tree, writer, sources))
+    whole = _parsed(SameBytes(writer.definition).type_of(tree), writer)
+    as_written = _parsed(_narrowed(tree, writer, sources), writer)
     return RecordReader(as_written, whole, _projected(reader, as_written, sources), sources)
+
+
+def _parsed(definition: AvroType, of: Schema) -> Any:
+    """As fastavro reads with it: it looks at defaults of types that a name stood for before. Raises BadSchemaError."""
+    try:
+        return fastavro.parse_schema(definition)
+    except Exception as error:  # fastavro raises many types for malformed input
+        raise BadSchemaError(f"{title(of)} is no valid Avro schema: {error}: correct it") from error
 
 
 def _narrowed(tree: dict[str, Any], writer: Schema, sources: list[Source]) -> AvroType:
@@ -152,12 +160,16 @@ def _block_fields(record: AvroType) -> list[dict[str, Any]]:
 
 def _projected(reader: Schema, parsed_writer: Any, sources: list[Source]) -> Any:
     """The reader schema with the fields that are wanted and written: the rest is skipped, or has its default."""
-    names = {source.field.name for source in sources if source.writer_name}
+    names = {source.field.name: source.writer_name for source in sources if source.writer_name}
+    # In the writer's order, so that types are defined in the same places: fastavro can't resolve a writer's name for a type
+    # against a union in which the reader defines it.
+    places = {field["name"]: place for place, field in enumerate(parsed_writer["fields"])}
     entries = [entry for entry in record_tree(reader)["fields"] if entry["name"] in names]
+    entries.sort(key=lambda entry: places[names[entry["name"]]])
     seen: set[str] = set()
     fields = [{**entry, "type": _named_once(entry["type"], seen)} for entry in entries]
     # The top record's name is the writer's: teams name it as they like, and the id in the record says which it is.
-    projected = fastavro.parse_schema({"type": "record", "name": parsed_writer["name"], "fields": fields})
+    projected = _parsed({"type": "record", "name": parsed_writer["name"], "fields": fields}, reader)
     try:
         _fill_in_defaults(projected, {"type": "record", "fields": entries})
     except (TypeError, ValueError, AttributeError) as error:

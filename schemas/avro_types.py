@@ -112,8 +112,11 @@ def _field(field: dict[str, Any], reader: Schema) -> Field:
             f"field '{field['name']}' of {title(reader)}: {error}: wanted fields are numbers, booleans, strings, bytes, "
             "enums, arrays and records of these, or a union of one of these with null"
         ) from error
-    default = _checked_default(f"field '{field['name']}' of {title(reader)}", field)
-    return Field(field["name"], field["type"], dtype, default, tuple(field.get("aliases", ())))
+    place = f"field '{field['name']}' of {title(reader)}"
+    default, aliases = _checked_default(place, field), tuple(field.get("aliases", ()))
+    if not all(isinstance(alias, str) for alias in aliases):
+        raise BadFieldError(f"{place}: expected names as its aliases, found {list(aliases)!r:.60}: correct it")
+    return Field(field["name"], field["type"], dtype, default, aliases)
 
 
 def check_defaults_within(tree: AvroType, place: str) -> None:
@@ -148,6 +151,8 @@ def _value(tree: AvroType, default: Any) -> Any:
     if default is None and is_nullable:
         return None
     kind = kind_of(core)
+    if default is None and kind != "null":  # polars takes it for a value of any type
+        raise TypeError("null is no value of it")
     if kind in ("bytes", "fixed"):
         return default.encode("latin-1")
     if kind in ("float", "double"):

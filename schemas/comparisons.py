@@ -118,7 +118,9 @@ class ComparisonEncoder:
     def _ends(self, outputs: Outputs | None, errors: Mapping[int, str], latencies: Piece, rows: int) -> Sequence[bytes]:
         """The rows from the shadow on, where it failed on some."""
         good = [row for row in range(rows) if row not in errors]
-        middles = {row: _NULL + _VALUE + text(error[:_LONGEST_ERROR]) for row, error in errors.items()}
+        # A model may raise an error whose text is no valid Unicode: `?` stands for what can't be written.
+        told = {row: error[:_LONGEST_ERROR].encode("utf-8", "replace").decode() for row, error in errors.items()}
+        middles = {row: _NULL + _VALUE + text(error) for row, error in told.items()}
         if good:
             assert outputs is not None
             answers = weave([_VALUE, *output_pieces(outputs, len(good)), _NULL], len(good))

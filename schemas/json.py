@@ -27,14 +27,15 @@ class JsonDecoder:
     Types are strict: no text for a number, no fraction for an int; an int will do for a float or double. A field that is
     missing has the schema's default, and is an error without one, also where null is allowed.
 
-    Raises BadFieldError for a field that isn't there, that JSON has no form of (bytes, fixed), or with a wrong default.
+    Raises BadFieldError for a field that isn't there, that JSON has no value for (bytes, fixed, an enum without
+    symbols), or with a wrong default.
     """
 
     def __init__(self, reader: Schema, fields: Sequence[str]) -> None:
         self._fields = wanted_fields(reader, fields)
         for field in self._fields:
             place = f"field '{field.name}' of {title(reader)}"
-            _refuse_bytes(field.type, place)
+            _refuse_unreadable(field.type, place)
             check_defaults_within(field.type, place)
         self._each = EventReader(self._fields)
         self._columns: ColumnReader | None = None
@@ -60,13 +61,15 @@ class JsonDecoder:
         return merged([(good, Decoded(frame, np.arange(len(good)), [])), (odd, each)])
 
 
-def _refuse_bytes(tree: AvroType, place: str) -> None:
+def _refuse_unreadable(tree: AvroType, place: str) -> None:
     core, _ = nullable(tree)
     kind = kind_of(core)
     if kind in ("bytes", "fixed"):
         raise BadFieldError(f"{place}: JSON has no {kind}: send these events as Avro, or make the field a string")
+    if kind == "enum" and not core["symbols"]:
+        raise BadFieldError(f"{place}: expected an enum with symbols, found none: add them, or make the field a string")
     if kind == "array":
-        _refuse_bytes(core["items"], place)
+        _refuse_unreadable(core["items"], place)
     if kind == "record":
         for entry in core["fields"]:
-            _refuse_bytes(entry["type"], place)
+            _refuse_unreadable(entry["type"], place)

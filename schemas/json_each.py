@@ -20,6 +20,7 @@ TOGETHER = 256  # events that are objects at a time: the processor's cache still
 _MOST_FILLED = (
     200_000  # lists and records that defaults give to an event's objects: `{}` has two bytes, and may get many
 )
+_LONGEST_ERROR = 500  # characters; msgspec quotes a text that is no symbol of an enum, however long it is
 _FLOAT32_LIMIT = 3.4028235677973366e38  # halfway from the largest float32 to what would follow it: rounds to infinity
 _NUMBERS: dict[Any, type[np.number[Any]]] = {
     pl.Float32: np.float32,
@@ -76,9 +77,9 @@ class EventReader:
                 events.append(decode(value))
                 rows.append(row)
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                bad.append(BadRecord(row, "undecodable", f"expected a JSON event of the schema: {error}"))
+                bad.append(_bad(row, str(error)))
             except RecursionError:
-                bad.append(BadRecord(row, "undecodable", "expected a JSON event of the schema: nested too deeply"))
+                bad.append(_bad(row, "nested too deeply"))
         return events
 
     def _frame(self, events: list[Any]) -> pl.DataFrame:
@@ -89,6 +90,12 @@ class EventReader:
                 for field, column, nested in zip(self._fields, columns, self._has_records, strict=True)
             ]
         )
+
+
+def _bad(row: int, error: str) -> BadRecord:
+    if len(error) > _LONGEST_ERROR:  # its end says where
+        error = f"{error[: _LONGEST_ERROR - 200]} ... {error[-100:]}"
+    return BadRecord(row, "undecodable", f"expected a JSON event of the schema: {error}")
 
 
 def _series(name: str, column: Sequence[Any], dtype: pl.DataType) -> pl.Series:

@@ -175,7 +175,7 @@ def json_cases() -> st.SearchStrategy[tuple[dict[str, Any], list[dict[str, Any]]
 # Evolution
 
 PROMOTED = {"int": ["long", "float", "double"], "long": ["float", "double"], "float": ["double"]}
-ADDED = [
+ADDED: list[dict[str, Any]] = [
     {"name": "added", "type": "double", "default": 1},
     {"name": "added_null", "type": ["null", "string"], "default": None},
     {"name": "added_bytes", "type": "bytes", "default": "\u00ff"},

@@ -16,6 +16,7 @@ from schemas.wire import frame
 from tests.schemas.avro_cases import (
     READER_ID,
     SCALARS,
+    SYMBOLS,
     WRITER_ID,
     Names,
     Store,
@@ -139,6 +140,31 @@ def test_references_to_named_types_are_followed() -> None:
         {"first": "LEFT", "second": "LEFT", "third": "LEFT"},
     ]
     assert decoder(schema).decode(written(Schema(WRITER_ID, "", schema), events)).frame.to_dicts() == events
+
+
+@pytest.mark.parametrize(
+    ("named", "value"),
+    [
+        ({"type": "fixed", "name": "N", "size": 3}, b"abc"),
+        ({"type": "enum", "name": "N", "symbols": SYMBOLS}, "A"),
+        (record(("a", "int"), name="N"), {"a": 1}),
+    ],
+    ids=["fixed", "enum", "record"],
+)
+def test_reader_may_allow_null_where_the_writer_names_a_type_again(named: AvroType, value: Any) -> None:
+    """One by one: fastavro wants the type defined in the same place in both schemas."""
+    writer = record(("f0", named), ("f1", "N"), ("m", {"type": "map", "values": "long"}))
+    values = written(Schema(WRITER_ID, "", writer), [{"f0": value, "f1": value, "m": {}}])
+    found = decoder(writer, record(("f1", ["null", named]), ("f0", "N"))).decode(values)
+    assert found.frame.to_dicts() == [{"f1": value, "f0": value}]
+
+
+def test_wrong_default_of_a_type_that_is_named_again_makes_records_incompatible() -> None:
+    """fastavro does not look at it where the type is named, but where its definition comes to stand."""
+    named = record(("a", "int"), name="N")
+    fields = ("f0", named), {"name": "f1", "type": "N", "default": 5}, ("m", {"type": "map", "values": "long"})
+    found = decoder(record(*fields), record(("f1", named))).decode([frame(WRITER_ID) + b"\x02\x02\x00"])
+    assert [bad.reason for bad in found.bad] == ["schema_incompatible"]
 
 
 def test_only_wanted_fields_are_columns_in_the_order_asked_for() -> None:
@@ -347,6 +373,12 @@ def test_schemas_whose_records_cannot_be_bounded_are_refused(writer: AvroType) -
 # Settings
 
 
+@pytest.mark.parametrize("aliases", [[5], [["y"]]], ids=str)
+def test_aliases_that_are_no_names_are_refused(aliases: object) -> None:
+    with pytest.raises(BadFieldError, match=r"field 'x' of schema 8 'reader': expected names as its aliases"):
+        decoder(record({"name": "x", "type": "int", "aliases": aliases}))
+
+
 def test_unknown_fields_are_refused_with_those_that_exist() -> None:
     with pytest.raises(BadFieldError, match=r"schema 8 'reader' has no field 'z'; it has x, y"):
         decoder(record(("x", "int"), ("y", "int")), fields=["x", "z"])
@@ -354,7 +386,10 @@ def test_unknown_fields_are_refused_with_those_that_exist() -> None:
 
 @pytest.mark.parametrize(
     ("field_type", "default"),
-    [("int", "x"), ("double", "x"), ("bytes", 5), ("int", 2**40), (["null", "string"], 5)],
+    [
+        *(("int", "x"), ("double", "x"), ("bytes", 5), ("int", 2**40), (["null", "string"], 5)),
+        *(({"type": "array", "items": "string"}, [None]), (record(("a", "int"), name="R"), {})),
+    ],
     ids=str,
 )
 def test_defaults_of_another_type_are_refused(field_type: AvroType, default: object) -> None:

@@ -240,3 +240,8 @@ def test_poll_of_nothing_but_damage_is_all_bad() -> None:
     found = decoder(schema).decode([frame(WRITER_ID) + b"\x04\xff\xff"] * 100)
     assert [bad.row for bad in found.bad] == list(range(100))
     assert {bad.reason for bad in found.bad} == {"undecodable"}
+
+
+def test_error_of_a_record_read_by_itself_is_the_same_each_time() -> None:
+    found = decoder(record(("x", "double"), MAP), fields=["x"]).decode([frame(WRITER_ID) + b"\x00"] * 2)
+    assert [bad.error for bad in found.bad] == ["the Avro body is malformed: EOFError: cannot read double"] * 2

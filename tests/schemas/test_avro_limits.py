@@ -74,6 +74,7 @@ NO_SCHEMA: list[AvroType] = [
     {"type": "record"},
     record(("x", "R9")),
     record({"name": [], "type": "int"}),
+    record({"name": "\ud800", "type": "int"}),
 ]
 
 

@@ -143,3 +143,11 @@ def test_no_events_give_no_records() -> None:
 def test_event_with_neither_answer_nor_error_is_refused() -> None:
     with pytest.raises(UnsupportedOutputError, match="found neither for 1 of 2"):
         encoder().encode(["a", "b"], [None] * 2, np.zeros(2, np.int64), {}, 1.0, None, 1.0, {0: "broken"})
+
+
+def test_error_that_is_no_valid_unicode_is_written_as_far_as_it_is() -> None:
+    """As a model's own Python code may raise it."""
+    encoder = ComparisonEncoder(COMPARISON.reserved_id, "p", primary=("m", 1), shadow=Variant("m", 2))
+    values = encoder.encode(["e"], [None], np.array([1]), {}, 1.0, None, 1.0, {0: "no file \udcff"})
+    assert ComparisonDecoder(STORE).decode(values)[1] == {}
+    assert b"no file ?" in values[0]

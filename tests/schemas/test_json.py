@@ -187,3 +187,17 @@ def test_many_values_are_one_frame_whatever_becomes_columns_together() -> None:
     assert found.rows.tolist() == good
     assert found.frame.to_dicts() == [{"n": n, "values": [n, 0.5]} for n in good]
     assert [bad.row for bad in found.bad] == sorted(broken)
+
+
+def test_enum_without_symbols_is_refused_before_the_first_event() -> None:
+    schema = record(("x", ["null", {"type": "enum", "name": "E", "symbols": []}]))
+    with pytest.raises(BadFieldError, match=r"field 'x' .* expected an enum with symbols, found none"):
+        JsonDecoder(Schema(3, "event", schema), ["x"])
+
+
+def test_error_quotes_little_of_a_long_text() -> None:
+    """The dead letter holds the event, too: with an error as long, it might be larger than its topic takes."""
+    found = JsonDecoder(Schema(3, "event", EVENT), ["side"]).decode([b'{"side": "%b"}' % (b"x" * 1_000_000)])
+    assert len(found.bad[0].error) <= 500
+    assert found.bad[0].error.startswith("expected a JSON event of the schema: Invalid enum value 'xxx")
+    assert found.bad[0].error.endswith("xxx' - at `$.side`")

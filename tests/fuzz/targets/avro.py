@@ -1,0 +1,132 @@
+"""Avro: the block reader, the layout reader and the record-by-record reader agree on every record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from schemas.avro import AvroDecoder
+from schemas.avro_block import BlockReader
+from schemas.avro_each import RecordReader
+from schemas.avro_plan import block_reader, record_reader, resolve
+from schemas.avro_types import wanted_fields
+from schemas.errors import BadFieldError, BadSchemaError, FaultyRecords, Unreadable
+from schemas.store import Schema
+from schemas.wire import frame
+from tests.fuzz.avro_bodies import Body
+from tests.fuzz.avro_schemas import Evolution, SchemaMaker
+from tests.fuzz.case import Case, Counts, Wrong
+from tests.fuzz.damage import damaged
+from tests.fuzz.fates import Fate, check_neighbours, counts_of, fates_of, rows_of
+from tests.schemas.avro_cases import READER_ID, WRITER_ID, Store
+
+RECORDS = 60
+# What fastavro takes though it is malformed: see schemas/avro_each.py.
+_ONLY_BLOCKS_REFUSE = (
+    "expected the byte 0 or 1 of a boolean",
+    "an integer too large for its type",
+    "the union's index isn't that",
+    "the enum's index isn't that",
+    "not of the size that it states",
+    "an array in more than 256 blocks",
+)
+
+
+class Avro:
+    """Generated writer and reader schemas, and bodies of which half are damaged."""
+
+    name = "avro"
+    share = 0.3
+    in_c = False
+
+    def make(self, rng: Random) -> Case:
+        """See Target."""
+        writer = SchemaMaker(rng, only_columns=rng.random() < 0.7).record(rng.randrange(1, 7))
+        reader = writer if rng.random() < 0.4 else Evolution(rng).of(writer)
+        bodies = [_body(writer, rng) for _ in range(RECORDS // (1 if rng.random() < 0.7 else 6))]
+        whole = [value for value, _ in bodies]
+        values = [
+            damaged(value, whole, rng, spans) if rng.random() < 0.5 else value
+            for value, spans in (bodies if len(bodies) == RECORDS else bodies * 6)
+        ]
+        names = [entry["name"] for entry in reader["fields"]]
+        fields = rng.sample(names, rng.randrange(1, len(names) + 1))
+        return Case({"writer": writer, "reader": reader, "fields": fields}, values)
+
+    def check(self, case: Case) -> Counts:
+        """See Target."""
+        writer, reader = (
+            Schema(number, side, case.about[side]) for number, side in ((WRITER_ID, "writer"), (READER_ID, "reader"))
+        )
+        names = [name for name in case.about["fields"] if _can_be_column(reader, name)]
+        if not names:  # a pipeline wants one at least
+            return Counts(0, 0)
+        decoder = AvroDecoder(Store(writer, reader), reader, names)
+
+        def fate_of(values: Sequence[bytes]) -> list[Fate]:
+            return fates_of(decoder.decode(values), len(values), decoder.columns)
+
+        fates = check_neighbours(fate_of, case.values)
+        fields = wanted_fields(reader, names)
+        try:
+            sources = resolve(writer, reader, fields)
+            blocks, each = block_reader(writer, sources), record_reader(writer, reader, sources)
+        except (Unreadable, BadSchemaError):
+            return counts_of(fates)
+        _check_each(case.values, fates, blocks, each)
+        if blocks is not None:
+            _check_alike(case.values, fates, blocks)
+        return counts_of(fates)
+
+
+def _body(writer: Any, rng: Random) -> tuple[bytes, list[tuple[int, int]]]:
+    body = Body(rng, frame(WRITER_ID))
+    body.add(writer)
+    return bytes(body.out), body.spans
+
+
+def _can_be_column(reader: Schema, name: str) -> bool:
+    try:
+        wanted_fields(reader, [name])
+    except BadFieldError:
+        return False
+    return True
+
+
+def _check_each(values: Sequence[bytes], fates: Sequence[Fate], blocks: BlockReader | None, each: RecordReader) -> None:
+    """What blocks take is what fastavro takes; what they refuse it refuses, too, save what it is known not to look at."""
+    for value, (kind, said) in zip(values, fates, strict=True):
+        if value[:5] != frame(WRITER_ID):
+            continue
+        one_by_one = _read(each, value)
+        if one_by_one == (kind, said):
+            continue
+        if "row" not in {kind, one_by_one[0]}:  # in other words: what is malformed may be incompatible, too
+            continue
+        known = blocks is not None and kind == "undecodable" and any(known in said for known in _ONLY_BLOCKS_REFUSE)
+        if not known:
+            raise Wrong(f"{value.hex()} is {(kind, said)}, and one by one {one_by_one}")
+
+
+def _check_alike(values: Sequence[bytes], fates: Sequence[Fate], blocks: BlockReader) -> None:
+    """What is read by its layout is what blocks read of it."""
+    by_length: dict[int, list[int]] = {}
+    for row, value in enumerate(values):
+        by_length.setdefault(len(value), []).append(row)
+    for rows in (*by_length.values(), *([row] for row in range(len(values)))):
+        same = [values[row] for row in rows]
+        if any(value[:5] != frame(WRITER_ID) for value in same) or (alike := blocks.read_alike(same)) is None:
+            continue
+        found = [("row", row) for row in rows_of(alike)]
+        if found != [fates[row] for row in rows]:
+            raise Wrong(f"by layout: {found}, by blocks: {[fates[row] for row in rows]}")
+
+
+def _read(reader: RecordReader, value: bytes) -> Fate:
+    try:
+        return "row", rows_of(reader.read([value]))[0]
+    except FaultyRecords as error:
+        return "undecodable", str(error)
+    except Unreadable as error:
+        return error.reason, str(error)
