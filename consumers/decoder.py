@@ -11,6 +11,7 @@ from consumers.events import NEVER, Block, Headers, Partition, Polled, Refused
 from inference.fitting import fit
 from inference.signature import Signature
 from schemas.decoded import Decoded, Decoder
+from schemas.errors import SchemaUnavailable
 from schemas.packed import Packed, Texts
 
 MOST_COST = float(1 << 40)  # of an event
@@ -65,7 +66,11 @@ class BlockDecoder:
         rows, values = _without_tombstones(records.values)
         lengths = np.zeros(len(records), np.int64)
         lengths[rows] = values.lengths
-        decoded = self._decoder.decode([] if polled.refuse else values)
+        try:
+            decoded = self._decoder.decode([] if polled.refuse else values)
+        except SchemaUnavailable as error:
+            error.row = int(rows[error.row])
+            raise
         refused = [Refused(int(rows[bad.row]), bad.reason, bad.error) for bad in decoded.bad]
         if polled.refuse:
             refused = [Refused(int(row), polled.refuse.reason, polled.refuse.error) for row in rows]

@@ -34,7 +34,9 @@ class IsolatingDecoder:
             BaseException: the decoder raises on good records too.
         """
         try:
-            block = self._patience.call("schemas", lambda: self._decode(polled), lambda: polled.records.position(0))
+            block = self._patience.call(
+                "schemas", lambda: self._decode(polled), lambda error: polled.records.position(getattr(error, "row", 0))
+            )
         except ERRORS as error:
             raise_expected(error)
             yield from self._isolated(polled, error)

@@ -35,13 +35,13 @@ class Patience:
         self._metrics = metrics
         self.before_waiting: Callable[[], object] = lambda: None  # its owner may give another
 
-    def call(self, what: str, call: Callable[[], T], position: Callable[[], Position] | None = None) -> T:
+    def call(self, what: str, call: Callable[[], T], position: Callable[[Exception], Position] | None = None) -> T:
         """The answer of `call`, whenever it comes.
 
         Args:
             what: may be away: executor or schemas.
             call: asks it.
-            position: of the first record that waits for it.
+            position: of the first record that waits, given what `call` raised.
 
         Raises:
             Abandoned: told to give up.
@@ -53,7 +53,7 @@ class Patience:
             if failure_of(error) != "wait":
                 raise
             away = error
-        return self._call_again(what, call, away, position() if position else None)
+        return self._call_again(what, call, away, position(away) if position else None)
 
     def _call_again(self, what: str, call: Callable[[], T], error: Exception, position: Position | None) -> T:
         wait, longest = BACK_OFF

@@ -140,16 +140,21 @@ class Records:
 def _headers_of(records: Sequence[Record]) -> list[Headers | None]:
     """Each record's headers; None where confluent-kafka refuses to give them, because a name is not UTF-8."""
     headers: list[Headers | None] = []
+    unreadable: list[Record] = []
     # Asked once each: what confluent-kafka 2.16 gives when asked again after a refusal has a hole, at which Python crashes.
     each = map(type(records[0]).headers, records)
     while len(headers) < len(records):
         try:
             headers.extend(each)
         except (SystemError, UnicodeDecodeError):
-            record = records[len(headers)]
-            place = record.topic(), record.partition(), record.offset()
-            log.warning("%s/%d@%d: a header's name is not UTF-8: the record is read without its headers", *place)
+            unreadable.append(records[len(headers)])
             headers.append(None)
+    if unreadable:
+        first = unreadable[0]
+        log.warning(
+            "%d records are read without their headers, for a header's name is not UTF-8; the first is at offset %d of %s/%d",
+            *(len(unreadable), first.offset(), first.topic(), first.partition()),
+        )
     return headers
 
 

@@ -85,7 +85,7 @@ class Runner:
             return self._patience.call(
                 "executor",
                 partial(self._watchdog.watched, NAME, partial(self._isolation.run, tensors)),
-                lambda: batch.position,
+                lambda _error: batch.position,
             )
         finally:
             self._took = time.perf_counter() - started

@@ -19,7 +19,7 @@ from schemas.avro_limits import types_of
 from schemas.avro_plan import block_reader, record_reader, resolve
 from schemas.avro_types import parsed, wanted_fields
 from schemas.decoded import BadRecord, Decoded, merged
-from schemas.errors import BadSchemaError, FaultyRecords, NotWireFormat, UnknownSchema, Unreadable
+from schemas.errors import BadSchemaError, FaultyRecords, NotWireFormat, SchemaUnavailable, UnknownSchema, Unreadable
 from schemas.packed import Packed
 from schemas.recently_used import RecentlyUsed
 from schemas.store import Schema, SchemaStore
@@ -67,7 +67,11 @@ class AvroDecoder:
             head,
             rows,
         ) in groups:  # the schemas of most records are looked up first: a flood of others can't starve them
-            reader = self._reader_of(head)
+            try:
+                reader = self._reader_of(head)
+            except SchemaUnavailable as error:
+                error.row = int(rows[0])
+                raise
             if isinstance(reader, Unreadable):
                 bad += _all_bad(rows.tolist(), reader)
             elif len(groups) == 1:

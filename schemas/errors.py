@@ -27,6 +27,7 @@ class SchemaUnavailable(SchemaError):  # noqa: N818
     """A schema can't be read at present. Raised by schema stores; nothing is wrong with the record: wait and retry."""
 
     failure = "wait"
+    row = 0  # the first of the values given that waits for it; set by decoders
 
 
 class SchemaAccessDenied(SchemaUnavailable):

@@ -218,7 +218,7 @@ class _Run:
 class _NoPatience(Patience):
     """What is away ends the run: its figures would tell of the wait."""
 
-    def call(self, what: str, call: Callable[[], T], position: Callable[[], Position] | None = None) -> T:  # noqa: ARG002
+    def call(self, what: str, call: Callable[[], T], position: Callable[[Exception], Position] | None = None) -> T:  # noqa: ARG002
         return call()
 
 

@@ -590,11 +590,13 @@ def test_event_that_waits_for_its_executor_is_named_for_as_long(caplog: pytest.L
 
 
 def test_record_that_waits_for_its_schema_is_named(caplog: pytest.LogCaptureFixture) -> None:
-    stage = Stage([polled([b"1"], 7), None])
-    stage.numbers.failures.append(SchemaUnavailable("the registry is away"))
+    stage = Stage([polled([None, b"1", b"2", b"3"], 7), None])
+    away = SchemaUnavailable("the registry is away")
+    away.row = 1  # the second value: tombstones are none
+    stage.numbers.failures.append(away)
     stage.run()
     assert "the registry is away; waiting for 0 s" in caplog.text
-    assert "The first event that waits is at offset 7 of in/0." in caplog.text
+    assert "The first event that waits is at offset 9 of in/0." in caplog.text
 
 
 @pytest.mark.parametrize(("waited", "level"), [(0.0, "WARNING"), (-1.0, "ERROR")])

@@ -401,3 +401,19 @@ def test_defaults_of_another_type_are_refused(field_type: AvroType, default: obj
 def test_fields_that_no_column_can_hold_are_refused(field_type: AvroType) -> None:
     with pytest.raises(BadFieldError, match="field 'x' of schema 8 'reader': no column can hold"):
         decoder(record(("x", field_type)))
+
+
+def test_schema_that_is_away_names_the_first_record_that_waits_for_it() -> None:
+    class Away:
+        """Gives the first schema only."""
+
+        def by_id(self, schema_id: int) -> Schema:
+            if schema_id == first.id:
+                return first
+            raise SchemaUnavailable("the registry is away")
+
+    first = Schema(1, "r", {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]})
+    values = [frame(1) + b"\x02", frame(1) + b"\x04", frame(2) + b"\x02", frame(1) + b"\x06", frame(2) + b"\x04"]
+    with pytest.raises(SchemaUnavailable) as raised:
+        AvroDecoder(Away(), first, ["n"]).decode(values)  # type: ignore[arg-type]
+    assert raised.value.row == 2
