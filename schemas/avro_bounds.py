@@ -17,11 +17,12 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from schemas.avro_array import MOST_BLOCKS, FaultError, after_blocks
 from schemas.avro_types import kind_of, nullable
+from schemas.avro_varint import INT, LENGTH, LONG, Varint
 from schemas.store import AvroType
 
 PADDING = 16  # bytes below 0x80 that must follow the last body: integers are looked at in windows of up to 10 bytes
-_MOST_BLOCKS = 256  # of an array: writers make one, or one per some KiB; each costs a step for all records
 _MOST_ARRAYS = 100  # of a record: their blocks are steps one after the other, also where a single record has so many
 _FEW = 16  # arrays, that are passed one by one from their third block on
 _FIXED = {"null": 0, "float": 4, "double": 8}
@@ -29,24 +30,6 @@ _FIXED = {"null": 0, "float": 4, "double": 8}
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Step = Callable[["Bodies"], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Varint:
-    """How an integer type may be written."""
-
-    name: str
-    longest: int  # bytes
-    last: int  # largest value of the last of so many bytes
-
-
-INT = Varint("int", 5, 0x0F)
-LONG = Varint("long", 10, 0x01)
-LENGTH = Varint("length", 5, 0x7F)  # lengths, counts and indexes: a Kafka record is smaller than 2^34 bytes
-
-
-class _FaultError(Exception):
-    """A body is malformed."""
 
 
 class _Text:
@@ -277,10 +260,10 @@ def _array(items: AvroType, place: str) -> Step | None:
 
     def step(bodies: Bodies) -> None:
         live = np.arange(len(bodies.position))
-        for passed in range(_MOST_BLOCKS):
+        for passed in range(MOST_BLOCKS):
             if size and passed > 1 and len(live) < _FEW:
                 for row in live.tolist():
-                    _pass_alone(bodies, row, size, _MOST_BLOCKS - passed, place)
+                    _pass_alone(bodies, row, size, MOST_BLOCKS - passed, place)
                 return
             part = bodies if len(live) == len(bodies.position) else bodies.part(live)
             more = _block(part, pass_items, place)
@@ -291,7 +274,7 @@ def _array(items: AvroType, place: str) -> Step | None:
                 return
         at_fault = np.zeros(len(bodies.position), bool)
         at_fault[live] = True
-        bodies.fail(at_fault, f"{place}: an array in more than {_MOST_BLOCKS} blocks")
+        bodies.fail(at_fault, f"{place}: an array in more than {MOST_BLOCKS} blocks")
 
     return step
 
@@ -301,44 +284,11 @@ def _pass_alone(bodies: Bodies, row: int, size: int, most: int, place: str) -> N
     start, end = int(bodies.position[row]), int(bodies.end[row])
     data = bodies.text.data[start : end + PADDING].tobytes()
     try:
-        bodies.position[row] = start + _after_blocks(data, end - start, size, most)
-    except _FaultError as fault:
+        bodies.position[row] = start + after_blocks(data, end - start, size, most)
+    except FaultError as fault:
         at_fault = np.zeros(len(bodies.position), np.bool_)
         at_fault[row] = True
         bodies.fail(at_fault, f"{place}: {fault}")
-
-
-def _after_blocks(data: bytes, end: int, size: int, most: int) -> int:
-    """The position behind an array's last block. Raises _FaultError."""
-    at = 0
-    for _ in range(most):
-        count, at = _length_at(data, at, end)
-        if not count:
-            return at
-        stated = None
-        if count < 0:
-            length, at = _length_at(data, at, end)
-            stated = at + length
-        at += min(abs(count), (end - at) // size + 1) * size
-        if at > end:
-            raise _FaultError("the record ends before the field does")
-        if stated is not None and at != stated:
-            raise _FaultError("an array's block is not of the size that it states")
-    raise _FaultError(f"an array in more than {_MOST_BLOCKS} blocks")
-
-
-def _length_at(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """A count or a size, and the position behind it. Raises _FaultError."""
-    raw = 0
-    for place in range(LENGTH.longest):
-        byte = data[at + place]
-        raw |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:
-            at += place + 1
-            if at > end:
-                raise _FaultError("the record ends before the field does")
-            return (raw >> 1) ^ -(raw & 1), at
-    raise _FaultError(f"an integer too large for its type ({LENGTH.name})")
 
 
 def _block(bodies: Bodies, pass_items: Callable[[Bodies, Ints], None], place: str) -> Flags:

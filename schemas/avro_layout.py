@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from schemas.avro_bounds import INT, LENGTH, LONG, Varint, fixed_size
+from schemas.avro_bounds import fixed_size
 from schemas.avro_types import kind_of, nullable
+from schemas.avro_varint import INT, LENGTH, LONG, Varint
 from schemas.packed import Bytes2D, Packed, texts_of_cells
 from schemas.store import AvroType
 from schemas.wire import HEAD_BYTES
