@@ -15,7 +15,7 @@ class Limits:
     """When a micro-batch is closed."""
 
     max_events: int
-    max_bytes: int  # of the records' values; one record larger than this is a batch of its own
+    max_bytes: int  # of the records' keys, values and headers; one record larger than this is a batch of its own
     max_wait: float  # seconds since its oldest event was read
     max_cost: int | None = None  # of its events' costs; one event that costs more is a batch of its own
     target_p99: float | None = (

@@ -64,8 +64,6 @@ class BlockDecoder:
         records = polled.records
         partitions = dict(enumerate(records.partitions))
         rows, values = _without_tombstones(records.values)
-        lengths = np.zeros(len(records), np.int64)
-        lengths[rows] = values.lengths
         try:
             decoded = self._decoder.decode([] if polled.refuse else values)
         except SchemaUnavailable as error:
@@ -93,7 +91,7 @@ class BlockDecoder:
             keys=_without_objects(records.keys),
             values=_without_objects(records.values),
             headers=records.headers,
-            ends=lengths.cumsum(),
+            ends=records.sizes.cumsum(),
             good=rows,
             ids=self._ids(frame, partitions, records.places[rows], records.offsets[rows]),
             event_times=event_times,

@@ -95,7 +95,7 @@ class Block:
     keys: Sequence[Key]
     values: Sequence[bytes | None]
     headers: Sequence[Headers | None] | None  # None: no record has any
-    ends: npt.NDArray[np.int64]  # bytes of the values up to and including each record's
+    ends: npt.NDArray[np.int64]  # bytes of keys, values and headers up to and including each record's
     # One value an event:
     good: npt.NDArray[np.int64]  # its record, ascending
     ids: Texts
@@ -129,7 +129,7 @@ class Rows:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the values in the range."""
+        """Bytes of the keys, values and headers in the range."""
         ends = self.block.ends
         return (
             int(ends[self.stop - 1]) - (int(ends[self.start - 1]) if self.start else 0) if self.stop > self.start else 0
@@ -191,7 +191,7 @@ class MicroBatch:
 
     @property
     def bytes(self) -> int:
-        """Bytes of their values."""
+        """Bytes of their keys, values and headers."""
         return sum(part.bytes for part in self.parts)
 
     @property

@@ -82,6 +82,7 @@ class Copier:
             _strings(keys, column["key_length"], total["null_keys"]),
             _strings(values, column["value_length"], total["null_values"]),
             _headers(headers, column["header_bytes"]) if total["header_bytes"] else None,
+            column["value_length"].clip(0) + column["key_length"].clip(0) + column["header_bytes"],
         )
         return records, column["error"]
 

@@ -15,7 +15,7 @@ SOON, RESUME = 7 / 8, 1 / 2
 class Weight(NamedTuple):
     """What a held record takes."""
 
-    copies: int  # times its value
+    copies: int  # times its key, value and headers
     beside: int  # bytes more: key, columns
 
 

@@ -7,6 +7,7 @@ from consumers.decoder import BlockDecoder
 from consumers.events import Block, Polled
 from consumers.metrics import Metrics
 from consumers.patience import Patience
+from consumers.records import Ints, packed
 from consumers.safety_net import ERRORS, SafetyNet, raise_expected
 from consumers.watchdog import Watchdog
 
@@ -34,15 +35,14 @@ class IsolatingDecoder:
             BaseException: the decoder raises on good records too.
         """
         try:
-            block = self._patience.call(
-                "schemas", lambda: self._decode(polled), lambda error: polled.records.position(getattr(error, "row", 0))
-            )
+            block = self._decode(polled)
         except ERRORS as error:
             raise_expected(error)
+            self._net.note(error)
             yield from self._isolated(polled, error)
             return
         if len(block.good):
-            self._net.passed(lambda: replace(polled, records=polled.records.take_rows(block.good[:1])))
+            self._net.passed(lambda: _only(polled, block.good[:1]))
         yield block
 
     def _isolated(self, polled: Polled, error: BaseException) -> Iterator[Block]:
@@ -55,4 +55,16 @@ class IsolatingDecoder:
     def _decode(self, polled: Polled) -> Block:
         topic, partition, offset = polled.records.position(0)
         name = f"decoding {len(polled.records)} records, the first at offset {offset} of {topic}/{partition},"
-        return self._watchdog.watched(name, lambda: self._decoder.decode(polled))
+        return self._patience.call(
+            "schemas",
+            lambda: self._watchdog.watched(name, lambda: self._decoder.decode(polled)),
+            lambda error: polled.records.position(getattr(error, "row", 0)),
+        )
+
+
+def _only(polled: Polled, rows: Ints) -> Polled:
+    """Copy these records, so that the others can go."""
+    records = polled.records.take_rows(rows)
+    return replace(
+        polled, records=replace(records, keys=packed(list(records.keys)), values=packed(list(records.values)))
+    )

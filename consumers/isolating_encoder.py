@@ -26,11 +26,12 @@ class PredictionColumns:
     prediction_times: Ints
     outputs: Tensors  # output name -> [events, ...]
 
-    def take(self, rows: Ints) -> "PredictionColumns":
-        """Copy those of these events."""
+    def rows(self, start: int, stop: int) -> "PredictionColumns":
+        """Copy those of a range of events."""
+        rows = np.arange(start, stop)
         outputs = {name: array[rows] for name, array in self.outputs.items()}
         times = self.event_times[rows], self.ingest_times[rows], self.prediction_times[rows]
-        return PredictionColumns(self.ids.take(rows), *times, outputs)
+        return PredictionColumns(Texts.of(list(self.ids[start:stop])), *times, outputs)
 
 
 class IsolatingEncoder:
@@ -50,27 +51,36 @@ class IsolatingEncoder:
         Raises:
             BaseException: the encoder fails on good events too.
         """
-        try:
-            encoded = self._encode(columns)
-        except ERRORS as error:
-            raise_expected(error)
-            return self._one_by_one(columns)
-        self._net.passed(lambda: columns.take(np.zeros(1, np.int64)))
-        return encoded, {}
-
-    def _one_by_one(self, columns: PredictionColumns) -> tuple[Sequence[bytes], dict[int, Rejection]]:
         values: list[bytes] = []
         failed: dict[int, Rejection] = {}
-        for row in range(len(columns.event_times)):
-            one = columns.take(np.array([row]))
+        waiting = [(0, len(columns.event_times))]
+        while waiting:
+            start, stop = waiting.pop()
+            part = columns if not failed and stop - start == len(columns.event_times) else columns.rows(start, stop)
             try:
-                values.append(self._encode(one)[0])
-                self._net.passed(lambda one=one: one)  # type: ignore[misc]
+                encoded = self._encode(part)
             except ERRORS as error:
-                rejection = self._net.rejection(error, self._encode)
-                is_models = isinstance(error, UnsupportedOutputError)
-                failed[row] = Rejection("model_rejected", str(error)) if is_models else rejection
+                raise_expected(error)
+                if stop - start == 1:
+                    failed[start] = self._rejection(error)
+                    continue
+                if not isinstance(error, UnsupportedOutputError):
+                    self._net.note(error)
+                middle = (start + stop) // 2
+                waiting += [(middle, stop), (start, middle)]
+                continue
+            self._net.passed(lambda part=part: part.rows(0, 1))  # type: ignore[misc]
+            if part is columns:
+                return encoded, {}
+            values += encoded
         return values, failed
+
+    def _rejection(self, error: BaseException) -> Rejection:
+        """Why an event has no prediction that breaks the encoder alone."""
+        if isinstance(error, UnsupportedOutputError):  # the model's fault, if it gives others what can be encoded
+            self._net.blame(error, self._encode)
+            return Rejection("model_rejected", str(error))
+        return self._net.rejection(error, self._encode)
 
     def _encode(self, columns: PredictionColumns) -> Sequence[bytes]:
         times = columns.event_times, columns.ingest_times, columns.prediction_times

@@ -53,15 +53,21 @@ class Patience:
             if failure_of(error) != "wait":
                 raise
             away = error
-        return self._call_again(what, call, away, position(away) if position else None)
+        return self._call_again(what, call, away, position)
 
-    def _call_again(self, what: str, call: Callable[[], T], error: Exception, position: Position | None) -> T:
+    def _call_again(
+        self, what: str, call: Callable[[], T], error: Exception, position: Callable[[Exception], Position] | None
+    ) -> T:
         wait, longest = BACK_OFF
         since = time.monotonic()
+        first: Position | None = None
         self.before_waiting()
         try:
             while True:
-                self._note_waiting(what, error, time.monotonic() - since, wait, position)
+                before, first = first, position(error) if position else None
+                if before is not None and before != first:  # that one waits no more
+                    self._metrics.forget(BLOCKED, what, *map(str, before))
+                self._note_waiting(what, error, time.monotonic() - since, wait, first)
                 # Jitter, so that workers that lost the same thing don't come back to it at the same moment.
                 if self._abandon.wait(random.uniform(wait / 2, wait)):
                     raise Abandoned(f"gave up waiting: {error}") from error
@@ -74,8 +80,8 @@ class Patience:
                     error = again
         finally:
             self._health.back(what)
-            if position is not None:
-                self._metrics.forget(BLOCKED, what, *map(str, position))
+            if first is not None:
+                self._metrics.forget(BLOCKED, what, *map(str, first))
 
     def _note_waiting(self, what: str, error: Exception, waited: float, wait: float, position: Position | None) -> None:
         self._health.away(what, str(error))

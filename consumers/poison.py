@@ -62,6 +62,7 @@ class Isolation:
                 parts.append(self._run(rows_between(inputs, start, stop)))
                 rows.append(np.arange(start, stop))
                 self._working.fitted(stop - start)
+                self._note_good(inputs, start)
             except OutOfMemory as error:
                 self._working.failed(stop - start)
                 if stop - start == 1:
@@ -72,15 +73,28 @@ class Isolation:
                     rejected[start] = self._rejection(error)
                     continue
                 self._raise_unless_an_events(error)
+                if self._net is not None and not isinstance(error, ModelRejected):
+                    self._net.note(error)
                 middle = (start + stop) // 2
                 waiting += [(middle, stop), (start, middle)]
         if not parts:
             return {}, np.empty(0, np.int64), rejected
-        if self._net is not None:
-            first = rows[0][:1]
-            self._net.passed(lambda: {name: array[first] for name, array in inputs.items()})
         outputs, ran = _joined(parts), np.concatenate(rows) if len(rows) > 1 else rows[0]
         return (outputs, ran, rejected) if self._allow_nan_outputs else _without_nan(outputs, ran, rejected)
+
+    def _note_good(self, inputs: Inputs, row: int) -> None:
+        if self._net is not None:
+            rows = np.array([row])
+            self._net.passed(lambda: {name: array[rows] for name, array in inputs.items()})
+
+    def _run_again(self, good: Inputs) -> None:
+        """Run an event that was good before. Raises what says that the executor does not work."""
+        try:
+            self._run(good)
+        except ModelRejected:  # that is an answer
+            pass
+        except OutOfMemory as error:
+            raise ExecutorUnavailable(str(error)) from error
 
     def _raise_unless_an_events(self, error: BaseException) -> None:
         """Raise what no event is to blame for."""
@@ -95,7 +109,7 @@ class Isolation:
         if isinstance(error, ModelRejected):
             return Rejection("model_rejected", str(error))
         assert self._net is not None
-        return self._net.rejection(error, self._run)
+        return self._net.rejection(error, self._run_again)
 
 
 def _joined(parts: list[Tensors]) -> dict[str, npt.NDArray[Any]]:

@@ -34,6 +34,7 @@ class Records:
     keys: Sequence[Key]
     values: Sequence[bytes | None]
     headers: Sequence[Headers | None] | None  # None: no record has any
+    sizes: Ints  # bytes of key, value and headers
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Records:
@@ -52,9 +53,10 @@ class Records:
             np.fromiter(map(kind.offset, records), np.int64, len(records)),
             timestamps,
             timestamp_types,
-            packed(list(map(kind.key, records))),
-            packed(list(map(kind.value, records))),
+            packed(keys := list(map(kind.key, records))),
+            packed(values := list(map(kind.value, records))),
             headers if any(headers) else None,
+            np.fromiter(map(_size, keys, values, headers), np.int64, len(records)),
         )
 
     @classmethod
@@ -78,6 +80,7 @@ class Records:
             list(chain.from_iterable(part.headers or none(part) for part in parts))
             if any(part.headers for part in parts)
             else None,
+            np.concatenate([part.sizes for part in parts]),
         )
 
     def __len__(self) -> int:
@@ -86,10 +89,8 @@ class Records:
 
     @property
     def bytes(self) -> int:
-        """Of all values."""
-        if isinstance(self.values, Packed):
-            return int(self.values.lengths.sum())
-        return sum(len(value or b"") for value in self.values)
+        """Total bytes of the keys, values and headers."""
+        return int(self.sizes.sum())
 
     def position(self, row: int) -> Position:
         """Where a record was read."""
@@ -134,7 +135,12 @@ class Records:
             _taken(self.keys, rows),
             _taken(self.values, rows),
             None if self.headers is None else [self.headers[row] for row in rows.tolist()],
+            self.sizes[rows],
         )
+
+
+def _size(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
+    return len(key or b"") + len(value or b"") + sum(len(name) + len(content or b"") for name, content in headers or ())
 
 
 def _headers_of(records: Sequence[Record]) -> list[Headers | None]:
@@ -173,4 +179,4 @@ def _taken(strings: Sequence[Any], rows: Ints) -> Sequence[Any]:
 
 
 _NO_INTS = np.empty(0, np.int64)
-NONE = Records((), _NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, (), (), None)
+NONE = Records((), _NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, (), (), None, _NO_INTS)

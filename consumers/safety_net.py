@@ -54,45 +54,50 @@ class SafetyNet(Generic[T]):
         if self._good is None:
             self._good = good()
 
+    def note(self, error: BaseException) -> None:
+        """Log what a batch or a record raised, each fault once."""
+        frames = _frames(error)
+        if frames not in self._logged and len(self._logged) < MAX_LOGGED:
+            self._logged.add(frames)
+            log.error(
+                "unexpected error in the %s stage: the events run again in parts, and one that raises it alone is rejected. More "
+                "events with this error are counted in %s and not logged",
+                self._stage,
+                INTERNAL_ERRORS.name,
+                exc_info=error,
+            )
+
     def rejection(self, error: BaseException, run: Callable[[T], object]) -> Rejection:
-        """Why a record is rejected that raises `error` when the stage runs on it alone.
-
-        Args:
-            error: what it raised.
-            run: runs the stage on the input of a good record.
-
-        Raises:
-            BaseException: `error`, if the stage fails on the good record too, or on the first 16 records of all.
-        """
+        """Why a record is rejected that raises `error` when the stage runs on it alone. Arguments and errors as of `blame`."""
         self._metrics.count(INTERNAL_ERRORS, 1, self._stage)
-        if self._good is None:
-            self._unproven += 1
-            if self._unproven > MAX_UNPROVEN:
-                raise error
-        else:
-            try:
-                run(self._good)
-            except ERRORS as again:
-                raise_expected(again)
-                raise error from None
-        self._log(error)
+        self.blame(error, run)
         return Rejection(
             "internal_error",
             f"a bug in Millstream: the {self._stage} stage raised {_text(error)} ({_frames(error)}). The worker works on good "
             f"events. Please report the bug with this event, and replay it after an update.",
         )
 
-    def _log(self, error: BaseException) -> None:
-        frames = _frames(error)
-        if frames not in self._logged and len(self._logged) < MAX_LOGGED:
-            self._logged.add(frames)
-            log.error(
-                "unexpected error in the %s stage: the event is rejected, and the worker goes on. Further events with this error "
-                "are counted in %s and not logged",
-                self._stage,
-                INTERNAL_ERRORS.name,
-                exc_info=error,
-            )
+    def blame(self, error: BaseException, run: Callable[[T], object]) -> None:
+        """Return if the record is at fault that raises `error` alone.
+
+        Args:
+            error: what it raised.
+            run: runs the stage on the input of a good record.
+
+        Raises:
+            BaseException: `error`, if the stage fails on the good record too, or on more than 16 records before any good one.
+                Or what says that something is away, or that the worker must end.
+        """
+        if self._good is None:
+            self._unproven += 1
+            if self._unproven > MAX_UNPROVEN:
+                raise error
+            return
+        try:
+            run(self._good)
+        except ERRORS as again:
+            raise_expected(again)
+            raise error from None
 
 
 def _text(error: BaseException) -> str:

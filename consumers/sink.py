@@ -11,7 +11,19 @@ import numpy.typing as npt
 from consumers.bundles import bundles
 from consumers.delivery import Delivery
 from consumers.errors import EventRefused
-from consumers.events import Answered, Block, Ends, Epochs, Headers, Key, Partition, Refused, Rejection, Rows
+from consumers.events import (
+    Answered,
+    Block,
+    Ends,
+    Epochs,
+    Headers,
+    Key,
+    MicroBatch,
+    Partition,
+    Refused,
+    Rejection,
+    Rows,
+)
 from consumers.isolating_encoder import IsolatingEncoder, PredictionColumns
 from consumers.metrics import (
     DEAD_LETTERS,
@@ -24,7 +36,7 @@ from consumers.metrics import (
     TOMBSTONES,
     Metrics,
 )
-from consumers.safety_net import ERRORS
+from consumers.safety_net import ERRORS, SafetyNet
 from schemas.dead_letters import DeadLetter, DeadLetterEncoder
 from schemas.packed import Packed
 from schemas.predictions import PredictionRows
@@ -33,6 +45,10 @@ from topics.dead_letters import attempts_before
 log = logging.getLogger(__name__)
 
 ROOM = 512  # bytes of a record beside key, value and headers, and to be on the safe side
+FRAME = (
+    100  # the same, as Kafka's format has it: 61 of a batch with one record, and up to 31 of the record's own numbers
+)
+HEADER = 10  # bytes of a header's lengths, at most
 TIMESTAMP_TYPES = (None, "create_time", "log_append_time")  # by Kafka's number for them
 
 
@@ -73,6 +89,7 @@ class Sink:
             tuple[float, npt.NDArray[np.int64]]
         ] = []  # since the last checkpoint: when, the events' timestamps
         self._encoder = IsolatingEncoder(outputs.predictions, metrics)
+        self._net: SafetyNet[DeadLetter] = SafetyNet("encode", metrics)  # of dead letters
         self._floor = 0  # what was read under an epoch up to this one was taken back, and is read again
 
     def start(self) -> None:
@@ -91,13 +108,13 @@ class Sink:
         """
         ends: Ends = {}
         for answered in answers if self._outputs.stop_at else bundles(answers):
-            self._stop_where_told(answered)
             ends |= self._write(answered)
         return ends
 
     def _write(self, answered: Answered) -> Ends:
         started = time.perf_counter()
         values, events, rejected = self._encode(answered)
+        self._stop_where_told(answered.batch, rejected)
         encoded = time.perf_counter()
         self._metrics.observe(STAGE_SECONDS, encoded - started, "encode")
         first = 0
@@ -141,7 +158,7 @@ class Sink:
         refused = [refused for refused in part.refused() if ours is None or block.partition(refused.row) in ours]
         for event, why in rejected.items():
             if ours is None or block.partition(int(good[event])) in ours:
-                refused.append(self._refused(block, int(good[event]), why))
+                refused.append(Refused(int(good[event]), why.reason, why.error))
         rows = good if len(events) == len(good) else good[events]
         keys = part.event_keys if len(events) == len(good) else _taken(part.event_keys, events)
         written = self._produce(block, rows, values, keys, ours, refused)
@@ -169,30 +186,39 @@ class Sink:
         """
         topic, start = self._outputs.prediction_topic, 0
         dropped: list[int] = []
-        for place in self._apart(block, rows, values, ours):
+        for place in self._apart(block, rows, values, keys, ours):
             if place > start:
                 self._delivery.produce_all(topic, values[start:place], keys[start:place])
-            start, row, value = place + 1, int(rows[place]), values[place]
+            start, row, value, key = place + 1, int(rows[place]), values[place], keys[place]
+            headers = self._carried(block, row)
             if ours is not None and block.partition(row) not in ours:
                 dropped.append(place)
-            elif len(value) > self._outputs.prediction_bytes:
+            elif (size := _size(value, key, headers or (), FRAME)) > self._outputs.prediction_bytes:
                 dropped.append(place)
-                refused.append(self._too_large(block, row, value))
+                refused.append(self._too_large(block, row, size))
             else:
-                self._delivery.produce(topic, value, keys[place], self._carried(block, row))
+                self._delivery.produce(topic, value, key, headers)
         if start < len(values):
             self._delivery.produce_all(topic, values[start:], keys[start:])
         return np.delete(rows, dropped) if dropped else rows
 
     def _apart(
-        self, block: Block, rows: npt.NDArray[np.int64], values: Sequence[bytes], ours: set[Partition] | None
+        self,
+        block: Block,
+        rows: npt.NDArray[np.int64],
+        values: Sequence[bytes],
+        keys: Sequence[Key],
+        ours: set[Partition] | None,
     ) -> list[int]:
         """The places of the predictions that can't go with others in one call, ascending."""
-        most = self._outputs.prediction_bytes
-        if isinstance(values, Packed):
-            apart = set() if values.longest <= most else set(np.flatnonzero(values.lengths > most).tolist())
-        else:
-            apart = {place for place, value in enumerate(values) if len(value) > most}
+        room = self._outputs.prediction_bytes - FRAME
+        apart: set[int] = set()
+        if _longest(values) + _longest(keys) > room:
+            apart.update(
+                place
+                for place, (value, key) in enumerate(zip(values, keys, strict=True))
+                if len(value) + len(key or b"") > room
+            )
         if ours is not None:
             apart.update(np.flatnonzero(~block.is_of(ours)[rows]).tolist())
         if block.headers is not None:
@@ -201,17 +227,15 @@ class Sink:
             )
         return sorted(apart)
 
-    def _refused(self, block: Block, row: int, why: Rejection) -> Refused:
-        if why.reason in self._outputs.stop_at:  # it was not known before the predictions were encoded
-            raise EventRefused(block.partition(row), int(block.offsets[row]), why.reason, why.error)
-        return Refused(row, why.reason, why.error)
-
-    def _too_large(self, block: Block, row: int, value: bytes) -> Refused:
+    def _too_large(self, block: Block, row: int, size: int) -> Refused:
+        reason = "prediction_too_large"
         error = (
-            f"the prediction has {len(value)} bytes, more than topic {self._outputs.prediction_topic} takes "
+            f"the prediction has {size} bytes with its key and headers, more than topic {self._outputs.prediction_topic} takes "
             f"(max.message.bytes): raise that, then replay"
         )
-        return self._refused(block, row, Rejection("prediction_too_large", error))
+        if reason in self._outputs.stop_at:
+            raise EventRefused(block.partition(row), int(block.offsets[row]), reason, error)
+        return Refused(row, reason, error)
 
     def _note_latencies(self) -> None:
         """Measure how old the events were when their predictions could be read; a record without a timestamp tells nothing."""
@@ -244,17 +268,17 @@ class Sink:
             self._metrics.count(TOMBSTONES, tombstones)
         return ends
 
-    def _stop_where_told(self, answered: Answered) -> None:
+    def _stop_where_told(self, batch: MicroBatch, rejected_events: Mapping[int, Rejection]) -> None:
         """Raise for the first event that is refused for a reason at which the pipeline stops; nothing of its batch is written."""
         if not self._outputs.stop_at:
             return
         first = 0
-        for part in answered.batch.parts:
+        for part in batch.parts:
             good = part.block.good[part.first : part.last]
             ours = self._ours(part.block.epochs)
             rejected = [
                 Refused(int(good[event - first]), why.reason, why.error)
-                for event, why in answered.rejected.items()
+                for event, why in rejected_events.items()
                 if first <= event < first + len(good)
             ]
             for refused in sorted([*part.refused(), *rejected], key=lambda refused: refused.row):
@@ -292,7 +316,7 @@ class Sink:
             value, key, headers = self._encode_dead_letter(letter)
         except ERRORS as error:
             # Without it the worker would fail at this event for ever.
-            log.exception("dead letter of %s/%d@%d: it can't be written whole", topic, partition, letter.offset)
+            self._net.note(error)
             self._metrics.count(INTERNAL_ERRORS, 1, "encode")
             bare = self._without_content(letter, f"it can't be written: {type(error).__name__}")
             value, key, headers = self._encode_dead_letter(bare)
@@ -303,7 +327,7 @@ class Sink:
         """Value, key and headers of the record; without what the event held if its topic does not take it so large."""
         letters, key = self._outputs.dead_letters, letter.key
         encoded, headers = letters.encode(letter), letters.headers(letter)
-        if _size(encoded, key, headers) > self._outputs.dead_letter_bytes:
+        if _size(encoded, key, headers, ROOM) > self._outputs.dead_letter_bytes:
             # Nothing of it would be kept otherwise, and the worker would fail at this event for ever.
             letter = self._without_content(
                 letter,
@@ -311,7 +335,7 @@ class Sink:
             )
             log.warning("dead letter of %s/%d@%d: %s", letter.topic, letter.partition, letter.offset, letter.error)
             encoded, headers = letters.encode(letter), letters.headers(letter)
-            key = key if _size(encoded, key, headers) <= self._outputs.dead_letter_bytes else None
+            key = key if _size(encoded, key, headers, ROOM) <= self._outputs.dead_letter_bytes else None
         return encoded, key, headers
 
     def _without_content(self, letter: DeadLetter, why: str) -> DeadLetter:
@@ -359,6 +383,14 @@ def _taken(keys: Sequence[Key], places: npt.NDArray[np.int64]) -> Sequence[Key]:
     return keys.take(places) if isinstance(keys, Packed) else [keys[place] for place in places.tolist()]
 
 
-def _size(value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes]]) -> int:
-    """Bytes of a record, rather more than fewer."""
-    return len(value) + len(key or b"") + sum(len(name) + len(content) for name, content in headers) + ROOM
+def _longest(strings: Sequence[bytes | None]) -> int:
+    """Bytes of the longest."""
+    return (
+        strings.longest if isinstance(strings, Packed) else max((len(string or b"") for string in strings), default=0)
+    )
+
+
+def _size(value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]], beside: int) -> int:
+    """Bytes of a record in a batch of its own, rather more than fewer; `beside` value, key and headers it has so many."""
+    of_headers = sum(4 * len(name) + len(content or b"") + HEADER for name, content in headers)
+    return len(value) + len(key or b"") + of_headers + beside

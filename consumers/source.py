@@ -310,14 +310,14 @@ class Source:
                 found[partition] = max(high - max(done, low), 0)
         return found
 
-    def close(self, *, crashed: bool = False) -> None:
+    def close(self, failure: BaseException | None = None) -> None:
         """Leave the group; where the broker is away this is not waited for, and the session's end frees the partitions.
 
         Args:
-            crashed: whether the worker ends by an error that an event may have caused: its crash markers stay, so that
-                the next worker counts it.
+            failure: what ended the worker. If an event may have caused it, the crash markers stay, so that the next worker
+                counts this one.
         """
-        self._crashed = crashed
+        self._crashed = failure is not None and not isinstance(failure, WorkerError | KafkaException)
         # The client's `close` waits for commits under way, and those wait for the broker as long as that is away.
         leaving = threading.Thread(target=self._consumer.close, name="leave", daemon=True)
         leaving.start()

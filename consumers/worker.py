@@ -14,7 +14,7 @@ from queue import SimpleQueue
 
 from consumers import metrics as m
 from consumers.compute import DECODE_RECORDS, Compute
-from consumers.errors import Abandoned, WorkerError, as_worker_error
+from consumers.errors import Abandoned, as_worker_error
 from consumers.events import Barrier, Ends, Partition, Polled, Rejection
 from consumers.forward import Forward
 from consumers.health import Health
@@ -38,10 +38,9 @@ PAUSE_AFTER = 0.5  # seconds without room; a shorter wait is cheaper than a paus
 BUSY_AFTER = 1.0  # seconds that the oldest event is held, from which on the shadows are left out
 TICK = 1.0  # seconds between two updates of the gauges
 QUICK = 5.0  # seconds that one event by itself usually takes at most; beyond, the group is polled to stay a member
+DECODE_TIMEOUT = 90.0  # seconds at least: a slow registry may take half of it
 NONE: frozenset[str] = frozenset()
-JOIN = (
-    2.0  # seconds that a thread has to end when the worker does: a model that never returns must not keep the process
-)
+JOIN = 2.0  # seconds that a thread has to end when the worker does: one that hangs must not keep the process
 
 
 class Worker:
@@ -86,7 +85,10 @@ class Worker:
             self._inbox,
             self._answers,
             decoder=IsolatingDecoder(
-                stages.decoder, patience=patience, watchdog=Watchdog(2 * health.stall_after), metrics=metrics
+                stages.decoder,
+                patience=patience,
+                watchdog=Watchdog(max(2 * health.stall_after, DECODE_TIMEOUT)),
+                metrics=metrics,
             ),
             limits=settings.batch,
             lanes=lanes,
@@ -375,9 +377,7 @@ class Worker:
             if self._shadows is not None:
                 self._shadows.close()
         finally:
-            # An error of ours is a crash: the events at the committed offsets may be its cause, and the next worker must know.
-            crashed = self._failure is not None and not isinstance(self._failure, WorkerError)
-            self._source.close(crashed=crashed)
+            self._source.close(self._failure)
         for thread in self._threads:
             thread.join(JOIN)
         if not any(thread.is_alive() for thread in self._threads):

@@ -7,6 +7,7 @@ which way. Each record is checked by itself, so what is wrong with one never dep
 """
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -27,6 +28,7 @@ from schemas.wire import HEAD_BYTES, schema_id_of
 
 _LONGEST_ERROR = 500  # characters; polars and fastavro quote data and schemas at length
 _Reader = BlockReader | RecordReader
+_MOST_SECONDS = 15.0  # of look-ups for one poll; those that it gave are kept, and the caller comes back for the others
 _MOST_KEPT = 50_000  # types of all schemas whose readers are kept
 
 
@@ -61,6 +63,7 @@ class AvroDecoder:
             return Decoded(alike, np.arange(len(values)), [])
         packed = Packed.of(values)
         groups = by_head(packed)
+        until = time.monotonic() + _MOST_SECONDS
         parts: list[tuple[Rows, Decoded]] = []
         bad: list[BadRecord] = []
         for (
@@ -68,7 +71,7 @@ class AvroDecoder:
             rows,
         ) in groups:  # the schemas of most records are looked up first: a flood of others can't starve them
             try:
-                reader = self._reader_of(head)
+                reader = self._readers.get(head) or self._look_up(head, until)
             except SchemaUnavailable as error:
                 error.row = int(rows[0])
                 raise
@@ -100,10 +103,12 @@ class AvroDecoder:
     def _none(self, bad: list[BadRecord]) -> Decoded:
         return Decoded(pl.DataFrame(schema=dict(self.columns)), np.empty(0, np.int64), bad)
 
-    def _reader_of(self, head: bytes) -> _Reader | Unreadable:
-        known = self._readers.get(head)
-        if known is not None:
-            return known
+    def _look_up(self, head: bytes, until: float) -> _Reader | Unreadable:
+        """The reader of an ID that is not known yet; `until` is on the monotonic clock. Raises SchemaUnavailable."""
+        if time.monotonic() > until:
+            raise SchemaUnavailable(
+                f"the registry is slow: the schemas of these records were looked up for {_MOST_SECONDS:g} s, and more are missing"
+            )
         try:
             writer = self._store.by_id(schema_id_of(head))
         except NotWireFormat as error:

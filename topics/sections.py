@@ -247,7 +247,9 @@ class Batch(Section):
         description="How soon after being read 99 in 100 events are to have their result. A batch then waits for more events as "
         "long as the rest leaves time, at most `max_wait` (docs/batching.md).",
     )
-    max_bytes: Size = Field("1MiB", validate_default=True, description="Most bytes of record values in a batch.")
+    max_bytes: Size = Field(
+        "1MiB", validate_default=True, description="Most bytes of records (keys, values, headers) in a batch."
+    )
     cost: Text | None = Field(
         None,
         description="Field that says what an event costs the model: a number (rounded up), or a list or a text, whose length "

@@ -238,5 +238,13 @@ def _records(values: Packed, start: int) -> Records:
     count = len(values)
     zeros, types = np.zeros(count, np.int64), np.ones(count, np.int64)
     return Records(
-        (("recorded", 0),), zeros, np.arange(start, start + count), zeros, types, [None] * count, values, None
+        (("recorded", 0),),
+        zeros,
+        np.arange(start, start + count),
+        zeros,
+        types,
+        [None] * count,
+        values,
+        None,
+        values.lengths,
     )

@@ -6,6 +6,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from consumers import worker
 from consumers.batcher import Batcher
 from consumers.cli import main as cli
 from consumers.decoder import BlockDecoder
@@ -47,6 +48,7 @@ if __name__ == "__main__":
         case "decode-raises":
             break_decoder(hangs=False)
         case "decode-hangs":
+            worker.DECODE_TIMEOUT = 2.0  # in place of a bound that leaves a slow registry its time
             break_decoder(hangs=True)
         case "batch-raises":
             break_batcher()

@@ -599,6 +599,25 @@ def test_record_that_waits_for_its_schema_is_named(caplog: pytest.LogCaptureFixt
     assert "The first event that waits is at offset 9 of in/0." in caplog.text
 
 
+def test_next_record_that_waits_is_named_in_its_turn() -> None:
+    stage = Stage([polled([b"1", b"2", b"3"], 7), None])
+    seen: list[list[str]] = []
+
+    class Away(SchemaUnavailable):
+        def __str__(self) -> str:
+            seen.append([labels["offset"] for labels in blocked(stage)])
+            return "away"
+
+    for row in (0, 0, 2):
+        away = Away()
+        away.row = row
+        stage.numbers.failures.append(away)
+    stage.run()
+    assert seen[-1] == ["9"]
+    assert ["7"] in seen
+    assert blocked(stage) == []
+
+
 @pytest.mark.parametrize(("waited", "level"), [(0.0, "WARNING"), (-1.0, "ERROR")])
 def test_long_wait_is_logged_as_an_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, waited: float, level: str

@@ -54,12 +54,18 @@ def rows(records: Records) -> list[tuple[Any, ...]]:
     )
 
 
+def size_of(record: Record) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in record.headers() or ())
+    return len(record.key() or b"") + len(record.value() or b"") + headers
+
+
 @given(RECORDS)
 def test_they_say_what_each_record_said(one_by_one: Sequence[Record]) -> None:
     records = Records.of(one_by_one)
     assert rows(records) == [said(record) for record in one_by_one]
     assert len(records) == len(one_by_one)
-    assert records.bytes == sum(map(len, one_by_one))
+    assert records.sizes.tolist() == [size_of(record) for record in one_by_one]
+    assert records.bytes == sum(map(size_of, one_by_one))
     assert isinstance(records.values, Packed) or not one_by_one or None in records.values
 
 

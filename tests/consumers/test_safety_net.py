@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from consumers.decoder import BlockDecoder, EventFields
@@ -16,7 +16,7 @@ from consumers.isolating_encoder import IsolatingEncoder, PredictionColumns
 from consumers.metrics import INTERNAL_ERRORS, Metrics
 from consumers.poison import Isolation
 from consumers.safety_net import MAX_UNPROVEN, SafetyNet
-from inference.errors import ExecutorUnavailable
+from inference.errors import ExecutorUnavailable, ModelRejected, OutOfMemory
 from schemas.errors import SchemaUnavailable
 from schemas.packed import Texts
 from schemas.predictions import JsonPredictionEncoder, UnsupportedOutputError
@@ -59,19 +59,23 @@ def counted(metrics: Metrics, stage: str) -> float:
 
 
 @pytest.mark.parametrize("error", ERRORS)
-@given(VALUES)
+@given(VALUES, st.booleans())
 def test_records_that_break_the_decoder_are_rejected_and_the_others_decoded(
-    error: Callable[[], BaseException], values: list[bytes]
+    error: Callable[[], BaseException], values: list[bytes], begins_well: bool
 ) -> None:
-    values = [b"1", *values]  # a good record comes first
+    assume(begins_well or values.count(b"bug") <= MAX_UNPROVEN)
+    values = [b"1" if begins_well else b"null", *values]
     metrics = Metrics("p")
     stage = isolating_decoder(BlockDecoder(BuggyDecoder(error), FIELDS, SIGNATURE, allow_nan=False), metrics)
-    blocks = [*stage.blocks(polled([b"1"])), *stage.blocks(polled(values, 1))]
+    blocks = [*stage.blocks(polled(values[:1])), *stage.blocks(polled(values, 1))]
     fate = {int(offset): "" for block in blocks for offset in block.offsets[block.good]}
     for block in blocks:
         fate |= {int(block.offsets[refused.row]): refused.reason for refused in block.refused}
     reasons = {b"bug": "internal_error", b"x": "undecodable", b"null": "unfit"}
-    assert fate == {0: "", **{1 + row: reasons.get(value, "") for row, value in enumerate(values)}}
+    assert fate == {
+        0: reasons.get(values[0], ""),
+        **{1 + row: reasons.get(value, "") for row, value in enumerate(values)},
+    }
     assert [offset for block in blocks for offset in block.offsets.tolist()] == list(range(1 + len(values)))
     assert counted(metrics, "decode") == values.count(b"bug")
 
@@ -140,11 +144,15 @@ def raising(error: BaseException, bad: float) -> Any:
     return before
 
 
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=70))
-def test_events_that_break_the_executor_are_rejected_and_the_others_predicted(numbers: list[int]) -> None:
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=70), st.booleans())
+def test_events_that_break_the_executor_are_rejected_and_the_others_predicted(
+    numbers: list[int], begins_well: bool
+) -> None:
+    assume(begins_well or numbers.count(7) <= MAX_UNPROVEN)
     metrics = Metrics("p")
     isolation = isolation_of(raising(IndexError("list index out of range"), 7), metrics)
-    isolation.run({"x": np.ones((1, 1), np.float32)})
+    if begins_well:
+        isolation.run({"x": np.ones((1, 1), np.float32)})
     outputs, rows, rejected = isolation.run({"x": np.array(numbers, np.float32).reshape(-1, 1)})
     assert rows.tolist() == [row for row, number in enumerate(numbers) if number != 7]
     assert {row: why.reason for row, why in rejected.items()} == {
@@ -167,6 +175,73 @@ def test_executor_that_breaks_on_a_good_event_too_ends_the_worker() -> None:
     broken[0] = True
     with pytest.raises(IndexError, match="always"):
         isolation.run({"x": np.zeros((2, 1), np.float32)})
+
+
+def test_good_events_of_the_first_batch_tell_that_the_executor_works() -> None:
+    isolation = isolation_of(raising(IndexError("no"), 7), Metrics("p"))
+    numbers = [1.0] * 10 + [7.0] * 2 * MAX_UNPROVEN + [1.0] * 10
+    _, rows, rejected = isolation.run({"x": np.array(numbers, np.float32).reshape(-1, 1)})
+    assert (len(rows), len(rejected)) == (20, 2 * MAX_UNPROVEN)
+
+
+def second_time(error: Exception) -> Any:
+    """Events of 7 raise IndexError; an event of 1 is good once, and raises the error when it runs again."""
+    runs: list[float] = []
+
+    def before(inputs: Tensors) -> None:
+        if 7 in inputs["x"]:
+            raise IndexError("no")
+        runs.append(float(inputs["x"][0, 0]))
+        if runs.count(1.0) > 1:
+            raise error
+
+    return before
+
+
+def test_good_event_that_the_model_rejects_this_time_says_nothing_against_the_executor() -> None:
+    isolation = isolation_of(second_time(ModelRejected("not today")), Metrics("p"))
+    isolation.run({"x": np.ones((1, 1), np.float32)})
+    _, _, rejected = isolation.run({"x": np.full((1, 1), 7, np.float32)})
+    assert rejected[0].reason == "internal_error"
+
+
+@pytest.mark.parametrize("error", [OutOfMemory("full"), ExecutorUnavailable("away")])
+def test_good_event_that_can_not_run_now_makes_the_batch_wait(error: Exception) -> None:
+    isolation = isolation_of(second_time(error), Metrics("p"))
+    isolation.run({"x": np.ones((1, 1), np.float32)})
+    with pytest.raises(ExecutorUnavailable):
+        isolation.run({"x": np.full((1, 1), 7, np.float32)})
+
+
+def test_schemas_that_are_away_while_a_good_record_is_tried_are_waited_for() -> None:
+    numbers = BuggyDecoder()
+    stage = isolating_decoder(BlockDecoder(numbers, FIELDS, SIGNATURE, allow_nan=False))
+    list(stage.blocks(polled([b"1"])))
+    decode, away = numbers.decode, [SchemaUnavailable("the registry is away")] * 2
+
+    def interrupted(values: Sequence[bytes]) -> Decoded:
+        if away and list(values) == [b"1"]:
+            raise away.pop()
+        return decode(values)
+
+    numbers.decode = interrupted  # type: ignore[method-assign]
+    (block,) = stage.blocks(polled([b"bug"]))
+    assert block.refused[0].reason == "internal_error"
+    assert not away
+
+
+def test_batch_that_fails_as_a_whole_only_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    def before(inputs: Tensors) -> None:
+        if len(inputs["x"]) > 1:
+            raise IndexError("only together")
+
+    metrics = Metrics("p")
+    isolation = isolation_of(before, metrics)
+    for _ in range(3):
+        _, rows, rejected = isolation.run({"x": np.ones((4, 1), np.float32)})
+        assert (len(rows), rejected) == (4, {})
+    assert caplog.text.count("unexpected error in the infer stage") == 1
+    assert counted(metrics, "infer") == 0
 
 
 @pytest.mark.parametrize("error", [ExecutorUnavailable("away"), Abandoned("told to end")])
@@ -206,9 +281,13 @@ class BuggyEncoder(JsonPredictionEncoder):
     ("error", "reason"),
     [(OverflowError("int too large"), "internal_error"), (UnsupportedOutputError("dtype object"), "model_rejected")],
 )
-def test_predictions_that_break_the_encoder_are_rejected_and_the_others_written(error: Exception, reason: str) -> None:
+@pytest.mark.parametrize("begins_well", [True, False])
+def test_predictions_that_break_the_encoder_are_rejected_and_the_others_written(
+    error: Exception, reason: str, begins_well: bool
+) -> None:
     encoder = IsolatingEncoder(BuggyEncoder(error), Metrics("p"))
-    encoder.encode(columns([1]))
+    if begins_well:
+        encoder.encode(columns([1]))
     values, failed = encoder.encode(columns([1, 7, 2, 7]))
     assert {row: why.reason for row, why in failed.items()} == {1: reason, 3: reason}
     whole, _ = IsolatingEncoder(BuggyEncoder(error), Metrics("p")).encode(columns([1, 2]))
