@@ -25,16 +25,28 @@ class DirectoryStore:
         self._clock = clock
         self._schemas = _scan(folders)
         self._scanned = clock()
+        self._failure: str | None = None  # of the last scan
 
     def by_id(self, schema_id: int) -> Schema:
         """Return the schema with this id, also from a file that came after the start."""
-        if schema_id not in self._schemas and self._clock() - self._scanned >= _RESCAN_SECONDS:
+        if schema_id in self._schemas:
+            return self._schemas[schema_id]
+        if not 0 < schema_id <= LARGEST_ID:
+            raise UnknownSchema(
+                f"no schema has the id {schema_id}: ids are from 1 to {LARGEST_ID}. The producer writes wrong bytes before the "
+                "Avro body"
+            )
+        if self._clock() - self._scanned >= _RESCAN_SECONDS:
             self._rescan()
         if schema_id in self._schemas:
             return self._schemas[schema_id]
+        if self._failure is not None:
+            # A file that somebody is writing or repairing is no reason to give records up: they wait for it.
+            raise SchemaUnavailable(self._failure)
+        own = self._folders[-1]  # before it come Millstream's, where nobody is to put anything
         raise UnknownSchema(
-            f"no schema has the id {schema_id} in {_listed(self._folders)} (there: {self._known()}): "
-            f"put the schema that the record was written with there, as {schema_id}-<name>.avsc"
+            f"no schema has the id {schema_id} in {own} (there: {self._known()}): put the schema there that the record was "
+            f"written with, as {schema_id}-<name>.avsc"
         )
 
     def by_name(self, name: str) -> Schema:
@@ -60,10 +72,9 @@ class DirectoryStore:
     def _rescan(self) -> None:
         self._scanned = self._clock()
         try:
-            self._schemas = _scan(self._folders)
+            self._schemas, self._failure = _scan(self._folders), None
         except BadSchemaError as error:
-            # A file that somebody is writing or repairing is no reason to give records up: they wait for it.
-            raise SchemaUnavailable(str(error)) from error
+            self._failure = str(error)
 
     def _known(self) -> str:
         return ", ".join(f"{schema.id}-{schema.name}" for _, schema in sorted(self._schemas.items())) or "none"

@@ -37,6 +37,11 @@ def _resolved(value: object, info: ValidationInfo) -> object:
 
 
 def _addresses(value: str) -> str:
+    if "@" in value:  # it may be a password: the message does not show it
+        raise ValueError(
+            "expected host:port without a user in it, several separated by commas. Write `sasl.username` and `sasl.password` "
+            "under `kafka.client`."
+        )
     for address in value.split(","):
         if not _ADDRESS.fullmatch(address.strip()):
             raise ValueError(f"expected host:port, several separated by commas, found {shown(value)}")

@@ -5,6 +5,7 @@ import math
 import os
 from pathlib import Path
 
+from consumers.errors import WorkerError
 from topics.pipeline import Pipeline, load_pipeline
 
 
@@ -17,10 +18,16 @@ def add_metrics_host(parser: argparse.ArgumentParser) -> None:
     """The address that the metrics' port is opened at."""
     parser.add_argument(
         "--metrics-host",
-        default="127.0.0.1",
         metavar="HOST",
         help="address to serve metrics and probes at (default: 127.0.0.1, for this machine only; 0.0.0.0: for all who reach it)",
     )
+
+
+def metrics_host(args: argparse.Namespace, port: int | None, option: str = "--metrics-port") -> str:
+    """The address that was asked for. Raises WorkerError where one was without a port: nothing would be served."""
+    if args.metrics_host is not None and port is None:
+        raise WorkerError(f"--metrics-host {args.metrics_host}: nothing is served without a port. Add {option} PORT.")
+    return args.metrics_host or "127.0.0.1"
 
 
 def read_pipeline(args: argparse.Namespace) -> Pipeline:

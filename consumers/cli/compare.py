@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from consumers.cli.arguments import add_metrics_host, add_pipeline, port_number, read_pipeline
+from consumers.cli.arguments import add_metrics_host, add_pipeline, metrics_host, port_number, read_pipeline
 from consumers.comparison.errors import ComparisonError
 from consumers.comparison.metrics import ComparisonMetrics
 from consumers.comparison.names import own_topics
@@ -56,9 +56,10 @@ def run(args: argparse.Namespace) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL)
     metrics = ComparisonMetrics(pipeline.name)
     health = Health(max(pipeline.limits.stall_after, 3 * pipeline.comparison.update_every))
+    host = metrics_host(args, args.metrics_port)
     server = None
     if args.metrics_port is not None:
-        server = HealthServer(health, metrics.registry, args.metrics_host, args.metrics_port)
+        server = HealthServer(health, metrics.registry, host, args.metrics_port)
         log.info("serving /metrics, /live and /ready on %s", server.address)
     try:
         _compare(pipeline, metrics, health)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from consumers.cli.arguments import add_metrics_host, add_pipeline, port_number, read_pipeline, seconds
+from consumers.cli.arguments import add_metrics_host, add_pipeline, metrics_host, port_number, read_pipeline, seconds
 from consumers.health import Health, HealthServer
 from consumers.lag_metrics import LagCollector, LagFollower, LagLook, LagWatch, by_topic, reader_of
 from topics.lag import PartitionLag
@@ -47,9 +47,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print, or serve."""
+    host = metrics_host(args, args.serve, "--serve")
     pipeline = read_pipeline(args)
     if args.serve is not None:
-        return _serve(pipeline, args.metrics_host, args.serve, args.interval)
+        return _serve(pipeline, host, args.serve, args.interval)
     reader = reader_of(pipeline)
     follower = LagFollower()
 

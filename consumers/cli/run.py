@@ -9,7 +9,7 @@ from types import FrameType
 
 from rich.console import Console
 
-from consumers.cli.arguments import add_metrics_host, add_pipeline, port_number, positive, read_pipeline
+from consumers.cli.arguments import add_metrics_host, add_pipeline, metrics_host, port_number, positive, read_pipeline
 from consumers.supervision.local_run import LocalRun
 from consumers.supervision.run_screen import Screen
 from consumers.supervision.scaling import Policy
@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run until SIGTERM or SIGINT; 0 when all workers drained, 1 when not."""
+    host = metrics_host(args, args.metrics_port)
     pipeline = read_pipeline(args)
     client = pipeline.client_config()
     require(client, pipeline)
@@ -60,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
             )
         local = LocalRun(pipeline, policy, screen, slots=args.slots or socket.gethostname())
         _stop_on_signals(local)
-        return 0 if local.serve(args.metrics_host, args.metrics_port) else 1
+        return 0 if local.serve(host, args.metrics_port) else 1
 
 
 def _policy(args: argparse.Namespace, pipeline: Pipeline, partitions: int) -> Policy:

@@ -8,7 +8,7 @@ import signal
 import sys
 from types import FrameType
 
-from consumers.cli.arguments import add_metrics_host, add_pipeline, port_number, read_pipeline
+from consumers.cli.arguments import add_metrics_host, add_pipeline, metrics_host, port_number, read_pipeline
 from consumers.health import Health, HealthServer
 from consumers.metrics import Metrics
 from consumers.plan import group_of, make_plan, settings_of, stages_of
@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
     )
     for name in OWN_LOGGERS:
         logging.getLogger(name).setLevel(args.log_level.upper())
+    host = metrics_host(args, args.metrics_port)
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.set_threshold(COLLECT_AFTER)
     pipeline = read_pipeline(args)
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     server = None
     if args.metrics_port is not None:
         # Served from here on, so that a probe during the start learns what the worker waits for.
-        server = HealthServer(health, metrics.registry, args.metrics_host, args.metrics_port)
+        server = HealthServer(health, metrics.registry, host, args.metrics_port)
         log.info("serving /metrics, /live and /ready on %s", server.address)
     try:
         require(pipeline.client_config(), pipeline)

@@ -21,6 +21,8 @@ class Worker(Protocol):
 
     @property
     def pid(self) -> int: ...  # noqa: D102
+    @property
+    def was_ready(self) -> bool: ...  # noqa: D102
     def status(self) -> int | None: ...  # noqa: D102
     def last_lines(self) -> list[str]: ...  # noqa: D102
     def drain(self) -> None: ...  # noqa: D102
@@ -148,6 +150,8 @@ class Supervisor:
         """A worker ended by itself."""
         assert slot.worker is not None
         worker, slot.worker = slot.worker, None
+        # One that ended soon after it was ready may not have been seen so: an event in the backlog may take it down at once.
+        self._ever_ready = self._ever_ready or worker.was_ready
         was_looping = slot.restarts.looping
         wait = slot.restarts.ended(now)
         slot.due = now + wait

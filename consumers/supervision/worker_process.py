@@ -14,6 +14,7 @@ from consumers import metrics as m
 from consumers.child import MILLSTREAM, bound, scrape, told_port
 from consumers.supervision.true_rate import DONE, SUM, Counters, counters
 
+_READY = " INFO consumers.worker: ready"  # how the line ends
 LAST_LINES = 15  # of the log, told where the worker fails
 _LINE = re.compile(r"\S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
 _STAGE = re.compile(r'stage="([^"]*)"')
@@ -44,6 +45,7 @@ class WorkerProcess:
             say: called, from a thread, with each line of its log and whether that is more than information.
         """
         self.slot = slot
+        self.was_ready = False  # its log says so
         self._say = say
         self._last: deque[str] = deque(maxlen=LAST_LINES)
         self._port: int | None = None
@@ -101,6 +103,7 @@ class WorkerProcess:
             self._last.append(text)
             if self._port is None:
                 self._port = told_port(text)
+            self.was_ready = self.was_ready or text.endswith(_READY)
             level = _LINE.match(text)
             # A line without a level belongs to the one before it, or is the last word of a worker that fails.
             grave = level is None or level[1] not in {"DEBUG", "INFO"}

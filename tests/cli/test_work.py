@@ -11,6 +11,7 @@ import yaml
 from confluent_kafka import Consumer
 
 from benchmarks.load import vector_events
+from consumers.cli import main
 from tests.broker.choice import Broker
 from tests.broker.clients import create_topic, produce, wait_until
 from tests.consumers.processes import Worker
@@ -33,6 +34,18 @@ def test_missing_topics_are_told_in_one_message(kafka: Broker, tmp_path: Path) -
         [message] = worker.log.splitlines()
     assert f"{service.inputs[0]} (input)" in message
     assert "millstream topics create" in message
+
+
+@pytest.mark.parametrize(
+    ("command", "port"), [("work", "--metrics-port"), ("run", "--metrics-port"), ("lag", "--serve")]
+)
+def test_address_without_a_port_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, port: str
+) -> None:
+    """Probes would find nothing there, and nobody would say why."""
+    file = tmp_path / "pipeline.yaml"
+    assert main.run([command, str(file), "--metrics-host", "0.0.0.0"]) == 1
+    assert f"--metrics-host 0.0.0.0: nothing is served without a port. Add {port} PORT." in capsys.readouterr().err
 
 
 def test_taken_metrics_port_is_told_in_one_message(tmp_path: Path) -> None:

@@ -73,9 +73,23 @@ def test_broken_file_that_comes_while_running_makes_records_wait(tmp_path: Path)
     store = DirectoryStore(tmp_path, clock=clock)
     put(tmp_path, "7-flight.avsc", "{")
     clock.now += 1
-    with pytest.raises(SchemaUnavailable, match=r"7-flight\.avsc:1: expected JSON"):
-        store.by_id(7)
+    for _ in range(2):  # also between two looks at the folder
+        with pytest.raises(SchemaUnavailable, match=r"7-flight\.avsc:1: expected JSON"):
+            store.by_id(7)
+        clock.now += 0.1
     assert store.by_id(1).definition == FLIGHT
+    put(tmp_path, "7-flight.avsc", NEWER)
+    clock.now += 1
+    assert store.by_id(7).definition == NEWER
+
+
+@pytest.mark.parametrize("schema_id", [0, 2**31, 2**32 - 1])
+def test_id_that_no_schema_can_have_is_the_producers_fault(tmp_path: Path, schema_id: int) -> None:
+    """To put a file of that name there would stop the next worker at its start."""
+    put(tmp_path, "1-flight.avsc", FLIGHT)
+    with pytest.raises(UnknownSchema, match="The producer writes wrong bytes") as raised:
+        DirectoryStore(tmp_path).by_id(schema_id)
+    assert ".avsc" not in str(raised.value)
 
 
 @pytest.mark.parametrize(

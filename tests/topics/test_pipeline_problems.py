@@ -24,6 +24,9 @@ PROBLEMS = [
     ("127.0.0.1:9092", "http://kafka:1/x", 3,
      "kafka.bootstrap: expected host:port, several separated by commas, found"),
     ("127.0.0.1:9092", "a:1,,b:2", 3, "kafka.bootstrap: expected host:port"),
+    ("127.0.0.1:9092", "bob:hunter2@a:1", 3,
+     "kafka.bootstrap: expected host:port without a user in it, several separated by commas. Write `sasl.username` and "
+     "`sasl.password` under `kafka.client`."),
     ("127.0.0.1:9092", "[a, b]", 3,
      "kafka.bootstrap: expected text, found a list. Write for example: bootstrap: 127.0.0.1:9092"),
     ("127.0.0.1:9092", "", 3, "kafka.bootstrap: expected text, found nothing"),

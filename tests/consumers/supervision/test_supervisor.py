@@ -21,6 +21,7 @@ class Scripted:
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.ended: int | None = None
+        self.was_ready = False
         self.told: list[str] = []
 
     def status(self) -> int | None:
@@ -151,6 +152,19 @@ def test_pipeline_whose_workers_never_get_ready_is_given_up_with_what_they_say()
             floor.supervisor.tick(float(second))
     assert str(caught.value).startswith("worker 0 ")
     assert sum(slot == 0 for slot, _ in floor.started) == GIVE_UP
+
+
+def test_pipeline_whose_workers_end_right_after_they_were_ready_is_not_given_up() -> None:
+    """An event of the backlog may take each down at once, until it is found: that takes more ends than a start that fails."""
+
+    def ends_once_ready(worker: Scripted) -> None:
+        worker.was_ready, worker.ended = True, 9
+
+    floor = Floor(on_start=ends_once_ready)
+    floor.supervisor.resize(1, 0.0)
+    for second in range(120):
+        floor.supervisor.tick(float(second))
+    assert len(floor.started) > GIVE_UP + 2
 
 
 def test_stop_drains_all_and_tells_whether_all_finished() -> None:
