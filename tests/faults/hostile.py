@@ -39,6 +39,7 @@ class Record(NamedTuple):
     fate: str  # predicted, or the reason of its dead letter
     value: bytes
     headers: tuple[tuple[str, str | bytes | None], ...] = ()
+    key: bytes | None = None  # None: a usual one
 
 
 def record_of(*fields: Any) -> dict[str, Any]:
@@ -138,6 +139,7 @@ class Hostile:
             *(self._wire, self._unknown_schema, self._bad_schema, self._cut, self._claims, self._random_body),
             *(self._too_many_bytes, self._not_utf8, self._wrong_length, self._not_a_number, self._large),
             *(self._deadline, self._event_time, self._headers, self._blocks),
+            *(self._large_key, self._large_header),
         ]
 
     def next(self) -> Record:
@@ -235,6 +237,24 @@ class Hostile:
         tracing = (("traceparent", self._chance.randbytes(100)), ("baggage", None), ("tracestate", b""))
         return Record(PREDICTED, self.good(), self._chance.choice([several, tracing]))
 
+    def _large_key(self) -> Record:
+        """A key that is small as it is sent, compressed, and larger than the output topic takes with a prediction.
+
+        Each its own: a dead letter without its key may be in any partition.
+        """
+        size = 3_000_000 if self._chance.randrange(20) == 0 else 30_000
+        return Record(
+            PREDICTED if size < 10**6 else "prediction_too_large",
+            self.good(),
+            key=bytes(size) + self._chance.randbytes(8),
+        )
+
+    def _large_header(self) -> Record:
+        """The same of a header that predictions carry on."""
+        size = 3_000_000 if self._chance.randrange(20) == 0 else 30_000
+        carried = (("baggage", bytes(size)),)
+        return Record(PREDICTED if size < 10**6 else "prediction_too_large", self.good(), carried)
+
 
 def hostile_stream(seed: int, ids: Mapping[str, int], now: int, share: float) -> Iterator[Event]:
     """Events without end, of which so many are hostile; an event's id begins with its fate."""
@@ -245,8 +265,8 @@ def hostile_stream(seed: int, ids: Mapping[str, int], now: int, share: float) ->
     for number, event in enumerate(vectors(seed)):
         key = b"key-%d" % chance.randrange(KEYS)
         if chance.random() < share:
-            fate, value, headers = records.next()
-            yield Event(f"{fate}:{number}", key, value, headers)
+            fate, value, headers, own_key = records.next()
+            yield Event(f"{fate}:{number}", own_key or key, value, headers)
         else:
             yield Event(
                 f"{PREDICTED}:{number}", key, head + event.value[HEAD_BYTES:22] + time + event.value[22 + len(time) :]

@@ -117,7 +117,16 @@ class Stream:
         self._of_key: Counter[bytes] = Counter()
         # Idempotent and patient, so that an outage neither loses, doubles nor reorders events on their way to the workers.
         self._producer = Producer(
-            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "message.timeout.ms": 0, "log_level": 0}
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "message.timeout.ms": 0,
+                "log_level": 0,
+                # The broker holds what is compressed against the topic's limit: what it becomes may be far larger.
+                "compression.type": "lz4",
+                "message.max.bytes": 20_000_000,
+                "batch.size": 500_000,
+            }
         )
         self._thread = threading.Thread(target=self._run, name="stream")
         self.acknowledged: list[Sent] = []

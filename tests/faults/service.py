@@ -221,11 +221,14 @@ def verdict_of(service: Service, sent: Sequence[Sent]) -> Verdict:
     """What a read-committed reader finds, once no transaction is open any more."""
     wait_until(lambda: _no_transaction_open(service), 60, "the last transaction's end to reach the output topics")
     at = {(event.partition, event.offset): event.id for event in sent}
+    key_at = {(event.partition, event.offset): event.key for event in sent}
     letters = [
-        Result(at.get(_source(message), f"letter {_source(message)}"), *_place(message))
+        # A key that its topic does not take is left out of the letter.
+        Result(at.get(source, f"letter {source}"), message.key() or key_at.get(source, b""), *_place(message))
         for message in read_all(service.bootstrap, service.letters)
+        if (source := _source(message))
     ]
-    predictions = [Result(id_of(message), *_place(message)) for message in service.predictions()]
+    predictions = [Result(id_of(message), _key(message), *_place(message)) for message in service.predictions()]
     committed = {partition: offset for (_, partition), offset in service.committed().items()}
     return check(sent, predictions + letters, committed)
 
@@ -285,13 +288,18 @@ def _ends(service: Service, isolation: str) -> list[int]:
         consumer.close()
 
 
-def _place(message: Message) -> tuple[bytes, str, int, int]:
-    key, topic, partition, offset = message.key(), message.topic(), message.partition(), message.offset()
+def _key(message: Message) -> bytes:
+    key = message.key()
     assert isinstance(key, bytes)
+    return key
+
+
+def _place(message: Message) -> tuple[str, int, int]:
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
     assert topic is not None
     assert partition is not None
     assert offset is not None
-    return key, topic, partition, offset
+    return topic, partition, offset
 
 
 def _source(message: Message) -> tuple[int, int]:
