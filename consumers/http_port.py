@@ -10,7 +10,10 @@ import logging
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from http import HTTPStatus
+
+from consumers.errors import WorkerError
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +41,7 @@ class HttpPort:
 
         Raises:
             OSError: the port can't be opened.
+            WorkerError: the thread that serves it can't start.
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.create_server((host, port), family=family)
@@ -45,21 +49,36 @@ class HttpPort:
         self._answer = answer
         self._open: dict[asyncio.StreamWriter, None] = {}  # the connections, in the order of their start
         self._stop = asyncio.Event()
-        self._started = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="health", daemon=True)
+        self._started = Future[None]()
+        self._thread = threading.Thread(target=self._run, name="health", daemon=True)
         self._thread.start()
-        self._started.wait()
+        try:
+            self._started.result()
+        except Exception as error:
+            self._socket.close()
+            raise WorkerError(
+                f"port {self.port} of {host}, for probes and metrics, can't be served: {type(error).__name__}: {error}. "
+                "Check this process's limits of open files and memory, then start it again."
+            ) from error
 
     def close(self) -> None:
         """Stop serving."""
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            if self._started.done():
+                raise
+            self._started.set_exception(error)
+
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         server = await asyncio.start_server(self._connected, sock=self._socket, limit=MOST_HEAD_BYTES, backlog=_AT_ONCE)
         self._socket.listen(_WAITING)  # asyncio takes one number for both
-        self._started.set()
+        self._started.set_result(None)
         await self._stop.wait()
         server.close()
         for writer in self._open:

@@ -25,16 +25,24 @@ class Slot:
 
         Raises:
             SlotTaken: a worker of this machine has it.
-            WorkerError: the folder of locks is not this user's alone.
+            WorkerError: the folder of locks is not this user's alone, or the lock can't be used.
         """
         self.name = f"{group}-{name}"  # of the worker in its group, and of its transactions
         known_as = hashlib.sha256(f"{bootstrap} {self.name}".encode()).hexdigest()[:24]
-        path = _own_folder() / f"slot-{known_as}"
-        self._path = path
+        try:
+            self._path = _own_folder() / f"slot-{known_as}"
+            self._take(name, group)
+        except OSError as error:  # no locks on this file system, no room, no right to write
+            raise WorkerError(
+                f"the lock of slot {name} of group {group} can't be taken in {tempfile.gettempdir()}: {error.strerror}. "
+                "Name a temporary folder on a local disk that this user may write to: TMPDIR=..."
+            ) from None
+
+    def _take(self, name: str, group: str) -> None:
         while True:
-            self._file = _opened(path)
+            self._file = _opened(self._path)
             self._lock(name, group)
-            if _is_file(self._file, path):
+            if _is_file(self._file, self._path):
                 break
             self._file.close()  # its last holder removed it between our opening and our locking
         self._file.truncate(0)

@@ -7,7 +7,7 @@ V = TypeVar("V")
 
 
 class RecentlyUsed(Generic[K, V]):
-    """Values by key, of at most so much weight in all. For one thread."""
+    """Values by key, of at most so much weight in all. For one thread at a time: threads that share it need a lock."""
 
     def __init__(self, most: int) -> None:
         """Args:

@@ -6,6 +6,7 @@ most. Caches forget what was used least recently. Only a registry that is away a
 """
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,9 @@ _NOT_FOUND = {40401, 40402, 40403}  # the registry's own codes; another 404 come
 class RegistryStore:
     """A `SchemaStore` over a Confluent-compatible registry. A schema that was found by ID is kept: IDs don't change.
 
+    Threads may share it. A schema that is kept is returned at once, whatever other threads do. Look-ups take turns, because
+    they share the budgets: a thread that needs one waits until the one under way ends.
+
     `by_id` raises:
         SchemaUnavailable: the registry can't answer now (SchemaAccessDenied: it refuses the credentials).
         UnknownSchema: there is no schema of this ID, or the budget for looking it up is used up.
@@ -63,6 +67,8 @@ class RegistryStore:
         self._clock = clock
         self._http = RegistryHttp(url, username, password, ca)
         self._found = RecentlyUsed[int, Schema](_MOST_FOUND)
+        self._found_lock = threading.Lock()  # for `_found`; held for no longer than reading or writing it takes
+        self._look_up_lock = threading.Lock()  # for all that follows; held while the registry is asked
         self._refused = RecentlyUsed[int, tuple[float, SchemaError]](_MOST_REFUSED)  # when asked, and what it gave
         self._failed = RecentlyUsed[int, float](_MOST_REFUSED)  # ids that failed alone, and when last
         self._look_ups = TimeBudget(**_LOOK_UPS)
@@ -72,8 +78,12 @@ class RegistryStore:
 
     def by_id(self, schema_id: int) -> Schema:
         """Return the schema with this id."""
-        found = self._found.get(schema_id)
-        return found if found is not None else self._looked_up(schema_id)
+        found = self._kept(schema_id)
+        if found is not None:
+            return found
+        with self._look_up_lock:
+            found = self._kept(schema_id)  # another thread may have found it meanwhile
+            return found if found is not None else self._looked_up(schema_id)
 
     def by_name(self, name: str) -> Schema:
         """Return the newest version of the subject of this name."""
@@ -101,8 +111,12 @@ class RegistryStore:
             return schema_id
         raise self._no_subject(name) if _says_not_found(answer) else self._failure(what, answer)
 
+    def _kept(self, schema_id: int) -> Schema | None:
+        with self._found_lock:
+            return self._found.get(schema_id)
+
     def _looked_up(self, schema_id: int) -> Schema:
-        """Ask for an id that isn't kept, as far as the budget allows."""
+        """Ask for an id that isn't kept, as far as the budget allows. The caller holds `_look_up_lock`."""
         if schema_id > LARGEST_ID:
             raise UnknownSchema(
                 f"no schema registry gives out the id {schema_id}; the largest is {LARGEST_ID}: is the record written by a "
@@ -126,7 +140,8 @@ class RegistryStore:
             self._look_ups.spend(self._clock(), self._clock() - began)
             self._refused.put(schema_id, (began, error))
             raise
-        self._found.put(schema_id, schema, size)
+        with self._found_lock:
+            self._found.put(schema_id, schema, size)
         self._refused.drop(schema_id)
         return schema
 

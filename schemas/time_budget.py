@@ -2,7 +2,10 @@
 
 
 class TimeBudget:
-    """Grows by a share of the time that passes, up to the burst; what is spent is taken from it."""
+    """Grows by a share of the time that passes, up to the burst; what is spent is taken from it.
+
+    For one thread at a time: threads that share it need a lock.
+    """
 
     def __init__(self, share: float, burst: float, *, least: float = 0.0) -> None:
         """Args:

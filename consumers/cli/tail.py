@@ -131,9 +131,9 @@ def _value(value: bytes | None, store: SchemaStore) -> dict[str, Any]:
 
 def _json(value: bytes) -> Any:
     """Read JSON as deep as it can be written again, a few levels down. JSON has no NaN, some writers have."""
-    read = json.loads(b"[" * SPARE_DEPTH + value + b"]" * SPARE_DEPTH, parse_constant=str)
-    for _ in range(SPARE_DEPTH):
-        (read,) = read
+    text = value.decode()
+    read = json.loads(text, parse_constant=str)  # alone, so that an error names its place in the value
+    json.loads("[" * SPARE_DEPTH + text + "]" * SPARE_DEPTH)  # raises RecursionError where it is too deep to be shown
     return read
 
 

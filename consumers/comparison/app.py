@@ -31,10 +31,10 @@ from consumers.comparison.progress import LabelProgress
 from consumers.comparison.record_batches import install
 from consumers.comparison.results import encode_result, result_key
 from consumers.comparison.rows import LabelReader, Scoring, are_labels
+from consumers.comparison.schema_wait import with_schemas
 from consumers.comparison.transport import FOLDED_RECORDS, FoldingApp
 from consumers.schema_store import own_schema_id
 from schemas.comparisons import ComparisonDecoder
-from schemas.errors import SchemaUnavailable
 from schemas.records import EVALUATION
 from topics.errors import TopicsError
 from topics.lag import LagReader
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BUFFERED = 8  # messages that wait for an agent; a folded one holds up to FOLDED_RECORDS
-RETRY = 1.0  # seconds between two asks for a schema
 MOST_OF_THE_TIME = 0.25  # that summaries may take of an agent's time: with much to summarise they come less often
 SESSION = 10.0  # seconds, after which a crashed process's partitions move
 
@@ -187,7 +186,9 @@ class ComparisonApp:
 
     async def _on_comparisons(self, event: Any) -> None:
         records = event.value
-        comparisons, bad = await self._with_schemas(lambda: self._decoder.decode([record.value for record in records]))
+        comparisons, bad = await self._with_schemas(
+            event, lambda: self._decoder.decode([record.value for record in records])
+        )
         self._metrics.count(m.READ, len(records), "comparisons")
         self._metrics.leave_out(len(bad), "undecodable", next(iter(bad.values()), None))
         comparisons, others = comparisons.of_pairs(self._known)
@@ -201,7 +202,7 @@ class ComparisonApp:
         reader, records = self._labels, event.value
         assert reader is not None
         columns = [[getattr(record, name) for record in records] for name in ("value", "partition", "offset")]
-        ids, rows, bad = await self._with_schemas(lambda: reader.rows(*columns))
+        ids, rows, bad = await self._with_schemas(event, lambda: reader.rows(*columns))
         self._metrics.count(m.READ, len(records), "labels")
         self._metrics.leave_out(bad, "bad_labels")
         places = np.array([self._partition_of(event_id) for event_id in ids], np.int64)
@@ -232,15 +233,11 @@ class ComparisonApp:
         partition = event.message.partition
         await self._write(self._parts, partition, self._merges.put(partition, event.value))
 
-    async def _with_schemas(self, work: Callable[[], Any]) -> Any:
-        """The work's answer; again and again while the schemas are away. In a thread, for they may be asked over the network."""
-        while True:
-            try:
-                return await asyncio.to_thread(work)
-            except SchemaUnavailable as error:
-                log.warning("%s; asking again", error)
-                self._metrics.count(m.RETRIES)
-                await asyncio.sleep(RETRY)
+    async def _with_schemas(self, event: Any, work: Callable[[], Any]) -> Any:
+        """The result of decoding this event's records, in a thread; waits while the schemas are away."""
+        first, topic = event.value[0], event.message.topic
+        what = f"records of {topic}/{first.partition} from offset {first.offset} on"
+        return await with_schemas(work, what, lambda: self._metrics.count(m.RETRIES))
 
     async def _write(self, table: Any, partition: int, writes: Iterable[Write]) -> None:
         """Write to a table and its changelog, and wait until that has it.

@@ -37,8 +37,6 @@ LABEL_ROW: Final = np.dtype(
     ]
 )
 Rows = npt.NDArray[np.void]
-FOREVER: Final = 1 << 62
-"""Milliseconds since the epoch, later than any time."""
 
 _NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -96,7 +94,7 @@ class Chunk:
         )
 
     @classmethod
-    def unpack(cls, number: int, packed: bytes, latest: int = FOREVER) -> Chunk:
+    def unpack(cls, number: int, packed: bytes, latest: int) -> Chunk:
         """Undo `pack`; the rows are a view of `packed`.
 
         Args:

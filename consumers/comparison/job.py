@@ -14,7 +14,7 @@ import msgspec
 from consumers.comparison import metrics as m
 from consumers.comparison.errors import DamagedRecordError
 from consumers.comparison.join import AHEAD, WRITERS, JoinSettings, PartitionJoin
-from consumers.comparison.partials import Merge, Partial, most_bytes_of
+from consumers.comparison.partials import Merge, most_bytes_of
 from consumers.comparison.results import result
 from schemas.comparisons import Pair
 
@@ -33,6 +33,9 @@ Write = tuple[bytes, bytes | None]
 _Packed = tuple[int, Pair, int, bytes]
 _KEY = re.compile(rb"[0-9]{1,9}/([0-9]{1,19})")  # of a chunk
 _MOST_CHUNKS = 1 << 62  # numbers of chunks, so that those to come are in 64 bits too
+# Faust's producer refuses a record of more than 1,000,000 bytes: the job would end, and again after each restart.
+_MOST_PARTIAL = 900_000  # bytes of a part's summary
+_MOST_RECORD = 950_000  # bytes of a part: the summary and the names of the pair; the record's key has these names again
 _NO_LABELS_WAIT = 600_000  # ms that a window waits for late comparisons where there are no labels
 
 
@@ -114,8 +117,14 @@ class Joins:
         join = self._of(partition)
         changes, partials = join.tick(_now())
         parts = [Part(start, pair, partition, partial.pack()) for start, pair, partial in partials]
+        small = [part for part in parts if len(part.partial) <= _MOST_PARTIAL]
+        self._metrics.leave_out(
+            len(parts) - len(small),
+            "too_large",
+            f"a summary of partition {partition} takes more than {_MOST_PARTIAL} bytes: lower comparison.max_events",
+        )
         strange: list[Write] = [(key, None) for key in self._strange.pop(partition, ())]
-        return [*strange, *self._writes(partition, join, changes)], parts
+        return [*strange, *self._writes(partition, join, changes)], small
 
     def _of(self, partition: int) -> PartitionJoin:
         if partition not in self._joins:
@@ -173,7 +182,7 @@ class Merges:
         self._known = known
         self._metrics = metrics
         self._merges: dict[int, Merge] = {}
-        self._strange: dict[int, list[bytes]] = {}  # keys of what is no part, for the changelog to let go
+        self._strange: dict[int, set[bytes]] = {}  # keys of what is no part, or too much, for the changelog to let go
         self._newest: dict[Pair, int] = {}  # the newest window that the metrics show
 
     def clear(self) -> None:
@@ -181,10 +190,11 @@ class Merges:
         self._merges.clear()
 
     def put(self, partition: int, packed: bytes | None) -> list[Write]:
-        """Take a part; returns what to write to the table. What is no part is counted."""
+        """Take a part; returns what to write to the table. Counts what is no part, and the parts that went for it."""
         merge = self._of(partition)
-        key = self._put(partition, merge, packed)
-        return [] if key is None else [(key, packed)]
+        writes = self._put(partition, merge, packed)
+        self._strange.get(partition, set()).difference_update(writes)
+        return list(writes.items())
 
     def results(self, partition: int) -> tuple[list[Write], list[tuple[int, Pair, dict[str, Any]]]]:
         """What changed: for the table, and as records without `updated_at`."""
@@ -200,36 +210,41 @@ class Merges:
         ]
         for start, pair, record in records:
             self._show(start, pair, record)
-        strange: list[Write] = [(key, None) for key in self._strange.pop(partition, ())]
+        strange: list[Write] = [(key, None) for key in sorted(self._strange.pop(partition, ()))]
         return [*strange, *((_part_key(partition, *place), None) for place in merge.forget())], records
 
     def _of(self, partition: int) -> Merge:
         if partition not in self._merges:
-            merge = self._merges[partition] = Merge(kept=self._kept, most_windows=self._most_windows)
-            entries = [(key, packed) for key, packed in self._table.items() if key.startswith(b"%d/" % partition)]
-            self._strange[partition] = [
-                key for key, packed in entries if self._put(partition, merge, packed, key) is None
-            ]
+            merge = self._merges[partition] = Merge(
+                kept=self._kept, most_windows=self._most_windows, most_bytes=self._most_bytes
+            )
+            strange = self._strange[partition] = set()
+            for key, packed in self._table.items():
+                if key.startswith(b"%d/" % partition):
+                    writes = self._put(partition, merge, packed, key) or {key: None}
+                    strange.update(place for place, value in writes.items() if value is None)
         return self._merges[partition]
 
-    def _put(self, partition: int, merge: Merge, packed: bytes | None, key: bytes | None = None) -> bytes | None:
-        """Take a part; returns its key, or None where it is none, or of another key than is given, and was counted."""
+    def _put(
+        self, partition: int, merge: Merge, packed: bytes | None, key: bytes | None = None
+    ) -> dict[bytes, bytes | None]:
+        """Take a part; returns what to write to the table: nothing where it is no part, or of another key than is given."""
         try:
+            if packed is not None and len(packed) > _MOST_RECORD:
+                raise DamagedRecordError(f"expected a part of at most {_MOST_RECORD} bytes, found {len(packed)}")
             part = self._checked(Part.unpack(packed))
             found = _part_key(partition, part.start, part.pair, part.source)
             if key not in (None, found):
                 raise DamagedRecordError("the record has another part's key")
             if part.pair not in self._known:
                 self._metrics.leave_out(1, "unknown_pair", part.pair)
-                return None
-            partial = Partial.unpack(part.partial, self._most_bytes)
-            if partial.closed > _now() + AHEAD:
-                raise DamagedRecordError("the part is of the future")
+                return {}
+            dropped = merge.put(part.start, part.pair, part.source, part.partial, latest=_now() + AHEAD)
         except DamagedRecordError as error:
             self._metrics.leave_out(1, "damaged", error)
-            return None
-        merge.put(part.start, part.pair, part.source, partial)
-        return found
+            return {}
+        self._metrics.leave_out(len(dropped), "late", "summaries of the oldest windows: there are too many")
+        return {found: packed, **{_part_key(partition, *place): None for place in dropped}}
 
     def _checked(self, part: Part) -> Part:
         """Raises DamagedRecordError: no partition of ours can have said so."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from consumers.comparison.chunks import FOREVER, Chunk, Rows
+from consumers.comparison.chunks import Chunk, Rows
 from consumers.comparison.errors import DamagedRecordError
 from consumers.comparison.matching import Labels, Window
 from consumers.comparison.partials import Partial
@@ -87,8 +87,8 @@ class PartitionJoin:
         packed: dict[int, bytes],
         writer: int = 0,
         *,
-        latest: int = FOREVER,
-        known: Container[Pair] | None = None,
+        latest: int,
+        known: Container[Pair],
     ) -> PartitionJoin:
         """The join as its chunks tell.
 
@@ -97,7 +97,7 @@ class PartitionJoin:
             packed: the chunks, by number; those that are none are counted as `damaged`.
             writer: see `__init__`.
             latest: ms since the epoch: how new an event can be.
-            known: pairs that are compared; rows of others are left out. None: all.
+            known: pairs that are compared; rows of others are left out.
         """
         join = cls(settings, writer)
         for number, record in sorted(packed.items()):
@@ -107,7 +107,7 @@ class PartitionJoin:
                 join.counts["damaged"] += 1
                 join._damaged.append(number)
                 continue
-            join._take(chunk if known is None else chunk.of_pairs(known))
+            join._take(chunk.of_pairs(known))
         return join
 
     def add_comparisons(self, rows: Rows, pairs: Sequence[Pair], now: int) -> list[Change]:

@@ -16,9 +16,10 @@ LEFT_OUT = Metric(
     "millstream_comparison_left_out_total",
     "counter",
     "Records that don't count: undecodable (no comparison), unknown_pair (comparison of models that the pipeline file does not "
-    "name), bad_labels (no label), late (comparison of a closed window), ahead (comparison of more than 5 minutes ahead of the "
-    "clock), unknown_labels (no comparison came for the label), repeated_labels (too many labels of the same events), damaged "
-    "(record of the job's own topics that the job did not write), bad_batch (in a batch that decompresses to more than 64 MiB).",
+    "name), bad_labels (no label), late (comparison of a closed window, or summary of a window beyond those that are kept), "
+    "ahead (comparison of more than 5 minutes ahead of the clock), unknown_labels (no comparison came for the label), "
+    "repeated_labels (too many labels of the same events), damaged (record of the job's own topics that the job did not write), "
+    "bad_batch (in a batch that decompresses to more than 64 MiB), too_large (summary of a window that no record can hold).",
     ("reason",),
 )
 LAG = Metric("millstream_comparison_lag_records", "gauge", "Records not yet processed.", ("topic", "partition"))
@@ -53,6 +54,7 @@ REASONS = (
     "repeated_labels",
     "damaged",
     "bad_batch",
+    "too_large",
 )
 
 

@@ -21,6 +21,9 @@ _BESIDE: Final = 100_000  # bytes of a summary without its histograms, generousl
 _MOST: Final = 1 << 48  # of any count or bin: sums of many stay in 64 bits
 _BINS: Final = 1 << (12 + FINE)
 _JOINT_BINS: Final = 1 << (2 * (12 + COARSE))
+MOST_PART_BYTES: Final = 256 << 20  # of all parts of a merge, compressed
+Place = tuple[int, "Pair", int]
+"""Whose part it is: window, pair and source partition."""
 _COUNTS = ("duplicates", "thinned", "early_labels", "late_labels", "repeated_labels")
 
 
@@ -58,7 +61,7 @@ class Partial:
         return zlib.compress(msgspec.msgpack.encode(_plain(self)), level=1)
 
     @classmethod
-    def unpack(cls, packed: bytes, most_bytes: int = most_bytes_of(200_000)) -> Partial:
+    def unpack(cls, packed: bytes, most_bytes: int) -> Partial:
         """Undo `pack`.
 
         Args:
@@ -71,7 +74,7 @@ class Partial:
         try:
             inflate = zlib.decompressobj()
             plain = inflate.decompress(packed, most_bytes)
-            if not inflate.eof:
+            if not inflate.eof or inflate.unused_data:
                 raise ValueError(f"expected at most {most_bytes} bytes when decompressed, found more, or no end")
             partial = _like(cls(Summary()), msgspec.msgpack.decode(plain))
         except (zlib.error, msgspec.MsgspecError, RecursionError, ValueError) as error:
@@ -130,42 +133,76 @@ def _is_sound(histogram: Histogram, bins: int) -> bool:
 
 
 class Merge:
-    """The parts of all partitions, by window and pair."""
+    """The parts of all partitions, by window and pair.
 
-    def __init__(self, *, kept: int, most_windows: int = 1 << 62) -> None:
+    Parts stay compressed: what a few hundred of them inflate to could fill the memory. The bounds hold at any time.
+    """
+
+    def __init__(self, *, kept: int, most_windows: int, most_bytes: int) -> None:
         """Args:
         kept: milliseconds of event time after a window's start for which its parts may still change.
-        most_windows: how many windows are kept: the newest.
+        most_windows: how many windows `forget` leaves: the newest. Between two calls there may be twice as many.
+        most_bytes: of a part when decompressed.
         """
         self._kept = kept
         self._most_windows = most_windows
-        self._parts: dict[tuple[int, Pair], dict[int, Partial]] = {}
+        self._most_bytes = most_bytes
+        self._windows: dict[int, dict[Pair, dict[int, bytes]]] = {}  # start -> pair -> source -> packed partial
+        self._bytes = 0  # of all packed partials
         self._closed: dict[int, int] = {}  # source partition -> how far it is
         self._dirty: set[tuple[int, Pair]] = set()
 
-    def put(self, start: int, pair: Pair, source: int, part: Partial) -> None:
-        """Take what partition `source` says now."""
-        self._parts.setdefault((start, pair), {})[source] = part
-        self._closed[source] = max(self._closed.get(source, 0), part.closed)
+    def put(self, start: int, pair: Pair, source: int, packed: bytes, *, latest: int) -> list[Place]:
+        """Take what partition `source` reports now; returns the parts that had to go for it: of the oldest windows.
+
+        Args:
+            start: of the window, ms since the epoch.
+            pair: of the part.
+            source: the partition.
+            packed: see `Partial.pack`.
+            latest: ms since the epoch: how far a partition can be.
+
+        Raises:
+            DamagedRecordError: this is no partial that the job wrote; nothing changes.
+        """
+        closed = Partial.unpack(packed, self._most_bytes).closed
+        if closed > latest:
+            raise DamagedRecordError("the part is of the future")
+        parts = self._windows.setdefault(start, {}).setdefault(pair, {})
+        self._bytes += len(packed) - len(parts.get(source, b""))
+        parts[source] = packed
+        self._closed[source] = max(self._closed.get(source, 0), closed)
         self._dirty.add((start, pair))
+        dropped: list[Place] = []
+        while len(self._windows) > 2 * self._most_windows or self._bytes > MOST_PART_BYTES:
+            oldest = min(self._windows)
+            dropped += [place for each in list(self._windows[oldest]) for place in self._drop(oldest, each)]
+        return dropped
 
     def results(self) -> Iterator[tuple[int, Pair, Partial]]:
         """The windows and pairs that changed since the last call."""
         for start, pair in sorted(self._dirty):
-            first, *others = self._parts[start, pair].values()
-            yield start, pair, sum(others, first)
+            parts = (Partial.unpack(packed, self._most_bytes) for packed in self._windows[start][pair].values())
+            first = next(parts)
+            yield start, pair, sum(parts, first)
         self._dirty.clear()
 
-    def forget(self) -> list[tuple[int, Pair, int]]:
-        """Let go the parts (window, pair, source) of windows that no partition will say more about; after `results`."""
-        starts = sorted({start for start, _ in self._parts})
+    def forget(self) -> list[Place]:
+        """Let go the parts of windows that no partition will report more about; after `results`."""
+        starts = sorted(self._windows)
         oldest = starts[-self._most_windows] if len(starts) > self._most_windows else 0
         over = [
-            (start, pair, source)
-            for (start, pair), parts in self._parts.items()
+            (start, pair)
+            for start in starts
+            for pair, parts in self._windows[start].items()
             if start < oldest or all(self._closed[source] >= start + self._kept for source in parts)
-            for source in parts
         ]
-        for start, pair, _ in over:
-            self._parts.pop((start, pair), None)
-        return over
+        return [place for start, pair in over for place in self._drop(start, pair)]
+
+    def _drop(self, start: int, pair: Pair) -> list[Place]:
+        parts = self._windows[start].pop(pair)
+        if not self._windows[start]:
+            del self._windows[start]
+        self._bytes -= sum(map(len, parts.values()))
+        self._dirty.discard((start, pair))
+        return [(start, pair, source) for source in parts]

@@ -192,8 +192,10 @@ def _into(codec: int, packed: memoryview, room: Any) -> int:
         return int(cramjam.lz4.decompress_into(packed, room))
     if packed[:8].tobytes() != _XERIAL:
         return int(cramjam.snappy.decompress_raw_into(packed, room))
-    at, filled = 16, 0
-    while at < len(packed):
+    at, filled = 16, 0  # behind the two versions
+    while at != len(packed):
+        if at + 4 > len(packed):
+            raise ValueError(f"expected the length of a snappy block at byte {at}, found the end at byte {len(packed)}")
         (length,) = struct.unpack_from(">i", packed, at)
         at += 4
         if length < 0 or at + length > len(packed):

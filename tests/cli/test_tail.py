@@ -156,6 +156,14 @@ def test_number_longer_than_python_converts_is_base64_with_an_error() -> None:
     assert "looks like JSON" in shown(b"[" + b"9" * 5000 + b"]")["error"]
 
 
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [(b'{"a":}', "line 1 column 6"), (b"[1],[2]", "Extra data: line 1 column 4"), (b'{"a": 1\n x}', "line 2 column 2")],
+)
+def test_error_in_json_names_its_place_in_the_value(value: bytes, place: str) -> None:
+    assert place in shown(value)["error"]
+
+
 def test_headers_that_can_not_be_read_are_told() -> None:
     assert shown(None, headers=None)["headers_error"].startswith("a header's name is not UTF-8")
 

@@ -12,7 +12,7 @@ import pytest
 from consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Chunk
 from consumers.comparison.errors import DamagedRecordError
 from consumers.comparison.join import AHEAD, LABELS_TO_EVENTS, WRITERS, JoinSettings, PartitionJoin
-from tests.comparison.test_join import NOW, OTHER, PAIR, SETTINGS, World, comparisons, figures, labels
+from tests.comparison.test_join import FOREVER, NOW, OTHER, PAIR, SETTINGS, World, comparisons, figures, labels
 
 MOST = SETTINGS.most_windows
 SMALL = JoinSettings(window=1000, wait=500, early=0, most_events=100, threshold=0.5)
@@ -97,7 +97,7 @@ def test_rows_of_pairs_that_the_file_does_not_name_any_more_are_left_out_of_what
     world = World()
     rows = np.concatenate([comparisons([1, 2], [5000, 5000], 0), comparisons([3], [5000], 2, pair=1)])
     world.compare(rows, (PAIR, OTHER))
-    world.join = PartitionJoin.restored(SETTINGS, world.table, known={OTHER})
+    world.join = PartitionJoin.restored(SETTINGS, world.table, latest=FOREVER, known={OTHER})
     assert {name: partial.summary.events for (_, name), partial in world.tick().items()} == {"third": 1}
 
 
@@ -105,7 +105,7 @@ def test_record_of_the_changelog_that_is_no_chunk_is_counted_and_let_go() -> Non
     world = World()
     world.compare(comparisons([1], [5000], 0))
     world.table |= {5 * WRITERS: b"junk", 6 * WRITERS: Chunk("labels", 6, 2**61, 0, 0, labels([], 0)).pack()}
-    world.join = PartitionJoin.restored(SETTINGS, world.table, latest=NOW)
+    world.join = PartitionJoin.restored(SETTINGS, world.table, latest=NOW, known={PAIR})
     assert (world.join.counts["damaged"], world.join.watermark) == (2, 5000)
     assert figures(world.tick()[5000, "shadow"])[0] == 1
     assert list(world.table) == [0]

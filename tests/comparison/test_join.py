@@ -19,6 +19,7 @@ from schemas.comparisons import Pair, Variant
 
 PAIR = Pair(Variant("m", 1, "primary"), Variant("m", 2))
 OTHER = Pair(Variant("m", 1, "primary"), Variant("m", 3, "third"))
+FOREVER = 1 << 62
 SETTINGS = JoinSettings(window=1000, wait=500, early=10_000, most_events=100_000, threshold=0.5)
 NOW = 10**12
 
@@ -37,6 +38,14 @@ def labels(ids: list[int], first: int, value: float = 1.0) -> Rows:
     rows["id"], rows["value"] = ids, value
     rows["position"] = np.arange(first, first + len(ids))
     return rows
+
+
+def restored(settings: JoinSettings, table: dict[int, bytes]) -> PartitionJoin:
+    return PartitionJoin.restored(settings, table, latest=FOREVER, known={PAIR, OTHER})
+
+
+def a_merge(kept: int) -> Merge:
+    return Merge(kept=kept, most_windows=1000, most_bytes=1_000_000)
 
 
 def summaries(join: PartitionJoin, now: int = NOW) -> dict[int, Partial]:
@@ -102,7 +111,7 @@ class JoinMachine(RuleBasedStateMachine):
     @rule(again=st.booleans())
     def restart(self, again: bool) -> None:
         """Killed before the last batch's offset was committed: it comes again."""
-        self.join = PartitionJoin.restored(SETTINGS, self.table)
+        self.join = restored(SETTINGS, self.table)
         if again and self.last is not None:
             kind, rows = self.last
             add = self.join.add_labels(rows, NOW) if kind == "labels" else self.join.add_comparisons(rows, [PAIR], NOW)
@@ -164,7 +173,7 @@ class World:
         return {(start, pair.shadow.name): partial for start, pair, partial in partials}
 
     def restart(self) -> None:
-        self.join = PartitionJoin.restored(self.settings, self.table)
+        self.join = restored(self.settings, self.table)
 
 
 def test_label_before_its_comparison_counts_and_is_early() -> None:
@@ -230,7 +239,7 @@ def test_labels_that_wait_too_long_are_unknown_and_let_go() -> None:
     world.label(labels([1, 2, 3], 0))
     world.tick(NOW + SETTINGS.early)
     assert world.join.counts["unknown_labels"] == 2
-    kept = [Chunk.unpack(number, packed) for number, packed in world.table.items()]
+    kept = [Chunk.unpack(number, packed, FOREVER) for number, packed in world.table.items()]
     assert [chunk.rows["id"].tolist() for chunk in kept if chunk.kind == "labels"] == [[1]]
     world.restart()
     assert figures(world.tick()[5000, "shadow"]) == (1, 1, 0, 0, 0, 0)
@@ -249,7 +258,7 @@ def test_process_taken_for_gone_writes_over_nothing_and_what_it_adds_counts_once
     ):
         assert not {number for number, _ in changes} & table.keys()
         table |= {number: packed for number, packed in changes if packed}
-    [found] = summaries(PartitionJoin.restored(SETTINGS, table)).values()
+    [found] = summaries(restored(SETTINGS, table)).values()
     assert figures(found) == (4, 0, 0, 0, 0, 0)
 
 
@@ -276,18 +285,18 @@ def test_full_window_keeps_a_random_half_and_counts_the_rest() -> None:
         [found] = world.tick().values()
         assert found.summary.events + found.thinned == 5000
         assert 400 <= found.summary.events <= 1000
-        stored = sum(len(Chunk.unpack(number, packed).rows) for number, packed in world.table.items())
+        stored = sum(len(Chunk.unpack(number, packed, FOREVER).rows) for number, packed in world.table.items())
         assert stored == found.summary.events
         world.restart()
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 9)), max_size=30))
 def test_merge_adds_the_newest_part_of_each_source(steps: list[tuple[int, int, int]]) -> None:
-    merge = Merge(kept=10**6)
+    merge = a_merge(kept=10**6)
     newest: dict[tuple[int, int], int] = {}
     results: dict[int, int] = {}
     for window, source, events in steps:
-        merge.put(window, PAIR, source, Partial(Summary(events=events)))
+        merge.put(window, PAIR, source, Partial(Summary(events=events)).pack(), latest=FOREVER)
         newest[window, source] = events
         results |= {start: whole.summary.events for start, _, whole in merge.results()}
     for window in {window for window, _, _ in steps}:
@@ -295,21 +304,21 @@ def test_merge_adds_the_newest_part_of_each_source(steps: list[tuple[int, int, i
 
 
 def test_merge_forgets_a_window_when_no_source_will_say_more() -> None:
-    merge = Merge(kept=100)
+    merge = a_merge(kept=100)
     for source in (0, 1):
-        merge.put(1000, PAIR, source, Partial(Summary(events=1), closed=0))
+        merge.put(1000, PAIR, source, Partial(Summary(events=1), closed=0).pack(), latest=FOREVER)
     assert list(merge.results()) != []
-    merge.put(5000, PAIR, 0, Partial(Summary(events=1), closed=1100))
+    merge.put(5000, PAIR, 0, Partial(Summary(events=1), closed=1100).pack(), latest=FOREVER)
     assert merge.forget() == []
-    merge.put(5000, PAIR, 1, Partial(Summary(events=1), closed=1100))
+    merge.put(5000, PAIR, 1, Partial(Summary(events=1), closed=1100).pack(), latest=FOREVER)
     list(merge.results())
     assert merge.forget() == [(1000, PAIR, 0), (1000, PAIR, 1)]
 
 
 def test_final_where_every_source_is() -> None:
-    merge = Merge(kept=100)
+    merge = a_merge(kept=100)
     for source, final in ((0, True), (1, False)):
-        merge.put(1000, PAIR, source, Partial(Summary(events=1), final=final))
+        merge.put(1000, PAIR, source, Partial(Summary(events=1), final=final).pack(), latest=FOREVER)
     assert [whole.final for _, _, whole in merge.results()] == [False]
 
 
@@ -319,4 +328,4 @@ def test_partial_travels_whole() -> None:
     world.label(labels([1], 0, 1.0))
     world.label(labels([2], 1, 0.0))
     [partial] = world.tick().values()
-    assert repr(Partial.unpack(partial.pack())) == repr(partial)
+    assert repr(Partial.unpack(partial.pack(), 1_000_000)) == repr(partial)

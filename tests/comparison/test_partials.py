@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from consumers.comparison.errors import DamagedRecordError
-from consumers.comparison.partials import Merge, Partial, most_bytes_of
+from consumers.comparison.partials import Merge, Partial, Place, most_bytes_of
 from inference.estimates import estimate
 from inference.evaluation import Columns, Histogram, Summary, summarise
 from schemas.comparisons import Pair, Variant
 
+MOST_BYTES = most_bytes_of(1000)
 PAIR = Pair(Variant("m", 1, "primary"), Variant("m", 2))
 
 
@@ -55,11 +56,19 @@ def test_bomb_is_refused_before_it_is_inflated() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"junk", zlib.compress(b""), a_partial().pack()[:-1], zlib.compress(b"\x91" * 9999)]
+    "value",
+    [
+        b"",
+        b"junk",
+        zlib.compress(b""),
+        a_partial().pack()[:-1],
+        a_partial().pack() + b"\0",
+        zlib.compress(b"\x91" * 9999),
+    ],
 )
 def test_bytes_that_are_no_partial_are_refused(value: bytes) -> None:
     with pytest.raises(DamagedRecordError):
-        Partial.unpack(value)
+        Partial.unpack(value, MOST_BYTES)
 
 
 @pytest.mark.parametrize(
@@ -95,14 +104,14 @@ def test_partial_with_a_part_that_can_not_be_is_refused(path: list[int], value: 
         inner = inner[place]
     inner[last] = value
     with pytest.raises(DamagedRecordError):
-        Partial.unpack(packed(whole[0]))
+        Partial.unpack(packed(whole[0]), MOST_BYTES)
 
 
 @pytest.mark.parametrize("regression", [True, False])
 def test_largest_scores_and_latencies_make_figures_and_no_error(regression: bool) -> None:
     with np.errstate(all="ignore"):
         partial = a_partial(200, [1.7e308, -1.7e308, 5e-324, 0.0, 1.0])
-        whole = partial + Partial.unpack(partial.pack())
+        whole = partial + Partial.unpack(partial.pack(), MOST_BYTES)
         assert estimate(whole.summary, regression=regression).agreement == 1.0
 
 
@@ -111,13 +120,50 @@ def test_sound_bins_that_no_score_makes_are_summed_without_an_error() -> None:
     partial = a_partial()
     summary = replace(partial.summary, primary=replace(partial.summary.primary, positive=ends, latency=ends))
     with np.errstate(all="ignore"):
-        estimate((partial + Partial.unpack(Partial(summary).pack())).summary, regression=False)
+        estimate((partial + Partial.unpack(Partial(summary).pack(), MOST_BYTES)).summary, regression=False)
+
+
+def put(merge: Merge, start: int, source: int = 0) -> list[Place]:
+    return merge.put(start, PAIR, source, Partial(Summary(events=1)).pack(), latest=0)
 
 
 def test_merge_keeps_the_newest_windows() -> None:
-    merge = Merge(kept=100, most_windows=10)
-    for start in range(0, 50_000, 1000):
-        merge.put(start, PAIR, 0, Partial(Summary(events=1)))
-    assert len(list(merge.results())) == 50
-    assert [start for start, _, _ in merge.forget()] == list(range(0, 40_000, 1000))
+    merge = Merge(kept=100, most_windows=10, most_bytes=MOST_BYTES)
+    dropped = [start for number in range(50) for start, _, _ in put(merge, 1000 * number)]
+    assert dropped == list(range(0, 30_000, 1000))
+    assert [start for start, _, _ in merge.results()] == list(range(30_000, 50_000, 1000))
+    assert [start for start, _, _ in merge.forget()] == list(range(30_000, 40_000, 1000))
     assert merge.forget() == []
+
+
+def test_window_older_than_all_that_a_full_merge_keeps_goes_itself() -> None:
+    merge = Merge(kept=100, most_windows=1, most_bytes=MOST_BYTES)
+    assert put(merge, 2000) == put(merge, 3000) == []
+    assert put(merge, 1000, 3) == [(1000, PAIR, 3)]
+    assert [start for start, _, _ in merge.results()] == [2000, 3000]
+
+
+def test_parts_that_are_too_many_bytes_let_the_oldest_windows_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(Partial(Summary(events=1)).pack())
+    monkeypatch.setattr("consumers.comparison.partials.MOST_PART_BYTES", 4 * size)
+    merge = Merge(kept=100, most_windows=10, most_bytes=MOST_BYTES)
+    for _ in range(9):  # a part in place of an older one takes no more
+        assert [put(merge, 1000, source) for source in range(3)] == [[], [], []]
+    assert put(merge, 2000) == []
+    assert put(merge, 2000, 1) == [(1000, PAIR, 0), (1000, PAIR, 1), (1000, PAIR, 2)]
+    assert [(start, whole.summary.events) for start, _, whole in merge.results()] == [(2000, 2)]
+
+
+def test_parts_that_inflate_to_gigabytes_take_little_memory_until_the_next_update() -> None:
+    import tracemalloc  # noqa: PLC0415
+
+    bins = np.arange(100_000)
+    sparse = Histogram(bins, np.ones(len(bins), np.int64))
+    summary = Summary(events=1, difference=sparse, joint=sparse)
+    part = Partial(summary).pack()
+    merge = Merge(kept=100, most_windows=100, most_bytes=most_bytes_of(200_000))
+    tracemalloc.start()
+    for start in range(50):  # 160 MB as objects
+        merge.put(start, PAIR, 0, part, latest=0)
+    assert tracemalloc.get_traced_memory()[1] < 30_000_000
+    tracemalloc.stop()

@@ -1,5 +1,8 @@
 """Whoever reaches the port of probes and metrics can't exhaust it."""
 
+import asyncio
+import errno
+import os
 import resource
 import socket
 import subprocess
@@ -14,6 +17,7 @@ from prometheus_client import CollectorRegistry, Gauge, Metric
 from prometheus_client.registry import Collector
 
 from consumers import http_port
+from consumers.errors import WorkerError
 from consumers.health import Health, HealthServer
 
 HOST = "127.0.0.1"
@@ -145,6 +149,15 @@ def test_answer_that_fails_is_told_in_one_line(caplog: pytest.LogCaptureFixture)
     assert status_of(server.port, "/live") == 200
     assert caplog.messages == ["a request for probes or metrics failed: ValueError: no lag yet"]
     server.close()
+
+
+def test_thread_that_can_not_serve_is_one_clear_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(asyncio, "start_server", refuse)
+    with pytest.raises(WorkerError, match=r"port \d+ of 127\.0\.0\.1, .*OSError: .*Too many open files"):
+        HealthServer(Health(60), CollectorRegistry(), HOST, 0)
 
 
 def test_client_that_goes_is_not_logged(port: int, capfd: pytest.CaptureFixture[str]) -> None:

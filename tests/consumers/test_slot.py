@@ -1,5 +1,7 @@
 """A slot belongs to one worker of the machine at a time."""
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -76,6 +78,23 @@ def test_link_in_place_of_a_lock_is_not_followed(shared: Path, tmp_path: Path, g
     with pytest.raises(WorkerError, match=f"{lock}: the slot's lock can't be opened: .* Remove what is there"):
         take("a", group)
     assert precious.read_text(encoding="utf-8") == "kept"
+
+
+def test_file_system_without_locks_is_one_clear_message(
+    shared: Path, monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)  # as NFS without a lock service does
+    with pytest.raises(WorkerError, match=rf"slot a of group {group} can't be taken in {shared}: No locks .*TMPDIR="):
+        take("a", group)
+
+
+def test_temporary_folder_that_is_not_there_is_one_clear_message(shared: Path, group: str) -> None:
+    shared.rmdir()
+    with pytest.raises(WorkerError, match=r"can't be taken in .*: No such file or directory.*TMPDIR="):
+        take("a", group)
 
 
 def test_locks_lie_in_a_folder_that_only_their_user_enters(shared: Path, group: str) -> None:

@@ -3,7 +3,7 @@ import socket
 from base64 import b64decode
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -417,3 +417,59 @@ def test_credentials_that_are_refused_for_all_are_waited_for(registry: Registry)
         with pytest.raises(SchemaAccessDenied):
             store.by_id(other)
         clock.now += 10
+
+
+def by_id_in_a_thread(store: RegistryStore, schema_id: int) -> Thread:
+    thread = Thread(target=lambda: store.by_id(schema_id))
+    thread.start()
+    return thread
+
+
+def test_known_schema_is_returned_while_another_thread_asks_for_one(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, slow = registry.add("known", FLIGHT), registry.add("slow", {"type": "string"})
+    store = RegistryStore(registry.url)
+    store.by_id(known)
+    arrived, released = hold_answers(monkeypatch)
+    asking = by_id_in_a_thread(store, slow)
+    assert arrived.wait(10)
+    finding = by_id_in_a_thread(store, known)
+    finding.join(10)
+    is_found = not finding.is_alive()
+    released.set()
+    asking.join()
+    finding.join()
+    assert is_found
+
+
+def test_threads_that_want_the_same_schema_ask_one_after_the_other_and_once(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema_id = registry.add("flights-value", FLIGHT)
+    store = RegistryStore(registry.url)
+    arrived, released = hold_answers(monkeypatch)
+    first = by_id_in_a_thread(store, schema_id)
+    assert arrived.wait(10)
+    arrived.clear()
+    second = by_id_in_a_thread(store, schema_id)
+    asked_meanwhile = arrived.wait(0.3)
+    released.set()
+    first.join()
+    second.join()
+    assert not asked_meanwhile
+    assert len(registry.asked) == 1
+
+
+def hold_answers(monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
+    """Hold the registry's answers back; returns what is set when a question arrives, and what lets the answers go."""
+    arrived, released = Event(), Event()
+    send = _Handler._send
+
+    def held(handler: _Handler, status: int, content: bytes) -> None:
+        arrived.set()
+        assert released.wait(10)
+        send(handler, status, content)
+
+    monkeypatch.setattr(_Handler, "_send", held)
+    return arrived, released

@@ -1,0 +1,58 @@
+"""Waiting for the schemas of records while the registry is away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from consumers.patience import BACK_OFF
+from schemas.errors import SchemaUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+LOG_EVERY: Final = 60.0  # seconds
+
+
+async def with_schemas(
+    work: Callable[[], T],
+    what: str,
+    retried: Callable[[], object],
+    *,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> T:
+    """The result of `work`, which is called in a thread, for it may ask the registry; again and again while that is away.
+
+    Args:
+        work: decodes records.
+        what: the records that wait, for the log.
+        retried: called before each wait.
+        sleep: waits for so many seconds.
+        clock: seconds.
+    """
+    wait, longest = BACK_OFF
+    since, logged = None, None
+    while True:
+        try:
+            result = await asyncio.to_thread(work)
+        except SchemaUnavailable as error:
+            now = clock()
+            since = now if since is None else since
+            if logged is None or now - logged >= LOG_EVERY:
+                logged = now
+                log.warning("%s have waited for a schema for %.0f s: %s", what, now - since, error)
+            retried()
+            await sleep(random.uniform(wait / 2, wait))  # jitter, so that processes don't ask at the same moment
+            wait = min(wait * 2, longest)
+        else:
+            if since is not None:
+                log.warning("%s have their schemas after %.0f s", what, clock() - since)
+            return result

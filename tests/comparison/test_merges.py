@@ -1,0 +1,105 @@
+"""Parts on their way through the job: what is sent, and what merges and table take where somebody writes to fill them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from consumers.comparison.chunks import COMPARISON_ROW
+from consumers.comparison.job import Joins, Merges, Part, Write, join_settings
+from consumers.comparison.metrics import ComparisonMetrics
+from consumers.comparison.pairs import KnownPairs
+from consumers.comparison.partials import Partial
+from inference.evaluation import Summary
+from schemas.comparisons import Pair
+from tests.comparison.test_pairs import PRIMARY, SHADOW, pipeline
+
+PAIR = Pair(PRIMARY, SHADOW)
+SOURCES = 4
+
+
+class World:
+    """The merges of partition 0, and their table."""
+
+    def __init__(self, folder: Path) -> None:
+        self.pipeline = pipeline(folder, "{name: m, version: 1}")
+        self.settings = join_settings(self.pipeline)
+        self.known = KnownPairs(self.pipeline)
+        self.metrics = ComparisonMetrics("p")
+        self.table: dict[bytes, bytes] = {}
+        self.restart()
+
+    def restart(self) -> None:
+        self.merges = Merges(self.pipeline, self.table, self.known, self.metrics, sources=SOURCES)
+
+    def write(self, writes: list[Write]) -> None:
+        for key, value in writes:
+            if value is None:
+                self.table.pop(key, None)
+            else:
+                self.table[key] = value
+
+    def put(self, start: int, source: int = 0, partial: bytes = Partial(Summary(events=1)).pack()) -> None:
+        self.write(self.merges.put(0, Part(start, PAIR, source, partial).pack()))
+
+    def starts(self) -> list[int]:
+        """Of the windows with results."""
+        writes, results = self.merges.results(0)
+        self.write(writes)
+        return [start for start, _, _ in results]
+
+    def left_out(self, reason: str) -> Any:
+        return self.metrics.registry.get_sample_value(
+            "millstream_comparison_left_out_total", {"pipeline": "p", "reason": reason}
+        )
+
+
+def test_parts_of_very_many_windows_leave_the_table_before_the_next_update(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    most = world.settings.most_windows
+    for number in range(2 * most + 50):
+        world.put(number * world.settings.window)
+        assert len(world.table) <= 2 * most
+    assert world.left_out("late") == 50
+    assert world.starts() == [number * world.settings.window for number in range(50, 2 * most + 50)]
+    assert len(world.table) == most
+
+
+def test_restored_table_that_is_too_large_is_cut_to_its_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path)
+    for number in range(10):
+        world.put(number * world.settings.window)
+    size = len(Partial(Summary(events=1)).pack())
+    monkeypatch.setattr("consumers.comparison.partials.MOST_PART_BYTES", 6 * size)
+    world.restart()
+    world.put(9 * world.settings.window)
+    assert world.left_out("late") == 4
+    assert world.starts() == [number * world.settings.window for number in range(4, 10)]
+    assert len(world.table) == 6
+
+
+def test_part_larger_than_the_changelog_takes_is_damaged(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.write(world.merges.put(0, Part(0, PAIR, 0, bytes(1_000_000)).pack()))
+    assert (world.left_out("damaged"), world.table) == (1, {})
+
+
+def test_summary_larger_than_a_record_takes_is_left_out_and_counted(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    joins = Joins(world.settings, {}, world.known, world.metrics)
+    rng = np.random.default_rng(1)
+    rows = np.zeros(100_000, COMPARISON_ROW)
+    rows["id"] = rng.integers(0, 2**63, len(rows))
+    rows["event_time"] = time.time_ns() // 1_000_000
+    for name in ("primary", "shadow", "primary_ms", "shadow_ms"):
+        rows[name] = np.exp(rng.uniform(-80, 80, len(rows)))
+    joins.comparisons(0, rows, [PAIR])
+    _, parts = joins.tick(0)
+    assert (parts, world.left_out("too_large")) == ([], 1)
+    joins.comparisons(1, rows[:100], [PAIR])
+    assert len(joins.tick(1)[1]) == 1
+    assert world.left_out("too_large") == 1
