@@ -145,7 +145,7 @@ class BlockDecoder:
     def _deadlines(
         self, event_times: npt.NDArray[np.int64], headers: Sequence[Headers | None] | None, rows: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64] | None, int]:
-        """The earlier of what the event's age and its header allow, and how many headers say nothing that can be read."""
+        """Each event's deadline, the earlier of its `max_age` and its header; and the number of invalid headers."""
         fields = self._fields
         if fields.max_age is None and fields.deadline_header is None:
             return None, 0
@@ -162,7 +162,7 @@ class BlockDecoder:
 
 
 def _later(times: npt.NDArray[np.int64], by: int) -> npt.NDArray[np.int64]:
-    """The times so many ms later, or `NEVER`: near 2^63 a plain sum wraps to the distant past."""
+    """Add ms to the times, at most up to `NEVER`: near 2^63 a plain sum would overflow into the past."""
     return np.minimum(times, NEVER - by) + by
 
 
@@ -191,10 +191,10 @@ def costs_of(column: pl.Series) -> npt.NDArray[np.int64]:
 
 
 def _deadline(headers: Headers, name: str) -> int | None:
-    """The deadline that a header states, ms since the epoch; `NEVER` without such a header, None if it is no such number."""
+    """The header's deadline, ms since the epoch; `NEVER` without the header, None if its value is invalid."""
     stated = [value for header, value in headers if header == name and value is not None]
     for value in stated:
-        # A number of more digits is no time, and from 4,300 digits on Python refuses it.
+        # More digits are beyond any time, and Python refuses to parse more than 4,300.
         if value.isdigit() and len(value) <= MAX_DEADLINE_DIGITS:
             return min(int(value), NEVER)
     return None if stated else NEVER

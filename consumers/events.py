@@ -104,7 +104,7 @@ class Block:
     costs: npt.NDArray[np.int64] | None  # of the events up to and including each; None: they have none
     tensors: Inputs
     features: pl.DataFrame | None  # the fields that shadows take, where there are any
-    invalid_deadlines: int  # deadline headers that are no number of ms; their events have no such deadline
+    invalid_deadlines: int  # number of events whose deadline header is not a number of ms; the header is ignored
     # The others:
     refused: list[Refused]  # ascending row
 

@@ -22,16 +22,16 @@ class Weight(NamedTuple):
 # Measured (vector workload): decoded, as many bytes as its value again for the model's inputs, and 340 for the other columns.
 RECORD = Weight(2, 384)
 
-# Bytes of a text in a tensor for each byte in the record, at most. The worst is one letter of two bytes: three bytes as Avro,
-# and 84 as a Python object with its pointer.
+# Largest ratio of a text's bytes in a tensor to its bytes in a record. The worst case is a single two-byte character: 3 bytes in
+# Avro, 84 as a Python object with its pointer.
 _TEXT = 30
 
 
 def weight_of(signature: Signature) -> Weight:
-    """What a held record takes for a model of this signature.
+    """Memory of a held record, for a model with this signature.
 
-    An item of a variable-length array may take one byte in a record and eight in a tensor, and no shape bounds the number of
-    items. So a record counts with the most that its bytes can become. Measured: 65,536 small integers take 64 KiB as Avro, and
+    An item of a variable-length array can take one byte in a record and eight in a tensor, and no shape bounds the number of
+    items. So each record counts as its worst-case size in memory. Measured: 65,536 small integers take 64 KiB as Avro, and
     506 KiB with their tensor.
     """
     columns: Counter[str] = Counter()  # by field: bytes in tensors, for each byte in the record

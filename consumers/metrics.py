@@ -136,7 +136,7 @@ HELD_EVENTS = Metric("millstream_held_events", "gauge", "Records read and not ye
 HELD_BYTES = Metric(
     "millstream_held_bytes",
     "gauge",
-    "Bytes of them, about: twice those of their values (more where inputs vary in length), and 384 each for what is around.",
+    "Estimated memory of held events: 2 x their values (more for variable-length inputs) + 384 bytes each.",
 )
 IN_FLIGHT = Metric(
     "millstream_in_flight_batches",
@@ -150,7 +150,7 @@ RETRIES = Metric("millstream_retries_total", "counter", "Waits because something
 BLOCKED = Metric(
     "millstream_blocked_seconds",
     "gauge",
-    "How long events have been waiting for the executor or the schemas, by the first event that waits. No series while "
+    "How long events have waited for the executor or the schemas; the labels name the first waiting event. No series while "
     "nothing waits.",
     ("what", "topic", "partition", "offset"),
 )

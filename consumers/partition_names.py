@@ -1,4 +1,4 @@
-"""How log lines name many partitions: by ranges."""
+"""Formats many partitions for a log line, as ranges."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -7,9 +7,9 @@ from consumers.events import Partition
 
 
 def ranges_of(partitions: Iterable[Partition]) -> str:
-    """Partitions in their order, neighbours as a range: `events/0-999, labels/3`; `nothing` where there are none."""
+    """Sorted partitions, consecutive ones as a range: `events/0-999, labels/3`; `nothing` if there are none."""
     ordered = sorted(set(partitions))
-    # Neighbours differ from their place in the order by the same number.
+    # In a run of consecutive partitions, number minus index is constant.
     runs = groupby(enumerate(ordered), lambda placed: (placed[1][0], placed[1][1] - placed[0]))
     names: list[str] = []
     for (topic, _), run in runs:

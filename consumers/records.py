@@ -93,7 +93,7 @@ class Records:
         return int(self.sizes.sum())
 
     def position(self, row: int) -> Position:
-        """Where a record was read."""
+        """A record's topic, partition and offset."""
         return *self.partitions[self.places[row]], int(self.offsets[row])
 
     def counts(self) -> dict[Partition, int]:
@@ -144,10 +144,11 @@ def _size(key: bytes | None, value: bytes | None, headers: Headers | None) -> in
 
 
 def _headers_of(records: Sequence[Record]) -> list[Headers | None]:
-    """Each record's headers; None where confluent-kafka refuses to give them, because a name is not UTF-8."""
+    """Each record's headers; None if confluent-kafka can't return them, because a name is not UTF-8."""
     headers: list[Headers | None] = []
     unreadable: list[Record] = []
-    # Asked once each: what confluent-kafka 2.16 gives when asked again after a refusal has a hole, at which Python crashes.
+    # Call `headers` only once per record: after an error, confluent-kafka 2.16 returns a list with a null pointer
+    # at the next call, which crashes Python.
     each = map(type(records[0]).headers, records)
     while len(headers) < len(records):
         try:
@@ -158,7 +159,7 @@ def _headers_of(records: Sequence[Record]) -> list[Headers | None]:
     if unreadable:
         first = unreadable[0]
         log.warning(
-            "%d records are read without their headers, for a header's name is not UTF-8; the first is at offset %d of %s/%d",
+            "%d records are read without their headers, because a header's name is not UTF-8; the first is at offset %d of %s/%d",
             *(len(unreadable), first.offset(), first.topic(), first.partition()),
         )
     return headers

@@ -56,7 +56,7 @@ def read_config_file(path: Path) -> ConfigFile:
     """
     reader = _Reader()
     try:
-        if path.exists() and not path.is_file():  # to open a pipe would wait for ever
+        if path.exists() and not path.is_file():  # opening a named pipe would block forever
             raise ModelConfigError(f"{path} can't be read: expected a file, found something else.")
         root = composed(text_of(path))
         data = None if root is None else reader.read(root)

@@ -71,7 +71,9 @@ def _all_finite(array: npt.NDArray[Any], entry: TensorInput, problems: dict[int,
 def _fill_scalars(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[Any] | None:
     numpy_type, polars_type = DTYPES[entry.dtype]
     array = np.empty((len(frame), len(entry.fields)), numpy_type)
-    lacking = np.zeros(len(frame), np.bool_)  # one reason an event: a thousand fields may be null in it
+    lacking = np.zeros(
+        len(frame), np.bool_
+    )  # events with a problem: only one message each, since a thousand fields may be null
     for column, field in enumerate(entry.fields):
         series = frame[field]
         cast = series if series.dtype == polars_type else series.cast(polars_type, strict=False)
@@ -119,14 +121,14 @@ def _whole_array(series: pl.Series, entry: TensorInput, polars_type: pl.DataType
 def _fill_ragged(
     frame: pl.DataFrame, inputs: Sequence[TensorInput], problems: dict[int, str], *, allow_nan: bool
 ) -> dict[str, Ragged]:
-    """The tensors whose length varies; or none, with the reasons added to `problems` by row, where an event doesn't fit."""
+    """The variable-length tensors. If an event doesn't fit, `problems` gets its reason by row, and tensors are missing."""
     first, *others = inputs
     lengths = _lengths(frame, first, problems)
     for entry in others:
         for row in np.flatnonzero(_lengths(frame, entry, problems) != lengths).tolist():
             problems.setdefault(
                 row,
-                f"fields `{first.fields[0]}` and `{entry.fields[0]}` differ in length, and the model takes them side by side",
+                f"fields `{first.fields[0]}` and `{entry.fields[0]}` differ in length, but the model needs equal lengths",
             )
     if problems:
         return {}
@@ -152,10 +154,10 @@ def _lengths(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str]) 
 
 
 def _items(series: pl.Series, entry: TensorInput, offsets: Ints, problems: dict[int, str]) -> npt.NDArray[Any] | None:
-    """The items of all lists, end to end, no list being null; or None, with the reasons added to `problems` by row."""
+    """The items of all lists (none null), end to end. If an item doesn't fit: None, and `problems` gets the reasons by row."""
     polars_type = DTYPES[entry.dtype][1]
     filled = np.diff(offsets) > 0
-    series = series if filled.all() else series.filter(pl.Series(filled))  # an empty list would become a null
+    series = series if filled.all() else series.filter(pl.Series(filled))  # `explode` turns an empty list into a null
     flat = series.explode() if len(series) else pl.Series(dtype=polars_type)
     cast = flat if flat.dtype == polars_type else flat.cast(polars_type, strict=False)
     if cast.null_count():
@@ -169,7 +171,7 @@ def _items(series: pl.Series, entry: TensorInput, offsets: Ints, problems: dict[
 
 
 def _items_finite(items: npt.NDArray[Any], entry: TensorInput, offsets: Ints, problems: dict[int, str]) -> bool:
-    """As `_all_finite`."""
+    """Like `_all_finite`, for ragged items."""
     if items.dtype.kind != "f" or (finite := np.isfinite(items)).all():
         return True
     for row, at in _first_of_each_event(~finite, offsets):
@@ -180,7 +182,7 @@ def _items_finite(items: npt.NDArray[Any], entry: TensorInput, offsets: Ints, pr
 
 
 def _first_of_each_event(found: npt.NDArray[np.bool_], offsets: Ints) -> Iterator[tuple[int, int]]:
-    """For each event with an item that is `found`: its row, and the first such item's place in it."""
+    """For each event with a flagged item: its row, and the index of the first one in the event. `found`: [items]."""
     filled = np.flatnonzero(np.diff(offsets))
     for row in filled[np.logical_or.reduceat(found, offsets[filled])].tolist():
         yield row, int(found[offsets[row] : offsets[row + 1]].argmax())

@@ -1,4 +1,4 @@
-"""Ragged (jagged) arrays: each event has a number of items of its own, and none is padded."""
+"""Ragged (jagged) arrays: each event has its own number of items, without padding."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ Index = slice | Ints | npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ragged:
-    """The items of all events, end to end. Its memory is that of the items; a slice is a view."""
+    """The items of all events, end to end. A slice is a view."""
 
     values: npt.NDArray[Any]  # [items]
     offsets: Ints  # [events + 1], ascending: event `i` has values[offsets[i] : offsets[i + 1]]
 
     @classmethod
     def of_lengths(cls, values: npt.NDArray[Any], lengths: Ints) -> "Ragged":
-        """From the items, end to end, and each event's number of them."""
+        """Build from the items of all events, end to end, and each event's number of items."""
         return cls(values, offsets_of(lengths))
 
     @classmethod
@@ -40,11 +40,11 @@ class Ragged:
 
     @property
     def items(self) -> npt.NDArray[Any]:
-        """The items of these events, end to end; of a slice, no others."""
+        """The items of these events only, end to end (`values` of a slice holds those of other events too)."""
         return self.values[self.offsets[0] : self.offsets[-1]]
 
     def __getitem__(self, rows: Index) -> "Ragged":
-        """Some of the events, selected as numpy selects rows: a view for a slice without a step, else a copy of their items."""
+        """Select events as numpy selects rows. A slice with step 1 is a view; any other selection copies the items."""
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             if step == 1:
@@ -64,7 +64,7 @@ class Ragged:
 
         Args:
             mask: `mask(size)` of this array, or of one with the same lengths; no event is longer than `size`.
-            pad: what stands where there is no item.
+            pad: value of the padding.
         """
         array = np.full(mask.shape, pad, self.values.dtype)
         array[mask] = self.items
@@ -72,7 +72,7 @@ class Ragged:
 
 
 def offsets_of(lengths: Ints) -> Ints:
-    """Where each event's items begin when all lie end to end; and where the last ones end. One more than there are lengths."""
+    """Start of each event's items, and the end of the last: [events + 1]."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

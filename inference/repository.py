@@ -17,7 +17,7 @@ EXECUTORS = {"model.onnx": "onnx", "model.pt2": "torch", "model.pt": "torch", "m
 """The model's file -> the executor that runs it."""
 CONFIG_FILE = "config.yaml"
 # A model is warmed up with as many blank events as its largest batch holds: a slip of the pen there would take all memory.
-LARGEST_VERSION = 2**31 - 1  # that a prediction's record holds
+LARGEST_VERSION = 2**31 - 1  # largest that fits the prediction's schema (int)
 MOST_EVENTS = 65_536  # in a batch
 MOST_VALUES = 2**28  # of a batch in one tensor: 1 GiB as float32
 Fields = dict[str, str | list[str]]
@@ -160,7 +160,7 @@ def _model_file(files: list[Path], executor: str | None, written: ConfigFile) ->
 
 
 def _number(name: str) -> int | None:
-    """The version that a folder's name is; `007` is none, for nobody would find it again, nor what no prediction can hold."""
+    """The version number in a folder's name. None if it is above the largest or has leading zeros (`007`)."""
     return int(name) if re.fullmatch("0|[1-9][0-9]{0,9}", name) and int(name) <= LARGEST_VERSION else None
 
 

@@ -76,7 +76,7 @@ class Signature:
 
 
 def blank(inputs: Sequence[TensorInput], events: int) -> dict[str, Any]:
-    """Zeros and empty strings for so many events, as `fit` gives them; where the length varies, the longest there are."""
+    """Inputs of zeros and empty strings in the form that `fit` returns; variable-length ones have the greatest length."""
     filled = [entry for entry in inputs if entry.longest is None or not entry.mask]
     return {entry.tensor: _blank(entry, events) for entry in filled}
 

@@ -1,4 +1,4 @@
-"""Variable-length inputs: which events run in one call, and the padding of those to one length (length bucketing)."""
+"""Length bucketing for variable-length inputs: groups events into calls and pads each call to one length."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -66,12 +66,12 @@ def padded_to(inputs: Sequence[TensorInput], tensors: Mapping[str, Any], size: i
     """Dense tensors for one call of the model.
 
     Args:
-        inputs: the model's.
-        tensors: of the call's events; ragged where the length varies.
-        size: the length to pad to; no event has more items.
+        inputs: the model's inputs.
+        tensors: the call's events; ragged where the length varies.
+        size: length to pad to; no event has more items.
 
     Returns:
-        tensor -> [events, size], or [events, *shape] where the length does not vary; the mask too where the model wants one.
+        tensor -> [events, size], or [events, *shape] where the length does not vary; also the mask if the model has one.
     """
     mask = next(tensor.mask(size) for tensor in tensors.values() if isinstance(tensor, Ragged))
     made: dict[str, npt.NDArray[Any]] = {}

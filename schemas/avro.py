@@ -29,7 +29,7 @@ from schemas.wire import HEAD_BYTES, schema_id_of
 _LONGEST_ERROR = 500  # characters; polars and fastavro quote data and schemas at length
 _Reader = BlockReader | RecordReader
 _MOST_SECONDS = 15.0  # of look-ups for one poll; those that it gave are kept, and the caller comes back for the others
-_MOST_KEPT = 50_000  # types of all schemas whose readers are kept
+_MOST_KEPT = 50_000  # cached readers, weighed by their schemas, see `_size_of`
 
 
 class AvroDecoder:
@@ -66,10 +66,8 @@ class AvroDecoder:
         until = time.monotonic() + _MOST_SECONDS
         parts: list[tuple[Rows, Decoded]] = []
         bad: list[BadRecord] = []
-        for (
-            head,
-            rows,
-        ) in groups:  # the schemas of most records are looked up first: a flood of others can't starve them
+        # The most frequent schema is looked up first, so a flood of other IDs can't starve it.
+        for head, rows in groups:
             try:
                 reader = self._readers.get(head) or self._look_up(head, until)
             except SchemaUnavailable as error:
@@ -114,9 +112,9 @@ class AvroDecoder:
         except NotWireFormat as error:
             return Unreadable("undecodable", str(error))
         except UnknownSchema as error:
-            return Unreadable("unknown_schema", str(error))  # not kept: the schema may come
+            return Unreadable("unknown_schema", str(error))  # not cached: the schema may be registered later
         except BadSchemaError as error:
-            return Unreadable("schema_incompatible", str(error))  # the store keeps it
+            return Unreadable("schema_incompatible", str(error))  # the store caches it
         reader = self._compiled(writer)
         self._readers.put(head, reader, _size_of(writer))
         return reader
@@ -132,7 +130,7 @@ class AvroDecoder:
 
 
 def _size_of(writer: Schema) -> int:
-    """What a schema's reader weighs among those kept: types, and text such as names and symbols."""
+    """Weight of a schema's reader in the cache: its types, plus its text (names, symbols)."""
     try:
         types = types_of(parsed(writer))
     except BadSchemaError:

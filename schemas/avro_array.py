@@ -1,22 +1,22 @@
-"""Passes the blocks of one array: for few arrays in many blocks this is quicker than a step of numpy for each block."""
+"""Skips the blocks of one array in plain Python, which is faster than numpy for a few arrays with many blocks."""
 
 from schemas.avro_varint import LENGTH
 
-MOST_BLOCKS = 256  # of an array: writers make one, or one per some KiB; each costs a step for all records
+MOST_BLOCKS = 256  # of an array: writers make one, or one every few KiB. The numpy walk takes one step per block
 
 
 class FaultError(Exception):
-    """A record is malformed. Raised by `after_blocks`; the caller refuses the record."""
+    """A record is malformed. Raised by `after_blocks`; the caller rejects the record."""
 
 
 def after_blocks(data: bytes, end: int, size: int, most: int) -> int:
-    """The position behind an array's last block.
+    """The position just after an array's last block.
 
     Args:
-        data: what comes next, an array's block first; a few bytes more than `end`.
-        end: of the record, in it.
-        size: of an item, bytes.
-        most: blocks.
+        data: the bytes from the array's next block on, a few bytes beyond `end`.
+        end: position in `data` where the record ends.
+        size: bytes of an item.
+        most: blocks allowed.
 
     Raises:
         FaultError: the record is malformed.
@@ -39,7 +39,7 @@ def after_blocks(data: bytes, end: int, size: int, most: int) -> int:
 
 
 def _length_at(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """A count or a size, and the position behind it. Raises FaultError."""
+    """A count or a size, and the position just after it. Raises FaultError."""
     raw = 0
     for place in range(LENGTH.longest):
         byte = data[at + place]

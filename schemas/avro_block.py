@@ -13,6 +13,7 @@ import polars as pl
 from schemas.avro_bounds import PADDING, Ints, Step, check
 from schemas.avro_columns import Source, assemble
 from schemas.avro_layout import Layouts
+from schemas.avro_varint import varint
 from schemas.errors import FaultyRecords, Unreadable
 from schemas.packed import Packed
 from schemas.wire import HEAD_BYTES
@@ -50,7 +51,7 @@ class BlockReader:
         return None if alike is None else self._assembled(alike, len(values))
 
     def read_most(self, values: Packed) -> tuple[pl.DataFrame, Rows] | None:
-        """Return a row per value for those that are well formed and laid out alike, and which these are; None if they are few."""
+        """Return a row per value that is well formed and laid out alike, and their rows; None if they are fewer than half."""
         found = self.layouts.read_most(values) if self.layouts else None
         if found is None:
             return None
@@ -97,13 +98,3 @@ def container_header(fields: list[dict[str, Any]]) -> bytes:
 def block_columns(sources: list[Source]) -> list[str]:
     """What to read for these sources: never nothing, since the number of rows is wanted too."""
     return list(dict.fromkeys(source.writer_name for source in sources if source.writer_name)) or [_HEAD]
-
-
-def varint(number: int) -> bytes:
-    """Return a non-negative number as Avro writes a long."""
-    rest, out = number << 1, bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)

@@ -23,8 +23,8 @@ from schemas.avro_varint import INT, LENGTH, LONG, Varint
 from schemas.store import AvroType
 
 PADDING = 16  # bytes below 0x80 that must follow the last body: integers are looked at in windows of up to 10 bytes
-_MOST_ARRAYS = 100  # of a record: their blocks are steps one after the other, also where a single record has so many
-_FEW = 16  # arrays, that are passed one by one from their third block on
+_MOST_ARRAYS = 100  # of a record: each of their blocks is a step for all records, even if only one record has so many
+_FEW = 16  # fewer arrays than this are skipped one by one from their third block on
 _FIXED = {"null": 0, "float": 4, "double": 8}
 
 Ints = npt.NDArray[np.int64]
@@ -41,7 +41,7 @@ class _Text:
 
     @cached_property
     def stops(self) -> Ints:
-        """Positions of the bytes that end an integer, were there one."""
+        """Positions of bytes below 0x80, which can end a varint."""
         return np.flatnonzero(self.data < 0x80)
 
     def overlong(self, varint: Varint) -> Ints:
@@ -61,7 +61,7 @@ class Bodies:
     position: Ints
     end: Ints
     rows: Ints
-    is_faulty: Flags  # of every row of all, also of those not in this part
+    is_faulty: Flags  # by row of the whole poll, not only of this part
     errors: dict[int, str] = field(default_factory=dict)  # by row: the first fault
 
     def fail(self, at_fault: Flags, why: str) -> None:
@@ -252,7 +252,7 @@ def _array(items: AvroType, place: str) -> Step | None:
     def pass_items(bodies: Bodies, count: Ints) -> None:
         if varint is None:
             assert size is not None
-            # More than fit are too many however many they are: the product of a false count would exceed 64 bits.
+            # Cap the count just above what fits, because count * size of a false count could overflow 64 bits.
             fitting = (bodies.end - bodies.position) // size
             bodies.advance(np.minimum(count, fitting + 1) * size, place)
         else:
@@ -280,7 +280,7 @@ def _array(items: AvroType, place: str) -> Step | None:
 
 
 def _pass_alone(bodies: Bodies, row: int, size: int, most: int, place: str) -> None:
-    """Pass the rest of one array, whose items have one size: where few arrays have many blocks, a step for each is too much."""
+    """Skip the rest of one array of fixed-size items in plain Python (see `avro_array`)."""
     start, end = int(bodies.position[row]), int(bodies.end[row])
     data = bodies.text.data[start : end + PADDING].tobytes()
     try:

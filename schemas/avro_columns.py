@@ -37,7 +37,7 @@ class Source:
 
     @cached_property
     def has_text(self) -> bool:
-        """Whether there is text in it, which the block reader gives as bytes."""
+        """Whether the column has text, which the block reader returns as bytes."""
         return _has_text(nullable(self.writer_type)[0])
 
     def constant(self, rows: int) -> pl.Series:
@@ -45,7 +45,7 @@ class Source:
         return pl.Series(self.field.name, [self.field.default], self.field.dtype).new_from_index(0, rows)
 
     def convert(self, column: pl.Series) -> pl.Series:
-        """Turn what the block reader gives into the column.
+        """Convert the block reader's column to the wanted type.
 
         Raises Unreadable for a null that isn't allowed, and FaultyRecords for text that isn't UTF-8.
         """
@@ -74,7 +74,7 @@ def _has_text(tree: AvroType) -> bool:
 
 
 def _as_text(column: pl.Series, dtype: pl.DataType, name: str) -> pl.Series:
-    """Bytes as the text that they are. Raises FaultyRecords, or PolarsError for text within arrays and records."""
+    """Decode bytes as UTF-8. Raises FaultyRecords, or PolarsError for invalid text within arrays and records."""
     try:
         return column.cast(dtype)
     except pl.exceptions.PolarsError:

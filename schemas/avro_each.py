@@ -23,7 +23,7 @@ class RecordReader:
     """Reads wire-format values of one writer schema, all or none of them."""
 
     writer: Any  # as fastavro parsed it
-    whole: Any  # a schema of the same bytes, see `avro_same_bytes`
+    whole: Any  # a schema with the same encoding, see `avro_same_bytes`
     reader: Any  # the wanted fields that the writer has, as fastavro parsed it
     sources: list[Source]
 
@@ -49,7 +49,7 @@ class RecordReader:
         except SchemaResolutionError as error:
             raise Unreadable("schema_incompatible", f"the reader schema doesn't take this record: {error}") from error
         except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, MemoryError, ...: malformed in many ways
-            said = str(error).partition(" from <_io.")[0]  # fastavro adds where its buffer is in memory
+            said = str(error).partition(" from <_io.")[0]  # fastavro appends its buffer's address
             raise Unreadable("undecodable", f"the Avro body is malformed: {type(error).__name__}: {said}") from error
         if left:
             raise Unreadable("undecodable", f"{left} bytes are left over after the last field")

@@ -1,4 +1,4 @@
-"""Types without bytes (null, empty records), of which a record of a few bytes could have any number."""
+"""Parse an untrusted record schema for fastavro, within limits."""
 
 from typing import Any
 
@@ -7,21 +7,21 @@ from schemas.avro_types import kind_of, parsed, record_tree, title
 from schemas.errors import BadSchemaError
 from schemas.store import AvroType, Schema
 
-_MOST_EMPTY = 100  # in a schema, the null of a union not counted
+_MOST_EMPTY = 100  # types without bytes (null, empty records) in a schema; the null of a union doesn't count
 
 
 def parsed_bounded(schema: Schema) -> Any:
-    """Return a record schema that anybody may have registered, as fastavro reads with it.
+    """Return an untrusted record schema, parsed for fastavro.
 
-    Raises BadSchemaError for one with which a short record takes much time or memory: it contains itself, is beyond the limits of
-    `avro_limits`, or has many types without bytes.
+    Raises BadSchemaError for a schema that lets a short record take much time or memory: it contains itself, exceeds the limits
+    of `avro_limits`, or has many types without bytes.
     """
     refuse_many_empty(record_tree(schema), schema)
     return parsed(schema)
 
 
 def refuse_many_empty(tree: AvroType, writer: Schema) -> None:
-    """Raise BadSchemaError for a record's tree with many types without bytes, or with arrays of them."""
+    """Raise BadSchemaError if a record's tree has many types without bytes, or arrays of them."""
     if _empty_types(tree, writer) > _MOST_EMPTY:
         raise BadSchemaError(
             f"{title(writer)}: expected at most {_MOST_EMPTY} fields without bytes (null, empty records), found more: "
@@ -30,9 +30,9 @@ def refuse_many_empty(tree: AvroType, writer: Schema) -> None:
 
 
 def _empty_types(tree: AvroType, writer: Schema) -> int:
-    """How many types within a type have no bytes: each takes time to read, and a record of a few bytes could have any number.
+    """How many types within a type have no bytes. Each takes time to read, and a short record can have any number of them.
 
-    Raises BadSchemaError for arrays of them, where a count of a few bytes stands for any number of items.
+    Raises BadSchemaError for arrays of them: a count of a few bytes could claim any number of items.
     """
     match kind_of(tree):
         case "union":

@@ -1,4 +1,4 @@
-"""Which values of a poll begin alike: their heads say by which schema they were written."""
+"""Groups a poll's values by their wire header (schema ID)."""
 
 import numpy as np
 import numpy.typing as npt
@@ -7,11 +7,11 @@ from schemas.packed import Packed
 from schemas.wire import HEAD_BYTES
 
 Rows = npt.NDArray[np.int64]
-_PLACES = np.array([1 << bits for bits in range(8 * (HEAD_BYTES - 1), -1, -8)], np.int64)  # what each byte counts
+_PLACES = np.array([1 << bits for bits in range(8 * (HEAD_BYTES - 1), -1, -8)], np.int64)  # place value of each byte
 
 
 def by_head(values: Packed) -> list[tuple[bytes, Rows]]:
-    """The rows of each head, ascending; the head that most values have comes first. A value shorter than a head is its own."""
+    """Each header with its rows, ascending; the most frequent first. A value shorter than a header is a group of its own."""
     is_whole = values.lengths >= HEAD_BYTES
     rows = np.flatnonzero(is_whole)
     groups: list[tuple[bytes, Rows]] = []

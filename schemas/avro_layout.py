@@ -54,7 +54,7 @@ class Layout:
         return bool(((table[:, self.fixed] & self.bits) == self.values).all())
 
     def rows_of(self, table: Bytes2D) -> npt.NDArray[np.int64]:
-        """The rows of the records that are laid out so, ascending."""
+        """The rows of the records that have this layout, ascending."""
         return np.flatnonzero(((table[:, self.fixed] & self.bits) == self.values).all(axis=1))
 
 
@@ -88,9 +88,9 @@ class Layouts:
             return None
 
     def read_most(self, values: Packed) -> tuple[list[pl.Series], npt.NDArray[np.int64]] | None:
-        """Return the columns of the values that are laid out alike, and their rows; None if these are not most of all.
+        """Return the columns of the values that are laid out alike, and their rows; None if they are fewer than half.
 
-        So a few odd records do not send a whole poll through the block reader.
+        So a few records of another layout don't send a whole poll through the slower block reader.
         """
         lengths, counts = np.unique(values.lengths, return_counts=True)
         size = int(lengths[counts.argmax()])
@@ -98,7 +98,7 @@ class Layouts:
         if 2 * len(rows) < len(values) or not size:
             return None
         table = values.of_width(rows)
-        # Any record may be an odd one: after the layout that was seen before, two are tried.
+        # Any record may be the odd one. So try the layout seen before, then those of two records.
         for layout in (self._seen.get(size), self._layout_of(table[0]), self._layout_of(table[len(table) // 2])):
             if layout is None or 2 * len(alike := layout.rows_of(table)) < len(values):
                 continue

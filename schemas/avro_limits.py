@@ -1,8 +1,8 @@
-"""How large an Avro schema may be. Whoever may register schemas must not be able to stop a worker or to take its memory.
+"""Size limits of Avro schemas. An untrusted schema must not stop a worker or exhaust its memory.
 
-A reader is compiled from a schema's types, with each reference replaced by what it names. So a text of 2.6 kB (twenty records
-with two fields of the one before) stands for a million types. The code behind these checks recurses, and its time grows with the
-number of types.
+A reader is compiled from a schema's types, with each reference replaced by the type that it names. So 2.6 kB of text (twenty
+records, each with two fields of the previous one) can expand to a million types. The code after these checks recurses, and its
+time grows with the number of types.
 """
 
 import json
@@ -15,23 +15,23 @@ from schemas.store import AvroType
 
 MOST_TEXT = 1 << 20  # characters: registries keep a schema in a Kafka record, which has at most 1 MiB by default
 MOST_LEVELS = 64  # of types within types
-MOST_TYPES = 10_000  # with each reference counted as what it names; a field is one type, and two where null is allowed
+MOST_TYPES = 10_000  # after expanding references; a field counts as one, with null allowed as three
 MOST_FIXED = 2**31 - 1  # bytes of a `fixed`: no Kafka record holds more, its length is a 32-bit integer
 _MOST_JSON_LEVELS = 4 * MOST_LEVELS  # a record within a record takes three: its object, the list of fields, the field
-_OF_FASTAVRO = ("__fastavro_parsed", "__named_schemas")  # fastavro takes a schema with these for checked
+_OF_FASTAVRO = ("__fastavro_parsed", "__named_schemas")  # fastavro doesn't check a schema that has these keys
 
 
 def definition_of(place: str, text: str, *, bare_name: bool = False) -> AvroType:
     """Read a schema's text and check that it is a valid schema within the limits.
 
     Args:
-        place: how the message begins.
-        text: JSON.
+        place: what error messages begin with.
+        text: the schema, as JSON.
         bare_name: whether text that is not JSON may be the name of a primitive type.
 
     Raises:
-        BadSchemaError: it is not.
-        json.JSONDecodeError: the text is no JSON, and `bare_name` is false.
+        BadSchemaError: it is no valid schema, or exceeds a limit.
+        json.JSONDecodeError: the text isn't JSON, and `bare_name` is false.
     """
     if len(text) > MOST_TEXT:
         raise BadSchemaError(
@@ -44,7 +44,7 @@ def definition_of(place: str, text: str, *, bare_name: bool = False) -> AvroType
     except ValueError as error:
         if not bare_name and isinstance(error, json.JSONDecodeError):
             raise
-        if not bare_name:  # a number of thousands of digits
+        if not bare_name:  # an integer of more digits than Python parses
             raise BadSchemaError(f"{place}: expected JSON: {error}: correct the schema") from error
         definition = text
     parsed_within_limits(place, definition)
@@ -70,14 +70,14 @@ def parsed_within_limits(place: str, definition: AvroType) -> Any:
         )
     if types > MOST_TYPES:
         raise BadSchemaError(
-            f"{place}: expected at most {MOST_TYPES:,} types, found {_counted(types)} with each reference to a named type "
-            "counted as what it names: use fewer fields"
+            f"{place}: expected at most {MOST_TYPES:,} types, found {_counted(types)} after expanding references "
+            "to named types: use fewer fields"
         )
     return parsed
 
 
 def types_of(parsed: Any) -> int:
-    """How many types a schema has that `parsed_within_limits` returned, with each reference counted as what it names."""
+    """Number of types, after expanding references, of a schema that `parsed_within_limits` returned."""
     return _Size("").of(parsed)[0]
 
 
@@ -86,7 +86,7 @@ def _counted(types: int) -> str:
 
 
 def _check_json(place: str, definition: AvroType) -> None:
-    """Refuse what is nested so deeply that code that recurses could fail, and what fastavro would trust unseen."""
+    """Refuse JSON nested too deeply for recursive code, and the keys that make fastavro skip its checks."""
     level, inside = 0, [definition]
     while inside:
         level += 1
@@ -115,9 +115,8 @@ class _Size:
     def of(self, node: AvroType) -> tuple[int, int]:
         """Types, and levels of types within types."""
         if isinstance(node, str):
-            return self._named.get(
-                node, (1, 1)
-            )  # (1, 1) of a primitive, and of a type within itself: refused elsewhere
+            # A name not seen yet is a primitive, or a type that contains itself, which other code refuses.
+            return self._named.get(node, (1, 1))
         size = self._within(node if isinstance(node, list) else self._inner(node))
         if isinstance(node, dict) and isinstance(node.get("name"), str):
             self._named[node["name"]] = size
@@ -149,7 +148,7 @@ class _Size:
     def _check_names(self, record: dict[str, Any]) -> None:
         for field in record["fields"]:
             name = field["name"]
-            if not isinstance(name, str) or name.encode(errors="replace").decode() != name:  # half of a surrogate pair
+            if not isinstance(name, str) or name.encode(errors="replace").decode() != name:  # a lone surrogate
                 raise BadSchemaError(
                     f"{self._place}: expected text as the name of each field of {record['name']}, found "
                     f"{name!r:.60}: correct the schema"

@@ -70,7 +70,7 @@ def record_reader(writer: Schema, reader: Schema, sources: list[Source]) -> Reco
 
 
 def _parsed(definition: AvroType, of: Schema) -> Any:
-    """As fastavro reads with it: it looks at defaults of types that a name stood for before. Raises BadSchemaError."""
+    """Parse for fastavro. Raises BadSchemaError: expanding a name can expose a bad default that fastavro did not check before."""
     try:
         return fastavro.parse_schema(definition)
     except Exception as error:  # fastavro raises many types for malformed input
@@ -78,14 +78,14 @@ def _parsed(definition: AvroType, of: Schema) -> Any:
 
 
 def _narrowed(tree: dict[str, Any], writer: Schema, sources: list[Source]) -> AvroType:
-    """The writer schema with types of the same bytes for the fields that are passed over."""
+    """The writer schema, with cheaper types of the same encoding for the skipped fields."""
     wanted = {source.writer_name for source in sources}
     same = SameBytes(writer.definition)
     fields = [
         entry if entry["name"] in wanted else {"name": entry["name"], "type": same.type_of(entry["type"])}
         for entry in tree["fields"]
     ]
-    # Without a namespace, for names within would take it on.
+    # Without a namespace, because names inside would inherit it.
     return _named_once({"type": "record", "name": same.prefix, "fields": fields}, set())
 
 
@@ -136,7 +136,8 @@ def _has_enum(tree: AvroType) -> bool:
 def _block_type(tree: AvroType) -> AvroType:
     """A type with the same bytes that the block reader reads.
 
-    It panics at nullable enums, whose bytes are an int's; and it does not say which text is not UTF-8, so text is read as bytes.
+    It panics at nullable enums, so enums are read as the int that encodes them. It does not report which text is not UTF-8, so
+    text is read as bytes.
     """
     if isinstance(tree, list):
         return [_block_type(branch) for branch in tree]
@@ -161,8 +162,8 @@ def _block_fields(record: AvroType) -> list[dict[str, Any]]:
 def _projected(reader: Schema, parsed_writer: Any, sources: list[Source]) -> Any:
     """The reader schema with the fields that are wanted and written: the rest is skipped, or has its default."""
     names = {source.field.name: source.writer_name for source in sources if source.writer_name}
-    # In the writer's order, so that types are defined in the same places: fastavro can't resolve a writer's name for a type
-    # against a union in which the reader defines it.
+    # In the writer's order, so that reader and writer define each type in the same place: fastavro can't resolve a writer's
+    # reference to a type against a reader's union that defines the type.
     places = {field["name"]: place for place, field in enumerate(parsed_writer["fields"])}
     entries = [entry for entry in record_tree(reader)["fields"] if entry["name"] in names]
     entries.sort(key=lambda entry: places[names[entry["name"]]])

@@ -1,8 +1,8 @@
-"""Schemas whose records have the same bytes as another's, and that take little time and memory to read.
+"""Builds a cheaper schema with the same wire encoding, to find where a record ends.
 
-fastavro makes a dict of each record, with an entry for each field, also for fields without bytes. If a map's values are records
-of 100 nulls, three bytes become 100 entries. If a boolean lies 60 records deep, one byte becomes 60 dicts. So records are
-flattened here, types without bytes are left out, and text becomes bytes, since only wanted text has to be UTF-8.
+fastavro makes a dict of each record, with an entry for each field, even for fields without bytes. If a map's values are records
+of 100 nulls, three bytes become 100 entries. If a boolean is nested in 60 records, one byte becomes 60 dicts. So this module
+flattens records, drops types without bytes, and reads text as bytes: only text in wanted fields must be UTF-8.
 """
 
 import json
@@ -13,11 +13,11 @@ from schemas.store import AvroType
 
 
 class SameBytes:
-    """Makes types that belong into one schema, in the order in which they were made: later ones refer to earlier ones."""
+    """Builds the types of one schema. Place them in it in the order of the calls: later types refer to earlier ones by name."""
 
     def __init__(self, definition: AvroType) -> None:
         """Args:
-        definition: a schema whose names the names made here must differ from.
+        definition: the schema that the types go into; new names differ from all its names.
         """
         text = json.dumps(definition)
         self.prefix = "Same"
@@ -27,7 +27,7 @@ class SameBytes:
         self._seen: dict[int, str] = {}  # enums and fixed types by the identity of their trees: each is defined once
 
     def type_of(self, tree: AvroType) -> AvroType:
-        """Return a type of the same bytes."""
+        """Return a type with the same encoding."""
         parts = self._parts(tree)
         if len(parts) < 2:
             return parts[0] if parts else "null"
@@ -35,7 +35,7 @@ class SameBytes:
         return {"type": "record", "name": self._name(), "fields": fields}
 
     def _parts(self, tree: AvroType) -> list[AvroType]:
-        """Types whose values, one after the other, are a value of this type."""
+        """Types whose encodings, end to end, are the encoding of this type."""
         kind = kind_of(tree)
         if kind == "record":
             return [part for entry in tree["fields"] for part in self._parts(entry["type"])]

@@ -54,7 +54,7 @@ def nullable(tree: AvroType) -> tuple[AvroType, bool]:
 
 
 def parsed(schema: Schema) -> Any:
-    """Return the schema as fastavro reads with it, without logical types: a timestamp stays the integer it is.
+    """Return the schema parsed for fastavro, without logical types: a timestamp stays an integer.
 
     Raises BadSchemaError where it is no valid schema, or larger than `avro_limits` allows.
     """

@@ -17,17 +17,15 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from schemas.avro_varint import MORE, varint
 from schemas.packed import Bytes2D, Packed, Texts
 
 Piece: TypeAlias = bytes | Bytes2D | list[bytes]
 
-_MORE: Final = 0x80  # the bit of a varint's byte that says another one follows
 # The smallest numbers that need 2, 3, ... 10 bytes.
 _LIMITS: Final = np.array([1 << bits for bits in range(7, 70, 7)], dtype=np.uint64)
-# Row n: the bits _MORE of a varint of n bytes; and of its first 8 bytes in one number.
-_CONTINUED: Final = np.array(
-    [[_MORE if place < size - 1 else 0 for place in range(10)] for size in range(11)], np.uint8
-)
+# Row n: the bits MORE of a varint of n bytes; and of its first 8 bytes in one number.
+_CONTINUED: Final = np.array([[MORE if place < size - 1 else 0 for place in range(10)] for size in range(11)], np.uint8)
 _CONTINUED_64: Final = tuple(np.array(int.from_bytes(bits[:8].tobytes(), "little"), np.uint64) for bits in _CONTINUED)
 # The steps of _spread: the bits that stay, the bits that move up, and how far. (Arrays of no axis, since numpy combines
 # an array with them in half the time it takes with a number.)
@@ -39,17 +37,6 @@ _HALVINGS: Final = tuple(
         (0x007F_007F_007F_007F, 0x3F80_3F80_3F80_3F80, 1),
     )
 )
-
-
-def varint(value: int) -> bytes:
-    """One Avro `int` or `long`: zigzag, then seven bits a byte with the lowest first. `value` fits in 64 bits."""
-    rest = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while rest >= _MORE:
-        out.append((rest & 0x7F) | _MORE)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
 
 
 _LENGTHS: Final = tuple(varint(length) for length in range(1024))
@@ -75,7 +62,7 @@ def long_pieces(values: npt.NDArray[np.int64], tag: bytes = b"") -> list[Piece]:
         cells[:, 0] = tag[0]
     if shortest == longest:
         _spread(zigzag, cells[:, lead:], _CONTINUED_64[longest])
-        cells[:, lead + 8 : -1] |= _MORE
+        cells[:, lead + 8 : -1] |= MORE
         return [cells.reshape(rows, items * (lead + longest))]
     lengths = 1 + _LIMITS.searchsorted(zigzag, side="right")
     _spread(zigzag, cells[:, lead:], _CONTINUED_64[1])

@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from schemas.avro_empty import parsed_bounded
 from schemas.avro_types import parsed
-from schemas.avro_write import Piece, fixed_pieces, long_pieces, text, text_pieces, varint, weave
+from schemas.avro_varint import varint
+from schemas.avro_write import Piece, fixed_pieces, long_pieces, text, text_pieces, weave
 from schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
 from schemas.predictions import Outputs, Times, UnsupportedOutputError, output_pieces
 from schemas.records import COMPARISON
@@ -118,7 +119,7 @@ class ComparisonEncoder:
     def _ends(self, outputs: Outputs | None, errors: Mapping[int, str], latencies: Piece, rows: int) -> Sequence[bytes]:
         """The rows from the shadow on, where it failed on some."""
         good = [row for row in range(rows) if row not in errors]
-        # A model may raise an error whose text is no valid Unicode: `?` stands for what can't be written.
+        # A model's error may hold text that UTF-8 can't encode; `?` replaces it.
         told = {row: error[:_LONGEST_ERROR].encode("utf-8", "replace").decode() for row, error in errors.items()}
         middles = {row: _NULL + _VALUE + text(error) for row, error in told.items()}
         if good:

@@ -57,7 +57,7 @@ class DeadLetterEncoder:
         datum = {
             **{
                 name: getattr(letter, name) for name in _FIELDS
-            },  # `asdict` copies the event too, and takes ten times as long
+            },  # not `asdict`, which copies the event too and takes ten times as long
             "error": _valid(letter.error),
             "headers": [{"key": _valid(key), "value": value} for key, value in letter.headers],
         }

@@ -46,8 +46,8 @@ def merged(parts: Sequence[tuple[npt.NDArray[np.int64], Decoded]], others: Seque
     """Put the parts of a poll back into the poll's order.
 
     Args:
-        parts: at least one, each with the ascending rows that its values had.
-        others: bad records that are in none of the parts, with the rows that they had.
+        parts: at least one, each with the rows of its values in the poll, ascending.
+        others: bad records that are in no part, with their rows in the poll.
     """
     bad = [
         BadRecord(int(of_part[record.row]), record.reason, record.error)

@@ -11,7 +11,7 @@ Reason = Literal["undecodable", "unknown_schema", "schema_incompatible"]
 class SchemaError(Exception):
     """Base of this package's errors; the message names the place, what was found and what to do."""
 
-    failure: ClassVar[Failure] = "reject"  # see `failures`
+    failure: ClassVar[Failure] = "reject"  # see `schemas.failures`
 
 
 # The names without "Error" are verdicts on a record, or states of a registry: expected, and handled.
@@ -27,7 +27,7 @@ class SchemaUnavailable(SchemaError):  # noqa: N818
     """A schema can't be read at present. Raised by schema stores; nothing is wrong with the record: wait and retry."""
 
     failure = "wait"
-    row = 0  # the first of the values given that waits for it; set by decoders
+    row = 0  # index of the first value that needs it; set by decoders
 
 
 class SchemaAccessDenied(SchemaUnavailable):

@@ -1,4 +1,4 @@
-"""Outage or bad input: the one place that decides what becomes of a failure."""
+"""Classifies failures: wait and retry, reject the record, stop, or unknown."""
 
 import errno
 import socket
@@ -9,14 +9,14 @@ from typing import Literal
 Failure = Literal["wait", "reject", "stop", "unknown"]
 """What to do about a failure.
 
-- wait: something is away (an outage). Try again with back-off.
-- reject: this record, schema or answer is at fault. Trying again gives the same.
+- wait: an outage. Retry with back-off.
+- reject: this record, schema or response is at fault. A retry would fail again.
 - stop: the configuration or the process is at fault. End with a message.
-- unknown: nothing is known about it.
+- unknown: not classified; the caller decides.
 """
 
-_TOO_BUSY = {408, 429}  # of the HTTP statuses 4xx these say nothing about what was asked for
-_REFUSED = {401, 403}  # a rotated password is the operator's to replace: the records wait for it
+_TOO_BUSY = {408, 429}  # 4xx statuses that are not about this request
+_REFUSED = {401, 403}  # the operator may be rotating a password: records wait until it works again
 _NETWORK = {
     errno.ENETDOWN,
     errno.ENETUNREACH,
@@ -30,7 +30,7 @@ _NETWORK = {
 def failure_of(fact: BaseException | int) -> Failure:
     """Classify an exception, or an HTTP status other than success.
 
-    Error classes of ours say it themselves, by a class attribute `failure`.
+    Millstream's error classes set the class attribute `failure`.
     """
     if isinstance(fact, int):
         return "wait" if fact >= 500 or fact in _TOO_BUSY | _REFUSED else "reject"
@@ -41,7 +41,7 @@ def failure_of(fact: BaseException | int) -> Failure:
 def _is_of_the_network(error: BaseException) -> bool:
     if isinstance(error, ConnectionError | TimeoutError | socket.gaierror | socket.herror | ssl.SSLError):
         return True
-    http = sys.modules.get("httpx2")  # where it was never imported, no error is its
+    http = sys.modules.get("httpx2")  # not imported: the error can't be one of httpx2's
     if http is not None and isinstance(error, http.TransportError):
         return True
     return isinstance(error, OSError) and error.errno in _NETWORK

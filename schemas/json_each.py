@@ -17,10 +17,8 @@ from schemas.decoded import BadRecord, Decoded
 from schemas.store import AvroType
 
 TOGETHER = 256  # events that are objects at a time: the processor's cache still holds them when they become columns
-_MOST_FILLED = (
-    200_000  # lists and records that defaults give to an event's objects: `{}` has two bytes, and may get many
-)
-_LONGEST_ERROR = 500  # characters; msgspec quotes a text that is no symbol of an enum, however long it is
+_MOST_FILLED = 200_000  # lists and records that defaults may add to an event: each `{}`, two bytes, may get many
+_LONGEST_ERROR = 500  # characters; msgspec quotes an invalid enum symbol in full
 _FLOAT32_LIMIT = 3.4028235677973366e38  # halfway from the largest float32 to what would follow it: rounds to infinity
 _NUMBERS: dict[Any, type[np.number[Any]]] = {
     pl.Float32: np.float32,
@@ -71,8 +69,8 @@ class EventReader:
             try:
                 if self._filled and value.count(b"{") * self._filled > _MOST_FILLED:
                     raise msgspec.ValidationError(
-                        f"it has so many objects that the schema's defaults may fill them with more than {_MOST_FILLED:,} "
-                        "lists and records: write these fields out, in smaller events"
+                        f"the schema's defaults could add more than {_MOST_FILLED:,} lists and records to its objects: "
+                        "send smaller events, or write these fields out"
                     )
                 events.append(decode(value))
                 rows.append(row)
@@ -93,7 +91,7 @@ class EventReader:
 
 
 def _bad(row: int, error: str) -> BadRecord:
-    if len(error) > _LONGEST_ERROR:  # its end says where
+    if len(error) > _LONGEST_ERROR:  # keep the end: it names the field
         error = f"{error[: _LONGEST_ERROR - 200]} ... {error[-100:]}"
     return BadRecord(row, "undecodable", f"expected a JSON event of the schema: {error}")
 
@@ -121,9 +119,8 @@ def _member(index: int, member_type: Any, default: Any) -> Any:
     if default is NO_DEFAULT:
         return (name, member_type)
     if isinstance(default, list | dict):  # a record's default comes as a dict, an array's as a list
-        shared = msgspec.convert(
-            default, member_type
-        )  # nobody changes it; one for each `{}` would take time and memory
+        # One object for all events: nobody changes it, and a copy for each `{}` would take time and memory.
+        shared = msgspec.convert(default, member_type)
         return (name, member_type, msgspec.field(default_factory=lambda: shared))
     return (name, member_type, default)
 
@@ -152,7 +149,7 @@ def _struct(record: AvroType) -> Any:
 
 
 def _filled(tree: AvroType, *, in_array: bool = False) -> int:
-    """How many lists and records the defaults of a type's records give to one that lies in an array and is empty."""
+    """How many lists and records a type's defaults add to an empty record `{}` inside an array."""
     core, _ = nullable(tree)
     if kind_of(core) == "array":
         return _filled(core["items"], in_array=True)

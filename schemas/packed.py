@@ -78,7 +78,7 @@ class Packed(Sequence[bytes]):
         return Packed(self.buffer, self.starts[rows], self.lengths[rows])
 
     def of_width(self, rows: Numbers) -> Bytes2D:
-        """Copy those at these places, ascending and all of one width, as the rows of a table, [strings, bytes]."""
+        """Copy the strings at these ascending places, all of one width, into a table [strings, bytes]."""
         chosen = self.take(rows)
         return np.frombuffer(chosen.whole, np.uint8).reshape(len(rows), -1)
 

@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from schemas.avro_write import Piece, fixed_pieces, long_pieces, text, text_pieces, varint, weave
+from schemas.avro_varint import varint
+from schemas.avro_write import Piece, fixed_pieces, long_pieces, text, text_pieces, weave
 from schemas.packed import Bytes2D, Packed
 from schemas.wire import frame
 

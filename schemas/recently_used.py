@@ -1,4 +1,4 @@
-"""A cache that is bounded: what was used least recently goes first."""
+"""A bounded LRU cache: it evicts the least recently used entry first."""
 
 from typing import Generic, TypeVar
 
@@ -7,18 +7,18 @@ V = TypeVar("V")
 
 
 class RecentlyUsed(Generic[K, V]):
-    """Values by key, of at most so much weight in all. For one thread at a time: threads that share it need a lock."""
+    """Values by key, up to a total weight. Not thread-safe: threads that share it need a lock."""
 
     def __init__(self, most: int) -> None:
         """Args:
-        most: weight of all values together. A value that weighs more is kept alone.
+        most: total weight. A value that weighs more alone evicts all others.
         """
         self._most = most
         self._weight = 0
-        self._entries: dict[K, tuple[V, int]] = {}  # the least recently used first
+        self._entries: dict[K, tuple[V, int]] = {}  # value and weight, least recently used first
 
     def get(self, key: K) -> V | None:
-        """Return the value, None where there is none, and count this as a use of it."""
+        """Return the value, or None, and mark it as used."""
         entry = self._entries.pop(key, None)
         if entry is None:
             return None
@@ -26,7 +26,7 @@ class RecentlyUsed(Generic[K, V]):
         return entry[0]
 
     def put(self, key: K, value: V, weight: int = 1) -> None:
-        """Keep a value, in place of an older one."""
+        """Add or replace a value."""
         self.drop(key)
         self._entries[key] = (value, weight)
         self._weight += weight
@@ -34,7 +34,7 @@ class RecentlyUsed(Generic[K, V]):
             self.drop(next(iter(self._entries)))
 
     def drop(self, key: K) -> None:
-        """Forget a value, if it is there."""
+        """Remove a value, if present."""
         _, weight = self._entries.pop(key, (None, 0))
         self._weight -= weight
 

@@ -1,7 +1,8 @@
-"""Calls to a schema registry that end: the whole time of each is bounded, and so is the size of its answer.
+"""Calls to a schema registry, each with a bound on its total time and on the size of its response.
 
-An HTTP client's timeouts bound the wait for the next byte, so a server that sends one byte a second is never late. Here the total
-counts, from resolving the host name to the answer's last byte. That takes an event loop, which runs in a thread of its own.
+An HTTP client's timeouts bound the wait for the next byte, so a server that sends one byte a second never times out. Here
+the timeout covers the whole call, from resolving the host name to the last byte. That needs an event loop, which runs in a
+thread of its own.
 """
 
 import asyncio
@@ -19,13 +20,13 @@ from schemas.failures import Failure, failure_of
 if TYPE_CHECKING:
     import httpx2
 
-TOTAL_SECONDS = 10.0  # of a call
-MOST_BYTES = 4 << 20  # of an answer: a schema of the largest size allowed, with all its quotes escaped, is half of that
-_TRIES = 2  # a connection that was kept open may have been closed by the other side meanwhile
-_GRACE_SECONDS = 5.0  # for the event loop to end a call
+TOTAL_SECONDS = 10.0  # timeout of a whole call
+MOST_BYTES = 4 << 20  # of a response: twice the largest allowed schema with all its quotes escaped
+_TRIES = 2  # retry once: an idle keep-alive connection may have been closed
+_GRACE_SECONDS = 5.0  # more, for the event loop to cancel a call
 _HEADERS = {
     "Accept": "application/vnd.schemaregistry.v1+json, application/vnd.schemaregistry+json, application/json",
-    "Accept-Encoding": "identity",  # compressed, a small answer may be a large one
+    "Accept-Encoding": "identity",  # a small compressed response could expand to a huge one
     "Content-Type": "application/vnd.schemaregistry.v1+json",
 }
 
@@ -38,7 +39,7 @@ class Answer:
     body: bytes
 
     def json(self) -> Any:
-        """The body as JSON; None where it is none."""
+        """The body as JSON; None if it isn't JSON."""
         try:
             return json.loads(self.body.decode())
         except (ValueError, RecursionError):
@@ -46,7 +47,7 @@ class Answer:
 
 
 class NoAnswerError(Exception):
-    """A call had no usable answer. Raised by `RegistryHttp.call`; `failure` says whether to ask again."""
+    """A call got no usable response. Raised by `RegistryHttp.call`; `failure` says whether to retry."""
 
     def __init__(self, message: str, failure: Failure, *, is_reached: bool) -> None:
         super().__init__(message)
@@ -55,7 +56,7 @@ class NoAnswerError(Exception):
 
 
 class RegistryHttp:
-    """Calls one registry. Threads may share it.
+    """Client of one registry. Thread-safe.
 
     Raises BadSchemaError for a URL or certificates that can't be used.
     """
@@ -67,7 +68,7 @@ class RegistryHttp:
         password: of this user.
         ca: file of certificate authorities to trust in place of the system's.
         """
-        # Importing it takes a tenth of a second, which pipelines without a registry don't pay.
+        # Imported here because it takes 0.1 s, which pipelines without a registry shouldn't pay.
         import httpx2  # noqa: PLC0415
 
         self._url = url.rstrip("/")
@@ -89,7 +90,7 @@ class RegistryHttp:
         self._starting = threading.Lock()
 
     def call(self, method: str, path: str, body: object = None, *, seconds: float = TOTAL_SECONDS) -> Answer:
-        """Return the answer, whatever its status, within so many seconds in all. Raises NoAnswerError."""
+        """Return the response, whatever its status. Raises NoAnswerError, also after `seconds` in all."""
         content = None if body is None else json.dumps(body).encode()
         answered = asyncio.run_coroutine_threadsafe(self._within(seconds, method, path, content), self._running())
         try:
@@ -119,7 +120,7 @@ class RegistryHttp:
             said = str(error) or type(error).__name__
             raise NoAnswerError(said, failure_of(error), is_reached=is_reached) from error
         finally:
-            self._client.cookies.clear()  # nobody needs them, and a registry could send some with each answer
+            self._client.cookies.clear()  # unused; a registry could fill memory with them
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._starting:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-LARGEST_ID = 2**31 - 1  # of schemas: registries give them out as Java's `int`
+LARGEST_ID = 2**31 - 1  # of a schema: registries use Java's `int`
 AvroType = Any  # an Avro schema as JSON parses it: a name, a list (union), or a dict
 
 

@@ -1,31 +1,31 @@
-"""How much time may go into something that leads to nothing: a share of all time, and a burst after a quiet while. Pure."""
+"""A time budget for fruitless work: a share of elapsed time, plus a burst. Pure."""
 
 
 class TimeBudget:
-    """Grows by a share of the time that passes, up to the burst; what is spent is taken from it.
+    """A token bucket of seconds: it refills at `share` seconds per second, up to `burst`; `spend` takes from it.
 
-    For one thread at a time: threads that share it need a lock.
+    Not thread-safe: threads that share it need a lock.
     """
 
     def __init__(self, share: float, burst: float, *, least: float = 0.0) -> None:
         """Args:
-        share: of all time, 0 to 1.
-        burst: seconds that may be spent after a quiet while, and at the start.
-        least: seconds that spending costs however quick it was.
+        share: of elapsed time that may be spent in the long run, 0 to 1.
+        burst: seconds that may be spent at once, at the start or after an idle period.
+        least: minimum charge of each call, seconds.
         """
         self._share = share
         self._burst = burst
         self._least = least
-        self._left = burst  # below 0 where the last one took longer than what was left
-        self._looked: float | None = None  # when
+        self._left = burst  # negative after a call that overran the budget
+        self._looked: float | None = None  # time of the last refill
 
     def allows(self, now: float) -> bool:
-        """Whether something is left. `now` is in seconds and never goes back."""
+        """Whether any budget is left. `now` is in seconds and never goes back."""
         self._grow(now)
         return self._left > 0
 
     def spend(self, now: float, seconds: float) -> None:
-        """Take time that was spent up to now."""
+        """Charge a call that took so many seconds and ended now."""
         self._grow(now)
         self._left -= max(seconds, self._least)
 

@@ -1,8 +1,8 @@
-"""Reads YAML files of settings: plain values and the line of each. A file that can't be used is one clear message.
+"""Reads YAML settings: plain values and the line of each. An unusable file gives one clear message.
 
-The file may come from anyone: nothing in it makes an object of a class, and its size, its depth and its aliases are bounded.
-Settings are text, numbers, true and false, null, lists and mappings. A number counts as one only where it is written the
-plain way, so a password `0123` or a version `1.10` stays the text that stands there.
+The file is untrusted: it can't construct Python objects, and its size, depth and aliases are bounded.
+Settings are text, numbers, true and false, null, lists and mappings. Text becomes a number only if writing the number gives the
+same text again, so a password `0123` or a version `1.10` stays text.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from schemas.wording import Loc, dotted
 if TYPE_CHECKING:
     from pathlib import Path
 
-MOST_BYTES = 2**18  # PyYAML takes seconds for them
+MOST_BYTES = 2**18  # PyYAML takes seconds to read so many
 # Aliases of aliases grow without bound ("billion laughs"); no honest file of settings comes near this.
 MOST_VALUES = 20_000
 MOST_FAULTS = 100
 _TAGS = "tag:yaml.org,2002:"
 _SCALARS = {"null", "bool", "int", "float", "str", "timestamp", "merge", "value"}
-_UNUSABLE = re.compile("[\0\ud800-\udfff]")  # libraries of C read a text up to its NUL; UTF-8 has no surrogates
+_UNUSABLE = re.compile("[\0\ud800-\udfff]")  # C libraries end a text at its NUL; UTF-8 can't encode surrogates
 
 
 class Fault(NamedTuple):
@@ -90,7 +90,7 @@ class NodeReader:
     def __init__(self) -> None:
         self.lines: dict[Loc, int] = {(): 1}  # of each key or list item; () is line 1
         self.faults: list[Fault] = []
-        self.broken: set[Loc] = set()  # where the faults are: the value there is None and means nothing
+        self.broken: set[Loc] = set()  # locations with a fault; their values are None placeholders
         self._open: list[yaml.Node] = []  # the collections we are inside of: an alias may lead back to one
 
     def read(self, root: yaml.Node) -> object:

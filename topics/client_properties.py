@@ -1,7 +1,7 @@
 """Which properties of the Kafka client a pipeline file may set, and to which values.
 
-A pipeline file may not set what Millstream's guarantees rest on, nor what makes the client run code: `millstream check` makes a
-client, and nobody expects it to run code out of the file that it checks. Files that a property names are only read.
+A pipeline file may not set properties that Millstream's guarantees depend on, or that make the client run code: `millstream
+check` creates a client, and nobody expects it to run code from the file that it checks. Files named by properties are only read.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _RUNS_CODE = {
     "To renew tickets by other means, write `sasl.kerberos.min.time.before.relogin: 0`.",
 }
 _ONLY_CODE = {"opaque", "logger", "interceptors", "default.topic.config"}
-# librdkafka puts the Kerberos values into a command for the shell (kinit). OpenSSL takes a provider's name for a library's path
-# where it holds a slash; without one it looks into its own folder.
+# librdkafka puts the Kerberos values into a shell command (kinit). OpenSSL treats a provider's name with a slash as the path of a
+# library; without a slash it searches its own folder.
 _SAFE = {
     "sasl.kerberos.principal": (re.compile(r"[A-Za-z0-9._/@][A-Za-z0-9._/@-]*"), "letters, digits and . _ / @ -"),
     "sasl.kerberos.keytab": (re.compile(r"[A-Za-z0-9._/:@+=, -]+"), "letters, digits, spaces and . _ / : @ + = , -"),
@@ -58,12 +58,12 @@ _SAFE = {
 
 
 def unsafe_values(client: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the properties whose values could make the client run code, and what is expected instead; no value is quoted."""
+    """Yield each property whose value could make the client run code, and a message that does not quote the value."""
     for name, (safe, expected) in _SAFE.items():
         if name in client and not safe.fullmatch(client[name]):
             yield (
                 name,
-                f"expected {expected}, found other characters: the client could run code by them. Write it without.",
+                f"expected {expected}, found other characters, which could make the client run code. Remove them.",
             )
 
 

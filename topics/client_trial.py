@@ -32,9 +32,9 @@ def membership(pipeline: Pipeline) -> dict[str, str]:
 
 
 def client_refusals(pipeline: Pipeline) -> Iterator[tuple[str | None, str]]:
-    """Yield the properties of `kafka.client` that librdkafka refuses (None: none of them alone), and what it says of each.
+    """Yield each property of `kafka.client` that librdkafka refuses, with its message. None: it refuses the combination.
 
-    The values must be safe (`unsafe_values`): a client is made of them.
+    Check `unsafe_values` first: this creates a client with the values.
     """
     client = {name: value.get_secret_value() for name, value in pipeline.kafka.client.items()}
     while (said := _refusal(client, pipeline)) is not None:

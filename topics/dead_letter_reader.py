@@ -64,7 +64,7 @@ class DeadLetterReader:
             marks = {
                 position: record.timestamp
                 for record in self._read(self._letters, self._topic, partition, low, high)
-                # A marker stands behind its letter, in the same partition: what is forged otherwise is not kept.
+                # A marker follows its letter in the same partition. Any other marker is forged and ignored.
                 if (position := marked(record)) is not None
                 and position.partition == partition
                 and low <= position.offset < record.offset

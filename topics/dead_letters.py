@@ -129,7 +129,7 @@ def replay_of(
         keep_timestamp: whether the event keeps its Kafka timestamp.
 
     Returns:
-        None where the letter has no value and there is no original whose headers can be read.
+        None if the letter has no value and there is no original with readable headers.
     """
     letter, position = stored.letter, stored.position
     value, headers = letter.value, letter.headers

@@ -23,7 +23,7 @@ def _topic_name(name: str) -> str:
 
 
 def _folder_name(name: str) -> str:
-    """One that stays in its folder, and that metrics' labels and results can hold."""
+    """Check a name: it is used as a folder name, so it must not be a path, and as a metrics label."""
     if name in {".", ".."} or not re.fullmatch(_NAME_PATTERN, name):
         raise ValueError(
             "expected one name, not a path (1 to 200 of the characters a-z A-Z 0-9 . _ -, and not . or ..), "
@@ -56,4 +56,4 @@ Name = Annotated[
     AfterValidator(_folder_name),
     WithJsonSchema({"type": "string", "pattern": f"^{_NAME_PATTERN}$", "$comment": "name"}),
 ]
-Version = Annotated[int, Field(ge=1, le=2**31 - 1)]  # what a prediction's record holds
+Version = Annotated[int, Field(ge=1, le=2**31 - 1)]  # fits the prediction's schema (int)

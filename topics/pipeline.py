@@ -273,7 +273,7 @@ def _client_conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[
 
 
 def _quotes_a_secret(said: str, client: Mapping[str, str], document: Document) -> bool:
-    """Whether the Kafka client's words hold the beginning of a value that the file only refers to: they cut long values off."""
+    """Whether the Kafka client's message quotes a secret. It truncates long values, so the first 8 characters count."""
     section = document.data["kafka"]
     written = section.get("client") if isinstance(section, dict) else None
     secrets = [

@@ -39,11 +39,11 @@ One YAML file describes one pipeline. This is a whole one:
 - **Secrets.** Values under `kafka.client` and `schemas.registry.password` may be `{{file: PATH}}` (a trailing line break is
   dropped) or `{{env: NAME}}`. They are read when the file is, and no log or error shows them.
 - **Somebody else's pipeline file.** `millstream check` connects to the brokers and the registry that it names, reads the files
-  that it names, and loads its [model](models.md#models-from-others), which may run code where it is a `model.py` or
-  `model.trust` is true. Nothing else in the file runs code. `kafka.client` may not set what makes librdkafka load a
+  that it names, and loads its [model](models.md#models-from-others), which runs code if it is a `model.py`, and may
+  if `model.trust` is true. Nothing else in the file runs code. `kafka.client` refuses properties that make librdkafka load a
   library or run a command (`plugin.library.paths`, `ssl.engine.location`, `ssl.engine.id`, `sasl.kerberos.kinit.cmd`).
-  `ssl.providers`, `sasl.kerberos.principal`, `sasl.kerberos.keytab` and `sasl.kerberos.service.name` take names only, without the
-  characters that mean more to a shell or a loader.
+  `ssl.providers`, `sasl.kerberos.principal`, `sasl.kerberos.keytab` and `sasl.kerberos.service.name` take names only, without
+  characters that are special to a shell or a library loader.
 - **Durations** are `250us`, `5ms`, `0.5s`, `2m`, `1h`; **sizes** are `512B`, `64KiB`, `1MiB`, `2GiB` (by 1024) or `64KB`, `1MB`,
   `2GB` (by 1000). The unit is never left out.
 - **Paths** are taken from the folder of the pipeline file.

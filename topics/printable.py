@@ -1,4 +1,4 @@
-"""Text that others wrote, made fit for a terminal: nothing in it may act as an escape sequence or move other text."""
+"""Escapes untrusted text for a terminal: no escape sequence and no bidirectional control in it takes effect."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 
 
 def printable(text: str) -> str:
-    """The text with each character that is not printed (control, bidirectional, ...) written as Python would: `\\x1b`."""
+    """Replace each non-printable character (control, bidirectional, ...) by its Python escape, such as `\\x1b`."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
 
 
 def printable_json(value: Any, *, indent: int | None = None, ascii_only: bool = False) -> str:
-    """The value as JSON, likewise: JSON itself lets DEL, the C1 controls and bidirectional marks through."""
+    """The value as JSON, escaped further: JSON itself doesn't escape DEL, C1 controls and bidirectional marks."""
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     if text.isprintable():
         return text

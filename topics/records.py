@@ -23,8 +23,8 @@ LEADERLESS = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILAB
 """What a broker says of a partition that was just made, or whose leader changes."""
 AGAIN = 0.1  # seconds until it is asked again
 
-# confluent-kafka returns a list with holes and an error set. A call that Python has specialised does not look for the error,
-# and what touches the list crashes; this one always looks.
+# If a header's name is not UTF-8, confluent-kafka 2.16 sets an error and still returns a list, with null pointers in it. A call
+# that Python has specialised ignores the error, and whoever reads the list crashes. A methodcaller always checks for the error.
 _call_headers = methodcaller("headers")
 
 Headers = tuple[tuple[str, bytes | None], ...]
@@ -228,7 +228,7 @@ def _unreachable(client: Mapping[str, Any], error: KafkaError) -> BrokerUnreacha
 
 
 def headers_of(message: Any) -> Headers | None:
-    """A message's headers; None where a name is not UTF-8: confluent-kafka reads none of them then."""
+    """A message's headers; None if a header's name is not UTF-8, because confluent-kafka then returns none of them."""
     try:
         return tuple(_call_headers(message) or ())
     except (SystemError, UnicodeDecodeError):  # as confluent-kafka 2.16 raises it

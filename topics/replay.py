@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 STEP: Final = 5.0  # seconds that one step of a transaction may take before it is called again
 LONGEST_WAIT: Final = 60.0  # seconds that a broker may be away
 
-FUTURE: Final = 86_400_000  # ms: a record from later than this would keep its segment from being deleted
+FUTURE: Final = 86_400_000  # ms ahead of the clock: a later timestamp would keep its segment from being deleted
 BATCH, BATCH_BYTES = 100, 4_000_000  # of one transaction, which so ends well within its time
 
 FENCED: Final = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}

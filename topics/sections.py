@@ -83,7 +83,7 @@ class Kafka(Section):
         {},
         description="Any property of librdkafka, such as `security.protocol`, for every client of the pipeline. "
         "A value is text, a number, true or false, `{file: PATH}` or `{env: NAME}`. "
-        "Properties that the delivery guarantee rests on are refused, and those that make the client run code: "
+        "Refused are properties that the delivery guarantee depends on, and properties that make the client run code: "
         "`plugin.library.paths`, `ssl.engine.location`, `ssl.engine.id`, `sasl.kerberos.kinit.cmd`.",
     )
 
@@ -170,7 +170,9 @@ class OnError(Section):
     """What becomes of an event that gets no prediction, by reason."""
 
     undecodable: Refusal = Field("dead_letter", description="Its value is not what its schema says.")
-    unknown_schema: Refusal = Field("dead_letter", description="Its schema's id is known to nobody.")
+    unknown_schema: Refusal = Field(
+        "dead_letter", description="Its schema ID can't be found in the registry or the schema folder."
+    )
     schema_incompatible: Refusal = Field("dead_letter", description="Its schema can't be read as the pipeline's.")
     unfit: Refusal = Field("dead_letter", description="A value does not fit the model's input.")
     model_rejected: Refusal = Field("dead_letter", description="The model refuses it.")
@@ -178,7 +180,7 @@ class OnError(Section):
     prediction_too_large: Refusal = Field("dead_letter", description="The prediction is larger than its topic takes.")
     crashed: Refusal = Field("dead_letter", description="Workers crashed running it, see `limits.crash_attempts`.")
     internal_error: Refusal = Field(
-        "dead_letter", description="Millstream itself fails on it (a bug), while it works on other events."
+        "dead_letter", description="A bug in Millstream makes it fail on this event, but not on others."
     )
     expired: Literal["dead_letter", "skip", "stop"] = Field(
         "dead_letter", description="Its deadline has passed. `skip`: nothing is written, and it is counted."
@@ -214,8 +216,9 @@ class Model(Section):
     )
     trust: bool = Field(
         False,
-        description="Whether to load a torch model (`model.pt2`, `model.pt`). Such a file can run code and write files where it "
-        "is loaded, also by `millstream check`: write `true` only where you trust its author (docs/models.md). Shadows too.",
+        description="Whether to load a torch model (`model.pt2`, `model.pt`). Loading such a file can run "
+        "code and write files, also in `millstream check`. Write `true` only if you trust its author (docs/models.md). It "
+        "applies to shadows too.",
     )
     threads: int = Field(1, ge=1, description="CPU threads of one inference. Workers scale by processes.")
     instances: int = Field(
@@ -293,8 +296,8 @@ class Limits(Section):
         "128MiB",
         validate_default=True,
         description="Most bytes that a worker holds in all: a quarter of it fetched ahead, half of it read (an event counts "
-        "with twice its value, for its columns, and 384 bytes; with more where inputs vary in length, docs/models.md), a "
-        "quarter of it written and not yet acknowledged.",
+        "as 2 x its value + 384 bytes; more for variable-length inputs, docs/models.md), a quarter of it written and not yet "
+        "acknowledged.",
     )
     drain_timeout: PositiveDuration = Field(
         "20s",

@@ -15,11 +15,11 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
 
 
 def add_metrics_host(parser: argparse.ArgumentParser) -> None:
-    """The address that the metrics' port is opened at."""
+    """Add the option for the address that the metrics port listens on."""
     parser.add_argument(
         "--metrics-host",
         metavar="HOST",
-        help="address to serve metrics and probes at (default: 127.0.0.1, for this machine only; 0.0.0.0: for all who reach it)",
+        help="address to serve metrics and probes on (default: 127.0.0.1, this machine only; 0.0.0.0: all network interfaces)",
     )
 
 

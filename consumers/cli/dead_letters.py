@@ -30,8 +30,8 @@ from topics.replay import Replayer, batches, plan
 WIDE = 1000  # columns of output that is no terminal's: one line a letter, so that `grep` finds it
 SHORT = 100  # characters of an error in the table
 LONG = 300  # characters of any other cell: longer than a topic's name
-LISTED = 10_000  # rows of the table, which is printed as a whole
-REASONS = 50  # in the summary: who writes letters by hand may write a reason for each
+LISTED = 10_000  # rows of the table, which is held in memory until it is printed
+REASONS = 50  # in the summary: forged letters may each have a reason of their own
 ROW_BYTES = 16  # of a hex dump
 
 

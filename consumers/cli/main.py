@@ -41,7 +41,7 @@ def run(arguments: Sequence[str]) -> int:
     args = _parser(name).parse_args(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # text of records may be more than the terminal can show
+            stream.reconfigure(errors="backslashreplace")  # the terminal's encoding may lack characters of a record
     # Commands that show no log tell an outage by one message of their own, not by the client's line for each attempt.
     logging.getLogger("kafka").addHandler(logging.NullHandler())
     try:

@@ -16,15 +16,15 @@ from inference.varying import groups_of, lengths_in, lengths_of, padded_to
 
 _TIMED = 2  # calls, of which the quickest counts
 _ENOUGH = 2048  # items that tell what one costs where nothing is gained by many at once
-MOST_ITEMS = 2**23  # of one padded tensor in a call: 64 MiB of the widest dtypes
+MOST_ITEMS = 2**23  # of one padded tensor: 64 MiB at 8 bytes an item
 
 
 class ByLength:
-    """Runs a micro-batch in as many calls as its events' lengths make worth it.
+    """Splits a micro-batch by length into the calls that cost least in total.
 
-    What a call costs besides its items is measured when the model is warmed up: on a GPU it is as much as thousands of items, on
-    a CPU hardly any. Events are padded call by call, so that one padded tensor of at most `MOST_ITEMS` exists at a time for each
-    input: more only where the smallest of the model's batch sizes is larger.
+    The fixed cost of a call is measured at warm-up: thousands of items on a GPU, hardly any on a CPU. Events are padded just
+    before their call, so each input has one padded tensor at a time, of at most `MOST_ITEMS` items. Only a model whose smallest
+    batch size needs more gets a larger one.
     """
 
     def __init__(self, model: ModelVersion, executor: ModelExecutor) -> None:
@@ -56,7 +56,7 @@ class ByLength:
         groups = groups_of(lengths_in(inputs), self.lengths, self._call)
         if len(groups) == 1:
             return self._joined(list(self._answers(inputs, groups)))
-        # One copy of all events, in the order in which they run, is quicker than one for each call.
+        # Copying all events once, in the order of the calls, is faster than copying for each call.
         order = np.concatenate([rows for _, rows in groups])
         outputs = self._joined(list(self._answers({name: tensor[order] for name, tensor in inputs.items()}, groups)))
         back = np.argsort(order)
@@ -77,7 +77,7 @@ class ByLength:
             first = stop
 
     def _most_events(self, length: int) -> int:
-        """Events of this length in one call: a batch size, as an executor may pad to the next one."""
+        """Most events of this length in one call. A batch size, because an executor may pad to the next batch size."""
         return max((size for size in self.batch_sizes if size * length <= MOST_ITEMS), default=self.batch_sizes[0])
 
     def _joined(self, answers: list[dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:

@@ -13,7 +13,7 @@ def open_executor(
 
     Args:
         model: what to load.
-        trust: whether its author is trusted: a torch model is loaded only then.
+        trust: whether the model's author is trusted; required for a torch model.
         device: auto, cpu, cuda or tensorrt; auto takes a GPU where there is one.
         threads: CPU threads of one inference, for the runtimes that can be told.
         max_events: the largest micro-batch.

@@ -19,8 +19,8 @@ Tensors = Mapping[str, npt.NDArray[Any]]
 """Tensor name -> array whose first axis is the event of the micro-batch."""
 
 Inputs = Mapping[str, Any]
-"""Tensors, among them `Ragged` ones where the model's inputs vary in length. A model whose inputs don't vary has none, and its
-executor takes arrays only: the signature tells the two apart, which types can't."""
+"""Tensors: `Ragged` for variable-length inputs, arrays for others. Only `ByLength` takes `Ragged`, other executors take arrays.
+The model's signature says which inputs vary; the types can't express it."""
 
 
 class Executor(Protocol):

@@ -107,7 +107,7 @@ def _open(model: ModelVersion, device: str, threads: int) -> ort.InferenceSessio
     except Exception as error:
         said = line_of(error)
         why = (
-            "its external data must be files in its folder, and no links out of it: "
+            "its external data must be files in its folder, not links to elsewhere: "
             if "external data" in said.lower()
             else ""
         )

@@ -21,7 +21,7 @@ def main() -> int:
     """Run; returns 1 where there are findings."""
     arguments = _arguments()
     print(
-        f"seed {arguments.seed}; so again: make fuzz ARGS='--seed {arguments.seed} --records {arguments.records}'",
+        f"seed {arguments.seed}; reproduce with: make fuzz ARGS='--seed {arguments.seed} --records {arguments.records}'",
         flush=True,
     )
     only = arguments.only or []
