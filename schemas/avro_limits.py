@@ -149,7 +149,8 @@ class _Size:
     def _check_names(self, record: dict[str, Any]) -> None:
         for field in record["fields"]:
             name = field["name"]
-            if not isinstance(name, str) or name.encode(errors="replace").decode() != name:  # half of a surrogate pair
+            # Half of a surrogate pair is no text either.
+            if not isinstance(name, str) or not name or name.encode(errors="replace").decode() != name:
                 raise BadSchemaError(
                     f"{self._place}: expected text as the name of each field of {record['name']}, found "
                     f"{name!r:.60}: correct the schema"

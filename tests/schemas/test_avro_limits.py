@@ -75,6 +75,7 @@ NO_SCHEMA: list[AvroType] = [
     record(("x", "R9")),
     record({"name": [], "type": "int"}),
     record({"name": "\ud800", "type": "int"}),
+    record({"name": "", "type": "int"}),
 ]
 
 
