@@ -125,16 +125,20 @@ class _Size:
     def _inner(self, node: dict[str, Any]) -> list[AvroType]:
         match node["type"]:
             case "record" | "error":
-                self._check_names(node)
+                self._check_name(node["name"], "a record")
+                for field in node["fields"]:
+                    self._check_name(field["name"], f"each field of {node['name']}")
                 return [field["type"] for field in node["fields"]]
             case "array":
                 return [node["items"]]
             case "map":
                 return [node["values"]]
             case "fixed":
+                self._check_name(node["name"], "a fixed type")
                 self._check_fixed(node)
             case "enum":
-                pass
+                self._check_name(node["name"], "an enum")
+                self._check_symbols(node)
             case str():
                 return []
             case other:
@@ -145,14 +149,19 @@ class _Size:
         sizes = [self.of(one) for one in inner]
         return 1 + sum(types for types, _ in sizes), 1 + max((levels for _, levels in sizes), default=0)
 
-    def _check_names(self, record: dict[str, Any]) -> None:
-        for field in record["fields"]:
-            name = field["name"]
-            if not isinstance(name, str) or name.encode(errors="replace").decode() != name:  # a lone surrogate
-                raise BadSchemaError(
-                    f"{self._place}: expected text as the name of each field of {record['name']}, found "
-                    f"{name!r:.60}: correct the schema"
-                )
+    def _check_name(self, name: Any, of: str) -> None:
+        # Half of a surrogate pair is no text either.
+        if not isinstance(name, str) or not name or name.encode(errors="replace").decode() != name:
+            raise BadSchemaError(
+                f"{self._place}: expected text as the name of {of}, found {name!r:.60}: correct the schema"
+            )
+
+    def _check_symbols(self, node: dict[str, Any]) -> None:
+        if not isinstance(node["symbols"], list):  # fastavro takes the keys of an object, too
+            raise BadSchemaError(
+                f"{self._place}: expected a list as the symbols of {node['name']}, found {node['symbols']!r:.60}: "
+                "correct the schema"
+            )
 
     def _check_fixed(self, node: dict[str, Any]) -> None:
         size = node["size"]

@@ -151,7 +151,7 @@ class RegistryStore:
         try:
             answer = self._http.call("GET", f"/schemas/ids/{schema_id}")
         except NoAnswerError as error:
-            self._is_away = not error.is_reached or not self._answers_others()
+            self._is_away = not self._answers_others()
             if self._is_away:
                 raise self._no_answer(what, error) from error
             raise self._failed_alone(schema_id, began, error.failure, str(error)) from error

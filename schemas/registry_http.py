@@ -49,10 +49,9 @@ class Answer:
 class NoAnswerError(Exception):
     """A call got no usable response. Raised by `RegistryHttp.call`; `failure` says whether to retry."""
 
-    def __init__(self, message: str, failure: Failure, *, is_reached: bool) -> None:
+    def __init__(self, message: str, failure: Failure) -> None:
         super().__init__(message)
         self.failure = failure
-        self.is_reached = is_reached  # a connection to the registry was made
 
 
 class RegistryHttp:
@@ -97,28 +96,26 @@ class RegistryHttp:
             return answered.result(seconds + _GRACE_SECONDS)
         except concurrent.futures.TimeoutError:
             answered.cancel()
-            raise NoAnswerError(f"no answer within {seconds:g} s", "wait", is_reached=False) from None
+            raise NoAnswerError(f"no answer within {seconds:g} s", "wait") from None
 
     async def _within(self, seconds: float, method: str, path: str, content: bytes | None) -> Answer:
-        is_reached = False
         try:
             async with asyncio.timeout(seconds):
                 for left in reversed(range(_TRIES)):
                     try:
                         async with self._client.stream(method, self._url + path, content=content) as response:
-                            is_reached = True
                             return await _read(response)
                     except Exception as error:
                         if not left or failure_of(error) != "wait":
                             raise
                 raise AssertionError("the last try returns or raises")
         except TimeoutError:
-            raise NoAnswerError(f"no whole answer within {seconds:g} s", "wait", is_reached=True) from None
+            raise NoAnswerError(f"no whole answer within {seconds:g} s", "wait") from None
         except NoAnswerError:
             raise
         except Exception as error:
             said = str(error) or type(error).__name__
-            raise NoAnswerError(said, failure_of(error), is_reached=is_reached) from error
+            raise NoAnswerError(said, failure_of(error)) from error
         finally:
             self._client.cookies.clear()  # unused; a registry could fill memory with them
 
@@ -133,14 +130,12 @@ class RegistryHttp:
 async def _read(response: "httpx2.Response") -> Answer:
     encoding = response.headers.get("Content-Encoding", "identity")
     if encoding.lower() != "identity":
-        raise NoAnswerError("expected an answer without compression, found a compressed one", "reject", is_reached=True)
+        raise NoAnswerError("expected an answer without compression, found a compressed one", "reject")
     parts: list[bytes] = []
     size = 0
     async for part in response.aiter_raw():
         size += len(part)
         if size > MOST_BYTES:
-            raise NoAnswerError(
-                f"expected an answer of at most {MOST_BYTES >> 20} MiB, found more", "reject", is_reached=True
-            )
+            raise NoAnswerError(f"expected an answer of at most {MOST_BYTES >> 20} MiB, found more", "reject")
         parts.append(part)
     return Answer(response.status_code, b"".join(parts))

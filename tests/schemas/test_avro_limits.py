@@ -75,6 +75,9 @@ NO_SCHEMA: list[AvroType] = [
     record(("x", "R9")),
     record({"name": [], "type": "int"}),
     record({"name": "\ud800", "type": "int"}),
+    record({"name": "", "type": "int"}),
+    record(("x", record(name="\ud800"))),
+    record(("x", {"type": "enum", "name": "E", "symbols": {"A": 1}})),
 ]
 
 
@@ -96,7 +99,7 @@ def test_schema_beyond_the_limits_is_refused_wherever_it_comes_from(
 
 @pytest.mark.parametrize("definition", NO_SCHEMA, ids=repr)
 def test_what_is_no_schema_is_refused(definition: AvroType) -> None:
-    with pytest.raises(BadSchemaError, match=r"here: expected (an Avro schema|text as the name)"):
+    with pytest.raises(BadSchemaError, match=r"here: expected (an Avro schema|text as the name|a list as the symbols)"):
         definition_of("here", json.dumps(definition))
     found = decoder(definition, record(("x", "int"))).decode([frame(WRITER_ID) + b"\x02"])
     assert [bad.reason for bad in found.bad] == ["schema_incompatible"]
