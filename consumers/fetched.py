@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, cimpl
 
 from consumers.client_handle import handle_of
 from consumers.events import Headers, Partition
-from consumers.records import NONE, Ints, Records
+from consumers.records import HEADER, NONE, Ints, Records
 from schemas.packed import Packed
 
 LIBRARY = Path(__file__).with_name("libfetched.so")
@@ -73,6 +73,10 @@ class Copier:
             np.empty(total[name], np.uint8) for name in ("value_bytes", "key_bytes", "header_bytes")
         )
         self._library.fetched_take(*about, *(_POINTER(buffer.ctypes.data) for buffer in (values, keys, headers)))
+        sizes = column["value_length"].clip(0) + column["key_length"].clip(0) + column["header_bytes"]
+        own = _headers(headers, column["header_bytes"]) if total["header_bytes"] else None
+        if own is not None:
+            sizes += HEADER * np.array([len(of_record or ()) for of_record in own], np.int64)
         records = Records(
             partitions,
             column["place"],
@@ -81,8 +85,8 @@ class Copier:
             column["timestamp_type"],
             _strings(keys, column["key_length"], total["null_keys"]),
             _strings(values, column["value_length"], total["null_values"]),
-            _headers(headers, column["header_bytes"]) if total["header_bytes"] else None,
-            column["value_length"].clip(0) + column["key_length"].clip(0) + column["header_bytes"],
+            own,
+            sizes,
         )
         return records, column["error"]
 

@@ -150,8 +150,8 @@ RETRIES = Metric("millstream_retries_total", "counter", "Waits because something
 BLOCKED = Metric(
     "millstream_blocked_seconds",
     "gauge",
-    "How long events have waited for the executor or the schemas; the labels name the first waiting event. No series while "
-    "nothing waits.",
+    "How long events have waited for the executor, the schemas, or behind a batch that can't be read; the labels name the first "
+    "waiting event. No series while nothing waits.",
     ("what", "topic", "partition", "offset"),
 )
 KAFKA_ERRORS = Metric("millstream_kafka_errors_total", "counter", "Errors that the Kafka client reported.", ("code",))

@@ -27,6 +27,9 @@ FINAL = {
 }
 """Errors of reading that no repetition mends, and what does."""
 
+UNREADABLE = {KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError.INVALID_MSG}
+"""Errors of a batch: the client reads it again and again, and nothing behind it."""
+
 OnEvent = Callable[[KafkaError, Partition], object]
 """Takes what comes in a record's place: the end of a partition, or an error."""
 

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 Ints = npt.NDArray[np.int64]
 
+HEADER = 120  # bytes of a header's objects, beside its name and value
+
 
 @dataclass(frozen=True, slots=True)
 class Records:
@@ -34,7 +36,7 @@ class Records:
     keys: Sequence[Key]
     values: Sequence[bytes | None]
     headers: Sequence[Headers | None] | None  # None: no record has any
-    sizes: Ints  # bytes of key, value and headers
+    sizes: Ints  # bytes of key, value and headers, these with their objects
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Records:
@@ -140,7 +142,8 @@ class Records:
 
 
 def _size(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
-    return len(key or b"") + len(value or b"") + sum(len(name) + len(content or b"") for name, content in headers or ())
+    of_headers = sum(HEADER + len(name) + len(content or b"") for name, content in headers or ())
+    return len(key or b"") + len(value or b"") + of_headers
 
 
 def _headers_of(records: Sequence[Record]) -> list[Headers | None]:

@@ -16,9 +16,10 @@ from consumers.errors import WorkerError
 from consumers.events import Ends, Epochs, Partition, Polled
 from consumers.metrics import ASSIGNED, KAFKA_ERRORS, PAUSED, REBALANCES, Metrics
 from consumers.partition_names import ranges_of
-from consumers.reader import FINAL, reader_of
+from consumers.reader import FINAL, UNREADABLE, reader_of
 from consumers.records import Records
 from consumers.starts import Starts
+from consumers.unreadable import UnreadableBatches
 from consumers.window import Window
 from topics.records import PASSING
 
@@ -35,8 +36,7 @@ DEFAULTS = {
 }
 SEEK_TIMEOUT = 15.0  # seconds that a partition assigned this moment has to take a seek
 REWIND_TIMEOUT = 2.0  # seconds; an open transaction of a lost worker hides a partition's offset longer: asked for again
-WAKE_TIMEOUT = 0.05  # seconds
-LEAVE_TIMEOUT = 5.0  # seconds
+WAKE_TIMEOUT, LEAVE_TIMEOUT = 0.05, 5.0  # seconds
 NOTHING_ASSIGNED = 6.0  # seconds after which a member without partitions takes it that there are none for it
 MENDED = PASSING | {KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
 """Errors the client mends by itself: an outage makes lag and nothing worse."""
@@ -86,6 +86,7 @@ class Source:
         self._at_end: set[Partition] = set()
         self._fatal: KafkaError | None = None
         self._crashed = False
+        self._unreadable = UnreadableBatches(metrics)
         self.assigned_once = False
         self._reassigned = 0.0  # when the assignment last changed
         self._committed_to: Ends = {}  # what the broker has confirmed, for `settled`
@@ -155,6 +156,7 @@ class Source:
                 self._consumer.list_topics(self._subscription.topics[0], timeout=WAKE_TIMEOUT)
         if not records:
             return None
+        self._unreadable.passed(records.partitions)
         wall = time.time_ns() // 1_000_000
         if before is not self._epochs:
             # The client itself leaves out what it fetched under an assignment that has ended meanwhile (librdkafka's
@@ -184,14 +186,15 @@ class Source:
         """Take what came in a record's place: the end of a partition, or an error."""
         if error.code() == KafkaError._PARTITION_EOF:
             self._at_end.add(partition)
-        else:
-            self._on_record_error(error, partition[0])
-
-    def _on_record_error(self, error: KafkaError, topic: str) -> None:
+            return
         self._metrics.count(KAFKA_ERRORS, 1, error.name())
         if error.code() in FINAL:
-            raise WorkerError(FINAL[error.code()].format(topic=topic, error=error.str()))
-        log.warning("reading %s: %s", topic, error.str())
+            raise WorkerError(FINAL[error.code()].format(topic=partition[0], error=error.str()))
+        if error.code() in UNREADABLE:
+            at = self._consumer.position([TopicPartition(*partition)])[0].offset
+            self._unreadable.note(partition, max(at, self.starts.begins.get(partition, 0)), error.str())
+        else:
+            log.warning("reading %s: %s", partition[0], error.str())
 
     @property
     def idle(self) -> bool:
@@ -219,19 +222,14 @@ class Source:
         Returns:
             False where `wait` and it failed.
         """
-        new = {
-            p: offset for p, offset in offsets.items() if p in self._epochs and (wait or self._sent.get(p) != offset)
-        }
+        new = {p: at for p, at in offsets.items() if p in self._epochs and (wait or self._sent.get(p) != at)}
         if not new:
             return True
         self._sent |= new
         self.starts.note_committed(new)
         positions = [TopicPartition(*partition, offset) for partition, offset in new.items()]
         try:
-            if wait:
-                self._consumer.commit(offsets=positions, asynchronous=False)
-            else:
-                self._consumer.commit(offsets=positions, asynchronous=True)
+            self._consumer.commit(offsets=positions, asynchronous=not wait)  # type: ignore[call-overload]
         except KafkaException as error:
             self._committed(error.args[0], positions)
             return bool(error.args[0].code() == KafkaError._NO_OFFSET)
@@ -239,8 +237,7 @@ class Source:
 
     def note_settled(self, offsets: Mapping[Partition, int]) -> None:
         """The broker has confirmed these offsets."""
-        epochs = self._epochs
-        self._committed_to |= {p: (epochs[p], offset) for p, offset in offsets.items() if p in epochs}
+        self._committed_to |= {p: (self._epochs[p], offset) for p, offset in offsets.items() if p in self._epochs}
 
     def settled(self, ends: Ends) -> bool | None:
         """Whether these ends are committed; None where they never will be, by this worker."""
@@ -361,6 +358,7 @@ class Source:
         with self.lock:
             self._epochs = {partition: number for partition, number in self._epochs.items() if partition not in gone}
         self._at_end -= gone
+        self._unreadable.passed(gone)
         self.starts.forget(gone)
         self._sent = {partition: offset for partition, offset in self._sent.items() if partition not in gone}
         consumer.incremental_unassign(partitions)
@@ -371,8 +369,9 @@ class Source:
         self._metrics.set(ASSIGNED, len(self._epochs))
         self._metrics.set(PAUSED, sum(p[0] in self._paused for p in self._epochs))
         self._reassigned = time.monotonic()
-        names = ranges_of((p.topic, p.partition) for p in partitions)
-        log.info("%s %s; now %d partitions", kind, names, len(self._epochs))
+        log.info(
+            "%s %s; now %d partitions", kind, ranges_of((p.topic, p.partition) for p in partitions), len(self._epochs)
+        )
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         if error is None:

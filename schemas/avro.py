@@ -18,17 +18,20 @@ from schemas.avro_each import RecordReader
 from schemas.avro_heads import Rows, by_head
 from schemas.avro_limits import types_of
 from schemas.avro_plan import block_reader, record_reader, resolve
-from schemas.avro_types import parsed, wanted_fields
+from schemas.avro_types import parsed, title, wanted_fields
 from schemas.decoded import BadRecord, Decoded, merged
 from schemas.errors import BadSchemaError, FaultyRecords, NotWireFormat, SchemaUnavailable, UnknownSchema, Unreadable
 from schemas.packed import Packed
 from schemas.recently_used import RecentlyUsed
 from schemas.store import Schema, SchemaStore
+from schemas.time_budget import TimeBudget
 from schemas.wire import HEAD_BYTES, schema_id_of
 
 _LONGEST_ERROR = 500  # characters; polars and fastavro quote data and schemas at length
 _Reader = BlockReader | RecordReader
 _MOST_SECONDS = 15.0  # of look-ups for one poll; those that it gave are kept, and the caller comes back for the others
+# Time to prepare readers: large schemas, one a record, would take all of it. A usual schema takes one or two milliseconds.
+_COMPILING = {"share": 0.1, "burst": 5.0}
 _MOST_KEPT = 50_000  # cached readers, weighed by their schemas, see `_size_of`
 
 
@@ -47,6 +50,7 @@ class AvroDecoder:
         self._store = store
         self._reader = reader
         self._fields = wanted_fields(reader, fields)
+        self._compiling = TimeBudget(**_COMPILING)
         self._readers = RecentlyUsed[bytes, _Reader | Unreadable](_MOST_KEPT)  # by a value's head
 
     @property
@@ -115,7 +119,15 @@ class AvroDecoder:
             return Unreadable("unknown_schema", str(error))  # not cached: the schema may be registered later
         except BadSchemaError as error:
             return Unreadable("schema_incompatible", str(error))  # the store caches it
+        began = time.monotonic()
+        if not self._compiling.allows(began):
+            return Unreadable(
+                "unknown_schema",
+                f"{title(writer)} was not prepared for reading: records of many large schemas come at a time. Replay this record "
+                "later",
+            )
         reader = self._compiled(writer)
+        self._compiling.spend(time.monotonic(), time.monotonic() - began)
         self._readers.put(head, reader, _size_of(writer))
         return reader
 
@@ -151,7 +163,7 @@ def _read_the_good(reader: _Reader, values: Sequence[bytes]) -> tuple[list[pl.Da
             good += rows
         except FaultyRecords as error:
             faults = error.faults
-            bad += [_bad(rows[index], Unreadable("undecodable", fault)) for index, fault in faults.items()]
+            bad += [_bad(rows[index], fault) for index, fault in faults.items()]
             todo += [rest] if (rest := [row for index, row in enumerate(rows) if index not in faults]) else []
         except Unreadable as error:
             if len(rows) == 1:
@@ -167,5 +179,6 @@ def _all_bad(rows: Sequence[int], error: Unreadable) -> list[BadRecord]:
     return [BadRecord(row, reason, text) for row in rows]
 
 
-def _bad(row: int, error: Unreadable) -> BadRecord:
+def _bad(row: int, fault: str | Unreadable) -> BadRecord:
+    error = Unreadable("undecodable", fault) if isinstance(fault, str) else fault
     return BadRecord(row, error.reason, str(error)[:_LONGEST_ERROR])

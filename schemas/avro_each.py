@@ -14,8 +14,10 @@ import polars as pl
 from fastavro.read import SchemaResolutionError
 
 from schemas.avro_columns import Source
-from schemas.errors import Unreadable
+from schemas.errors import FaultyRecords, Unreadable
 from schemas.wire import HEAD_BYTES
+
+_MOST_BYTES = 2 << 20  # of a record: as Python objects, all its fields at a time, it takes up to 160 times as many
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +30,19 @@ class RecordReader:
     sources: list[Source]
 
     def read(self, values: Sequence[bytes]) -> pl.DataFrame:
-        """Return a row per value; raise Unreadable where one can't be read."""
-        records = [self._record(value) for value in values]
+        """Return a row per value.
+
+        Raises FaultyRecords with those that can't be read, or Unreadable where a value is beyond its type.
+        """
+        records: list[dict[str, Any]] = []
+        faults: dict[int, str | Unreadable] = {}
+        for row, value in enumerate(values):
+            try:
+                records.append(self._record(value))
+            except Unreadable as fault:
+                faults[row] = fault
+        if faults:
+            raise FaultyRecords(faults)
         try:
             return pl.DataFrame([_column(source, records) for source in self.sources])
         except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
@@ -37,6 +50,12 @@ class RecordReader:
             raise Unreadable("undecodable", f"a value doesn't fit its type: {error}") from error
 
     def _record(self, value: bytes) -> dict[str, Any]:
+        if len(value) > _MOST_BYTES:
+            raise Unreadable(
+                "undecodable",
+                f"expected at most {_MOST_BYTES:,} bytes of a record with maps, unions or arrays of records, found "
+                f"{len(value):,}: send smaller records",
+            )
         body = BytesIO(value)
         try:
             # Of fields that aren't wanted fastavro takes any claim: text that goes on behind the record's end, an array of 2^62

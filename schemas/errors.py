@@ -47,9 +47,9 @@ class BadFieldError(SchemaError):
 class FaultyRecords(SchemaError):  # noqa: N818
     """Exactly these records are malformed. Raised inside the decoders, which read the others."""
 
-    def __init__(self, faults: Mapping[int, str]) -> None:
+    def __init__(self, faults: Mapping[int, "str | Unreadable"]) -> None:
         super().__init__(f"{len(faults)} records are malformed")
-        self.faults = faults  # by row
+        self.faults = faults  # by row; a text is that of an undecodable record
 
 
 class Unreadable(SchemaError):  # noqa: N818

@@ -4,7 +4,7 @@ What is no event is refused here, with the reason.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import starmap
 from typing import Annotated, Any, Literal
 
@@ -34,6 +34,19 @@ _TYPES: dict[str, Any] = {
     "double": float,
     "string": str,
 }
+_MOST_BYTES = 1 << 22  # of events that are objects at a time: a list of numbers takes ten times its JSON
+
+
+def _pieces(values: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """Ranges of few events, and of few bytes unless one event has more."""
+    start, size = 0, 0
+    for row, value in enumerate(values):
+        if row > start and (row - start >= TOGETHER or size + len(value) > _MOST_BYTES):
+            yield start, row
+            start, size = row, 0
+        size += len(value)
+    if len(values) > start:
+        yield start, len(values)
 
 
 class EventReader:
@@ -54,10 +67,7 @@ class EventReader:
         """Decode values; what is wrong with a value is in the result. Raises nothing."""
         rows: list[int] = []
         bad: list[BadRecord] = []
-        frames = [
-            self._frame(self._events(values[start : start + TOGETHER], start, rows, bad))
-            for start in range(0, len(values), TOGETHER)
-        ]
+        frames = [self._frame(self._events(values[start:stop], start, rows, bad)) for start, stop in _pieces(values)]
         frame = pl.concat(frames, rechunk=True) if frames else self._frame([])
         return Decoded(frame, np.array(rows, np.int64), bad)
 

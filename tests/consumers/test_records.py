@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.records import NONE, Records
+from consumers.records import HEADER, NONE, Records
 from schemas.packed import Packed
 from tests.consumers.in_memory import MemoryRecord
 
@@ -55,7 +55,7 @@ def rows(records: Records) -> list[tuple[Any, ...]]:
 
 
 def size_of(record: Record) -> int:
-    headers = sum(len(name) + len(value or b"") for name, value in record.headers() or ())
+    headers = sum(HEADER + len(name) + len(value or b"") for name, value in record.headers() or ())
     return len(record.key() or b"") + len(record.value() or b"") + headers
 
 

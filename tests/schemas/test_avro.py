@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from schemas import avro
 from schemas.avro import AvroDecoder
+from schemas.avro_each import RecordReader
 from schemas.avro_plan import block_reader, record_reader, resolve
 from schemas.avro_types import wanted_fields
 from schemas.errors import BadFieldError, BadSchemaError, SchemaUnavailable
@@ -417,3 +419,66 @@ def test_schema_that_is_away_names_the_first_record_that_waits_for_it() -> None:
     with pytest.raises(SchemaUnavailable) as raised:
         AvroDecoder(Away(), first, ["n"]).decode(values)  # type: ignore[arg-type]
     assert raised.value.row == 2
+
+
+class Many:
+    """A schema for each ID, of so many fields that nobody wants."""
+
+    def __init__(self, fields: int) -> None:
+        self._fields = [{"name": f"f{number}", "type": "boolean"} for number in range(fields)]
+
+    def by_id(self, schema_id: int) -> Schema:
+        fields = [{"name": "n", "type": "int"}, *self._fields]
+        return Schema(schema_id, f"s{schema_id}", {"type": "record", "name": "R", "fields": fields})
+
+
+def test_many_large_schemas_at_a_time_are_given_up_and_the_known_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes long to prepare, and their number is up to the producer."""
+    monkeypatch.setattr(avro, "_COMPILING", {"share": 0.0, "burst": 0.2})
+    store = Many(3000)
+    decoder = AvroDecoder(store, store.by_id(1), ["n"])  # type: ignore[arg-type]
+    body = b"\x02" + bytes(3000)
+    values = [frame(1) + body] * 3 + [frame(schema_id) + body for schema_id in range(2, 60)]
+    found = decoder.decode(values)
+    assert found.rows.tolist()[:3] == [0, 1, 2]
+    assert len(found.bad) > 20
+    assert {bad.reason for bad in found.bad} == {"unknown_schema"}
+    assert "Replay this record later" in found.bad[0].error
+    assert len(decoder.decode([frame(1) + body] * 3).rows) == 3
+
+
+def test_record_that_would_take_hundreds_of_megabytes_as_objects_is_refused() -> None:
+    schema = Schema(1, "m", record(("n", "int"), ("m", {"type": "map", "values": "int"})))
+    decoder = AvroDecoder(Store(schema), schema, ["n"])
+    entry = b"\x02a\x00"
+    body = [b"\x02" + written_count(count) + entry * count + b"\x00" for count in (10, 1_000_000)]
+    found = decoder.decode([frame(1) + one for one in body])
+    assert found.rows.tolist() == [0]
+    assert "expected at most 2,097,152 bytes of a record with maps" in found.bad[0].error
+
+
+def written_count(number: int) -> bytes:
+    rest, out = number << 1, bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes([*out, rest])
+
+
+def test_faulty_records_read_one_by_one_are_told_each_without_reading_the_others_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    schema = Schema(1, "m", record(("n", "int"), ("m", {"type": "map", "values": "int"})))
+    decoder = AvroDecoder(Store(schema), schema, ["n"])
+    good, cut = frame(1) + b"\x02\x00", frame(1) + b"\x02"
+    read: list[bytes] = []
+    of_one = RecordReader._record
+
+    def counting(self: RecordReader, value: bytes) -> Any:
+        read.append(value)
+        return of_one(self, value)
+
+    monkeypatch.setattr(RecordReader, "_record", counting)
+    found = decoder.decode([good if row % 4 else cut for row in range(40)])
+    assert [bad.row for bad in found.bad] == list(range(0, 40, 4))
+    assert len(read) <= 70  # each once, and the good ones once more

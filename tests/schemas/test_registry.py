@@ -25,6 +25,7 @@ class Registry(ThreadingHTTPServer):
         self.asked: list[str] = []
         self.password: str | None = None
         self.broken: tuple[int, bytes] | None = None
+        self.cut_ids: set[int] = set()  # at which the connection is closed without an answer
         self.broken_ids: dict[int, tuple[int, bytes]] = {}  # what is answered in place of a schema
         self.conflicts = 0  # times that a schema is refused
 
@@ -52,6 +53,8 @@ class _Handler(BaseHTTPRequestHandler):
         match self.path.split("?")[0].strip("/").split("/"):
             case ["schemas", "types"]:
                 self._answer(200, ["AVRO"])
+            case ["schemas", "ids", schema_id] if int(schema_id) in self.server.cut_ids:
+                self.close_connection = True  # without a word
             case ["schemas", "ids", schema_id] if int(schema_id) in self.server.broken_ids:
                 self._send(*self.server.broken_ids[int(schema_id)])
             case ["schemas", "ids", schema_id] if int(schema_id) in self.server.schemas:
@@ -373,6 +376,24 @@ def test_id_that_alone_fails_holds_its_records_up_for_a_minute(registry: Registr
     del registry.broken_ids[7]
     registry.schemas[7] = {"schema": json.dumps(FLIGHT)}
     assert store.by_id(7).definition == FLIGHT
+
+
+def test_id_at_which_the_registry_hangs_up_is_no_outage(registry: Registry) -> None:
+    clock = Clock()
+    store = RegistryStore(registry.url, clock=clock)
+    known = registry.add("x", FLIGHT)
+    store.by_id(known)
+    registry.cut_ids.add(7)
+    waited = 0
+    with pytest.raises(UnknownSchema, match="given up after waiting"):
+        for _ in range(100):
+            try:
+                store.by_id(7)
+            except SchemaUnavailable as error:
+                assert "answers other questions" in str(error)
+                waited += 5
+                clock.now += 5
+    assert 60 <= waited <= 75
 
 
 def test_many_ids_that_fail_share_one_wait(registry: Registry) -> None:
