@@ -125,11 +125,12 @@ def _body(event_id: str, event_time: int, x: list[float]) -> bytes:
 class Hostile:
     """Makes hostile records of every kind, each as likely as any other."""
 
-    def __init__(self, ids: Mapping[str, int], now: int, chance: random.Random) -> None:
+    def __init__(self, ids: Mapping[str, int], now: int, chance: random.Random, *, huge: bool) -> None:
         """Args:
         ids: of the registered schemas, by name.
         now: ms since the epoch, the time of good events.
         chance: what is random.
+        huge: whether to make those, too, that are hostile by their size.
         """
         self._ids = ids
         self._now = now
@@ -137,10 +138,11 @@ class Hostile:
         self._head = frame(ids["good"])
         self._kinds: list[Callable[[], Record]] = [
             *(self._wire, self._unknown_schema, self._bad_schema, self._cut, self._claims, self._random_body),
-            *(self._too_many_bytes, self._not_utf8, self._wrong_length, self._not_a_number, self._large),
-            *(self._deadline, self._event_time, self._headers, self._blocks),
-            *(self._large_key, self._large_header),
+            *(self._too_many_bytes, self._not_utf8, self._wrong_length, self._not_a_number),
+            *(self._deadline, self._event_time, self._blocks),
         ]
+        if huge:
+            self._kinds += [self._headers, self._large, self._large_key, self._large_header]
 
     def next(self) -> Record:
         """A record."""
@@ -256,10 +258,10 @@ class Hostile:
         return Record(PREDICTED if size < 10**6 else "prediction_too_large", self.good(), carried)
 
 
-def hostile_stream(seed: int, ids: Mapping[str, int], now: int, share: float) -> Iterator[Event]:
+def hostile_stream(seed: int, ids: Mapping[str, int], now: int, share: float, *, huge: bool = True) -> Iterator[Event]:
     """Events without end, of which so many are hostile; an event's id begins with its fate."""
     chance = random.Random(seed)
-    records = Hostile(ids, now, chance)
+    records = Hostile(ids, now, chance, huge=huge)
     # Good events of `vectors`, whose times are of another year: theirs is put in.
     head, time = frame(ids["good"]), _varint(now)
     for number, event in enumerate(vectors(seed)):
