@@ -6,6 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
 from consumers.cli import main
+from consumers.cli.arguments import metrics_host
 from consumers.errors import WorkerError
 from consumers.health import Health, HealthServer
 
@@ -93,10 +94,16 @@ def test_taken_port_is_named_with_what_to_do(health: Health) -> None:
             HealthServer(health, CollectorRegistry(), HOST, port)
 
 
-@pytest.mark.parametrize("command", ["work", "run", "compare", "lag"])
-def test_port_is_open_to_this_machine_only_unless_told_otherwise(command: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [("work", "--metrics-port"), ("run", "--metrics-port"), ("compare", "--metrics-port"), ("lag", "--serve")],
+)
+def test_port_is_open_to_this_machine_only_unless_told_otherwise(command: str, option: str) -> None:
     parser = main._parser(command)
-    assert parser.parse_args([command, "pipeline.yaml"]).metrics_host == "127.0.0.1"
+    args = parser.parse_args([command, "pipeline.yaml", option, "0"])
+    assert metrics_host(args, 0) == "127.0.0.1"
+    args = parser.parse_args([command, "pipeline.yaml", option, "0", "--metrics-host", "0.0.0.0"])
+    assert metrics_host(args, 0) == "0.0.0.0"
 
 
 def test_closed_server_frees_its_port(health: Health) -> None:
