@@ -16,6 +16,7 @@ from schemas.wire import HEAD_BYTES, frame
 from tests.consumers.service import VECTOR_INPUT, vector_service
 from tests.faults.load import KEYS, Event, vectors
 from tests.faults.service import change
+from tests.fuzz.damage import zigzag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -106,16 +107,6 @@ def hostile_service(
     return service, register(client, subject)
 
 
-def _varint(number: int) -> bytes:
-    """A long as Avro writes it; numbers beyond 64 bits take more bytes than any reader allows."""
-    rest, out = (number << 1) ^ (number >> 80), bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    out.append(rest)
-    return bytes(out)
-
-
 def _body(event_id: str, event_time: int, x: list[float]) -> bytes:
     out = io.BytesIO()
     fastavro.schemaless_writer(out, _WRITER, {"id": event_id, "event_time": event_time, "x": x})
@@ -185,16 +176,16 @@ class Hostile:
     def _claims(self) -> Record:
         """A length or a count that says more than there is."""
         claim = self._chance.choice([2**31, 2**34, 2**40, 2**61, _MOST, -1, -(2**62), 2**70])
-        as_text = self._head + _varint(claim) + bytes(100)
-        as_array = self._head + _varint(1) + b"e" + _varint(self._now) + _varint(claim) + bytes(100)
+        as_text = self._head + zigzag(claim) + bytes(100)
+        as_array = self._head + zigzag(1) + b"e" + zigzag(self._now) + zigzag(claim) + bytes(100)
         return Record("undecodable", self._chance.choice([as_text, as_array]))
 
     def _blocks(self) -> Record:
         """An array in blocks without end, or of a size that is not theirs."""
-        start = self._head + _varint(1) + b"e" + _varint(self._now)
+        start = self._head + zigzag(1) + b"e" + zigzag(self._now)
         one = struct.pack("<f", 1.0)
-        many = start + (_varint(1) + one) * 3000 + b"\x00"
-        wrong = start + _varint(-32) + _varint(_MOST) + one * 32 + b"\x00"
+        many = start + (zigzag(1) + one) * 3000 + b"\x00"
+        wrong = start + zigzag(-32) + zigzag(_MOST) + one * 32 + b"\x00"
         return Record("refused", self._chance.choice([many, wrong]))
 
     def _random_body(self) -> Record:
@@ -263,7 +254,7 @@ def hostile_stream(seed: int, ids: Mapping[str, int], now: int, share: float, *,
     chance = random.Random(seed)
     records = Hostile(ids, now, chance, huge=huge)
     # Good events of `vectors`, whose times are of another year: theirs is put in.
-    head, time = frame(ids["good"]), _varint(now)
+    head, time = frame(ids["good"]), zigzag(now)
     for number, event in enumerate(vectors(seed)):
         key = b"key-%d" % chance.randrange(KEYS)
         if chance.random() < share:

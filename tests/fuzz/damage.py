@@ -26,8 +26,8 @@ SPECIAL = [
 
 
 def zigzag(number: int) -> bytes:
-    """A number as Avro writes an int or a long."""
-    rest, out = (number << 1) ^ (number >> 63), bytearray()
+    """A number as Avro writes an int or a long; beyond 64 bits it takes more bytes than any reader allows."""
+    rest, out = (number << 1 if number >= 0 else ~(number << 1)), bytearray()
     while rest > 0x7F:
         out.append(rest & 0x7F | 0x80)
         rest >>= 7

@@ -15,6 +15,7 @@ from schemas.avro_types import wanted_fields
 from schemas.errors import BadFieldError, BadSchemaError, SchemaUnavailable
 from schemas.store import AvroType, Schema
 from schemas.wire import frame
+from tests.fuzz.damage import zigzag
 from tests.schemas.avro_cases import (
     READER_ID,
     SCALARS,
@@ -451,18 +452,10 @@ def test_record_that_would_take_hundreds_of_megabytes_as_objects_is_refused() ->
     schema = Schema(1, "m", record(("n", "int"), ("m", {"type": "map", "values": "int"})))
     decoder = AvroDecoder(Store(schema), schema, ["n"])
     entry = b"\x02a\x00"
-    body = [b"\x02" + written_count(count) + entry * count + b"\x00" for count in (10, 1_000_000)]
+    body = [b"\x02" + zigzag(count) + entry * count + b"\x00" for count in (10, 1_000_000)]
     found = decoder.decode([frame(1) + one for one in body])
     assert found.rows.tolist() == [0]
     assert "expected at most 2,097,152 bytes of a record with maps" in found.bad[0].error
-
-
-def written_count(number: int) -> bytes:
-    rest, out = number << 1, bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    return bytes([*out, rest])
 
 
 def test_faulty_records_read_one_by_one_are_told_each_without_reading_the_others_again(

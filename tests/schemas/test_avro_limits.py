@@ -15,6 +15,7 @@ from schemas.directory import DirectoryStore
 from schemas.errors import BadSchemaError
 from schemas.store import AvroType, Schema
 from schemas.wire import frame
+from tests.fuzz.damage import zigzag
 from tests.schemas.avro_cases import READER_ID, WRITER_ID, Store, decoder, goes_by_blocks, record, schemas, written
 
 
@@ -159,14 +160,6 @@ def test_no_damaged_schema_makes_the_decoder_fail(draw: st.DataObject) -> None:
 # Records of schemas within the limits
 
 
-def _varint(number: int) -> bytes:
-    number <<= 1
-    out = b""
-    while number > 0x7F:
-        out, number = out + bytes([number & 0x7F | 0x80]), number >> 7
-    return out + bytes([number])
-
-
 @pytest.mark.parametrize("also", ["int", {"type": "map", "values": "int"}], ids=["by blocks", "one by one"])
 @pytest.mark.parametrize(
     ("item", "count"),
@@ -185,7 +178,7 @@ def test_count_of_more_items_than_fit_is_undecodable(
 ) -> None:
     schema = record(("m", also), ("a", {"type": "array", "items": item}), ("x", "int"))
     assert goes_by_blocks(schema, fields=["x"]) == (also == "int")
-    of_block = bytes([_varint(count)[0] - 1]) + _varint(count)[1:] + b"\x00" if negative else _varint(count)
+    of_block = bytes([zigzag(count)[0] - 1]) + zigzag(count)[1:] + b"\x00" if negative else zigzag(count)
     good = frame(WRITER_ID) + b"\x00\x00\x0a"
     found = decoder(schema, fields=["x"]).decode([good, frame(WRITER_ID) + b"\x00" + of_block + b"\x00\x00\x0a"])
     assert found.frame["x"].to_list() == [5]
@@ -216,7 +209,7 @@ def test_memory_is_by_a_records_bytes_not_by_its_types(kind: str) -> None:
         for level in range(58):
             item = record(("r", item), name=f"R{level}")
     schema = record(("x", "int"), ("a", {"type": "array", "items": item}))
-    values = [frame(WRITER_ID) + b"\x0a" + _varint(20_000) + b"\x01" * 20_000 + b"\x00"]
+    values = [frame(WRITER_ID) + b"\x0a" + zigzag(20_000) + b"\x01" * 20_000 + b"\x00"]
     reads = decoder(schema, record(("x", "int")))
     tracemalloc.start()
     try:
