@@ -8,6 +8,7 @@ import numpy.typing as npt
 import polars as pl
 
 from consumers.events import NEVER, Block, Headers, Partition, Polled, Refused
+from consumers.records import rows_in
 from inference.fitting import fit
 from inference.signature import Signature
 from schemas.decoded import Decoded, Decoder
@@ -143,21 +144,21 @@ class BlockDecoder:
         return np.where(column.is_null().to_numpy(), timestamps, times) if missing else times
 
     def _deadlines(
-        self, event_times: npt.NDArray[np.int64], headers: Sequence[Headers | None] | None, rows: npt.NDArray[np.int64]
+        self, event_times: npt.NDArray[np.int64], headers: Mapping[int, Headers], rows: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64] | None, int]:
         """Each event's deadline, the earlier of its `max_age` and its header; and the number of invalid headers."""
         fields = self._fields
         if fields.max_age is None and fields.deadline_header is None:
             return None, 0
         deadlines = np.full(len(rows), NEVER) if fields.max_age is None else _later(event_times, fields.max_age)
-        if fields.deadline_header is None or headers is None:
+        if fields.deadline_header is None or not headers:
             return deadlines, 0
         invalid = 0
-        for event, row in enumerate(rows.tolist()):
-            if own := headers[row]:
-                stated = _deadline(own, fields.deadline_header)
-                invalid += stated is None
-                deadlines[event] = min(int(deadlines[event]), NEVER if stated is None else stated)
+        with_headers = rows_in(headers, rows)
+        for event, row in zip(with_headers.tolist(), rows[with_headers].tolist(), strict=True):
+            stated = _deadline(headers[row], fields.deadline_header)
+            invalid += stated is None
+            deadlines[event] = min(int(deadlines[event]), NEVER if stated is None else stated)
         return deadlines, invalid
 
 

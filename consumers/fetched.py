@@ -74,9 +74,9 @@ class Copier:
         )
         self._library.fetched_take(*about, *(_POINTER(buffer.ctypes.data) for buffer in (values, keys, headers)))
         sizes = column["value_length"].clip(0) + column["key_length"].clip(0) + column["header_bytes"]
-        own = _headers(headers, column["header_bytes"]) if total["header_bytes"] else None
-        if own is not None:
-            sizes += HEADER * np.array([len(of_record or ()) for of_record in own], np.int64)
+        own = _headers(headers, column["header_bytes"]) if total["header_bytes"] else {}
+        if own:
+            sizes[list(own)] += [HEADER * len(of_record) for of_record in own.values()]
         records = Records(
             partitions,
             column["place"],
@@ -150,11 +150,13 @@ def _strings(buffer: npt.NDArray[np.uint8], lengths: Ints, nulls: int) -> "Packe
     return [None if length < 0 else string for string, length in zip(strings, lengths.tolist(), strict=True)]
 
 
-def _headers(buffer: npt.NDArray[np.uint8], sizes: Ints) -> list[Headers | None]:
+def _headers(buffer: npt.NDArray[np.uint8], sizes: Ints) -> dict[int, Headers]:
+    """Each record's headers by its row, of those that have any."""
     content, at = buffer.tobytes(), 0
-    records: list[Headers | None] = []
-    for size in sizes.tolist():
-        own: Headers = []
+    records: dict[int, Headers] = {}
+    rows = np.flatnonzero(sizes)
+    for row, size in zip(rows.tolist(), sizes[rows].tolist(), strict=True):
+        own = records[row] = []
         end = at + size
         while at < end:
             name, value = _LENGTHS.unpack_from(content, at)
@@ -163,5 +165,4 @@ def _headers(buffer: npt.NDArray[np.uint8], sizes: Ints) -> list[Headers | None]
                 (content[at - name : at].decode(errors="replace"), None if value < 0 else content[at : at + value])
             )
             at += max(value, 0)
-        records.append(own or None)
     return records

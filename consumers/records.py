@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from schemas.packed import Packed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from consumers.events import Headers, Key, Partition, Position, Record
 
@@ -35,7 +35,7 @@ class Records:
     timestamp_types: Ints  # as Kafka numbers them: 0 none, 1 the producer's time, 2 the broker's
     keys: Sequence[Key]
     values: Sequence[bytes | None]
-    headers: Sequence[Headers | None] | None  # None: no record has any
+    headers: Mapping[int, Headers]  # by the record's row, of those that have any
     sizes: Ints  # bytes of key, value and headers, these with their objects
 
     @classmethod
@@ -57,7 +57,7 @@ class Records:
             timestamp_types,
             packed(keys := list(map(kind.key, records))),
             packed(values := list(map(kind.value, records))),
-            headers if any(headers) else None,
+            {row: own for row, own in enumerate(headers) if own},
             np.fromiter(map(_size, keys, values, headers), np.int64, len(records)),
         )
 
@@ -70,7 +70,7 @@ class Records:
         for partition in chain.from_iterable(part.partitions for part in parts):
             place_of.setdefault(partition, len(place_of))
         renumbered = [np.array([place_of[own] for own in part.partitions], np.int64)[part.places] for part in parts]
-        none: Callable[[Records], Sequence[Headers | None]] = lambda part: [None] * len(part)  # noqa: E731
+        starts = accumulate(map(len, parts), initial=0)
         return cls(
             tuple(place_of),
             np.concatenate(renumbered),
@@ -79,9 +79,7 @@ class Records:
             np.concatenate([part.timestamp_types for part in parts]),
             _one([part.keys for part in parts]),
             _one([part.values for part in parts]),
-            list(chain.from_iterable(part.headers or none(part) for part in parts))
-            if any(part.headers for part in parts)
-            else None,
+            {start + row: own for start, part in zip(starts, parts, strict=False) for row, own in part.headers.items()},
             np.concatenate([part.sizes for part in parts]),
         )
 
@@ -136,7 +134,9 @@ class Records:
             self.timestamp_types[rows],
             _taken(self.keys, rows),
             _taken(self.values, rows),
-            None if self.headers is None else [self.headers[row] for row in rows.tolist()],
+            {place: self.headers[row] for place, row in enumerate(rows.tolist()) if row in self.headers}
+            if self.headers
+            else {},
             self.sizes[rows],
         )
 
@@ -173,6 +173,15 @@ def packed(strings: Sequence[bytes | None]) -> Sequence[bytes | None]:
     return strings if None in strings else Packed.of(cast("Sequence[bytes]", strings))
 
 
+def rows_in(headers: Mapping[int, Headers], rows: Ints) -> Ints:
+    """Which of these ascending rows have headers: their places in `rows`, ascending."""
+    have = np.fromiter(headers, np.int64, len(headers))
+    places = rows.searchsorted(have)
+    found = places < len(rows)
+    found[found] = rows[places[found]] == have[found]
+    return places[found]
+
+
 def _one(parts: Sequence[Sequence[bytes | None]]) -> Sequence[bytes | None]:
     together = [part for part in parts if isinstance(part, Packed)]
     return Packed.end_to_end(together) if len(together) == len(parts) else list(chain.from_iterable(parts))
@@ -183,4 +192,4 @@ def _taken(strings: Sequence[Any], rows: Ints) -> Sequence[Any]:
 
 
 _NO_INTS = np.empty(0, np.int64)
-NONE = Records((), _NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, (), (), None, _NO_INTS)
+NONE = Records((), _NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, (), (), {}, _NO_INTS)

@@ -36,6 +36,7 @@ from consumers.metrics import (
     TOMBSTONES,
     Metrics,
 )
+from consumers.records import rows_in
 from consumers.safety_net import ERRORS, SafetyNet
 from schemas.dead_letters import DeadLetter, DeadLetterEncoder
 from schemas.packed import Packed
@@ -221,10 +222,8 @@ class Sink:
             )
         if ours is not None:
             apart.update(np.flatnonzero(~block.is_of(ours)[rows]).tolist())
-        if block.headers is not None:
-            apart.update(
-                place for place, row in enumerate(rows.tolist()) if block.headers[row] and self._carried(block, row)
-            )
+        if block.headers:
+            apart.update(place for place in rows_in(block.headers, rows).tolist() if self._carried(block, int(rows[place])))
         return sorted(apart)
 
     def _too_large(self, block: Block, row: int, size: int) -> Refused:
@@ -296,7 +295,7 @@ class Sink:
     def _write_dead_letter(self, block: Block, refused: Refused) -> None:
         row = refused.row
         topic, partition = block.partition(row)
-        sent_with = tuple(block.headers[row] or ()) if block.headers else ()
+        sent_with = tuple(block.headers.get(row, ()))
         letter = DeadLetter(
             reason=refused.reason,
             error=refused.error,
@@ -346,8 +345,7 @@ class Sink:
         return replace(letter, key=None, value=None, headers=(), error=error)
 
     def _carried(self, block: Block, row: int) -> Headers | None:
-        headers = block.headers[row] if block.headers else None
-        return [header for header in headers if header[0] in self._outputs.carry_headers] if headers else None
+        return [header for header in block.headers.get(row, ()) if header[0] in self._outputs.carry_headers] or None
 
     def push(self) -> None:
         """Send what was written at once. Raises DeliveryFailed, Abandoned."""

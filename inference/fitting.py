@@ -40,7 +40,9 @@ def fit(frame: pl.DataFrame, inputs: Sequence[TensorInput], *, allow_nan: bool) 
     if not problems:
         tensors = {name: array for name, array in filled.items() if array is not None}
         return Fitted(tensors, np.arange(len(frame)), [])
-    rows = np.setdiff1d(np.arange(len(frame)), np.fromiter(problems, np.int64))
+    fits = np.ones(len(frame), np.bool_)
+    fits[list(problems)] = False
+    rows = np.flatnonzero(fits)
     # The rest may show more: a column with a null was not looked through for NaN, for instance.
     kept = fit(frame[rows], inputs, allow_nan=allow_nan)
     problems |= {int(rows[unfit.row]): unfit.error for unfit in kept.unfit}

@@ -93,7 +93,9 @@ class AvroDecoder:
         alike = Decoded(frame, np.arange(len(rows)), [])
         if len(rows) == len(values):
             return alike
-        odd = np.setdiff1d(np.arange(len(values)), rows)
+        is_odd = np.ones(len(values), np.bool_)
+        is_odd[rows] = False
+        odd = np.flatnonzero(is_odd)
         return merged([(rows, alike), (odd, self._read_all(reader, values.take(odd)))])
 
     def _read_all(self, reader: _Reader, values: Packed) -> Decoded:

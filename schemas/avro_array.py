@@ -23,16 +23,20 @@ def after_blocks(data: bytes, end: int, size: int, most: int) -> int:
     """
     at = 0
     for _ in range(most):
-        count, at = _length_at(data, at, end)
-        if not count:
-            return at
+        count = data[at]
+        if count & 0x81:  # more than one byte, or negative
+            count, at = _length_at(data, at, end)
+        else:
+            count, at = count >> 1, at + 1
         stated = None
         if count < 0:
             length, at = _length_at(data, at, end)
             stated = at + length
-        at += min(abs(count), (end - at) // size + 1) * size
+        at += abs(count) * size
         if at > end:
             raise FaultError("the record ends before the field does")
+        if not count:
+            return at
         if stated is not None and at != stated:
             raise FaultError("an array's block is not of the size that it states")
     raise FaultError(f"an array in more than {MOST_BLOCKS} blocks")

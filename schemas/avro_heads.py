@@ -1,5 +1,7 @@
 """Groups a poll's values by their wire header (schema ID)."""
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
@@ -20,15 +22,21 @@ def by_head(values: Packed) -> list[tuple[bytes, Rows]]:
         if (numbers == numbers[0]).all():
             groups = [(_head(numbers[0]), rows)]
         else:
-            order = np.argsort(numbers, kind="stable")
-            numbers = numbers[order]
-            cuts = np.flatnonzero(np.diff(numbers)) + 1
-            heads = map(_head, numbers[[0, *cuts]])
-            groups = sorted(zip(heads, np.split(rows[order], cuts), strict=True), key=lambda group: -len(group[1]))
+            is_first = numbers == numbers[0]
+            groups = [(_head(numbers[0]), rows[is_first]), *_sorted_groups(numbers[~is_first], rows[~is_first])]
+            groups.sort(key=lambda group: -len(group[1]))
     short: dict[bytes, list[int]] = {}
     for row in np.flatnonzero(~is_whole).tolist():
         short.setdefault(values[row], []).append(row)
     return groups + [(value, np.array(places, np.int64)) for value, places in short.items()]
+
+
+def _sorted_groups(numbers: Rows, rows: Rows) -> Iterator[tuple[bytes, Rows]]:
+    """Each number's header with its rows, at least one. Sorting costs the most, so the caller leaves out a frequent header."""
+    order = np.argsort(numbers, kind="stable")
+    numbers = numbers[order]
+    cuts = np.flatnonzero(np.diff(numbers)) + 1
+    return zip(map(_head, numbers[[0, *cuts]]), np.split(rows[order], cuts), strict=True)
 
 
 def _head(number: np.int64) -> bytes:

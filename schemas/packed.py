@@ -78,9 +78,10 @@ class Packed(Sequence[bytes]):
         return Packed(self.buffer, self.starts[rows], self.lengths[rows])
 
     def of_width(self, rows: Numbers) -> Bytes2D:
-        """Copy the strings at these ascending places, all of one width, into a table [strings, bytes]."""
-        chosen = self.take(rows)
-        return np.frombuffer(chosen.whole, np.uint8).reshape(len(rows), -1)
+        """Copy the strings at these ascending places, at least one and all of one width, into a table [strings, bytes]."""
+        width = int(self.lengths[rows[0]])
+        # Row `i` of this view is the buffer from byte `i` on. Numpy copies a few of its rows in a sixth of the time of a join.
+        return np.lib.stride_tricks.sliding_window_view(self.buffer, width)[self.starts[rows]]
 
     def __iter__(self) -> Iterator[bytes]:
         """Each as an object of its own."""

@@ -139,7 +139,7 @@ def block(
         timestamp_types=np.ones(len(kinds), np.int64),
         keys=[None] * len(kinds),
         values=values,
-        headers=None,
+        headers={},
         ends=np.cumsum([len(value or b"") for value in values], dtype=np.int64),
         good=good,
         ids=Texts.of([str(start + row) for row in good.tolist()]),

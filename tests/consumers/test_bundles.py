@@ -63,12 +63,12 @@ def results(draw: st.DrawFn) -> list[Answered]:
     for letters, start in zip(kinds, accumulate(map(len, kinds), initial=0), strict=False):
         made = block(letters, start)
         named = draw(st.booleans())
-        headers: list[Headers | None] = [[("trace", str(row).encode())] for row in range(len(letters))]
+        headers: dict[int, Headers] = {row: [("trace", str(row).encode())] for row in range(len(letters))}
         batcher.add(
             replace(
                 made,
                 keys=[str(offset).encode() if named else None for offset in made.offsets],
-                headers=headers if draw(st.integers(0, 3)) == 0 else None,
+                headers=headers if draw(st.integers(0, 3)) == 0 else {},
             )
         )
     found: list[Answered] = []

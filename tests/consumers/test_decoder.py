@@ -103,14 +103,14 @@ def test_keys_headers_and_timestamps_come_along() -> None:
     block = decoder.decode(Polled(Records.of(records), EPOCHS, 0.0, 0))
     assert partitions(block) == [("in", 1), ("other", 0)]
     assert list(block.keys) == [b"key", None]
-    assert block.headers == [[("trace", b"a"), ("trace", None)], None]
+    assert block.headers == {0: [("trace", b"a"), ("trace", None)]}
     assert block.timestamps.tolist() == [55, -1]
     assert list(block.timestamp_types) == [2, 0]
     assert list(block.ids) == ["in-1-3"]
 
 
 def test_records_without_headers_have_none_at_all() -> None:
-    assert decode([b"1", b"2"]).headers is None
+    assert decode([b"1", b"2"]).headers == {}
 
 
 def test_event_id_is_its_field() -> None:

@@ -48,7 +48,7 @@ def rows(records: Records) -> list[tuple[Any, ...]]:
             records.timestamps.tolist(),
             records.keys,
             records.values,
-            [own or None for own in records.headers or [None] * len(records)],
+            [records.headers.get(row) for row in range(len(records))],
             strict=True,
         )
     )

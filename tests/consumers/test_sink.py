@@ -80,7 +80,7 @@ def test_predictions_without_headers_go_in_one_call() -> None:
 
 
 def test_predictions_between_those_with_headers_go_in_one_call() -> None:
-    headers: list[Headers | None] = [None, [("trace", b"a")], [("other", b"b")], None, [("trace", b"c")]]
+    headers: dict[int, Headers] = {1: [("trace", b"a")], 2: [("other", b"b")], 4: [("trace", b"c")]}
     sink, delivery, _ = sink_of()
     sink.write([answered_of(5, headers=headers)])
     assert delivery.calls == [1, 1, 2, 1]
@@ -91,9 +91,9 @@ def test_predictions_between_those_with_headers_go_in_one_call() -> None:
     "changes",
     [
         {"keys": [b"k", b"x" * LIMIT, b"k"]},
-        {"headers": [None, [("trace", b"x" * LIMIT)], None]},
-        {"headers": [None, [("trace", b"")] * 200, None]},
-        {"keys": [b"k", b"x" * (LIMIT // 2), b"k"], "headers": [None, [("trace", b"x" * (LIMIT // 2))], None]},
+        {"headers": {1: [("trace", b"x" * LIMIT)]}},
+        {"headers": {1: [("trace", b"")] * 200}},
+        {"keys": [b"k", b"x" * (LIMIT // 2), b"k"], "headers": {1: [("trace", b"x" * (LIMIT // 2))]}},
     ],
     ids=["key", "header", "many headers", "both"],
 )
@@ -126,7 +126,7 @@ def test_each_event_has_a_prediction_that_its_topic_takes_or_a_dead_letter(
     one = answered_of(
         count,
         keys=[None if size is None else b"k" * size for size, _ in sizes],
-        headers=[None if size is None else [("trace", b"t" * size)] for _, size in sizes],
+        headers={row: [("trace", b"t" * size)] for row, (_, size) in enumerate(sizes) if size is not None},
         places=places,
         partitions={0: ("in", 0), 1: ("in", 1)},
     )
