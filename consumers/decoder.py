@@ -76,8 +76,7 @@ class BlockDecoder:
         frame, rows = self._with_ids(decoded, rows[decoded.rows], refused)
         fitted = fit(frame, self._inputs, allow_nan=self._allow_nan)
         refused += [Refused(int(rows[unfit.row]), "unfit", unfit.error) for unfit in fitted.unfit]
-        if len(fitted.rows) < len(rows):
-            frame, rows = frame[fitted.rows], rows[fitted.rows]
+        frame, rows = fitted.frame, rows[fitted.rows]
         event_times = self._event_times(frame, records.timestamps[rows])
         deadlines, invalid_deadlines = self._deadlines(event_times, records.headers, rows)
         return Block(

@@ -11,6 +11,7 @@ from consumers.batcher import Limits
 from consumers.comparison_sink import ComparisonSink
 from consumers.compute import DECODE_RECORDS
 from consumers.crashes import CrashGuard
+from consumers.dead_letter_sink import BESIDE, DeadLetterOutput
 from consumers.decoder import BlockDecoder, EventFields
 from consumers.delivery import AtLeastOnce, BestEffort, Delivery
 from consumers.errors import PlanError
@@ -21,7 +22,7 @@ from consumers.named_fields import check_cost, check_event_fields, field_names, 
 from consumers.schema_store import open_store, own_schema_id
 from consumers.shadow import ShadowLane
 from consumers.shadow_plan import ShadowPlan, count_undelivered, load_shadows, make_shadows, shadow_fields
-from consumers.sink import ROOM, Outputs, Sink
+from consumers.sink import Outputs, Sink
 from consumers.source import Source, Subscription
 from consumers.stages import Settings, Stages
 from consumers.transactions import ExactlyOnce, Membership
@@ -164,7 +165,7 @@ def stages_of(plan: Plan, metrics: Metrics, *, slot: str, until_idle: bool) -> S
     quarter = max(pipeline.limits.held_bytes // 4 // 1024, 1)  # KiB
     # A batch of records that is larger than its topic takes would be refused as one.
     producer = {
-        "batch.size": min(1_000_000, *(limit - ROOM for limit in limits.values())),
+        "batch.size": min(1_000_000, *(limit - BESIDE for limit in limits.values())),
         "queue.buffering.max.kbytes": quarter,
         **client,
     }
@@ -276,16 +277,21 @@ def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
     check_answers(plan)
     letters = DeadLetterEncoder(own_schema_id(pipeline, store, DEAD_LETTER, pipeline.dead_letters.topic))
     return Outputs(
-        **identity,
+        model=plan.model.name,
+        version=plan.model.version,
+        variant=VARIANT,
         predictions=predictions,
         prediction_topic=pipeline.output.topic,
-        dead_letters=letters,
-        dead_letter_topic=pipeline.dead_letters.topic,
         prediction_bytes=limits[pipeline.output.topic],
-        dead_letter_bytes=limits[pipeline.dead_letters.topic],
+        dead_letters=DeadLetterOutput(
+            pipeline=pipeline.name,
+            topic=pipeline.dead_letters.topic,
+            encoder=letters,
+            max_bytes=limits[pipeline.dead_letters.topic],
+            skip=frozenset(reason for reason, action in pipeline.on_error if action == "skip"),
+        ),
         carry_headers=frozenset(pipeline.output.carry_headers),
         stop_at=frozenset(reason for reason, action in pipeline.on_error if action == "stop"),
-        skip=frozenset(reason for reason, action in pipeline.on_error if action == "skip"),
     )
 
 

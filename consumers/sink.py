@@ -1,14 +1,14 @@
 """Results to records: predictions and dead letters, and how far each partition is done."""
 
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from consumers.bundles import bundles
+from consumers.dead_letter_sink import DeadLetterOutput, DeadLetterSink, record_bytes
 from consumers.delivery import Delivery
 from consumers.errors import EventRefused
 from consumers.events import (
@@ -26,50 +26,34 @@ from consumers.events import (
 )
 from consumers.isolating_encoder import IsolatingEncoder, PredictionColumns
 from consumers.metrics import (
-    DEAD_LETTERS,
     END_TO_END,
-    INTERNAL_ERRORS,
     PREDICTIONS,
-    SKIPPED,
     STAGE_SECONDS,
     STALE,
     TOMBSTONES,
     Metrics,
 )
 from consumers.records import rows_in
-from consumers.safety_net import ERRORS, SafetyNet
-from schemas.dead_letters import DeadLetter, DeadLetterEncoder
 from schemas.packed import Packed
 from schemas.predictions import PredictionRows
-from topics.dead_letters import attempts_before
 
-log = logging.getLogger(__name__)
-
-ROOM = 512  # bytes of a record beside key, value and headers, and to be on the safe side
-FRAME = (
-    100  # the same, as Kafka's format has it: 61 of a batch with one record, and up to 31 of the record's own numbers
-)
-HEADER = 10  # bytes of a header's lengths, at most
-TIMESTAMP_TYPES = (None, "create_time", "log_append_time")  # by Kafka's number for them
+# Bytes of a prediction's record besides key, value and headers: 61 of a batch with one record, and up to 31 of its own numbers.
+FRAME = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
     """What is written, where."""
 
-    pipeline: str
     model: str
     version: int
     variant: str
     predictions: PredictionRows  # encodes them
     prediction_topic: str
-    dead_letters: DeadLetterEncoder
-    dead_letter_topic: str
     prediction_bytes: int  # largest record that the topic takes
-    dead_letter_bytes: int  # the same
+    dead_letters: DeadLetterOutput
     carry_headers: frozenset[str]  # names of the record headers that predictions carry over
     stop_at: frozenset[str] = frozenset()  # reasons of refusal at which the worker ends
-    skip: frozenset[str] = frozenset()  # reasons for which nothing is written
 
 
 class Sink:
@@ -90,7 +74,7 @@ class Sink:
             tuple[float, npt.NDArray[np.int64]]
         ] = []  # since the last checkpoint: when, the events' timestamps
         self._encoder = IsolatingEncoder(outputs.predictions, metrics)
-        self._net: SafetyNet[DeadLetter] = SafetyNet("encode", metrics)  # of dead letters
+        self._dead_letters = DeadLetterSink(delivery, outputs.dead_letters, metrics)
         self._floor = 0  # what was read under an epoch up to this one was taken back, and is read again
 
     def start(self) -> None:
@@ -164,8 +148,7 @@ class Sink:
         keys = part.event_keys if len(events) == len(good) else _taken(part.event_keys, events)
         written = self._produce(block, rows, values, keys, ours, refused)
         # In the order of their records, whoever refused them.
-        for refusal in sorted(refused, key=lambda refused: refused.row):
-            self._write_refused(block, refusal)
+        self._dead_letters.write(block, sorted(refused, key=lambda refused: refused.row))
         model = (self._outputs.model, str(self._outputs.version), self._outputs.variant)
         self._metrics.count(PREDICTIONS, len(written), *model)
         self._written.append((time.time(), block.timestamps[written]))
@@ -194,7 +177,7 @@ class Sink:
             headers = self._carried(block, row)
             if ours is not None and block.partition(row) not in ours:
                 dropped.append(place)
-            elif (size := _size(value, key, headers or (), FRAME)) > self._outputs.prediction_bytes:
+            elif (size := record_bytes(value, key, headers or (), FRAME)) > self._outputs.prediction_bytes:
                 dropped.append(place)
                 refused.append(self._too_large(block, row, size))
             else:
@@ -223,7 +206,9 @@ class Sink:
         if ours is not None:
             apart.update(np.flatnonzero(~block.is_of(ours)[rows]).tolist())
         if block.headers:
-            apart.update(place for place in rows_in(block.headers, rows).tolist() if self._carried(block, int(rows[place])))
+            apart.update(
+                place for place in rows_in(block.headers, rows).tolist() if self._carried(block, int(rows[place]))
+            )
         return sorted(apart)
 
     def _too_large(self, block: Block, row: int, size: int) -> Refused:
@@ -286,64 +271,6 @@ class Sink:
                     raise EventRefused(partition, offset, refused.reason, refused.error)
             first += len(good)
 
-    def _write_refused(self, block: Block, refused: Refused) -> None:
-        if refused.reason in self._outputs.skip:
-            self._metrics.count(SKIPPED, 1, refused.reason)
-        else:
-            self._write_dead_letter(block, refused)
-
-    def _write_dead_letter(self, block: Block, refused: Refused) -> None:
-        row = refused.row
-        topic, partition = block.partition(row)
-        sent_with = tuple(block.headers.get(row, ()))
-        letter = DeadLetter(
-            reason=refused.reason,
-            error=refused.error,
-            pipeline=self._outputs.pipeline,
-            topic=topic,
-            partition=partition,
-            offset=int(block.offsets[row]),
-            timestamp=int(block.timestamps[row]),
-            timestamp_type=TIMESTAMP_TYPES[block.timestamp_types[row]],
-            failed_at=time.time_ns() // 1_000_000,
-            key=block.keys[row],
-            value=block.values[row],
-            headers=sent_with,
-            attempts=attempts_before(sent_with) + 1,
-        )
-        try:
-            value, key, headers = self._encode_dead_letter(letter)
-        except ERRORS as error:
-            # Without it the worker would fail at this event for ever.
-            self._net.note(error)
-            self._metrics.count(INTERNAL_ERRORS, 1, "encode")
-            bare = self._without_content(letter, f"it can't be written: {type(error).__name__}")
-            value, key, headers = self._encode_dead_letter(bare)
-        self._delivery.produce(self._outputs.dead_letter_topic, value, key, headers)
-        self._metrics.count(DEAD_LETTERS, 1, refused.reason)
-
-    def _encode_dead_letter(self, letter: DeadLetter) -> tuple[bytes, bytes | None, list[tuple[str, bytes]]]:
-        """Value, key and headers of the record; without what the event held if its topic does not take it so large."""
-        letters, key = self._outputs.dead_letters, letter.key
-        encoded, headers = letters.encode(letter), letters.headers(letter)
-        if _size(encoded, key, headers, ROOM) > self._outputs.dead_letter_bytes:
-            # Nothing of it would be kept otherwise, and the worker would fail at this event for ever.
-            letter = self._without_content(
-                letter,
-                f"with them the dead letter is larger than topic {self._outputs.dead_letter_topic} takes (max.message.bytes)",
-            )
-            log.warning("dead letter of %s/%d@%d: %s", letter.topic, letter.partition, letter.offset, letter.error)
-            encoded, headers = letters.encode(letter), letters.headers(letter)
-            key = key if _size(encoded, key, headers, ROOM) <= self._outputs.dead_letter_bytes else None
-        return encoded, key, headers
-
-    def _without_content(self, letter: DeadLetter, why: str) -> DeadLetter:
-        error = (
-            f"{letter.error} [key, value and headers left out: {why}; the event is at offset {letter.offset} of "
-            f"{letter.topic}/{letter.partition} for as long as that keeps it]"
-        )
-        return replace(letter, key=None, value=None, headers=(), error=error)
-
     def _carried(self, block: Block, row: int) -> Headers | None:
         return [header for header in block.headers.get(row, ()) if header[0] in self._outputs.carry_headers] or None
 
@@ -386,9 +313,3 @@ def _longest(strings: Sequence[bytes | None]) -> int:
     return (
         strings.longest if isinstance(strings, Packed) else max((len(string or b"") for string in strings), default=0)
     )
-
-
-def _size(value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]], beside: int) -> int:
-    """Bytes of a record in a batch of its own, rather more than fewer; `beside` value, key and headers it has so many."""
-    of_headers = sum(4 * len(name) + len(content or b"") + HEADER for name, content in headers)
-    return len(value) + len(key or b"") + of_headers + beside

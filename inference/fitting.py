@@ -25,6 +25,7 @@ class Fitted:
     """The events that fit, as tensors."""
 
     tensors: dict[str, Any]  # tensor -> an array [len(rows), *shape]; `Ragged` where the length varies
+    frame: pl.DataFrame  # the events that fit
     rows: npt.NDArray[np.int64]  # index in the frame given, ascending
     unfit: list[Unfit]  # the rest, ascending
 
@@ -39,14 +40,14 @@ def fit(frame: pl.DataFrame, inputs: Sequence[TensorInput], *, allow_nan: bool) 
         filled |= _fill_ragged(frame, varying, problems, allow_nan=allow_nan)
     if not problems:
         tensors = {name: array for name, array in filled.items() if array is not None}
-        return Fitted(tensors, np.arange(len(frame)), [])
+        return Fitted(tensors, frame, np.arange(len(frame)), [])
     fits = np.ones(len(frame), np.bool_)
     fits[list(problems)] = False
     rows = np.flatnonzero(fits)
     # The rest may show more: a column with a null was not looked through for NaN, for instance.
     kept = fit(frame[rows], inputs, allow_nan=allow_nan)
     problems |= {int(rows[unfit.row]): unfit.error for unfit in kept.unfit}
-    return Fitted(kept.tensors, rows[kept.rows], [Unfit(row, problems[row]) for row in sorted(problems)])
+    return Fitted(kept.tensors, kept.frame, rows[kept.rows], [Unfit(row, problems[row]) for row in sorted(problems)])
 
 
 def _fill(

@@ -245,6 +245,6 @@ def _records(values: Packed, start: int) -> Records:
         types,
         [None] * count,
         values,
-        None,
+        {},
         values.lengths,
     )

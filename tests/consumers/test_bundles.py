@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from consumers.batcher import Batcher, Limits
 from consumers.bundles import bundles
+from consumers.dead_letter_sink import DeadLetterOutput
 from consumers.delivery import Delivery
 from consumers.events import Answered, Ends, Headers, Rejection
 from consumers.metrics import Metrics
@@ -21,16 +22,15 @@ from schemas.predictions import PredictionEncoder
 from tests.consumers.in_memory import EPOCHS, answered, block
 
 OUTPUTS = Outputs(
-    pipeline="p",
     model="m",
     version=1,
     variant="primary",
     predictions=PredictionEncoder(1, pipeline="p", model="m", version=1, variant="primary"),
     prediction_topic="out",
-    dead_letters=DeadLetterEncoder(2),
-    dead_letter_topic="dead",
+    dead_letters=DeadLetterOutput(
+        pipeline="p", topic="dead", encoder=DeadLetterEncoder(2), max_bytes=1 << 20, skip=frozenset()
+    ),
     prediction_bytes=1 << 20,
-    dead_letter_bytes=1 << 20,
     carry_headers=frozenset({"trace"}),
 )
 
@@ -45,7 +45,7 @@ class MemoryDelivery:
         self.letters: list[tuple[DeadLetter, bytes | None]] = []
 
     def produce(self, topic: str, value: bytes, key: bytes | None, headers: Headers | None) -> None:
-        if topic == OUTPUTS.dead_letter_topic:
+        if topic == OUTPUTS.dead_letters.topic:
             self.letters.append((replace(decode_dead_letter(value), failed_at=0), key))
         else:
             self.predictions.append((value, key, headers or None))

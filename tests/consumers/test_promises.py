@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumers.batcher import Batcher, Limits
+from consumers.dead_letter_sink import DeadLetterOutput
 from consumers.decoder import BlockDecoder, EventFields
 from consumers.errors import DeliveryFailed, TransactionAborted
 from consumers.events import Answered, Barrier, MicroBatch, Polled, Rejection
@@ -53,16 +54,15 @@ class IdRows:
 
 
 OUTPUTS = Outputs(
-    pipeline="p",
     model="m",
     version=1,
     variant="primary",
     predictions=IdRows(),
     prediction_topic="out",
-    dead_letters=DeadLetterEncoder(1),
-    dead_letter_topic="dead",
+    dead_letters=DeadLetterOutput(
+        pipeline="p", topic="dead", encoder=DeadLetterEncoder(1), max_bytes=1 << 20, skip=frozenset()
+    ),
     prediction_bytes=1 << 20,
-    dead_letter_bytes=1 << 20,
     carry_headers=frozenset(),
 )
 

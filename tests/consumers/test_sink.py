@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumers.dead_letter_sink import DeadLetterOutput
 from consumers.delivery import Delivery
 from consumers.errors import EventRefused
 from consumers.events import Answered, Epochs, Headers, MicroBatch, Rejection, Rows
@@ -21,16 +22,15 @@ from tests.consumers.in_memory import EPOCHS, block
 
 LIMIT = 2000  # bytes that the output topic takes
 OUTPUTS = Outputs(
-    pipeline="p",
     model="m",
     version=1,
     variant="primary",
     predictions=JsonPredictionEncoder(pipeline="p", model="m", version=1, variant="primary"),
     prediction_topic="out",
-    dead_letters=DeadLetterEncoder(2),
-    dead_letter_topic="dead",
+    dead_letters=DeadLetterOutput(
+        pipeline="p", topic="dead", encoder=DeadLetterEncoder(2), max_bytes=5000, skip=frozenset()
+    ),
     prediction_bytes=LIMIT,
-    dead_letter_bytes=5000,
     carry_headers=frozenset({"trace"}),
 )
 
