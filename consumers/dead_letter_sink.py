@@ -4,7 +4,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from consumers.delivery import Delivery
 from consumers.events import Block, Refused
@@ -114,10 +114,10 @@ def _without_content(letter: DeadLetter, why: str) -> DeadLetter:
         f"{letter.error} [key, value and headers left out: {why}; the event is at offset {letter.offset} of "
         f"{letter.topic}/{letter.partition} for as long as that keeps it]"
     )
-    return replace(letter, key=None, value=None, headers=(), error=error)
+    return letter._replace(key=None, value=None, headers=(), error=error)
 
 
 def record_bytes(value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]], beside: int) -> int:
     """Bytes of a record in a batch of its own, rather too many. `beside`: bytes besides value, key and headers."""
-    of_headers = sum(4 * len(name) + len(content or b"") + _HEADER for name, content in headers)
+    of_headers = sum([4 * len(name) + len(content or b"") + _HEADER for name, content in headers])
     return len(value) + len(key or b"") + of_headers + beside

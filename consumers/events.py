@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -62,8 +62,7 @@ class Polled:
     refuse: "Rejection | None" = None  # why none of them is to be decoded
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(NamedTuple):
     """A record that can't become a prediction: it goes to the dead-letter topic."""
 
     row: int  # in the block's records
@@ -71,8 +70,7 @@ class Refused:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
-class Rejection:
+class Rejection(NamedTuple):
     """Why an event of a batch has no prediction."""
 
     reason: str  # a code: model_rejected, nan_output, expired, crashed, internal_error

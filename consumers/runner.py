@@ -72,7 +72,7 @@ class Runner:
             outputs, rows, rejected = self._run(tensors, batch)
             return _answered(number, batch, outputs, rows, rejected, self._took)
         late = {row: _expired(batch, row) for row in expired.tolist()}
-        kept = np.setdiff1d(np.arange(events), expired)
+        kept = np.delete(np.arange(events), expired)
         if not len(kept):
             return _answered(number, batch, {}, kept, late)
         outputs, rows, rejected = self._run({name: array[kept] for name, array in tensors.items()}, batch)

@@ -54,10 +54,10 @@ def _fill(
     frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str], *, allow_nan: bool
 ) -> npt.NDArray[Any] | None:
     """The tensor [events, *shape]; or None, with the reasons added to `problems` by row, where an event doesn't fit."""
-    array = _fill_array(frame, entry, problems) if entry.array else _fill_scalars(frame, entry, problems)
-    if array is None or allow_nan or _all_finite(array, entry, problems):
-        return array
-    return None
+    if entry.array:
+        return _fill_array(frame[entry.fields[0]], entry, problems, allow_nan=allow_nan)
+    array = _fill_scalars(frame, entry, problems)
+    return array if array is None or allow_nan or _all_finite(array, entry, problems) else None
 
 
 def _all_finite(array: npt.NDArray[Any], entry: TensorInput, problems: dict[int, str]) -> bool:
@@ -91,22 +91,30 @@ def _fill_scalars(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, s
     return None if lacking.any() else array.reshape(len(frame), *entry.shape)
 
 
-def _fill_array(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[Any] | None:
-    field, polars_type = entry.fields[0], DTYPES[entry.dtype][1]
-    series = frame[field]
-    whole = _whole_array(series, entry, polars_type)
+def _fill_array(
+    series: pl.Series, entry: TensorInput, problems: dict[int, str], *, allow_nan: bool
+) -> npt.NDArray[Any] | None:
+    whole = _whole_array(series, entry, DTYPES[entry.dtype][1])
     if whole is not None:
         return whole
     lengths = series.list.len()
-    if series.null_count() or not bool((lengths == entry.width).all()):
-        for row in np.flatnonzero((lengths != entry.width).fill_null(value=True).to_numpy()).tolist():
+    is_wrong = (lengths != entry.width).fill_null(value=True).to_numpy()
+    if is_wrong.any():
+        for row in np.flatnonzero(is_wrong).tolist():
             found = "null" if lengths[row] is None else f"{lengths[row]} values"
             problems.setdefault(
-                row, f"field `{field}` has {found}, but tensor `{entry.tensor}` needs {entry.width} values"
+                row, f"field `{entry.fields[0]}` has {found}, but tensor `{entry.tensor}` needs {entry.width} values"
             )
+        # What is wrong with the others is told too, so that nobody has to look through the rest of the frame once more.
+        rest = np.flatnonzero(~is_wrong)
+        others: dict[int, str] = {}
+        _fill_array(series.filter(pl.Series(~is_wrong)), entry, others, allow_nan=allow_nan)
+        for row, why in others.items():
+            problems.setdefault(int(rest[row]), why)
         return None
-    items = _items(series, entry, offsets_of(np.full(len(frame), entry.width)), problems)
-    return None if items is None else items.reshape(len(frame), *entry.shape)
+    items = _items(series, entry, offsets_of(np.full(len(series), entry.width)), problems)
+    array = None if items is None else items.reshape(len(series), *entry.shape)
+    return array if array is None or allow_nan or _all_finite(array, entry, problems) else None
 
 
 def _whole_array(series: pl.Series, entry: TensorInput, polars_type: pl.DataType) -> npt.NDArray[Any] | None:

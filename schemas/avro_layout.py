@@ -6,7 +6,7 @@ The layout says which bits of a record must be as in the first for that: lengths
 Encoding: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,13 +92,12 @@ class Layouts:
 
         So a few records of another layout don't send a whole poll through the slower block reader.
         """
-        size = int(np.median(values.lengths))  # the only length that most values can have
+        size = int(np.sort(values.lengths)[len(values) // 2])  # the median: the only length that most values can have
         rows = np.flatnonzero(values.lengths == size)
         if 2 * len(rows) < len(values) or not size:
             return None
         table = values.of_width(rows)
-        # Any record may be the odd one. So try the layout seen before, then those of two records.
-        for layout in (self._seen.get(size), self._layout_of(table[0]), self._layout_of(table[len(table) // 2])):
+        for layout in self._candidates(table):
             if layout is None or 2 * len(alike := layout.rows_of(table)) < len(values):
                 continue
             self._keep(size, layout)
@@ -107,6 +106,12 @@ class Layouts:
             except (_Unlike, pl.exceptions.PolarsError):
                 return None
         return None
+
+    def _candidates(self, table: Bytes2D) -> Iterator[Layout | None]:
+        """The layout seen before, then those of two records, since any record may be the odd one."""
+        yield self._seen.get(table.shape[1])
+        yield self._layout_of(table[0])
+        yield self._layout_of(table[len(table) // 2])
 
     def _layout_of(self, record: npt.NDArray[np.uint8]) -> Layout | None:
         try:

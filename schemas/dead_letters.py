@@ -1,8 +1,8 @@
 """Dead letters as bytes and back: the event kept whole, with the reason and where it came from."""
 
-from dataclasses import dataclass
+from functools import lru_cache
 from io import BytesIO
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import fastavro
 
@@ -27,8 +27,7 @@ class DeadLetterError(ValueError):
     """
 
 
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetter(NamedTuple):
     """An event that could not be processed. The schema dead-letter-v1 says the same of each field."""
 
     reason: str  # short code, such as undecodable
@@ -58,9 +57,15 @@ class DeadLetterEncoder:
     def encode(self, letter: DeadLetter) -> bytes:
         """The value of the record. Never refuses an event: what the error can't show of its text is replaced by `?`."""
         parts = [
-            *(self._head, text(letter.reason), text(_valid(letter.error)), text(letter.pipeline), text(letter.topic)),
+            *(
+                self._head,
+                _same(letter.reason),
+                text(_valid(letter.error)),
+                _same(letter.pipeline),
+                _same(letter.topic),
+            ),
             *(varint(letter.partition), varint(letter.offset), varint(letter.timestamp)),
-            _NULL if letter.timestamp_type is None else _VALUE + text(letter.timestamp_type),
+            _NULL if letter.timestamp_type is None else _VALUE + _same(letter.timestamp_type),
             *(varint(letter.failed_at), *_nullable(letter.key), *_nullable(letter.value)),
         ]
         if letter.headers:
@@ -82,6 +87,9 @@ class DeadLetterEncoder:
             ("millstream.source.offset", b"%d" % letter.offset),
             ("millstream.pipeline", letter.pipeline.encode()),
         ]
+
+
+_same = lru_cache(maxsize=256)(text)  # for texts that many letters share
 
 
 def _valid(value: str) -> str:

@@ -23,7 +23,7 @@ from schemas.time_budget import TimeBudget
 
 _PROBE_SECONDS = 5.0
 _ASK_AGAIN_SECONDS = 5.0  # for an id that had no schema that can be used: records without end may carry it
-_LOOK_UPS = {"share": 0.05, "burst": 0.25, "least": 0.01}  # of those that find no schema that can be used
+_LOOK_UPS = {"share": 0.02, "burst": 0.25, "least": 0.01}  # of those that find no schema that can be used
 _WAITS = {"share": 0.1, "burst": 60.0}  # for ids that the registry fails to answer while it answers others
 _LONGEST_STEP = 30.0  # seconds from one failure of an id to the next that were spent waiting for it
 _MOST_FOUND = 8 << 20  # characters of all schemas that are kept; as objects they are some ten times as large

@@ -46,7 +46,7 @@ class MemoryDelivery:
 
     def produce(self, topic: str, value: bytes, key: bytes | None, headers: Headers | None) -> None:
         if topic == OUTPUTS.dead_letters.topic:
-            self.letters.append((replace(decode_dead_letter(value), failed_at=0), key))
+            self.letters.append((decode_dead_letter(value)._replace(failed_at=0), key))
         else:
             self.predictions.append((value, key, headers or None))
 

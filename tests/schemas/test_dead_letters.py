@@ -1,5 +1,4 @@
 import contextlib
-from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
@@ -62,7 +61,7 @@ def test_any_avro_reader_reads_it() -> None:
 
 
 def test_error_with_half_a_character_is_still_written() -> None:
-    letter = replace(LETTER, error="found '\ud83d'")
+    letter = LETTER._replace(error="found '\ud83d'")
     assert decode_dead_letter(ENCODER.encode(letter)).error == "found '?'"
     assert dict(ENCODER.headers(letter))["millstream.error"] == b"found '?'"
 
@@ -79,7 +78,7 @@ def test_headers_say_why_and_from_where() -> None:
 
 
 def test_long_error_is_cut_between_characters_in_the_header_only() -> None:
-    letter = replace(LETTER, error="x" + "é" * 2000)
+    letter = LETTER._replace(error="x" + "é" * 2000)
     assert dict(ENCODER.headers(letter))["millstream.error"].decode() == "x" + "é" * 511
     assert decode_dead_letter(ENCODER.encode(letter)).error == letter.error
 
@@ -106,6 +105,6 @@ def test_letter_of_an_older_schema_is_read_with_defaults() -> None:
     older = {**DEAD_LETTER.definition, "fields": DEAD_LETTER.definition["fields"][:-1]}
     out = BytesIO(b"\0\0\0\0\7")
     out.seek(5)
-    datum = {name: getattr(LETTER, name) for name in LETTER.__slots__} | {"headers": []}
+    datum = {name: getattr(LETTER, name) for name in LETTER._fields} | {"headers": []}
     fastavro.schemaless_writer(out, fastavro.parse_schema(older), datum)
-    assert decode_dead_letter(out.getvalue(), older) == replace(LETTER, headers=(), attempts=1)
+    assert decode_dead_letter(out.getvalue(), older) == LETTER._replace(headers=(), attempts=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from io import BytesIO
 from random import Random
 from typing import Any
@@ -164,8 +163,8 @@ def _check_letters(case: Case, rng: Random) -> int:
             headers=tuple((name, value) for name, value in row["headers"]),
         )
         values.append(encoder.encode(letter))
-        right = replace(
-            letter, error=_shown(letter.error), headers=tuple((_shown(name), value) for name, value in letter.headers)
+        right = letter._replace(
+            error=_shown(letter.error), headers=tuple((_shown(name), value) for name, value in letter.headers)
         )
         _same("a dead letter", decode_dead_letter(values[-1]), right)
         for name, header in encoder.headers(letter):
