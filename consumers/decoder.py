@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from consumers.events import NEVER, Block, Headers, Partition, Polled, Refused
-from consumers.records import rows_in
+from consumers.records import Ints, Records, rows_in
+from inference.executors.interface import Inputs, join_rows
 from inference.fitting import fit
 from inference.signature import Signature
-from schemas.decoded import Decoded, Decoder
+from schemas.decoded import Decoder, Part
 from schemas.errors import SchemaUnavailable
 from schemas.packed import Packed, Texts
 
@@ -29,6 +29,29 @@ class EventFields:
     max_age: int | None = None  # ms after its time that an event is worth a prediction
     deadline_header: str | None = None  # name of the record header that says until when, ms since the epoch
     cost: str | None = None  # a number, or a list or text whose length counts
+
+
+@dataclass(frozen=True, slots=True)
+class _Events:
+    """The events of some records, one value an event."""
+
+    rows: Ints  # their records, ascending
+    ids: Texts | None  # None: they have none of their own
+    times: Ints  # ms since the epoch
+    costs: Ints | None  # None: they have none
+    features: pl.DataFrame | None  # the fields that shadows take, where there are any
+    tensors: Inputs
+
+    def kept(self, fitting: Ints) -> "_Events":
+        """Leave out all but these events, ascending, which the tensors are of already."""
+        return _Events(
+            self.rows[fitting],
+            None if self.ids is None else self.ids.take(fitting),
+            self.times[fitting],
+            None if self.costs is None else self.costs[fitting],
+            None if self.features is None else self.features[fitting],
+            self.tensors,
+        )
 
 
 class BlockDecoder:
@@ -64,21 +87,10 @@ class BlockDecoder:
         """
         records = polled.records
         partitions = dict(enumerate(records.partitions))
-        rows, values = _without_tombstones(records.values)
-        try:
-            decoded = self._decoder.decode([] if polled.refuse else values)
-        except SchemaUnavailable as error:
-            error.row = int(rows[error.row])
-            raise
-        refused = [Refused(int(rows[bad.row]), bad.reason, bad.error) for bad in decoded.bad]
-        if polled.refuse:
-            refused = [Refused(int(row), polled.refuse.reason, polled.refuse.error) for row in rows]
-        frame, rows = self._with_ids(decoded, rows[decoded.rows], refused)
-        fitted = fit(frame, self._inputs, allow_nan=self._allow_nan)
-        refused += [Refused(int(rows[unfit.row]), "unfit", unfit.error) for unfit in fitted.unfit]
-        frame, rows = fitted.frame, rows[fitted.rows]
-        event_times = self._event_times(frame, records.timestamps[rows])
-        deadlines, invalid_deadlines = self._deadlines(event_times, records.headers, rows)
+        refused: list[Refused] = []
+        events = _together([self._events(part, records, refused) for part in self._parts(polled, refused)])
+        rows = events.rows
+        deadlines, invalid_deadlines = self._deadlines(events.times, records.headers, rows)
         return Block(
             polled.epochs,
             polled.arrived,
@@ -93,44 +105,56 @@ class BlockDecoder:
             headers=records.headers,
             ends=records.sizes.cumsum(),
             good=rows,
-            ids=self._ids(frame, partitions, records.places[rows], records.offsets[rows]),
-            event_times=event_times,
+            ids=events.ids or _places_as_ids(partitions, records.places[rows], records.offsets[rows]),
+            event_times=events.times,
             deadlines=deadlines,
             invalid_deadlines=invalid_deadlines,
-            costs=None if self._fields.cost is None else costs_of(frame[self._fields.cost]).cumsum(),
-            tensors=fitted.tensors,
-            features=frame.select(self._keep) if self._keep else None,
-            refused=sorted(refused, key=lambda refusal: refusal.row),
+            costs=None if events.costs is None else events.costs.cumsum(),
+            tensors=events.tensors,
+            features=events.features,
+            refused=sorted(refused),
         )
 
-    def _with_ids(
-        self, decoded: Decoded, rows: npt.NDArray[np.int64], refused: list[Refused]
-    ) -> tuple[pl.DataFrame, npt.NDArray[np.int64]]:
+    def _parts(self, polled: Polled, refused: list[Refused]) -> list[Part]:
+        """Decode the values; rows of the parts are those of the records. Those that can't be decoded are added to `refused`."""
+        rows, values = _without_tombstones(polled.records.values)
+        if polled.refuse:
+            refused += [Refused(int(row), *polled.refuse) for row in rows]
+        try:
+            decoded = self._decoder.decode([] if polled.refuse else values)
+        except SchemaUnavailable as error:
+            error.row = int(rows[error.row])
+            raise
+        refused += [Refused(int(rows[bad.row]), bad.reason, bad.error) for bad in decoded.bad]
+        return [Part(part.frame, rows[part.rows]) for part in decoded.parts]
+
+    def _events(self, part: Part, records: Records, refused: list[Refused]) -> "_Events":
+        """Turn a part into events; those that are unfit are added to `refused`."""
+        frame, rows = self._with_ids(part, refused)
+        fitted = fit(frame, self._inputs, allow_nan=self._allow_nan)
+        refused += [Refused(int(rows[unfit.row]), "unfit", unfit.error) for unfit in fitted.unfit]
+        fields = self._fields
+        events = _Events(
+            rows,
+            ids=None if fields.event_id is None else _texts_of(frame[fields.event_id]),
+            times=self._event_times(frame, records.timestamps[rows]),
+            costs=None if fields.cost is None else costs_of(frame[fields.cost]),
+            features=frame.select(self._keep) if self._keep else None,
+            tensors=fitted.tensors,
+        )
+        return events if len(fitted.rows) == len(rows) else events.kept(fitted.rows)
+
+    def _with_ids(self, part: Part, refused: list[Refused]) -> Part:
         """Set apart the events whose id is null."""
-        frame, field = decoded.frame, self._fields.event_id
+        frame, rows = part
+        field = self._fields.event_id
         if field is None or not frame[field].null_count():
-            return frame, rows
+            return part
         missing = frame[field].is_null().to_numpy()
         refused += [Refused(row, "unfit", f"field `{field}`, the event id, is null") for row in rows[missing].tolist()]
-        return frame.filter(~missing), rows[~missing]
+        return Part(frame.filter(~missing), rows[~missing])
 
-    def _ids(
-        self,
-        frame: pl.DataFrame,
-        partitions: Mapping[int, Partition],
-        places: npt.NDArray[np.int64],
-        offsets: npt.NDArray[np.int64],
-    ) -> Texts:
-        """The events' ids; places and offsets are theirs too."""
-        field = self._fields.event_id
-        if field is None:
-            heads = {place: f"{topic}-{number}" for place, (topic, number) in partitions.items()}
-            pairs = zip(places.tolist(), offsets.tolist(), strict=True)
-            return Texts.of([f"{heads[place]}-{offset}" for place, offset in pairs])
-        ids = frame[field]
-        return Texts.of_column(ids if ids.dtype == pl.String else ids.cast(pl.String))
-
-    def _event_times(self, frame: pl.DataFrame, timestamps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _event_times(self, frame: pl.DataFrame, timestamps: Ints) -> Ints:
         """Times in ms; an event without a time of its own has its record's."""
         field = self._fields.event_time
         if field is None:
@@ -142,9 +166,7 @@ class BlockDecoder:
             times = times // self._fields.time_unit
         return np.where(column.is_null().to_numpy(), timestamps, times) if missing else times
 
-    def _deadlines(
-        self, event_times: npt.NDArray[np.int64], headers: Mapping[int, Headers], rows: npt.NDArray[np.int64]
-    ) -> tuple[npt.NDArray[np.int64] | None, int]:
+    def _deadlines(self, event_times: Ints, headers: Mapping[int, Headers], rows: Ints) -> tuple[Ints | None, int]:
         """Each event's deadline, the earlier of its `max_age` and its header; and the number of invalid headers."""
         fields = self._fields
         if fields.max_age is None and fields.deadline_header is None:
@@ -161,12 +183,42 @@ class BlockDecoder:
         return deadlines, invalid
 
 
-def _later(times: npt.NDArray[np.int64], by: int) -> npt.NDArray[np.int64]:
+def _together(parts: Sequence[_Events]) -> _Events:
+    """The events of all parts, in the order of their records."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = np.concatenate([part.rows for part in parts])
+    order = np.argsort(rows, kind="stable")  # quick for a few ascending runs
+    ids = [part.ids for part in parts if part.ids is not None]
+    costs = [part.costs for part in parts if part.costs is not None]
+    features = [part.features for part in parts if part.features is not None]
+    return _Events(
+        rows[order],
+        Texts.end_to_end(ids).reordered(order) if ids else None,
+        np.concatenate([part.times for part in parts])[order],
+        np.concatenate(costs)[order] if costs else None,
+        pl.concat(features)[order] if features else None,
+        {name: array[order] for name, array in join_rows([part.tensors for part in parts]).items()},
+    )
+
+
+def _texts_of(ids: pl.Series) -> Texts:
+    return Texts.of_column(ids if ids.dtype == pl.String else ids.cast(pl.String))
+
+
+def _places_as_ids(partitions: Mapping[int, Partition], places: Ints, offsets: Ints) -> Texts:
+    """The ids of events without one of their own: "<topic>-<partition>-<offset>"."""
+    heads = {place: f"{topic}-{number}" for place, (topic, number) in partitions.items()}
+    pairs = zip(places.tolist(), offsets.tolist(), strict=True)
+    return Texts.of([f"{heads[place]}-{offset}" for place, offset in pairs])
+
+
+def _later(times: Ints, by: int) -> Ints:
     """Add ms to the times, at most up to `NEVER`: near 2^63 a plain sum would overflow into the past."""
     return np.minimum(times, NEVER - by) + by
 
 
-def _without_tombstones(values: Sequence[bytes | None]) -> tuple[npt.NDArray[np.int64], Packed]:
+def _without_tombstones(values: Sequence[bytes | None]) -> tuple[Ints, Packed]:
     """The rows of the values that are there, and these: tombstones are no events."""
     if isinstance(values, Packed):
         return np.arange(len(values)), values
@@ -179,7 +231,7 @@ def _without_objects(strings: Sequence[bytes | None]) -> Sequence[bytes | None]:
     return strings[:] if isinstance(strings, Packed) else strings
 
 
-def costs_of(column: pl.Series) -> npt.NDArray[np.int64]:
+def costs_of(column: pl.Series) -> Ints:
     """What each event costs, rounded up: a number, the length of a list or of a text in characters; none for null and NaN."""
     if isinstance(column.dtype, pl.List):
         column = column.list.len()

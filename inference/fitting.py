@@ -1,6 +1,6 @@
 """Event fields to tensors: what does not fit is set apart with its reason."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,6 @@ class Fitted:
     """The events that fit, as tensors."""
 
     tensors: dict[str, Any]  # tensor -> an array [len(rows), *shape]; `Ragged` where the length varies
-    frame: pl.DataFrame  # the events that fit
     rows: npt.NDArray[np.int64]  # index in the frame given, ascending
     unfit: list[Unfit]  # the rest, ascending
 
@@ -39,36 +38,42 @@ def fit(frame: pl.DataFrame, inputs: Sequence[TensorInput], *, allow_nan: bool) 
     if varying := [entry for entry in inputs if entry.longest is not None and not entry.mask]:
         filled |= _fill_ragged(frame, varying, problems, allow_nan=allow_nan)
     if not problems:
-        tensors = {name: array for name, array in filled.items() if array is not None}
-        return Fitted(tensors, frame, np.arange(len(frame)), [])
+        return Fitted(filled, np.arange(len(frame)), [])
     fits = np.ones(len(frame), np.bool_)
     fits[list(problems)] = False
     rows = np.flatnonzero(fits)
+    if len(filled) == len(inputs) and all(array is not None for array in filled.values()):
+        return Fitted({name: array[rows] for name, array in filled.items()}, rows, _unfit(problems))
     # The rest may show more: a column with a null was not looked through for NaN, for instance.
     kept = fit(frame[rows], inputs, allow_nan=allow_nan)
     problems |= {int(rows[unfit.row]): unfit.error for unfit in kept.unfit}
-    return Fitted(kept.tensors, kept.frame, rows[kept.rows], [Unfit(row, problems[row]) for row in sorted(problems)])
+    return Fitted(kept.tensors, rows[kept.rows], _unfit(problems))
+
+
+def _unfit(problems: Mapping[int, str]) -> list[Unfit]:
+    return [Unfit(row, problems[row]) for row in sorted(problems)]
 
 
 def _fill(
     frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str], *, allow_nan: bool
 ) -> npt.NDArray[Any] | None:
-    """The tensor [events, *shape]; or None, with the reasons added to `problems` by row, where an event doesn't fit."""
+    """The tensor, [events, *shape]. What doesn't fit is added to `problems` by row; None where it can't be in an array."""
     if entry.array:
         return _fill_array(frame[entry.fields[0]], entry, problems, allow_nan=allow_nan)
     array = _fill_scalars(frame, entry, problems)
-    return array if array is None or allow_nan or _all_finite(array, entry, problems) else None
+    if array is not None and not allow_nan:
+        _find_nan(array, entry, problems)
+    return array
 
 
-def _all_finite(array: npt.NDArray[Any], entry: TensorInput, problems: dict[int, str]) -> bool:
-    """Whether nothing is NaN or infinite; where something is, it is added to `problems`."""
+def _find_nan(array: npt.NDArray[Any], entry: TensorInput, problems: dict[int, str]) -> None:
+    """Add the events with NaN or infinity to `problems`."""
     if array.dtype.kind != "f" or np.isfinite(array).all():
-        return True
+        return
     for row in np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))).tolist():
         at = int(np.flatnonzero(~np.isfinite(array[row].reshape(-1)))[0])
         where = f"`{entry.fields[0]}`[{at}]" if entry.array else f"`{entry.fields[at]}`"
         problems.setdefault(row, f"field {where} is NaN or infinite, which tensor `{entry.tensor}` does not take")
-    return False
 
 
 def _fill_scalars(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[Any] | None:
@@ -113,8 +118,12 @@ def _fill_array(
             problems.setdefault(int(rest[row]), why)
         return None
     items = _items(series, entry, offsets_of(np.full(len(series), entry.width)), problems)
-    array = None if items is None else items.reshape(len(series), *entry.shape)
-    return array if array is None or allow_nan or _all_finite(array, entry, problems) else None
+    if items is None:
+        return None
+    array = items.reshape(len(series), *entry.shape)
+    if not allow_nan:
+        _find_nan(array, entry, problems)
+    return array
 
 
 def _whole_array(series: pl.Series, entry: TensorInput, polars_type: pl.DataType) -> npt.NDArray[Any] | None:
@@ -182,7 +191,7 @@ def _items(series: pl.Series, entry: TensorInput, offsets: Ints, problems: dict[
 
 
 def _items_finite(items: npt.NDArray[Any], entry: TensorInput, offsets: Ints, problems: dict[int, str]) -> bool:
-    """Like `_all_finite`, for ragged items."""
+    """Like `_find_nan`, for ragged items; whether there are none."""
     if items.dtype.kind != "f" or (finite := np.isfinite(items)).all():
         return True
     for row, at in _first_of_each_event(~finite, offsets):

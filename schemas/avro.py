@@ -19,7 +19,7 @@ from schemas.avro_heads import Rows, by_head
 from schemas.avro_limits import types_of
 from schemas.avro_plan import block_reader, record_reader, resolve
 from schemas.avro_types import parsed, title, wanted_fields
-from schemas.decoded import BadRecord, Decoded, merged
+from schemas.decoded import BadRecord, Decoded
 from schemas.errors import BadSchemaError, FaultyRecords, NotWireFormat, SchemaUnavailable, UnknownSchema, Unreadable
 from schemas.packed import Packed
 from schemas.recently_used import RecentlyUsed
@@ -64,7 +64,7 @@ class AvroDecoder:
             return self._none([])
         known = self._readers.get(values[0][:HEAD_BYTES])
         if isinstance(known, BlockReader) and (alike := known.read_alike(values)) is not None:
-            return Decoded(alike, np.arange(len(values)), [])
+            return Decoded.of(alike, np.arange(len(values)), [])
         packed = Packed.of(values)
         groups = by_head(packed)
         until = time.monotonic() + _MOST_SECONDS
@@ -83,29 +83,29 @@ class AvroDecoder:
                 return self._read(reader, packed)
             else:
                 parts.append((rows, self._read(reader, packed.take(rows))))
-        return merged(parts or [(np.empty(0, np.int64), self._none([]))], bad)
+        return Decoded.end_to_end(parts or [(np.empty(0, np.int64), self._none([]))], bad)
 
     def _read(self, reader: _Reader, values: Packed) -> Decoded:
         most = reader.read_most(values) if isinstance(reader, BlockReader) else None
         if most is None:
             return self._read_all(reader, values)
         frame, rows = most
-        alike = Decoded(frame, np.arange(len(rows)), [])
+        alike = Decoded.of(frame, np.arange(len(rows)), [])
         if len(rows) == len(values):
             return alike
         is_odd = np.ones(len(values), np.bool_)
         is_odd[rows] = False
         odd = np.flatnonzero(is_odd)
-        return merged([(rows, alike), (odd, self._read_all(reader, values.take(odd)))])
+        return Decoded.end_to_end([(rows, alike), (odd, self._read_all(reader, values.take(odd)))])
 
     def _read_all(self, reader: _Reader, values: Packed) -> Decoded:
         frames, rows, bad = _read_the_good(reader, values)
         if not frames:
             return self._none(bad)
-        return Decoded(pl.concat(frames) if len(frames) > 1 else frames[0], rows, bad)
+        return Decoded.of(pl.concat(frames) if len(frames) > 1 else frames[0], rows, bad)
 
     def _none(self, bad: list[BadRecord]) -> Decoded:
-        return Decoded(pl.DataFrame(schema=dict(self.columns)), np.empty(0, np.int64), bad)
+        return Decoded.of(pl.DataFrame(schema=dict(self.columns)), np.empty(0, np.int64), bad)
 
     def _look_up(self, head: bytes, until: float) -> _Reader | Unreadable:
         """The reader of an ID that is not known yet; `until` is on the monotonic clock. Raises SchemaUnavailable."""

@@ -10,6 +10,8 @@ import polars as pl
 
 from schemas.errors import Reason
 
+Rows = npt.NDArray[np.int64]
+
 
 class BadRecord(NamedTuple):
     """A record that can't be decoded, now or later."""
@@ -19,13 +21,51 @@ class BadRecord(NamedTuple):
     error: str  # one sentence for a person
 
 
+class Part(NamedTuple):
+    """Records that were read together."""
+
+    frame: pl.DataFrame  # a row per record, in the order of the values; only the wanted columns
+    rows: Rows  # index of each in the values given, ascending
+
+
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A poll's records as columns."""
+    """A poll's records as columns: parts of it, since records that were read in different ways are costly to put in one frame."""
 
-    frame: pl.DataFrame  # a row per decodable value, in the order of the values; only the wanted columns
-    rows: npt.NDArray[np.int64]  # index of each frame row in the values given
+    parts: Sequence[Part]  # at least one; a row of the values is in one of them, or bad
     bad: list[BadRecord]  # the rest, ascending by row
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame, rows: Rows, bad: list[BadRecord]) -> "Decoded":
+        """Build from one part."""
+        return cls([Part(frame, rows)], bad)
+
+    @classmethod
+    def end_to_end(cls, placed: Sequence[tuple[Rows, "Decoded"]], others: Sequence[BadRecord] = ()) -> "Decoded":
+        """Collect what was decoded of some of a poll's values each.
+
+        Args:
+            placed: at least one, each with the rows of its values in the poll, ascending.
+            others: bad records that are in none, with their rows in the poll.
+        """
+        parts = [Part(part.frame, of[part.rows]) for of, decoded in placed for part in decoded.parts]
+        bad = [BadRecord(int(of[record.row]), *record[1:]) for of, decoded in placed for record in decoded.bad]
+        return cls([part for part in parts if len(part.rows)] or parts[:1], sorted([*bad, *others]))
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """All that could be decoded, in the order of the values."""
+        if len(self.parts) == 1:
+            return self.parts[0].frame
+        return pl.concat([part.frame for part in self.parts])[self._order()]
+
+    @property
+    def rows(self) -> Rows:
+        """Index of each row of `frame` in the values given."""
+        return np.sort(np.concatenate([part.rows for part in self.parts]))
+
+    def _order(self) -> Rows:
+        return np.argsort(np.concatenate([part.rows for part in self.parts]))
 
 
 class Decoder(Protocol):
@@ -39,24 +79,3 @@ class Decoder(Protocol):
     def decode(self, values: Sequence[bytes]) -> Decoded:
         """Decode values; what is wrong with a value is in the result. Raises only SchemaUnavailable (retry)."""
         ...
-
-
-def merged(parts: Sequence[tuple[npt.NDArray[np.int64], Decoded]], others: Sequence[BadRecord] = ()) -> Decoded:
-    """Put the parts of a poll back into the poll's order.
-
-    Args:
-        parts: at least one, each with the rows of its values in the poll, ascending.
-        others: bad records that are in no part, with their rows in the poll.
-    """
-    bad = [
-        BadRecord(int(of_part[record.row]), record.reason, record.error)
-        for of_part, part in parts
-        for record in part.bad
-    ]
-    bad = sorted([*bad, *others], key=lambda record: record.row)
-    rows = np.concatenate([of_part[part.rows] for of_part, part in parts])
-    if len(parts) == 1:
-        return Decoded(parts[0][1].frame, rows, bad)
-    order = np.argsort(rows, kind="stable")  # quick for a few ascending runs
-    frame = pl.concat([part.frame for _, part in parts])
-    return Decoded(frame[order], rows[order], bad)

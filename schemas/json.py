@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from schemas.avro_types import check_defaults_within, kind_of, nullable, title, wanted_fields
-from schemas.decoded import Decoded, merged
+from schemas.decoded import Decoded
 from schemas.errors import BadFieldError
 from schemas.json_columns import ColumnReader
 from schemas.json_each import EventReader
@@ -55,10 +55,10 @@ class JsonDecoder:
             return self._each.read(values)
         frame, is_odd = self._columns.read(Packed.of(values))
         if not is_odd.any():
-            return Decoded(frame, np.arange(len(values)), [])
+            return Decoded.of(frame, np.arange(len(values)), [])
         good, odd = np.flatnonzero(~is_odd), np.flatnonzero(is_odd)
         each = self._each.read([values[row] for row in odd.tolist()])
-        return merged([(good, Decoded(frame, np.arange(len(good)), [])), (odd, each)])
+        return Decoded.end_to_end([(good, Decoded.of(frame, np.arange(len(good)), [])), (odd, each)])
 
 
 def _refuse_unreadable(tree: AvroType, place: str) -> None:

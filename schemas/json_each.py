@@ -69,7 +69,7 @@ class EventReader:
         bad: list[BadRecord] = []
         frames = [self._frame(self._events(values[start:stop], start, rows, bad)) for start, stop in _pieces(values)]
         frame = pl.concat(frames, rechunk=True) if frames else self._frame([])
-        return Decoded(frame, np.array(rows, np.int64), bad)
+        return Decoded.of(frame, np.array(rows, np.int64), bad)
 
     def _events(self, values: Sequence[bytes], start: int, rows: list[int], bad: list[BadRecord]) -> list[Any]:
         """The events of values that lie from `start` on; notes in `rows` where each was, in `bad` what was none."""

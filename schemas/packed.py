@@ -77,6 +77,13 @@ class Packed(Sequence[bytes]):
             return Packed.table(cells[rows])
         return Packed(self.buffer, self.starts[rows], self.lengths[rows])
 
+    def reordered(self, order: Numbers) -> "Packed":
+        """Those at these places, in any order, copied."""
+        lengths = self.lengths[order]
+        starts = lengths.cumsum() - lengths
+        places = np.repeat(self.starts[order] - starts, lengths) + np.arange(lengths.sum())
+        return Packed(self.buffer[places], starts, lengths)
+
     def of_width(self, rows: Numbers) -> Bytes2D:
         """Copy the strings at these ascending places, at least one and all of one width, into a table [strings, bytes]."""
         width = int(self.lengths[rows[0]])
@@ -187,6 +194,10 @@ class Texts(Sequence[str]):
     def take(self, rows: Numbers) -> "Texts":
         """Those at these places, ascending."""
         return Texts(self.utf8.take(rows))
+
+    def reordered(self, order: Numbers) -> "Texts":
+        """Those at these places, in any order, copied."""
+        return Texts(self.utf8.reordered(order))
 
     def __iter__(self) -> Iterator[str]:
         """Each as an object of its own."""

@@ -85,7 +85,7 @@ class NumberDecoder:
         frame = pl.DataFrame({"number": numbers}, schema={"number": pl.Float64}).with_columns(
             make(numbers).alias(name) for name, make in self._extra.items()
         )
-        return Decoded(frame, np.array(rows, np.int64), bad)
+        return Decoded.of(frame, np.array(rows, np.int64), bad)
 
 
 @dataclass

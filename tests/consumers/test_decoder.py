@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from consumers.decoder import BlockDecoder, EventFields
 from consumers.events import NEVER, Block, Headers, Polled, Record
 from consumers.records import Records
+from schemas.decoded import Decoded
 from schemas.errors import SchemaUnavailable
 from tests.consumers.in_memory import EPOCHS, SIGNATURE, MemoryRecord, NumberDecoder, partitions, polled
 
@@ -51,6 +52,45 @@ def test_block_keeps_every_record_whole(values: list[bytes | None]) -> None:
     assert block.offsets.tolist() == list(range(100, 100 + len(values)))
     assert partitions(block) == [("in", 0)] * len(values)
     assert np.diff(block.ends, prepend=0).tolist() == [len(value or b"") for value in values]
+
+
+class InParts(NumberDecoder):
+    """Decodes values in groups, each a part of its own."""
+
+    def __init__(self, groups: Sequence[int], extra: dict[str, Column]) -> None:
+        super().__init__(extra)
+        self._groups = groups
+
+    def decode(self, values: Sequence[bytes]) -> Decoded:
+        rows_of: dict[int, list[int]] = {}
+        for row, group in enumerate(self._groups[: len(values)]):
+            rows_of.setdefault(group, []).append(row)
+        return Decoded.end_to_end(
+            [
+                (np.array(rows), NumberDecoder(self._extra).decode([values[row] for row in rows]))
+                for rows in rows_of.values()
+            ]
+        )
+
+
+@given(st.lists(st.tuples(VALUES.filter(lambda value: value is not None), st.integers(0, 2)), min_size=1, max_size=20))
+def test_block_of_records_that_were_read_in_several_ways_is_the_same(pairs: list[tuple[bytes, int]]) -> None:
+    values, groups = zip(*pairs, strict=True)
+    texts: Column = lambda numbers: pl.Series([f"id{number}" for number in numbers], dtype=pl.String)  # noqa: E731
+    times: Column = lambda numbers: pl.Series([int(n or 0) if n == n and abs(n or 0) < 9 else 7 for n in numbers])  # noqa: E731, PLR0124
+    extra = {"id": texts, "time": times, "size": texts}
+    fields = EventFields("id", "time", 1, cost="size")
+    expected = BlockDecoder(NumberDecoder(extra), fields, SIGNATURE, allow_nan=False, keep=["number"])
+    parted = BlockDecoder(InParts(groups, extra), fields, SIGNATURE, allow_nan=False, keep=["number"])
+    one, several = (decoder.decode(polled(list(values), 100)) for decoder in (expected, parted))
+    for name in ("good", "event_times", "costs"):
+        assert getattr(several, name).tolist() == getattr(one, name).tolist()
+    assert list(several.ids) == list(one.ids)
+    assert several.refused == one.refused
+    assert several.tensors["x"].tolist() == one.tensors["x"].tolist()
+    assert several.features is not None
+    assert one.features is not None
+    assert several.features.to_dicts() == one.features.to_dicts()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import polars as pl
 import pytest
@@ -83,6 +85,15 @@ def test_a_table_is_of_strings_of_one_width(strings: list[bytes], start: int | N
 def test_parts_end_to_end(parts: list[list[bytes]], start: int | None, stop: int | None) -> None:
     packed = [Packed.of(part)[start:stop] for part in parts]
     assert list(Packed.end_to_end(packed)) == [string for part in parts for string in part[start:stop]]
+
+
+@given(STRINGS, st.randoms())
+def test_those_in_another_order(strings: list[bytes], chance: random.Random) -> None:
+    order = list(range(len(strings)))
+    chance.shuffle(order)
+    moved = Packed.of(strings).reordered(np.array(order, np.int64))
+    assert list(moved) == [strings[place] for place in order]
+    assert bytes(moved.whole) == b"".join(moved)
 
 
 @given(STRINGS, st.sets(st.integers(0, 5)))
