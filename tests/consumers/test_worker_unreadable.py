@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.load import vector_events
 from consumers import metrics as m
 from schemas.wire import HEAD_BYTES
 from tests.broker.clients import produce
-from tests.broker.raw_batch import ZSTD, send_batch
+from tests.broker.raw_batch import GZIP, LZ4, ZSTD, send_batch
 from tests.consumers.processes import Worker
 from tests.consumers.service import vector_service
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 INFLATED = 150_000_000  # bytes; librdkafka inflates up to 100 MB
 pytest.importorskip("cramjam", reason="compresses the batch: make .venv/.comparison")
+MessageSizeTooLargeError = pytest.importorskip("aiokafka.errors").MessageSizeTooLargeError
 
 
 @pytest.mark.durable
@@ -46,3 +50,18 @@ def test_batch_that_cannot_be_inflated_is_named_and_can_be_skipped(kafka: Broker
         worker.wait_for(lambda: worker.metrics().get(m.PREDICTIONS.name) == 2, 60, "behind it")
         assert series not in worker.metrics()
         assert worker.stop() == 0
+
+
+@pytest.mark.durable
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
+def test_broker_refuses_such_a_batch_where_it_stores_the_topic_uncompressed(kafka: Broker, codec: int) -> None:
+    """The defence that docs/security.md names: at its default the broker stores the batch."""
+    topics = {"compressed": "producer", "inflated": "uncompressed"}
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    suffix = f"{codec}-{uuid.uuid4().hex[:8]}"
+    asked = [NewTopic(f"{name}-{suffix}", 1, 1, config={"compression.type": how}) for name, how in topics.items()]
+    for future in admin.create_topics(asked).values():
+        future.result()
+    send_batch(kafka.bootstrap, f"compressed-{suffix}", [bytes(20_000_000)], codec=codec)
+    with pytest.raises(MessageSizeTooLargeError):
+        send_batch(kafka.bootstrap, f"inflated-{suffix}", [bytes(20_000_000)], codec=codec)
