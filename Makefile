@@ -46,7 +46,7 @@ broker: $(VENV)/.dev ## A real Kafka broker on this machine (Java 17 and Maven),
 	@$(BIN)/python -m tests.broker $(ARGS)
 
 docs: $(VENV)/.dev ## Write the reference pages anew from the code
-	@$(BIN)/python -m topics.pipeline_docs
+	@$(BIN)/python -m millstream.topics.pipeline_docs
 	@{ sed '/^| metric |/,$$d' docs/metrics.md; $(BIN)/millstream metrics; } > docs/metrics.new && mv docs/metrics.new docs/metrics.md
 
 lock: $(VENV)/.dev ## Pin the newest versions that pyproject.toml allows

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.pages import DOCS, write_rows
-from consumers.demo.chart import Line, Panel, chart
-from consumers.window import Window
+from millstream.consumers.demo.chart import Line, Panel, chart
+from millstream.consumers.window import Window
 
 Floats = npt.NDArray[np.float64]
 EVERY = 0.25  # seconds between two points of a picture

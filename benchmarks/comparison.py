@@ -22,10 +22,10 @@ from benchmarks.machine import machine
 from benchmarks.measure import delete_topics
 from benchmarks.pages import write_results
 from benchmarks.processes import cpu_seconds, peak_mib
-from consumers.comparison.show import decode_result
-from consumers.schema_store import open_store
+from millstream.consumers.comparison.show import decode_result
+from millstream.consumers.schema_store import open_store
+from millstream.topics.records import RecordReader
 from tests.comparison.scene import Events, Job, Scene, comparison_scene
-from topics.records import RecordReader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

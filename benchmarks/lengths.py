@@ -23,11 +23,11 @@ from benchmarks.errors import LeftOutError
 from benchmarks.machine import machine
 from benchmarks.pages import write_results
 from benchmarks.text import MODEL, text_folder
-from inference.executors.by_length import ByLength
-from inference.executors.choice import open_executor
-from inference.ragged import Ragged
-from inference.repository import load_version
-from inference.varying import padded_to
+from millstream.inference.executors.by_length import ByLength
+from millstream.inference.executors.choice import open_executor
+from millstream.inference.ragged import Ragged
+from millstream.inference.repository import load_version
+from millstream.inference.varying import padded_to
 
 RESULTS = Path(__file__).parent / "results"
 LONGEST = 256  # tokens

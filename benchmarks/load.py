@@ -14,7 +14,7 @@ import onnx
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from onnx import TensorProto, helper, numpy_helper
 
-from consumers.demo.flights import LATER_MONTHS, departures, encode_events
+from millstream.consumers.demo.flights import LATER_MONTHS, departures, encode_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

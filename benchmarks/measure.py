@@ -27,7 +27,7 @@ from benchmarks.peers.job import Job
 from benchmarks.peers.scorer import Scorer
 from benchmarks.processes import cpu_seconds, peak_mib
 from benchmarks.progress import Sample, Throughput, throughput
-from schemas.records import PREDICTION
+from millstream.schemas.records import PREDICTION
 from tests.broker.clients import create_topic, read_all
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import sys
 
 from benchmarks.pages import DOCS, write_rows
 from benchmarks.scaling_simulation import LagThreshold, Load, Ours, Run, Scaler, World, loads, simulate
-from consumers.demo.chart import Line, Panel, chart
-from consumers.supervision.scaling import Policy
+from millstream.consumers.demo.chart import Line, Panel, chart
+from millstream.consumers.supervision.scaling import Policy
 
 POLICY = Policy(min_workers=1, max_workers=12, catch_up=30, scale_down_after=120)
 EVERY = 10  # seconds between two points of a picture

@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from consumers.supervision.scaling import Memory, Observation, PartitionLoad, Policy, decide
-from topics.lag_trend import WINDOW
+from millstream.consumers.supervision.scaling import Memory, Observation, PartitionLoad, Policy, decide
+from millstream.topics.lag_trend import WINDOW
 
 Rates = npt.NDArray[np.float64]
 ARRIVAL_WINDOW = int(WINDOW)  # seconds

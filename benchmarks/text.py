@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.environments import CACHE, PEERS, ROOT, python_of
 from benchmarks.errors import LeftOutError
 from benchmarks.load import FIRST_EVENT_TIME, TIME_TYPE, Load, keys_of, zigzag_varint
-from consumers.demo.flights import departures
+from millstream.consumers.demo.flights import departures
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from consumers.events import Block, MicroBatch, Rows
-from consumers.window import Window
+from millstream.consumers.events import Block, MicroBatch, Rows
+from millstream.consumers.window import Window
 
 NO_LIMIT = 1 << 62
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import KafkaError, KafkaException, Producer, cimpl
 
-from consumers.client_handle import handle_of
-from schemas.packed import Packed
+from millstream.consumers.client_handle import handle_of
+from millstream.schemas.packed import Packed
 
 # rd_kafka_message_t of librdkafka's rdkafka.h.
 _MESSAGE = np.dtype(

@@ -7,8 +7,8 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from consumers.events import Answered, MicroBatch, Rejection, Rows
-from inference.executors.interface import join_rows
+from millstream.consumers.events import Answered, MicroBatch, Rejection, Rows
+from millstream.inference.executors.interface import join_rows
 
 
 def bundles(answers: Sequence[Answered]) -> Iterator[Answered]:

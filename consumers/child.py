@@ -9,8 +9,8 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-# -P: the folder of millstream.py is not put on the import path.
-MILLSTREAM = (sys.executable, "-P", str(Path(__file__).parents[1] / "millstream.py"))
+# -P: the working folder is not put on the import path, since it may hold packages of any name.
+MILLSTREAM = (sys.executable, "-P", "-m", "millstream")
 """The command, before its arguments."""
 _DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 _PORT = re.compile(r"/(?:metrics|ready) on port (\d+)\b")

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from consumers.delivery import Delivery
-from consumers.events import Answered, Ends, Epochs
-from consumers.metrics import COMPARISONS, STAGE_SECONDS, Metrics
-from consumers.shadow import Shadow
-from consumers.sink import Outputs, Sink
+from millstream.consumers.delivery import Delivery
+from millstream.consumers.events import Answered, Ends, Epochs
+from millstream.consumers.metrics import COMPARISONS, STAGE_SECONDS, Metrics
+from millstream.consumers.shadow import Shadow
+from millstream.consumers.sink import Outputs, Sink
 
 
 class ComparisonSink(Sink):

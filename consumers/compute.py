@@ -6,16 +6,16 @@ from dataclasses import replace
 from itertools import chain, groupby
 from queue import Empty, SimpleQueue
 
-from consumers import metrics as m
-from consumers.batcher import Batcher, Limits
-from consumers.errors import WentBack
-from consumers.events import Barrier, Block, MicroBatch, Polled
-from consumers.forward import Forward
-from consumers.held import Shares
-from consumers.isolating_decoder import IsolatingDecoder
-from consumers.lanes import Answers, Lanes
-from consumers.records import Records
-from consumers.window import Window
+from millstream.consumers import metrics as m
+from millstream.consumers.batcher import Batcher, Limits
+from millstream.consumers.errors import WentBack
+from millstream.consumers.events import Barrier, Block, MicroBatch, Polled
+from millstream.consumers.forward import Forward
+from millstream.consumers.held import Shares
+from millstream.consumers.isolating_decoder import IsolatingDecoder
+from millstream.consumers.lanes import Answers, Lanes
+from millstream.consumers.records import Records
+from millstream.consumers.window import Window
 
 DECODE_RECORDS = 4096  # most records decoded at once: beyond that a block is no cheaper per record
 

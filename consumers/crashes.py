@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from consumers.events import Partition
+from millstream.consumers.events import Partition
 
 ALONE_ATTEMPTS = 2  # a worker may be killed for another reason while an event runs alone: once is no proof
 FEW = (

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from consumers.delivery import Delivery
-from consumers.events import Block, Refused
-from consumers.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metrics
-from consumers.safety_net import ERRORS, SafetyNet
-from schemas.dead_letters import DeadLetter, DeadLetterEncoder
-from topics.dead_letters import attempts_before
+from millstream.consumers.delivery import Delivery
+from millstream.consumers.events import Block, Refused
+from millstream.consumers.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metrics
+from millstream.consumers.safety_net import ERRORS, SafetyNet
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder
+from millstream.topics.dead_letters import attempts_before
 
 log = logging.getLogger(__name__)
 

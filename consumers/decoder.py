@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from consumers.events import NEVER, Block, Headers, Partition, Polled, Refused
-from consumers.records import Ints, Records, rows_in
-from inference.executors.interface import Inputs, join_rows
-from inference.fitting import fit
-from inference.signature import Signature
-from schemas.decoded import Decoder, Part
-from schemas.errors import SchemaUnavailable
-from schemas.packed import Packed, Texts
+from millstream.consumers.events import NEVER, Block, Headers, Partition, Polled, Refused
+from millstream.consumers.records import Ints, Records, rows_in
+from millstream.inference.executors.interface import Inputs, join_rows
+from millstream.inference.fitting import fit
+from millstream.inference.signature import Signature
+from millstream.schemas.decoded import Decoder, Part
+from millstream.schemas.errors import SchemaUnavailable
+from millstream.schemas.packed import Packed, Texts
 
 MOST_COST = float(1 << 40)  # of an event
 MAX_DEADLINE_DIGITS = 19  # those of 2^63

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from consumers.errors import Abandoned, DeliveryFailed
-from consumers.events import Ends
-from consumers.metrics import KAFKA_ERRORS, RETRIES, Metrics
+from millstream.consumers.errors import Abandoned, DeliveryFailed
+from millstream.consumers.events import Ends
+from millstream.consumers.metrics import KAFKA_ERRORS, RETRIES, Metrics
 
 log = logging.getLogger(__name__)
 

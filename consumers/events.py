@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consumers.records import Records
-from inference.executors.interface import Inputs, Tensors, join_rows, rows_between
-from schemas.packed import Packed, Texts
+from millstream.consumers.records import Records
+from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between
+from millstream.schemas.packed import Packed, Texts
 
 Partition = tuple[str, int]
 """Topic and partition number."""

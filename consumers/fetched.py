@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import Consumer, KafkaError, cimpl
 
-from consumers.client_handle import handle_of
-from consumers.events import Headers, Partition
-from consumers.records import HEADER, NONE, Ints, Records
-from schemas.packed import Packed
+from millstream.consumers.client_handle import handle_of
+from millstream.consumers.events import Headers, Partition
+from millstream.consumers.records import HEADER, NONE, Ints, Records
+from millstream.schemas.packed import Packed
 
 LIBRARY = Path(__file__).with_name("libfetched.so")
 FUNCTIONS = (  # that `fetched.c` calls, in the order of its `library`

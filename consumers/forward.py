@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from consumers.errors import BeganEarly, WentBack
-from consumers.events import Epochs, Partition
+from millstream.consumers.errors import BeganEarly, WentBack
+from millstream.consumers.events import Epochs, Partition
 
 
 class Forward:

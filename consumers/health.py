@@ -7,8 +7,8 @@ from http import HTTPStatus
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from consumers.errors import WorkerError
-from consumers.http_port import TEXT, Answer, HttpPort
+from millstream.consumers.errors import WorkerError
+from millstream.consumers.http_port import TEXT, Answer, HttpPort
 
 
 class Health:

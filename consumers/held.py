@@ -5,7 +5,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from inference.signature import DTYPES, Signature
+from millstream.inference.signature import DTYPES, Signature
 
 # Of the limits, below which there is room again: soon, for in a backlog there is always to be something to decode; for one that
 # paused its partitions later, as that threw away what was fetched ahead.

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from http import HTTPStatus
 
-from consumers.errors import WorkerError
+from millstream.consumers.errors import WorkerError
 
 log = logging.getLogger(__name__)
 

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from consumers.decoder import BlockDecoder
-from consumers.events import Block, Polled
-from consumers.metrics import Metrics
-from consumers.patience import Patience
-from consumers.records import Ints, packed
-from consumers.safety_net import ERRORS, SafetyNet, raise_expected
-from consumers.watchdog import Watchdog
+from millstream.consumers.decoder import BlockDecoder
+from millstream.consumers.events import Block, Polled
+from millstream.consumers.metrics import Metrics
+from millstream.consumers.patience import Patience
+from millstream.consumers.records import Ints, packed
+from millstream.consumers.safety_net import ERRORS, SafetyNet, raise_expected
+from millstream.consumers.watchdog import Watchdog
 
 
 class IsolatingDecoder:

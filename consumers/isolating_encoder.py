@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from consumers.events import Rejection
-from consumers.metrics import Metrics
-from consumers.safety_net import ERRORS, SafetyNet, raise_expected
-from inference.executors.interface import Tensors
-from schemas.packed import Texts
-from schemas.predictions import PredictionRows, UnsupportedOutputError
+from millstream.consumers.events import Rejection
+from millstream.consumers.metrics import Metrics
+from millstream.consumers.safety_net import ERRORS, SafetyNet, raise_expected
+from millstream.inference.executors.interface import Tensors
+from millstream.schemas.packed import Texts
+from millstream.schemas.predictions import PredictionRows, UnsupportedOutputError
 
 Ints = npt.NDArray[np.int64]
 

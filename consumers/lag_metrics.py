@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from topics.errors import TopicsError
-from topics.lag import LagReader, PartitionLag, Place
-from topics.lag_trend import LagTrend, Trend, drain_seconds
-from topics.pipeline import Pipeline
+from millstream.topics.errors import TopicsError
+from millstream.topics.lag import LagReader, PartitionLag, Place
+from millstream.topics.lag_trend import LagTrend, Trend, drain_seconds
+from millstream.topics.pipeline import Pipeline
 
 FRESH = 3.0  # intervals after which a look is too old to be told: dashboards show a gap, not yesterday's lag
 

@@ -5,10 +5,10 @@ import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
-from consumers.errors import Abandoned, WentBack
-from consumers.events import Answered, Barrier, MicroBatch
-from consumers.inflight import InFlight, Ordering
-from consumers.runner import Runner
+from millstream.consumers.errors import Abandoned, WentBack
+from millstream.consumers.events import Answered, Barrier, MicroBatch
+from millstream.consumers.inflight import InFlight, Ordering
+from millstream.consumers.runner import Runner
 
 Answers = SimpleQueue[Sequence[Answered] | Barrier | WentBack | None]
 

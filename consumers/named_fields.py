@@ -5,10 +5,10 @@ from typing import Any, Literal
 
 import polars as pl
 
-from consumers.errors import PlanError
-from schemas.errors import UnknownSchema
-from schemas.store import Schema, SchemaStore
-from topics.pipeline import Pipeline
+from millstream.consumers.errors import PlanError
+from millstream.schemas.errors import UnknownSchema
+from millstream.schemas.store import Schema, SchemaStore
+from millstream.topics.pipeline import Pipeline
 
 TIME_UNITS = {"timestamp-millis": 1, "timestamp-micros": 1000, "timestamp-nanos": 1_000_000}  # values in a millisecond
 MOMENTS = ("timestamp-", "time-", "date")

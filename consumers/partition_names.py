@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from itertools import groupby
 
-from consumers.events import Partition
+from millstream.consumers.events import Partition
 
 
 def ranges_of(partitions: Iterable[Partition]) -> str:

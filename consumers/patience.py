@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from consumers.errors import Abandoned
-from consumers.events import Position
-from consumers.health import Health
-from consumers.metrics import BLOCKED, RETRIES, Metrics
-from schemas.failures import failure_of
+from millstream.consumers.errors import Abandoned
+from millstream.consumers.events import Position
+from millstream.consumers.health import Health
+from millstream.consumers.metrics import BLOCKED, RETRIES, Metrics
+from millstream.schemas.failures import failure_of
 
 log = logging.getLogger(__name__)
 

@@ -7,41 +7,53 @@ from typing import Any
 
 import numpy as np
 
-from consumers.batcher import Limits
-from consumers.comparison_sink import ComparisonSink
-from consumers.compute import DECODE_RECORDS
-from consumers.crashes import CrashGuard
-from consumers.dead_letter_sink import BESIDE, DeadLetterOutput
-from consumers.decoder import BlockDecoder, EventFields
-from consumers.delivery import AtLeastOnce, BestEffort, Delivery
-from consumers.errors import PlanError
-from consumers.events import Partition
-from consumers.held import weight_of
-from consumers.metrics import Metrics
-from consumers.named_fields import check_cost, check_event_fields, field_names, own_fields, schema_of, time_unit
-from consumers.schema_store import open_store, own_schema_id
-from consumers.shadow import ShadowLane
-from consumers.shadow_plan import ShadowPlan, count_undelivered, load_shadows, make_shadows, shadow_fields
-from consumers.sink import Outputs, Sink
-from consumers.source import Source, Subscription
-from consumers.stages import Settings, Stages
-from consumers.transactions import ExactlyOnce, Membership
-from inference.errors import ModelRejected
-from inference.executors.choice import open_executor
-from inference.executors.interface import ModelExecutor
-from inference.repository import ModelVersion, load_version
-from inference.signature import blank, check_fields
-from schemas.avro import AvroDecoder
-from schemas.dead_letters import DeadLetterEncoder
-from schemas.decoded import Decoder
-from schemas.json import JsonDecoder
-from schemas.predictions import JsonPredictionEncoder, PredictionEncoder, PredictionRows, UnsupportedOutputError
-from schemas.records import DEAD_LETTER, PREDICTION
-from schemas.store import Schema, SchemaStore
-from topics.admin import largest_records
-from topics.client_trial import membership
-from topics.group import client_id
-from topics.pipeline import Pipeline
+from millstream.consumers.batcher import Limits
+from millstream.consumers.comparison_sink import ComparisonSink
+from millstream.consumers.compute import DECODE_RECORDS
+from millstream.consumers.crashes import CrashGuard
+from millstream.consumers.dead_letter_sink import BESIDE, DeadLetterOutput
+from millstream.consumers.decoder import BlockDecoder, EventFields
+from millstream.consumers.delivery import AtLeastOnce, BestEffort, Delivery
+from millstream.consumers.errors import PlanError
+from millstream.consumers.events import Partition
+from millstream.consumers.held import weight_of
+from millstream.consumers.metrics import Metrics
+from millstream.consumers.named_fields import (
+    check_cost,
+    check_event_fields,
+    field_names,
+    own_fields,
+    schema_of,
+    time_unit,
+)
+from millstream.consumers.schema_store import open_store, own_schema_id
+from millstream.consumers.shadow import ShadowLane
+from millstream.consumers.shadow_plan import ShadowPlan, count_undelivered, load_shadows, make_shadows, shadow_fields
+from millstream.consumers.sink import Outputs, Sink
+from millstream.consumers.source import Source, Subscription
+from millstream.consumers.stages import Settings, Stages
+from millstream.consumers.transactions import ExactlyOnce, Membership
+from millstream.inference.errors import ModelRejected
+from millstream.inference.executors.choice import open_executor
+from millstream.inference.executors.interface import ModelExecutor
+from millstream.inference.repository import ModelVersion, load_version
+from millstream.inference.signature import blank, check_fields
+from millstream.schemas.avro import AvroDecoder
+from millstream.schemas.dead_letters import DeadLetterEncoder
+from millstream.schemas.decoded import Decoder
+from millstream.schemas.json import JsonDecoder
+from millstream.schemas.predictions import (
+    JsonPredictionEncoder,
+    PredictionEncoder,
+    PredictionRows,
+    UnsupportedOutputError,
+)
+from millstream.schemas.records import DEAD_LETTER, PREDICTION
+from millstream.schemas.store import Schema, SchemaStore
+from millstream.topics.admin import largest_records
+from millstream.topics.client_trial import membership
+from millstream.topics.group import client_id
+from millstream.topics.pipeline import Pipeline
 
 VARIANT = "primary"
 MUCH = 100_000  # bytes that the broker answers with at once: full micro-batches of small events

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from consumers.events import Rejection
-from consumers.safety_net import ERRORS, SafetyNet, raise_expected
-from consumers.working_size import WorkingSize
-from inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
-from inference.executors.interface import Inputs, Tensors, join_rows, rows_between, rows_of
+from millstream.consumers.events import Rejection
+from millstream.consumers.safety_net import ERRORS, SafetyNet, raise_expected
+from millstream.consumers.working_size import WorkingSize
+from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
+from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between, rows_of
 
 Run = Callable[[Inputs], dict[str, npt.NDArray[Any]]]
 Result = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64], dict[int, Rejection]]

@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError
 
-from consumers.events import Partition
-from consumers.fetched import Fetched
-from consumers.records import Records
+from millstream.consumers.events import Partition
+from millstream.consumers.fetched import Fetched
+from millstream.consumers.records import Records
 
 log = logging.getLogger(__name__)
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from schemas.packed import Packed
+from millstream.schemas.packed import Packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from consumers.events import Headers, Key, Partition, Position, Record
+    from millstream.consumers.events import Headers, Key, Partition, Position, Record
 
 log = logging.getLogger(__name__)
 

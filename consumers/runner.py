@@ -7,13 +7,13 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from consumers import metrics as m
-from consumers.errors import Abandoned
-from consumers.events import Answered, MicroBatch, Rejection
-from consumers.patience import Patience
-from consumers.poison import Isolation
-from consumers.watchdog import Watchdog
-from inference.executors.interface import Inputs, Tensors
+from millstream.consumers import metrics as m
+from millstream.consumers.errors import Abandoned
+from millstream.consumers.events import Answered, MicroBatch, Rejection
+from millstream.consumers.patience import Patience
+from millstream.consumers.poison import Isolation
+from millstream.consumers.watchdog import Watchdog
+from millstream.inference.executors.interface import Inputs, Tensors
 
 NAME = "a micro-batch in the model"  # what is watched
 

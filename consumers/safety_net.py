@@ -12,9 +12,9 @@ from typing import Generic, TypeVar
 
 import polars as pl
 
-from consumers.events import Rejection
-from consumers.metrics import INTERNAL_ERRORS, Metrics
-from schemas.failures import failure_of
+from millstream.consumers.events import Rejection
+from millstream.consumers.metrics import INTERNAL_ERRORS, Metrics
+from millstream.schemas.failures import failure_of
 
 log = logging.getLogger(__name__)
 

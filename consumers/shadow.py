@@ -12,15 +12,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consumers.delivery import BestEffort
-from consumers.events import Answered, Ends
-from consumers.metrics import COMPARISONS, SHADOW_SECONDS, UNCOMPARED, Metrics
-from consumers.poison import Isolation
-from consumers.sampling import sampled
-from inference.executors.interface import Tensors
-from inference.fitting import fit
-from inference.signature import TensorInput
-from schemas.comparisons import ComparisonEncoder
+from millstream.consumers.delivery import BestEffort
+from millstream.consumers.events import Answered, Ends
+from millstream.consumers.metrics import COMPARISONS, SHADOW_SECONDS, UNCOMPARED, Metrics
+from millstream.consumers.poison import Isolation
+from millstream.consumers.sampling import sampled
+from millstream.inference.executors.interface import Tensors
+from millstream.inference.fitting import fit
+from millstream.inference.signature import TensorInput
+from millstream.schemas.comparisons import ComparisonEncoder
 
 log = logging.getLogger(__name__)
 

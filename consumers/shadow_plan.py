@@ -3,19 +3,19 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from consumers.errors import PlanError
-from consumers.metrics import UNCOMPARED, Metrics
-from consumers.poison import Isolation
-from consumers.schema_store import own_schema_id
-from consumers.shadow import Shadow
-from inference.executors.choice import open_executor
-from inference.executors.interface import ModelExecutor
-from inference.repository import ModelVersion, load_version
-from schemas.comparisons import ComparisonEncoder, Variant
-from schemas.records import COMPARISON
-from schemas.store import SchemaStore
-from topics.comparison_sections import Shadow as ShadowSection
-from topics.pipeline import Pipeline
+from millstream.consumers.errors import PlanError
+from millstream.consumers.metrics import UNCOMPARED, Metrics
+from millstream.consumers.poison import Isolation
+from millstream.consumers.schema_store import own_schema_id
+from millstream.consumers.shadow import Shadow
+from millstream.inference.executors.choice import open_executor
+from millstream.inference.executors.interface import ModelExecutor
+from millstream.inference.repository import ModelVersion, load_version
+from millstream.schemas.comparisons import ComparisonEncoder, Variant
+from millstream.schemas.records import COMPARISON
+from millstream.schemas.store import SchemaStore
+from millstream.topics.comparison_sections import Shadow as ShadowSection
+from millstream.topics.pipeline import Pipeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from consumers.bundles import bundles
-from consumers.dead_letter_sink import DeadLetterOutput, DeadLetterSink, record_bytes
-from consumers.delivery import Delivery
-from consumers.errors import EventRefused
-from consumers.events import (
+from millstream.consumers.bundles import bundles
+from millstream.consumers.dead_letter_sink import DeadLetterOutput, DeadLetterSink, record_bytes
+from millstream.consumers.delivery import Delivery
+from millstream.consumers.errors import EventRefused
+from millstream.consumers.events import (
     Answered,
     Block,
     Ends,
@@ -24,8 +24,8 @@ from consumers.events import (
     Rejection,
     Rows,
 )
-from consumers.isolating_encoder import IsolatingEncoder, PredictionColumns
-from consumers.metrics import (
+from millstream.consumers.isolating_encoder import IsolatingEncoder, PredictionColumns
+from millstream.consumers.metrics import (
     END_TO_END,
     PREDICTIONS,
     STAGE_SECONDS,
@@ -33,9 +33,9 @@ from consumers.metrics import (
     TOMBSTONES,
     Metrics,
 )
-from consumers.records import rows_in
-from schemas.packed import Packed
-from schemas.predictions import PredictionRows
+from millstream.consumers.records import rows_in
+from millstream.schemas.packed import Packed
+from millstream.schemas.predictions import PredictionRows
 
 # Bytes of a prediction's record besides key, value and headers: 61 of a batch with one record, and up to 31 of its own numbers.
 FRAME = 100

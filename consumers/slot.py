@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from consumers.errors import SlotTaken, WorkerError
+from millstream.consumers.errors import SlotTaken, WorkerError
 
 
 class Slot:

@@ -11,17 +11,17 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from consumers.crashes import CrashGuard
-from consumers.errors import WorkerError
-from consumers.events import Ends, Epochs, Partition, Polled
-from consumers.metrics import ASSIGNED, KAFKA_ERRORS, PAUSED, REBALANCES, Metrics
-from consumers.partition_names import ranges_of
-from consumers.reader import FINAL, UNREADABLE, reader_of
-from consumers.records import Records
-from consumers.starts import Starts
-from consumers.unreadable import UnreadableBatches
-from consumers.window import Window
-from topics.records import PASSING
+from millstream.consumers.crashes import CrashGuard
+from millstream.consumers.errors import WorkerError
+from millstream.consumers.events import Ends, Epochs, Partition, Polled
+from millstream.consumers.metrics import ASSIGNED, KAFKA_ERRORS, PAUSED, REBALANCES, Metrics
+from millstream.consumers.partition_names import ranges_of
+from millstream.consumers.reader import FINAL, UNREADABLE, reader_of
+from millstream.consumers.records import Records
+from millstream.consumers.starts import Starts
+from millstream.consumers.unreadable import UnreadableBatches
+from millstream.consumers.window import Window
+from millstream.topics.records import PASSING
 
 log = logging.getLogger(__name__)
 

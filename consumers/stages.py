@@ -4,16 +4,16 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from consumers.batcher import Limits
-from consumers.crashes import CrashGuard
-from consumers.decoder import BlockDecoder
-from consumers.events import Partition
-from consumers.held import Weight
-from consumers.inflight import Ordering
-from consumers.shadow import ShadowLane
-from consumers.sink import Sink
-from consumers.source import Source
-from inference.executors.interface import Executor
+from millstream.consumers.batcher import Limits
+from millstream.consumers.crashes import CrashGuard
+from millstream.consumers.decoder import BlockDecoder
+from millstream.consumers.events import Partition
+from millstream.consumers.held import Weight
+from millstream.consumers.inflight import Ordering
+from millstream.consumers.shadow import ShadowLane
+from millstream.consumers.sink import Sink
+from millstream.consumers.source import Source
+from millstream.inference.executors.interface import Executor
 
 
 @dataclass(frozen=True, slots=True)

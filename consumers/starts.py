@@ -5,10 +5,10 @@ from collections.abc import Iterable
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from consumers.crashes import Attempts, CrashGuard
-from consumers.events import Partition
-from consumers.partition_names import ranges_of
-from consumers.records import Records
+from millstream.consumers.crashes import Attempts, CrashGuard
+from millstream.consumers.events import Partition
+from millstream.consumers.partition_names import ranges_of
+from millstream.consumers.records import Records
 
 log = logging.getLogger(__name__)
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from consumers.bulk import Bulk
-from consumers.delivery import FINAL, WAIT, Counted, failed
-from consumers.errors import DeliveryFailed, SlotTaken, TransactionAborted
-from consumers.events import Ends, Epochs
-from consumers.metrics import RETRIES, TRANSACTIONS, Metrics
-from consumers.watchdog import Watchdog
-from topics.client_trial import TRANSACTION_TIMEOUT
+from millstream.consumers.bulk import Bulk
+from millstream.consumers.delivery import FINAL, WAIT, Counted, failed
+from millstream.consumers.errors import DeliveryFailed, SlotTaken, TransactionAborted
+from millstream.consumers.events import Ends, Epochs
+from millstream.consumers.metrics import RETRIES, TRANSACTIONS, Metrics
+from millstream.consumers.watchdog import Watchdog
+from millstream.topics.client_trial import TRANSACTION_TIMEOUT
 
 log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ import logging
 import time
 from collections.abc import Iterable
 
-from consumers.events import Partition
-from consumers.metrics import BLOCKED, Metrics
+from millstream.consumers.events import Partition
+from millstream.consumers.metrics import BLOCKED, Metrics
 
 log = logging.getLogger(__name__)
 

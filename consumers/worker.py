@@ -12,23 +12,23 @@ from collections.abc import Callable
 from dataclasses import replace
 from queue import SimpleQueue
 
-from consumers import metrics as m
-from consumers.compute import DECODE_RECORDS, Compute
-from consumers.errors import Abandoned, as_worker_error
-from consumers.events import Barrier, Ends, Partition, Polled, Rejection
-from consumers.forward import Forward
-from consumers.health import Health
-from consumers.held import Held, Shares
-from consumers.isolating_decoder import IsolatingDecoder
-from consumers.lanes import Answers, Lanes
-from consumers.patience import Patience
-from consumers.poison import Isolation
-from consumers.runner import Runner
-from consumers.safety_net import SafetyNet
-from consumers.stages import Settings, Stages
-from consumers.watchdog import Watchdog, watch
-from consumers.writer import Checkpoints, Writer
-from inference.executors.interface import Executor
+from millstream.consumers import metrics as m
+from millstream.consumers.compute import DECODE_RECORDS, Compute
+from millstream.consumers.errors import Abandoned, as_worker_error
+from millstream.consumers.events import Barrier, Ends, Partition, Polled, Rejection
+from millstream.consumers.forward import Forward
+from millstream.consumers.health import Health
+from millstream.consumers.held import Held, Shares
+from millstream.consumers.isolating_decoder import IsolatingDecoder
+from millstream.consumers.lanes import Answers, Lanes
+from millstream.consumers.patience import Patience
+from millstream.consumers.poison import Isolation
+from millstream.consumers.runner import Runner
+from millstream.consumers.safety_net import SafetyNet
+from millstream.consumers.stages import Settings, Stages
+from millstream.consumers.watchdog import Watchdog, watch
+from millstream.consumers.writer import Checkpoints, Writer
+from millstream.inference.executors.interface import Executor
 
 log = logging.getLogger(__name__)
 

@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty
 
-from consumers.errors import TransactionAborted, WentBack
-from consumers.events import Answered, Barrier, Ends
-from consumers.held import Held
-from consumers.inflight import Watermark
-from consumers.lanes import Answers
-from consumers.shadow import ShadowLane
-from consumers.sink import Sink
-from consumers.window import Window
+from millstream.consumers.errors import TransactionAborted, WentBack
+from millstream.consumers.events import Answered, Barrier, Ends
+from millstream.consumers.held import Held
+from millstream.consumers.inflight import Watermark
+from millstream.consumers.lanes import Answers
+from millstream.consumers.shadow import ShadowLane
+from millstream.consumers.sink import Sink
+from millstream.consumers.window import Window
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from inference.errors import ModelConfigError
-from schemas.wording import EXPECTED, Loc, dotted, shown, wrong_value
-from schemas.yaml_file import Fault, NodeReader, YamlError, composed, text_of
+from millstream.inference.errors import ModelConfigError
+from millstream.schemas.wording import EXPECTED, Loc, dotted, shown, wrong_value
+from millstream.schemas.yaml_file import Fault, NodeReader, YamlError, composed, text_of
 
 _EXPECTED = {
     **EXPECTED,

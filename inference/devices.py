@@ -2,7 +2,7 @@
 
 import ctypes
 
-from inference.errors import DeviceError
+from millstream.inference.errors import DeviceError
 
 
 def gpus() -> int:

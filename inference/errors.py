@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from schemas.failures import Failure
+from millstream.schemas.failures import Failure
 
 
 class InferenceError(Exception):

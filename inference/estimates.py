@@ -15,10 +15,10 @@ import numpy as np
 from scipy.special import rel_entr
 from sklearn.metrics import roc_auc_score
 
-from inference.evaluation import split_bins
+from millstream.inference.evaluation import split_bins
 
 if TYPE_CHECKING:
-    from inference.evaluation import Floats, Histogram, Ints, Scores, Summary
+    from millstream.inference.evaluation import Floats, Histogram, Ints, Scores, Summary
 
 PSI_BINS: Final = 10
 _EMPTY_SHARE: Final = 1e-4  # what an empty bin counts as in the PSI, so that its logarithm exists

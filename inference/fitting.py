@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from inference.ragged import Ints, Ragged, offsets_of
-from inference.signature import DTYPES, TensorInput
+from millstream.inference.ragged import Ints, Ragged, offsets_of
+from millstream.inference.signature import DTYPES, TensorInput
 
 
 @dataclass(frozen=True, slots=True)

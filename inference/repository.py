@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from inference.config_file import ConfigFile, problems_of, read_config_file
-from inference.errors import ModelConfigError
-from inference.signature import DTYPES, Signature, TensorInput, TensorOutput
-from schemas.wording import shown
+from millstream.inference.config_file import ConfigFile, problems_of, read_config_file
+from millstream.inference.errors import ModelConfigError
+from millstream.inference.signature import DTYPES, Signature, TensorInput, TensorOutput
+from millstream.schemas.wording import shown
 
 EXECUTORS = {"model.onnx": "onnx", "model.pt2": "torch", "model.pt": "torch", "model.py": "python"}
 """The model's file -> the executor that runs it."""

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from inference.errors import ModelConfigError
-from inference.ragged import Ragged
+from millstream.inference.errors import ModelConfigError
+from millstream.inference.ragged import Ragged
 
 DTYPES: dict[str, tuple[np.dtype[Any], pl.DataType]] = {
     "float32": (np.dtype(np.float32), pl.Float32()),

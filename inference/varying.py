@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inference.ragged import Ints, Ragged
-from inference.signature import DTYPES, TensorInput
+from millstream.inference.ragged import Ints, Ragged
+from millstream.inference.signature import DTYPES, TensorInput
 
 SHORTEST = 16  # of the default lengths
 

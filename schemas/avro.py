@@ -13,19 +13,26 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from schemas.avro_block import BlockReader
-from schemas.avro_each import RecordReader
-from schemas.avro_heads import Rows, by_head
-from schemas.avro_limits import types_of
-from schemas.avro_plan import block_reader, record_reader, resolve
-from schemas.avro_types import parsed, title, wanted_fields
-from schemas.decoded import BadRecord, Decoded
-from schemas.errors import BadSchemaError, FaultyRecords, NotWireFormat, SchemaUnavailable, UnknownSchema, Unreadable
-from schemas.packed import Packed
-from schemas.recently_used import RecentlyUsed
-from schemas.store import Schema, SchemaStore
-from schemas.time_budget import TimeBudget
-from schemas.wire import HEAD_BYTES, schema_id_of
+from millstream.schemas.avro_block import BlockReader
+from millstream.schemas.avro_each import RecordReader
+from millstream.schemas.avro_heads import Rows, by_head
+from millstream.schemas.avro_limits import types_of
+from millstream.schemas.avro_plan import block_reader, record_reader, resolve
+from millstream.schemas.avro_types import parsed, title, wanted_fields
+from millstream.schemas.decoded import BadRecord, Decoded
+from millstream.schemas.errors import (
+    BadSchemaError,
+    FaultyRecords,
+    NotWireFormat,
+    SchemaUnavailable,
+    UnknownSchema,
+    Unreadable,
+)
+from millstream.schemas.packed import Packed
+from millstream.schemas.recently_used import RecentlyUsed
+from millstream.schemas.store import Schema, SchemaStore
+from millstream.schemas.time_budget import TimeBudget
+from millstream.schemas.wire import HEAD_BYTES, schema_id_of
 
 _LONGEST_ERROR = 500  # characters; polars and fastavro quote data and schemas at length
 _Reader = BlockReader | RecordReader

@@ -1,6 +1,6 @@
 """Skips the blocks of one array in plain Python, which is faster than numpy for a few arrays with many blocks."""
 
-from schemas.avro_varint import LENGTH
+from millstream.schemas.avro_varint import LENGTH
 
 MOST_BLOCKS = 256  # of an array: writers make one, or one every few KiB. The numpy walk takes one step per block
 

@@ -10,13 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from schemas.avro_bounds import PADDING, Ints, Step, check
-from schemas.avro_columns import Source, assemble
-from schemas.avro_layout import Layouts
-from schemas.avro_varint import varint
-from schemas.errors import FaultyRecords, Unreadable
-from schemas.packed import Packed
-from schemas.wire import HEAD_BYTES
+from millstream.schemas.avro_bounds import PADDING, Ints, Step, check
+from millstream.schemas.avro_columns import Source, assemble
+from millstream.schemas.avro_layout import Layouts
+from millstream.schemas.avro_varint import varint
+from millstream.schemas.errors import FaultyRecords, Unreadable
+from millstream.schemas.packed import Packed
+from millstream.schemas.wire import HEAD_BYTES
 
 _SYNC = b"millstream-sync."  # ends a container's header and its block: 16 bytes, any will do
 _HEAD = "wire head"  # no Avro field can have this name

@@ -17,10 +17,10 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from schemas.avro_array import MOST_BLOCKS, FaultError, after_blocks
-from schemas.avro_types import kind_of, nullable
-from schemas.avro_varint import INT, LENGTH, LONG, Varint
-from schemas.store import AvroType
+from millstream.schemas.avro_array import MOST_BLOCKS, FaultError, after_blocks
+from millstream.schemas.avro_types import kind_of, nullable
+from millstream.schemas.avro_varint import INT, LENGTH, LONG, Varint
+from millstream.schemas.store import AvroType
 
 PADDING = 16  # bytes below 0x80 that must follow the last body: integers are looked at in windows of up to 10 bytes
 _MOST_ARRAYS = 100  # of a record: each of their blocks is a step for all records, even if only one record has so many

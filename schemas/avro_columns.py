@@ -6,9 +6,9 @@ from functools import cached_property
 
 import polars as pl
 
-from schemas.avro_types import Field, kind_of, nullable
-from schemas.errors import FaultyRecords, Unreadable
-from schemas.store import AvroType
+from millstream.schemas.avro_types import Field, kind_of, nullable
+from millstream.schemas.errors import FaultyRecords, Unreadable
+from millstream.schemas.store import AvroType
 
 
 @dataclass(frozen=True)

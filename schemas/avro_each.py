@@ -13,9 +13,9 @@ import fastavro
 import polars as pl
 from fastavro.read import SchemaResolutionError
 
-from schemas.avro_columns import Source
-from schemas.errors import FaultyRecords, Unreadable
-from schemas.wire import HEAD_BYTES
+from millstream.schemas.avro_columns import Source
+from millstream.schemas.errors import FaultyRecords, Unreadable
+from millstream.schemas.wire import HEAD_BYTES
 
 _MOST_BYTES = 2 << 20  # of a record: as Python objects, all its fields at a time, it takes up to 160 times as many
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from schemas.avro_bounds import fixed_size
-from schemas.avro_types import kind_of, parsed, record_tree, title
-from schemas.errors import BadSchemaError
-from schemas.store import AvroType, Schema
+from millstream.schemas.avro_bounds import fixed_size
+from millstream.schemas.avro_types import kind_of, parsed, record_tree, title
+from millstream.schemas.errors import BadSchemaError
+from millstream.schemas.store import AvroType, Schema
 
 _MOST_EMPTY = 100  # types without bytes (null, empty records) in a schema; the null of a union doesn't count
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from schemas.packed import Packed
-from schemas.wire import HEAD_BYTES
+from millstream.schemas.packed import Packed
+from millstream.schemas.wire import HEAD_BYTES
 
 Rows = npt.NDArray[np.int64]
 _PLACES = np.array([1 << bits for bits in range(8 * (HEAD_BYTES - 1), -1, -8)], np.int64)  # place value of each byte

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from schemas.avro_bounds import fixed_size
-from schemas.avro_types import kind_of, nullable
-from schemas.avro_varint import INT, LENGTH, LONG, Varint
-from schemas.packed import Bytes2D, Packed, texts_of_cells
-from schemas.store import AvroType
-from schemas.wire import HEAD_BYTES
+from millstream.schemas.avro_bounds import fixed_size
+from millstream.schemas.avro_types import kind_of, nullable
+from millstream.schemas.avro_varint import INT, LENGTH, LONG, Varint
+from millstream.schemas.packed import Bytes2D, Packed, texts_of_cells
+from millstream.schemas.store import AvroType
+from millstream.schemas.wire import HEAD_BYTES
 
 _MORE, _ALL = 0x80, 0xFF  # bits of a byte that must be as in the first record
 _VARINTS = {"int": INT, "long": LONG}

@@ -10,8 +10,8 @@ from typing import Any
 
 import fastavro
 
-from schemas.errors import BadSchemaError
-from schemas.store import AvroType
+from millstream.schemas.errors import BadSchemaError
+from millstream.schemas.store import AvroType
 
 MOST_TEXT = 1 << 20  # characters: registries keep a schema in a Kafka record, which has at most 1 MiB by default
 MOST_LEVELS = 64  # of types within types

@@ -4,14 +4,14 @@ from typing import Any
 
 import fastavro
 
-from schemas.avro_block import BlockReader, block_columns, container_header
-from schemas.avro_bounds import walk_of
-from schemas.avro_columns import Source
-from schemas.avro_each import RecordReader
-from schemas.avro_empty import refuse_many_empty
-from schemas.avro_layout import Layouts, can_lay_out
-from schemas.avro_same_bytes import SameBytes
-from schemas.avro_types import (
+from millstream.schemas.avro_block import BlockReader, block_columns, container_header
+from millstream.schemas.avro_bounds import walk_of
+from millstream.schemas.avro_columns import Source
+from millstream.schemas.avro_each import RecordReader
+from millstream.schemas.avro_empty import refuse_many_empty
+from millstream.schemas.avro_layout import Layouts, can_lay_out
+from millstream.schemas.avro_same_bytes import SameBytes
+from millstream.schemas.avro_types import (
     NO_DEFAULT,
     Field,
     default_of,
@@ -20,8 +20,8 @@ from schemas.avro_types import (
     record_tree,
     title,
 )
-from schemas.errors import BadSchemaError, Unreadable
-from schemas.store import AvroType, Schema
+from millstream.schemas.errors import BadSchemaError, Unreadable
+from millstream.schemas.store import AvroType, Schema
 
 _PROMOTIONS = {
     ("int", "long"),

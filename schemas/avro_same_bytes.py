@@ -8,8 +8,8 @@ flattens records, drops types without bytes, and reads text as bytes: only text 
 import json
 from typing import Any
 
-from schemas.avro_types import kind_of
-from schemas.store import AvroType
+from millstream.schemas.avro_types import kind_of
+from millstream.schemas.store import AvroType
 
 
 class SameBytes:

@@ -10,9 +10,9 @@ from typing import Any
 import fastavro
 import polars as pl
 
-from schemas.avro_limits import parsed_within_limits
-from schemas.errors import BadFieldError, BadSchemaError
-from schemas.store import AvroType, Schema
+from millstream.schemas.avro_limits import parsed_within_limits
+from millstream.schemas.errors import BadFieldError, BadSchemaError
+from millstream.schemas.store import AvroType, Schema
 
 _DTYPES: dict[str, pl.DataType] = {
     "boolean": pl.Boolean(),

@@ -17,8 +17,8 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from schemas.avro_varint import MORE, varint
-from schemas.packed import Bytes2D, Packed, Texts
+from millstream.schemas.avro_varint import MORE, varint
+from millstream.schemas.packed import Bytes2D, Packed, Texts
 
 Piece: TypeAlias = bytes | Bytes2D | list[bytes]
 

@@ -12,15 +12,15 @@ import fastavro
 import numpy as np
 import numpy.typing as npt
 
-from schemas.avro_empty import parsed_bounded
-from schemas.avro_types import parsed
-from schemas.avro_varint import varint
-from schemas.avro_write import Piece, fixed_pieces, long_pieces, text, text_pieces, weave
-from schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
-from schemas.predictions import Outputs, Times, UnsupportedOutputError, output_pieces
-from schemas.records import COMPARISON
-from schemas.store import Schema, SchemaStore
-from schemas.wire import HEAD_BYTES, frame, schema_id_of
+from millstream.schemas.avro_empty import parsed_bounded
+from millstream.schemas.avro_types import parsed
+from millstream.schemas.avro_varint import varint
+from millstream.schemas.avro_write import Piece, fixed_pieces, long_pieces, text, text_pieces, weave
+from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
+from millstream.schemas.predictions import Outputs, Times, UnsupportedOutputError, output_pieces
+from millstream.schemas.records import COMPARISON
+from millstream.schemas.store import Schema, SchemaStore
+from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
 
 # Without logical types: times are plain integers.
 _SCHEMA: Final = parsed(Schema(COMPARISON.reserved_id, COMPARISON.name, COMPARISON.definition))

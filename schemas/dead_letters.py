@@ -6,13 +6,13 @@ from typing import Any, Final, NamedTuple
 
 import fastavro
 
-from schemas.avro_empty import parsed_bounded
-from schemas.avro_types import parsed
-from schemas.avro_varint import varint
-from schemas.avro_write import text
-from schemas.records import DEAD_LETTER
-from schemas.store import AvroType, Schema
-from schemas.wire import HEAD_BYTES, frame, schema_id_of
+from millstream.schemas.avro_empty import parsed_bounded
+from millstream.schemas.avro_types import parsed
+from millstream.schemas.avro_varint import varint
+from millstream.schemas.avro_write import text
+from millstream.schemas.records import DEAD_LETTER
+from millstream.schemas.store import AvroType, Schema
+from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
 
 # Without logical types: times are plain integers.
 _SCHEMA: Final = parsed(Schema(DEAD_LETTER.reserved_id, DEAD_LETTER.name, DEAD_LETTER.definition))

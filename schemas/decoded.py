@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from schemas.errors import Reason
+from millstream.schemas.errors import Reason
 
 Rows = npt.NDArray[np.int64]
 

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from schemas.avro_limits import MOST_TEXT, definition_of
-from schemas.errors import BadSchemaError, SchemaUnavailable, UnknownSchema
-from schemas.store import LARGEST_ID, AvroType, Schema
+from millstream.schemas.avro_limits import MOST_TEXT, definition_of
+from millstream.schemas.errors import BadSchemaError, SchemaUnavailable, UnknownSchema
+from millstream.schemas.store import LARGEST_ID, AvroType, Schema
 
 _FILE_NAME = re.compile(r"(?P<id>[1-9][0-9]*)-(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\.avsc")
 _RESCAN_SECONDS = 1.0  # records with an unknown id mustn't make a folder scan each

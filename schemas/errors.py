@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import ClassVar, Literal
 
-from schemas.failures import Failure
+from millstream.schemas.failures import Failure
 
 Reason = Literal["undecodable", "unknown_schema", "schema_incompatible"]
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from schemas.avro_types import check_defaults_within, kind_of, nullable, title, wanted_fields
-from schemas.decoded import Decoded
-from schemas.errors import BadFieldError
-from schemas.json_columns import ColumnReader
-from schemas.json_each import EventReader
-from schemas.packed import Packed
-from schemas.store import AvroType, Schema
+from millstream.schemas.avro_types import check_defaults_within, kind_of, nullable, title, wanted_fields
+from millstream.schemas.decoded import Decoded
+from millstream.schemas.errors import BadFieldError
+from millstream.schemas.json_columns import ColumnReader
+from millstream.schemas.json_each import EventReader
+from millstream.schemas.packed import Packed
+from millstream.schemas.store import AvroType, Schema
 
 log = logging.getLogger(__name__)
 

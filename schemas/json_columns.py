@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from schemas.avro_types import NO_DEFAULT, Field, default_of, dtype_of, kind_of, nullable
-from schemas.packed import Numbers, Packed, Texts
-from schemas.store import AvroType
+from millstream.schemas.avro_types import NO_DEFAULT, Field, default_of, dtype_of, kind_of, nullable
+from millstream.schemas.packed import Numbers, Packed, Texts
+from millstream.schemas.store import AvroType
 
 LIBRARY = Path(__file__).with_name("libjson_columns.so")
 ROOM = (

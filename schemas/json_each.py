@@ -12,9 +12,9 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from schemas.avro_types import NO_DEFAULT, Field, default_of, kind_of, nullable
-from schemas.decoded import BadRecord, Decoded
-from schemas.store import AvroType
+from millstream.schemas.avro_types import NO_DEFAULT, Field, default_of, kind_of, nullable
+from millstream.schemas.decoded import BadRecord, Decoded
+from millstream.schemas.store import AvroType
 
 TOGETHER = 256  # events that are objects at a time: the processor's cache still holds them when they become columns
 _MOST_FILLED = 200_000  # lists and records that defaults may add to an event: each `{}`, two bytes, may get many

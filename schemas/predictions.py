@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from schemas.avro_varint import varint
-from schemas.avro_write import Piece, fixed_pieces, long_pieces, text, text_pieces, weave
-from schemas.packed import Bytes2D, Packed
-from schemas.wire import frame
+from millstream.schemas.avro_varint import varint
+from millstream.schemas.avro_write import Piece, fixed_pieces, long_pieces, text, text_pieces, weave
+from millstream.schemas.packed import Bytes2D, Packed
+from millstream.schemas.wire import frame
 
 # The branches of an output's union in prediction-v1, each as the varint of its place.
 _FLOAT, _DOUBLE, _LONG, _BOOLEAN, _STRING, _ARRAY = (varint(place) for place in range(6))

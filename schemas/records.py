@@ -6,7 +6,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-OWN_SCHEMAS_FOLDER: Final = Path(str(resources.files("schemas")))
+OWN_SCHEMAS_FOLDER: Final = Path(str(resources.files("millstream.schemas")))
 
 
 @dataclass(frozen=True, slots=True)

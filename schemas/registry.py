@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from schemas.avro_limits import definition_of
-from schemas.errors import BadSchemaError, SchemaAccessDenied, SchemaError, SchemaUnavailable, UnknownSchema
-from schemas.failures import Failure, failure_of
-from schemas.recently_used import RecentlyUsed
-from schemas.registry_http import Answer, NoAnswerError, RegistryHttp
-from schemas.store import LARGEST_ID, AvroType, Schema
-from schemas.time_budget import TimeBudget
+from millstream.schemas.avro_limits import definition_of
+from millstream.schemas.errors import BadSchemaError, SchemaAccessDenied, SchemaError, SchemaUnavailable, UnknownSchema
+from millstream.schemas.failures import Failure, failure_of
+from millstream.schemas.recently_used import RecentlyUsed
+from millstream.schemas.registry_http import Answer, NoAnswerError, RegistryHttp
+from millstream.schemas.store import LARGEST_ID, AvroType, Schema
+from millstream.schemas.time_budget import TimeBudget
 
 _PROBE_SECONDS = 5.0
 _ASK_AGAIN_SECONDS = 5.0  # for an id that had no schema that can be used: records without end may carry it

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from schemas.errors import BadSchemaError
-from schemas.failures import Failure, failure_of
+from millstream.schemas.errors import BadSchemaError
+from millstream.schemas.failures import Failure, failure_of
 
 if TYPE_CHECKING:
     import httpx2

@@ -17,11 +17,11 @@ from uuid import UUID
 import fastavro
 import msgspec
 
-from schemas.avro_empty import parsed_bounded
-from schemas.avro_types import parsed
-from schemas.row_values import RowError, RowReader
-from schemas.store import AvroType, Schema
-from schemas.wire import HEAD_BYTES, frame, schema_id_of
+from millstream.schemas.avro_empty import parsed_bounded
+from millstream.schemas.avro_types import parsed
+from millstream.schemas.row_values import RowError, RowReader
+from millstream.schemas.store import AvroType, Schema
+from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
 
 __all__ = ["RowError", "encode_row", "encode_json_row", "parse_cells", "decode_row", "bytes_to_text"]
 

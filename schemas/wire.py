@@ -2,7 +2,7 @@
 
 import struct
 
-from schemas.errors import NotWireFormat
+from millstream.schemas.errors import NotWireFormat
 
 HEAD_BYTES = 5
 _HEAD = struct.Struct(">bI")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import yaml
 
-from schemas.wording import Loc, dotted
+from millstream.schemas.wording import Loc, dotted
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from hypothesis import settings
 
-from consumers import fetched
+from millstream.consumers import fetched
+from millstream.topics.embedded import EmbeddedBroker
 from tests.broker.choice import Broker, Choice, choose, running
 from tests.broker.clients import create_topic, ensure_topic
 from tests.registry.apicurio import Apicurio, missing_for_registry
-from topics.embedded import EmbeddedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from topics.pipeline import Pipeline
+    from millstream.topics.pipeline import Pipeline
 
 # What a worker or a replay that never returns has open hides all that follows it for so long (Kafka Streams' default too).
 TRANSACTION_TIMEOUT = 10_000  # ms

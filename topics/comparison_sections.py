@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from topics.names import Name, TopicName, Version
-from topics.sections import Format, Section, Text
-from topics.units import Duration, PositiveDuration
+from millstream.topics.names import Name, TopicName, Version
+from millstream.topics.sections import Format, Section, Text
+from millstream.topics.units import Duration, PositiveDuration
 
 
 class Shadow(Section):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from topics.printable import printable
+from millstream.topics.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,8 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from topics.errors import BrokerUnreachableError, TopicError
-from topics.records import asked_again
+from millstream.topics.errors import BrokerUnreachableError, TopicError
+from millstream.topics.records import asked_again
 
 ANSWER_TIMEOUT = 10.0  # seconds
 COORDINATOR_MOVES = {

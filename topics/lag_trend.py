@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from topics.lag import PartitionLag, Place
+from millstream.topics.lag import PartitionLag, Place
 
 WINDOW = 5.0  # seconds over which rates are taken: a few commits and a few looks
 

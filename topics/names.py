@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from schemas.wording import shown
+from millstream.schemas.wording import shown
 
 _TOPIC_PATTERN = "[A-Za-z0-9._-]{1,249}"
 _NAME_PATTERN = "[A-Za-z0-9._-]{1,200}"

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, PrivateAttr, ValidationError, field_validator
 
-from schemas.wording import Loc, dotted
-from topics.client_properties import unsafe_values
-from topics.client_trial import client_refusals
-from topics.comparison_sections import Comparison, Labels, Shadow
-from topics.errors import PipelineError, Problem
-from topics.pipeline_problems import problems_of
-from topics.pipeline_schema import schema_tree
-from topics.schema_sections import Schemas
-from topics.secret import Origin
-from topics.sections import (
+from millstream.schemas.wording import Loc, dotted
+from millstream.topics.client_properties import unsafe_values
+from millstream.topics.client_trial import client_refusals
+from millstream.topics.comparison_sections import Comparison, Labels, Shadow
+from millstream.topics.errors import PipelineError, Problem
+from millstream.topics.pipeline_problems import problems_of
+from millstream.topics.pipeline_schema import schema_tree
+from millstream.topics.schema_sections import Schemas
+from millstream.topics.secret import Origin
+from millstream.topics.sections import (
     Batch,
     DeadLetters,
     GroupMembership,
@@ -29,9 +29,9 @@ from topics.sections import (
     Section,
     Text,
 )
-from topics.shadow_conflicts import shadow_conflicts
-from topics.units import PositiveDuration
-from topics.yaml_places import Document, read_document
+from millstream.topics.shadow_conflicts import shadow_conflicts
+from millstream.topics.units import PositiveDuration
+from millstream.topics.yaml_places import Document, read_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from topics.pipeline import Pipeline
-from topics.pipeline_problems import yaml_text
-from topics.pipeline_schema import JsonSchema, schema_tree
+from millstream.topics.pipeline import Pipeline
+from millstream.topics.pipeline_problems import yaml_text
+from millstream.topics.pipeline_schema import JsonSchema, schema_tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_DOCS = Path(__file__).parents[1] / "docs"
+_DOCS = Path(__file__).parents[2] / "docs"
 _VARIABLE: JsonSchema = {"type": "string", "pattern": r"\$\{"}
 
 _INTRODUCTION = """\

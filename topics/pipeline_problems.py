@@ -5,10 +5,10 @@ from __future__ import annotations
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from schemas.wording import EXPECTED, Loc, dotted, wrong_value
-from topics.errors import Problem
-from topics.pipeline_schema import JsonSchema, schema_at
-from topics.yaml_places import Document
+from millstream.schemas.wording import EXPECTED, Loc, dotted, wrong_value
+from millstream.topics.errors import Problem
+from millstream.topics.pipeline_schema import JsonSchema, schema_at
+from millstream.topics.yaml_places import Document
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from topics.errors import BrokerUnreachableError, TopicError
+from millstream.topics.errors import BrokerUnreachableError, TopicError
 
 ANSWER_TIMEOUT = 10.0  # seconds
 DELIVERY_TIMEOUT = 30.0  # seconds

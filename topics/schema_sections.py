@@ -7,9 +7,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
-from schemas.wording import shown
-from topics.secret import Secret
-from topics.sections import FilePath, Section, Text
+from millstream.schemas.wording import shown
+from millstream.topics.secret import Secret
+from millstream.topics.sections import FilePath, Section, Text
 
 
 def _registry_url(url: str) -> str:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, SecretStr, ValidationInfo, WithJsonSchema
 
-from schemas.wording import shown
-from schemas.yaml_file import unusable
+from millstream.schemas.wording import shown
+from millstream.schemas.yaml_file import unusable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from topics.yaml_places import Document
+    from millstream.topics.yaml_places import Document
 
 
 @dataclass(frozen=True, slots=True)

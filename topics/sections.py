@@ -18,11 +18,11 @@ from pydantic import (
     model_validator,
 )
 
-from schemas.wording import shown
-from topics.client_properties import ClientProperty
-from topics.names import Name, TopicName, TopicNames, Version
-from topics.secret import Origin, Secret
-from topics.units import Duration, PositiveDuration, Size
+from millstream.schemas.wording import shown
+from millstream.topics.client_properties import ClientProperty
+from millstream.topics.names import Name, TopicName, TopicNames, Version
+from millstream.topics.secret import Origin, Secret
+from millstream.topics.units import Duration, PositiveDuration, Size
 
 _ADDRESS = re.compile(r"([A-Za-z0-9_]+://)?([^\s,:/\[\]]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from schemas.wording import Loc, dotted
-from topics.yaml_places import Document
+from millstream.schemas.wording import Loc, dotted
+from millstream.topics.yaml_places import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from topics.pipeline import Pipeline
+    from millstream.topics.pipeline import Pipeline
 
 _ROLES = {"primary", "canary"}
 

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from schemas.wording import Loc, shown
-from schemas.yaml_file import NodeReader, YamlError, composed, kind_of, text_of, typed
-from topics.errors import PipelineError, Problem
+from millstream.schemas.wording import Loc, shown
+from millstream.schemas.yaml_file import NodeReader, YamlError, composed, kind_of, text_of, typed
+from millstream.topics.errors import PipelineError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

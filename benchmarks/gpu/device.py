@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from importlib.util import find_spec
 
-from inference.devices import gpus
+from millstream.inference.devices import gpus
 
 
 def gpu() -> dict[str, str]:

@@ -12,19 +12,19 @@ from benchmarks.errors import PeerFailedError
 from benchmarks.gpu.models import SEED
 from benchmarks.gpu.path import DataPath, Throughput, polls_for, polls_of
 from benchmarks.load import WIDE, vector_events
-from consumers.compute import DECODE_RECORDS
-from inference.errors import InferenceError
-from inference.executors.choice import open_executor
-from inference.repository import load_version
-from inference.signature import blank
-from schemas.packed import Packed
+from millstream.consumers.compute import DECODE_RECORDS
+from millstream.inference.errors import InferenceError
+from millstream.inference.executors.choice import open_executor
+from millstream.inference.repository import load_version
+from millstream.inference.signature import blank
+from millstream.schemas.packed import Packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
     from pathlib import Path
 
-    from inference.executors.interface import ModelExecutor
+    from millstream.inference.executors.interface import ModelExecutor
 
 RECORDED = 4 * DECODE_RECORDS  # events, read over and over
 

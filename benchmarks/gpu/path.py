@@ -12,35 +12,35 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from benchmarks.errors import PeerFailedError
-from consumers.batcher import Limits
-from consumers.bundles import bundles
-from consumers.compute import DECODE_RECORDS, Compute
-from consumers.decoder import BlockDecoder, EventFields
-from consumers.events import Barrier, Polled, Position
-from consumers.health import Health
-from consumers.held import RECORD, Held
-from consumers.isolating_decoder import IsolatingDecoder
-from consumers.lanes import Lanes
-from consumers.metrics import Metrics
-from consumers.patience import Patience
-from consumers.plan import batches_ahead
-from consumers.poison import Isolation
-from consumers.records import Records
-from consumers.runner import Runner
-from consumers.watchdog import Watchdog
-from schemas.avro import AvroDecoder
-from schemas.directory import DirectoryStore
-from schemas.packed import Packed
-from schemas.predictions import PredictionEncoder
+from millstream.consumers.batcher import Limits
+from millstream.consumers.bundles import bundles
+from millstream.consumers.compute import DECODE_RECORDS, Compute
+from millstream.consumers.decoder import BlockDecoder, EventFields
+from millstream.consumers.events import Barrier, Polled, Position
+from millstream.consumers.health import Health
+from millstream.consumers.held import RECORD, Held
+from millstream.consumers.isolating_decoder import IsolatingDecoder
+from millstream.consumers.lanes import Lanes
+from millstream.consumers.metrics import Metrics
+from millstream.consumers.patience import Patience
+from millstream.consumers.plan import batches_ahead
+from millstream.consumers.poison import Isolation
+from millstream.consumers.records import Records
+from millstream.consumers.runner import Runner
+from millstream.consumers.watchdog import Watchdog
+from millstream.schemas.avro import AvroDecoder
+from millstream.schemas.directory import DirectoryStore
+from millstream.schemas.packed import Packed
+from millstream.schemas.predictions import PredictionEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from consumers.events import Answered
-    from consumers.lanes import Answers
-    from consumers.poison import Run
-    from inference.signature import Signature
+    from millstream.consumers.events import Answered
+    from millstream.consumers.lanes import Answers
+    from millstream.consumers.poison import Run
+    from millstream.inference.signature import Signature
 
 HELD = (100_000, 64 << 20)  # events and bytes read and not yet encoded, as a worker holds by default
 CALL_TIMEOUT = 300  # seconds in the model after which the process ends

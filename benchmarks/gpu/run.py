@@ -24,8 +24,8 @@ from benchmarks.gpu.report import Point, markdown, plot
 from benchmarks.gpu.workers import Workers
 from benchmarks.machine import machine
 from benchmarks.pages import write_results
-from inference.devices import gpus
-from inference.errors import ModelConfigError
+from millstream.inference.devices import gpus
+from millstream.inference.errors import ModelConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

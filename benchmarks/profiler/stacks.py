@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-OWN = ("consumers", "inference", "schemas", "topics", "millstream")
+OWN = ("millstream",)
 _FRAME = re.compile(r"^(?P<function>.+) \((?P<file>[^():]*)(?::(?P<line>\d+))?\)$")
 
 

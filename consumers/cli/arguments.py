@@ -5,8 +5,8 @@ import math
 import os
 from pathlib import Path
 
-from consumers.errors import WorkerError
-from topics.pipeline import Pipeline, load_pipeline
+from millstream.consumers.errors import WorkerError
+from millstream.topics.pipeline import Pipeline, load_pipeline
 
 
 def add_pipeline(parser: argparse.ArgumentParser) -> None:

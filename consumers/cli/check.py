@@ -4,11 +4,11 @@ import argparse
 
 from rich.console import Console
 
-from consumers.cli.arguments import add_pipeline, read_pipeline
-from consumers.named_fields import check_labels
-from consumers.plan import Plan, check_answers, make_plan
-from inference.signature import TensorInput
-from topics.admin import require
+from millstream.consumers.cli.arguments import add_pipeline, read_pipeline
+from millstream.consumers.named_fields import check_labels
+from millstream.consumers.plan import Plan, check_answers, make_plan
+from millstream.inference.signature import TensorInput
+from millstream.topics.admin import require
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

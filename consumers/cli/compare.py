@@ -8,19 +8,19 @@ from pathlib import Path
 
 from rich.console import Console
 
-from consumers.cli.arguments import add_metrics_host, add_pipeline, metrics_host, port_number, read_pipeline
-from consumers.comparison.errors import ComparisonError
-from consumers.comparison.metrics import ComparisonMetrics
-from consumers.comparison.names import own_topics
-from consumers.comparison.show import results_table
-from consumers.health import Health, HealthServer
-from consumers.schema_store import open_store
-from topics.admin import ensure, require, states
-from topics.pipeline import Pipeline
+from millstream.consumers.cli.arguments import add_metrics_host, add_pipeline, metrics_host, port_number, read_pipeline
+from millstream.consumers.comparison.errors import ComparisonError
+from millstream.consumers.comparison.metrics import ComparisonMetrics
+from millstream.consumers.comparison.names import own_topics
+from millstream.consumers.comparison.show import results_table
+from millstream.consumers.health import Health, HealthServer
+from millstream.consumers.schema_store import open_store
+from millstream.topics.admin import ensure, require, states
+from millstream.topics.pipeline import Pipeline
 
 log = logging.getLogger("millstream")
 
-OWN_LOGGERS = ("millstream", "consumers", "inference", "schemas", "topics")
+OWN_LOGGERS = ("millstream",)
 # What Faust and its parts say of each step is no news, and an error of theirs ends the job, which says it in one line.
 QUIET_LOGGERS = ("faust", "mode", "aiokafka", "asyncio")
 # Faust's consumer has a thread of its own; at the default of 5 ms it waits as long for each of its turns.
@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> None:
     try:
-        from consumers.comparison.app import ComparisonApp  # noqa: PLC0415  (Faust is an extra)
-        from consumers.comparison.run import run_until_stopped  # noqa: PLC0415
+        from millstream.consumers.comparison.app import ComparisonApp  # noqa: PLC0415  (Faust is an extra)
+        from millstream.consumers.comparison.run import run_until_stopped  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise ComparisonError(
             f"`millstream compare` needs the package {error.name}, which is not installed. "

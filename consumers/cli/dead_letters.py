@@ -13,19 +13,19 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from consumers.cli.arguments import add_pipeline, positive, read_pipeline
-from consumers.cli.tail import as_json
-from consumers.schema_store import open_store
-from schemas.dead_letters import DeadLetter, DeadLetterError, decode_dead_letter
-from schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
-from schemas.store import SchemaStore
-from schemas.wire import schema_id_of
-from topics.dead_letter_reader import DeadLetterReader, Decode
-from topics.dead_letters import NoLetter, Position, Replay, Selection, Stays, StoredLetter, parse_moment
-from topics.pipeline import Pipeline
-from topics.printable import printable, printable_json
-from topics.records import ReadRecord
-from topics.replay import Replayer, batches, plan
+from millstream.consumers.cli.arguments import add_pipeline, positive, read_pipeline
+from millstream.consumers.cli.tail import as_json
+from millstream.consumers.schema_store import open_store
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterError, decode_dead_letter
+from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
+from millstream.schemas.store import SchemaStore
+from millstream.schemas.wire import schema_id_of
+from millstream.topics.dead_letter_reader import DeadLetterReader, Decode
+from millstream.topics.dead_letters import NoLetter, Position, Replay, Selection, Stays, StoredLetter, parse_moment
+from millstream.topics.pipeline import Pipeline
+from millstream.topics.printable import printable, printable_json
+from millstream.topics.records import ReadRecord
+from millstream.topics.replay import Replayer, batches, plan
 
 WIDE = 1000  # columns of output that is no terminal's: one line a letter, so that `grep` finds it
 SHORT = 100  # characters of an error in the table

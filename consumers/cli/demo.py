@@ -11,12 +11,12 @@ from types import FrameType
 
 from rich.console import Console
 
-from consumers.cli.arguments import count, positive, rate_or_0
-from consumers.demo.errors import DemoDataError
-from consumers.demo.run import Options, run_demo
-from consumers.demo.scene import PARTITIONS
-from consumers.demo.shadow import run_shadow
-from consumers.demo.spike import run_spike
+from millstream.consumers.cli.arguments import count, positive, rate_or_0
+from millstream.consumers.demo.errors import DemoDataError
+from millstream.consumers.demo.run import Options, run_demo
+from millstream.consumers.demo.scene import PARTITIONS
+from millstream.consumers.demo.shadow import run_shadow
+from millstream.consumers.demo.spike import run_spike
 
 SWITCH_INTERVAL = 0.0005  # seconds; see `work`: at the default the demo would measure its own threads' waits
 

@@ -4,8 +4,8 @@ import argparse
 import shutil
 from pathlib import Path
 
-from consumers.demo.flights import example_folder
-from consumers.errors import WorkerError
+from millstream.consumers.demo.flights import example_folder
+from millstream.consumers.errors import WorkerError
 
 COPIED = ("pipeline.yaml", "schemas", "models", "events.jsonl")
 

@@ -15,12 +15,19 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from consumers.cli.arguments import add_metrics_host, add_pipeline, metrics_host, port_number, read_pipeline, seconds
-from consumers.health import Health, HealthServer
-from consumers.lag_metrics import LagCollector, LagFollower, LagLook, LagWatch, by_topic, reader_of
-from topics.lag import PartitionLag
-from topics.lag_trend import Trend, drain_seconds, drain_text
-from topics.pipeline import Pipeline
+from millstream.consumers.cli.arguments import (
+    add_metrics_host,
+    add_pipeline,
+    metrics_host,
+    port_number,
+    read_pipeline,
+    seconds,
+)
+from millstream.consumers.health import Health, HealthServer
+from millstream.consumers.lag_metrics import LagCollector, LagFollower, LagLook, LagWatch, by_topic, reader_of
+from millstream.topics.lag import PartitionLag
+from millstream.topics.lag_trend import Trend, drain_seconds, drain_text
+from millstream.topics.pipeline import Pipeline
 
 STALL_AFTER = 60.0  # seconds without a turn of the loop after which `/live` says so
 WIDE = 1000  # columns of output that is no terminal's: one line a partition, so that `grep` finds it

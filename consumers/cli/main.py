@@ -9,10 +9,10 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from consumers.errors import WorkerError
-from inference.errors import InferenceError
-from schemas.errors import SchemaError
-from topics.errors import TopicsError
+from millstream.consumers.errors import WorkerError
+from millstream.inference.errors import InferenceError
+from millstream.schemas.errors import SchemaError
+from millstream.topics.errors import TopicsError
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
 
@@ -71,7 +71,7 @@ def _parser(wanted: str | None) -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
         if name == wanted:
-            module = importlib.import_module(f"consumers.cli.{name.replace('-', '_')}")
+            module = importlib.import_module(f"millstream.consumers.cli.{name.replace('-', '_')}")
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     return parser

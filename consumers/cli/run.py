@@ -9,13 +9,20 @@ from types import FrameType
 
 from rich.console import Console
 
-from consumers.cli.arguments import add_metrics_host, add_pipeline, metrics_host, port_number, positive, read_pipeline
-from consumers.supervision.local_run import LocalRun
-from consumers.supervision.run_screen import Screen
-from consumers.supervision.scaling import Policy
-from topics.admin import refuse_unfit_broker, require, roles, states
-from topics.group import refuse_foreign_group
-from topics.pipeline import Pipeline
+from millstream.consumers.cli.arguments import (
+    add_metrics_host,
+    add_pipeline,
+    metrics_host,
+    port_number,
+    positive,
+    read_pipeline,
+)
+from millstream.consumers.supervision.local_run import LocalRun
+from millstream.consumers.supervision.run_screen import Screen
+from millstream.consumers.supervision.scaling import Policy
+from millstream.topics.admin import refuse_unfit_broker, require, roles, states
+from millstream.topics.group import refuse_foreign_group
+from millstream.topics.pipeline import Pipeline
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

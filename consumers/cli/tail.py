@@ -8,17 +8,17 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from consumers.cli.arguments import add_pipeline, positive, read_pipeline
-from consumers.schema_store import open_store
-from schemas.dead_letters import decode_dead_letter
-from schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
-from schemas.records import DEAD_LETTER
-from schemas.rows import decode_row
-from schemas.store import SchemaStore
-from schemas.wire import schema_id_of
-from topics.pipeline import Pipeline
-from topics.printable import printable_json
-from topics.records import ReadRecord, RecordReader
+from millstream.consumers.cli.arguments import add_pipeline, positive, read_pipeline
+from millstream.consumers.schema_store import open_store
+from millstream.schemas.dead_letters import decode_dead_letter
+from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
+from millstream.schemas.records import DEAD_LETTER
+from millstream.schemas.rows import decode_row
+from millstream.schemas.store import SchemaStore
+from millstream.schemas.wire import schema_id_of
+from millstream.topics.pipeline import Pipeline
+from millstream.topics.printable import printable_json
+from millstream.topics.records import ReadRecord, RecordReader
 
 MOST = 500  # records of one read
 TURN = 0.2  # seconds of one read, where nothing comes

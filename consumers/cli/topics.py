@@ -6,8 +6,8 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from consumers.cli.arguments import add_pipeline, positive, read_pipeline
-from topics.admin import BROKER_DEFAULT, create, roles, states
+from millstream.consumers.cli.arguments import add_pipeline, positive, read_pipeline
+from millstream.topics.admin import BROKER_DEFAULT, create, roles, states
 
 WIDE = 1000  # columns of output that is no terminal's: one line a topic, so that `grep` finds it
 

@@ -8,19 +8,19 @@ import signal
 import sys
 from types import FrameType
 
-from consumers.cli.arguments import add_metrics_host, add_pipeline, metrics_host, port_number, read_pipeline
-from consumers.health import Health, HealthServer
-from consumers.metrics import Metrics
-from consumers.plan import group_of, make_plan, settings_of, stages_of
-from consumers.slot import take_slot
-from consumers.worker import Worker
-from topics.admin import refuse_unfit_broker, require
-from topics.group import refuse_foreign_group
+from millstream.consumers.cli.arguments import add_metrics_host, add_pipeline, metrics_host, port_number, read_pipeline
+from millstream.consumers.health import Health, HealthServer
+from millstream.consumers.metrics import Metrics
+from millstream.consumers.plan import group_of, make_plan, settings_of, stages_of
+from millstream.consumers.slot import take_slot
+from millstream.consumers.worker import Worker
+from millstream.topics.admin import refuse_unfit_broker, require
+from millstream.topics.group import refuse_foreign_group
 
 log = logging.getLogger("millstream")
 
 # The level is for these: to the schema registry's HTTP library each request is worth an "info".
-OWN_LOGGERS = ("millstream", "consumers", "inference", "schemas", "topics", "kafka")
+OWN_LOGGERS = ("millstream", "kafka")
 # Threads take turns at Python's lock; at the default of 5 ms a thread that wakes for a record waits as long as a whole window.
 SWITCH_INTERVAL = 0.0005  # seconds
 # A record is objects that the garbage collector counts, though it is never its to free; at the default of 700 it looked through

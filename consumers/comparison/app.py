@@ -19,33 +19,33 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from aiokafka.partitioner import murmur2
 
-from consumers.comparison import metrics as m
-from consumers.comparison.chunks import LABEL_ROW, rows_of
-from consumers.comparison.credentials import broker_settings
-from consumers.comparison.errors import DamagedRecordError
-from consumers.comparison.job import Joins, Merges, Write, join_settings
-from consumers.comparison.names import app_name
-from consumers.comparison.pace import Pace
-from consumers.comparison.pairs import KnownPairs
-from consumers.comparison.progress import LabelProgress
-from consumers.comparison.record_batches import install
-from consumers.comparison.results import encode_result, result_key
-from consumers.comparison.rows import LabelReader, Scoring, are_labels
-from consumers.comparison.schema_wait import with_schemas
-from consumers.comparison.transport import FOLDED_RECORDS, FoldingApp
-from consumers.schema_store import own_schema_id
-from schemas.comparisons import ComparisonDecoder
-from schemas.records import EVALUATION
-from topics.errors import TopicsError
-from topics.lag import LagReader
+from millstream.consumers.comparison import metrics as m
+from millstream.consumers.comparison.chunks import LABEL_ROW, rows_of
+from millstream.consumers.comparison.credentials import broker_settings
+from millstream.consumers.comparison.errors import DamagedRecordError
+from millstream.consumers.comparison.job import Joins, Merges, Write, join_settings
+from millstream.consumers.comparison.names import app_name
+from millstream.consumers.comparison.pace import Pace
+from millstream.consumers.comparison.pairs import KnownPairs
+from millstream.consumers.comparison.progress import LabelProgress
+from millstream.consumers.comparison.record_batches import install
+from millstream.consumers.comparison.results import encode_result, result_key
+from millstream.consumers.comparison.rows import LabelReader, Scoring, are_labels
+from millstream.consumers.comparison.schema_wait import with_schemas
+from millstream.consumers.comparison.transport import FOLDED_RECORDS, FoldingApp
+from millstream.consumers.schema_store import own_schema_id
+from millstream.schemas.comparisons import ComparisonDecoder
+from millstream.schemas.records import EVALUATION
+from millstream.topics.errors import TopicsError
+from millstream.topics.lag import LagReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from consumers.health import Health
-    from schemas.store import SchemaStore
-    from topics.pipeline import Pipeline
+    from millstream.consumers.health import Health
+    from millstream.schemas.store import SchemaStore
+    from millstream.topics.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from consumers.comparison.errors import DamagedRecordError
-from schemas.comparisons import Pair
+from millstream.consumers.comparison.errors import DamagedRecordError
+from millstream.schemas.comparisons import Pair
 
 if TYPE_CHECKING:
     from collections.abc import Container

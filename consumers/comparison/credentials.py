@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import faust
 from aiokafka.helpers import create_ssl_context
 
-from consumers.comparison.errors import ComparisonError
+from millstream.consumers.comparison.errors import ComparisonError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

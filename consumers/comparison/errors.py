@@ -1,6 +1,6 @@
 """What can go wrong in the comparison job."""
 
-from consumers.errors import WorkerError
+from millstream.consumers.errors import WorkerError
 
 
 class ComparisonError(WorkerError):

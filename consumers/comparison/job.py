@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from consumers.comparison import metrics as m
-from consumers.comparison.errors import DamagedRecordError
-from consumers.comparison.join import AHEAD, WRITERS, JoinSettings, PartitionJoin
-from consumers.comparison.partials import Merge, most_bytes_of
-from consumers.comparison.results import result
-from schemas.comparisons import Pair
+from millstream.consumers.comparison import metrics as m
+from millstream.consumers.comparison.errors import DamagedRecordError
+from millstream.consumers.comparison.join import AHEAD, WRITERS, JoinSettings, PartitionJoin
+from millstream.consumers.comparison.partials import Merge, most_bytes_of
+from millstream.consumers.comparison.results import result
+from millstream.schemas.comparisons import Pair
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from consumers.comparison.chunks import Rows
-    from consumers.comparison.join import Change
-    from consumers.comparison.pairs import KnownPairs
-    from topics.pipeline import Pipeline
+    from millstream.consumers.comparison.chunks import Rows
+    from millstream.consumers.comparison.join import Change
+    from millstream.consumers.comparison.pairs import KnownPairs
+    from millstream.topics.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from consumers.comparison.chunks import Chunk, Rows
-from consumers.comparison.errors import DamagedRecordError
-from consumers.comparison.matching import Labels, Window
-from consumers.comparison.partials import Partial
+from millstream.consumers.comparison.chunks import Chunk, Rows
+from millstream.consumers.comparison.errors import DamagedRecordError
+from millstream.consumers.comparison.matching import Labels, Window
+from millstream.consumers.comparison.partials import Partial
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator, Sequence
 
     import numpy.typing as npt
 
-    from schemas.comparisons import Pair
+    from millstream.schemas.comparisons import Pair
 
 AHEAD: Final = 300_000  # ms that an event may be ahead of the clock; what is further is somebody's wrong clock
 LABELS_TO_EVENTS: Final = 10  # most label rows of a partition, in units of `most_events`

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Chunk, Rows
-from inference.evaluation import Columns, Summary, summarise
+from millstream.consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Chunk, Rows
+from millstream.inference.evaluation import Columns, Summary, summarise
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from schemas.comparisons import Pair
+    from millstream.schemas.comparisons import Pair
 
 Ints = npt.NDArray[np.int64]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from consumers.comparison.seldom import SeldomWarnings
-from consumers.metrics import Metric, markdown
+from millstream.consumers.comparison.seldom import SeldomWarnings
+from millstream.consumers.metrics import Metric, markdown
 
 _PAIR = ("primary", "shadow")
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from consumers.comparison.errors import ComparisonError
-from schemas.comparisons import Pair, Variant
+from millstream.consumers.comparison.errors import ComparisonError
+from millstream.schemas.comparisons import Pair, Variant
 
 if TYPE_CHECKING:
-    from topics.pipeline import Pipeline
+    from millstream.topics.pipeline import Pipeline
 
 
 class KnownPairs:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from consumers.comparison.errors import DamagedRecordError
-from inference.evaluation import COARSE, FINE, Histogram, Summary
+from millstream.consumers.comparison.errors import DamagedRecordError
+from millstream.inference.evaluation import COARSE, FINE, Histogram, Summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from schemas.comparisons import Pair
+    from millstream.schemas.comparisons import Pair
 
 _BESIDE: Final = 100_000  # bytes of a summary without its histograms, generously
 _MOST: Final = 1 << 48  # of any count or bin: sums of many stay in 64 bits

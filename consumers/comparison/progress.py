@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from topics.lag import PartitionLag
+    from millstream.topics.lag import PartitionLag
 
 Ends = dict[tuple[str, int], int]
 """Partition -> offset of the next record."""

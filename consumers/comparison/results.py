@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import fastavro
 
-from inference.estimates import estimate
-from schemas.avro_types import parsed
-from schemas.records import EVALUATION
-from schemas.store import Schema
-from schemas.wire import frame
+from millstream.inference.estimates import estimate
+from millstream.schemas.avro_types import parsed
+from millstream.schemas.records import EVALUATION
+from millstream.schemas.store import Schema
+from millstream.schemas.wire import frame
 
 if TYPE_CHECKING:
-    from consumers.comparison.partials import Partial
-    from schemas.comparisons import Pair
+    from millstream.consumers.comparison.partials import Partial
+    from millstream.schemas.comparisons import Pair
 
 _SCHEMA: Final = parsed(Schema(EVALUATION.reserved_id, EVALUATION.name, EVALUATION.definition))
 

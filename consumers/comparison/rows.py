@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Rows
-from schemas.avro import AvroDecoder
-from schemas.json import JsonDecoder
+from millstream.consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Rows
+from millstream.schemas.avro import AvroDecoder
+from millstream.schemas.json import JsonDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from schemas.comparisons import Comparisons
-    from schemas.decoded import Decoder
-    from schemas.store import SchemaStore
-    from topics.comparison_sections import Comparison, Labels
+    from millstream.schemas.comparisons import Comparisons
+    from millstream.schemas.decoded import Decoder
+    from millstream.schemas.store import SchemaStore
+    from millstream.topics.comparison_sections import Comparison, Labels
 
 _OFFSET_BITS = 48
 _NONE = math.nan

@@ -8,7 +8,7 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
-from consumers.comparison.errors import ComparisonError
+from millstream.consumers.comparison.errors import ComparisonError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable

@@ -8,8 +8,8 @@ import random
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from consumers.patience import BACK_OFF
-from schemas.errors import SchemaUnavailable
+from millstream.consumers.patience import BACK_OFF
+from millstream.schemas.errors import SchemaUnavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from topics.printable import printable
+from millstream.topics.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

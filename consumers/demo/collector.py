@@ -9,13 +9,13 @@ import fastavro
 import numpy as np
 import numpy.typing as npt
 
-from consumers.demo.results import Results
-from consumers.demo.scene import Scene
-from consumers.demo.stream import FlightStream
-from schemas.dead_letters import decode_dead_letter
-from schemas.records import PREDICTION
-from schemas.wire import HEAD_BYTES
-from topics.records import ReadRecord, RecordReader
+from millstream.consumers.demo.results import Results
+from millstream.consumers.demo.scene import Scene
+from millstream.consumers.demo.stream import FlightStream
+from millstream.schemas.dead_letters import decode_dead_letter
+from millstream.schemas.records import PREDICTION
+from millstream.schemas.wire import HEAD_BYTES
+from millstream.topics.records import ReadRecord, RecordReader
 
 MOST = 1000  # records of one read
 TURN = 0.05  # seconds of one read, where nothing comes

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from consumers.demo.stream import DemoEvent, FlightStream
-from topics.records import RecordWriter
+from millstream.consumers.demo.stream import DemoEvent, FlightStream
+from millstream.topics.records import RecordWriter
 
 WINDOW = 4000  # unanswered events: the embedded broker drops what is more than 5 MB a partition
 CHUNK = 200  # events encoded at once

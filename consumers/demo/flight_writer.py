@@ -2,11 +2,11 @@
 
 import polars as pl
 
-from consumers.demo.flights import encode_events
-from schemas.rows import encode_row
-from schemas.store import SchemaStore
-from topics.pipeline import Pipeline
-from topics.records import RecordWriter
+from millstream.consumers.demo.flights import encode_events
+from millstream.schemas.rows import encode_row
+from millstream.schemas.store import SchemaStore
+from millstream.topics.pipeline import Pipeline
+from millstream.topics.records import RecordWriter
 
 
 class FlightWriter:

@@ -12,7 +12,7 @@ from typing import Any
 import fastavro
 import polars as pl
 
-from consumers.demo.errors import DemoDataError
+from millstream.consumers.demo.errors import DemoDataError
 
 EVENT_COLUMNS = (
     "id",
@@ -92,7 +92,7 @@ def encode_events(frame: pl.DataFrame, schema_id: int) -> list[bytes]:
 def example_folder() -> Path:
     """The folder with the pipeline file, schemas and models: beside this module if installed, else in the checkout."""
     installed = Path(__file__).parent / "flights"
-    return installed if installed.is_dir() else Path(__file__).parents[2] / "examples" / "flights"
+    return installed if installed.is_dir() else Path(__file__).parents[3] / "examples" / "flights"
 
 
 @cache

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 from rich.console import Console
 
-from consumers.demo.collector import Collector
-from consumers.demo.feeder import Feeder, steady
-from consumers.demo.flights import LATER_MONTHS, departures
-from consumers.demo.scene import PARTITIONS, Scene, scene
-from consumers.demo.screen import LiveScreen, Look, PlainScreen, Screen, VersionLook
-from consumers.demo.stream import FlightStream
-from consumers.demo.summary import Sent, sample, summary
-from consumers.demo.workers import Workers
-from consumers.schema_store import open_store
-from topics.records import RecordWriter
+from millstream.consumers.demo.collector import Collector
+from millstream.consumers.demo.feeder import Feeder, steady
+from millstream.consumers.demo.flights import LATER_MONTHS, departures
+from millstream.consumers.demo.scene import PARTITIONS, Scene, scene
+from millstream.consumers.demo.screen import LiveScreen, Look, PlainScreen, Screen, VersionLook
+from millstream.consumers.demo.stream import FlightStream
+from millstream.consumers.demo.summary import Sent, sample, summary
+from millstream.consumers.demo.workers import Workers
+from millstream.consumers.schema_store import open_store
+from millstream.topics.records import RecordWriter
 
 STALL = 30.0  # seconds without any answer, while some are due, after which the demo gives up
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import yaml
 
-from consumers.demo.flights import example_folder
-from topics.admin import ANSWER_TIMEOUT, connect, create, roles
-from topics.embedded import EmbeddedBroker
-from topics.pipeline import Pipeline, load_pipeline
+from millstream.consumers.demo.flights import example_folder
+from millstream.topics.admin import ANSWER_TIMEOUT, connect, create, roles
+from millstream.topics.embedded import EmbeddedBroker
+from millstream.topics.pipeline import Pipeline, load_pipeline
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 
-from consumers.demo.results import Latency, Tally
+from millstream.consumers.demo.results import Latency, Tally
 
 SAMPLES = 6  # predictions on the screen
 

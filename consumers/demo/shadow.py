@@ -11,18 +11,18 @@ from typing import Any
 import polars as pl
 from rich.console import Console
 
-from consumers.comparison.names import own_topics
-from consumers.comparison.show import read_results
-from consumers.demo.flight_writer import FlightWriter
-from consumers.demo.flights import ARRIVAL_SCHEMA, LATER_MONTHS, departures
-from consumers.demo.process import CommandProcess, wait_until
-from consumers.demo.scene import Scene, scene
-from consumers.demo.scores import auc
-from consumers.schema_store import open_store
-from schemas.comparisons import ComparisonDecoder
-from schemas.store import SchemaStore
-from topics.pipeline import Pipeline
-from topics.records import RecordReader
+from millstream.consumers.comparison.names import own_topics
+from millstream.consumers.comparison.show import read_results
+from millstream.consumers.demo.flight_writer import FlightWriter
+from millstream.consumers.demo.flights import ARRIVAL_SCHEMA, LATER_MONTHS, departures
+from millstream.consumers.demo.process import CommandProcess, wait_until
+from millstream.consumers.demo.scene import Scene, scene
+from millstream.consumers.demo.scores import auc
+from millstream.consumers.schema_store import open_store
+from millstream.schemas.comparisons import ComparisonDecoder
+from millstream.schemas.store import SchemaStore
+from millstream.topics.pipeline import Pipeline
+from millstream.topics.records import RecordReader
 
 WINDOW = 720  # hours; windows begin at whole multiples of it
 SECTIONS: Mapping[str, Any] = {

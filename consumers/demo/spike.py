@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from consumers.demo.chart import Line, Panel, chart
-from consumers.demo.collector import Collector
-from consumers.demo.feeder import Feeder
-from consumers.demo.flights import LATER_MONTHS, departures
-from consumers.demo.process import CommandProcess, wait_until
-from consumers.demo.scene import Scene, scene
-from consumers.demo.stream import FlightStream
-from consumers.schema_store import open_store
-from topics.pipeline import Pipeline
-from topics.records import RecordWriter
+from millstream.consumers.demo.chart import Line, Panel, chart
+from millstream.consumers.demo.collector import Collector
+from millstream.consumers.demo.feeder import Feeder
+from millstream.consumers.demo.flights import LATER_MONTHS, departures
+from millstream.consumers.demo.process import CommandProcess, wait_until
+from millstream.consumers.demo.scene import Scene, scene
+from millstream.consumers.demo.stream import FlightStream
+from millstream.consumers.schema_store import open_store
+from millstream.topics.pipeline import Pipeline
+from millstream.topics.records import RecordWriter
 
 PARTITIONS, MOST_WORKERS = 8, 4
 # Small transactions: a worker is then bound by the broker's commits and not by this machine's cores, which it shares with the

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from consumers.demo.flights import encode_events
-from schemas.dead_letters import DeadLetter
-from schemas.rows import RowError, decode_row
-from schemas.store import Schema
+from millstream.consumers.demo.flights import encode_events
+from millstream.schemas.dead_letters import DeadLetter
+from millstream.schemas.rows import RowError, decode_row
+from millstream.schemas.store import Schema
 
 FIRST_ROUND = 1  # later rounds mark the flight's id with their number
 BREAKAGES = ("truncated", "unknown schema id", "departure delay not a number", "bytes too many", "no Avro at all")

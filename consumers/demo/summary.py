@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from consumers.demo.results import Latency, Results, Tally
-from consumers.demo.scores import auc
-from consumers.demo.screen import latency_text
-from consumers.demo.stream import FlightStream
+from millstream.consumers.demo.results import Latency, Results, Tally
+from millstream.consumers.demo.scores import auc
+from millstream.consumers.demo.screen import latency_text
+from millstream.consumers.demo.stream import FlightStream
 
 NEXT = """Try next
   millstream demo --workers 2 --rate 0        as fast as two workers a version take them

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from consumers.demo.process import CommandProcess
-from consumers.errors import WorkerError
-from consumers.metrics import ASSIGNED, BATCH_EVENTS, READY
-from topics.pipeline import Pipeline
+from millstream.consumers.demo.process import CommandProcess
+from millstream.consumers.errors import WorkerError
+from millstream.consumers.metrics import ASSIGNED, BATCH_EVENTS, READY
+from millstream.topics.pipeline import Pipeline
 
 START = 60.0  # seconds until all are ready
 DRAIN = 15.0  # seconds after SIGTERM

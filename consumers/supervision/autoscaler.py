@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from consumers.lag_metrics import LagLook
-from consumers.supervision.scaling import Decision, Memory, Observation, PartitionLoad, Policy, decide
-from consumers.supervision.true_rate import Counters, RateEstimate, Work, work_between
-from consumers.supervision.worker_process import Reading
+from millstream.consumers.lag_metrics import LagLook
+from millstream.consumers.supervision.scaling import Decision, Memory, Observation, PartitionLoad, Policy, decide
+from millstream.consumers.supervision.true_rate import Counters, RateEstimate, Work, work_between
+from millstream.consumers.supervision.worker_process import Reading
 
 BEHIND = 1.0  # seconds of lag from which events wait for workers, and not only for the next commit
 STANDING = 3.0  # seconds without a commit

@@ -7,8 +7,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from consumers.supervision.autoscaler import Status
-from consumers.supervision.scaling import ACTIONS
+from millstream.consumers.supervision.autoscaler import Status
+from millstream.consumers.supervision.scaling import ACTIONS
 
 
 class MergedCollector(Collector):

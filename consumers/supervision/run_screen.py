@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from consumers.supervision.autoscaler import Status
-from topics.lag_trend import drain_text
+from millstream.consumers.supervision.autoscaler import Status
+from millstream.topics.lag_trend import drain_text
 
 BEHIND = 1.0  # seconds of lag from which the time to drain says something
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from consumers.errors import WorkersFailed
-from consumers.supervision.restarts import Restarts
-from consumers.supervision.worker_process import Reading
+from millstream.consumers.errors import WorkersFailed
+from millstream.consumers.supervision.restarts import Restarts
+from millstream.consumers.supervision.worker_process import Reading
 
 GIVE_UP = (
     3  # ends in a row of a worker, where none was ever ready: it is the pipeline, not the worker, that does not work

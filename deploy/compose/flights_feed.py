@@ -9,11 +9,11 @@ from pathlib import Path
 
 import polars as pl
 
-from consumers.demo.flight_writer import FlightWriter
-from consumers.demo.flights import ARRIVAL_SCHEMA, LATER_MONTHS, departures, example_folder
-from consumers.schema_store import open_store
-from schemas.store import SchemaStore
-from topics.pipeline import Pipeline, load_pipeline
+from millstream.consumers.demo.flight_writer import FlightWriter
+from millstream.consumers.demo.flights import ARRIVAL_SCHEMA, LATER_MONTHS, departures, example_folder
+from millstream.consumers.schema_store import open_store
+from millstream.schemas.store import SchemaStore
+from millstream.topics.pipeline import Pipeline, load_pipeline
 
 TICK = 0.1  # seconds
 

@@ -15,8 +15,8 @@ import onnxruntime
 import polars as pl
 import torch
 
-from consumers.demo.flights import LATER_MONTHS, departures
-from consumers.demo.scores import auc
+from millstream.consumers.demo.flights import LATER_MONTHS, departures
+from millstream.consumers.demo.scores import auc
 
 MODELS = Path(__file__).parent / "models" / "flights-delay"
 TRAIN_MONTHS = range(1, 9)

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inference.errors import ModelConfigError, ModelRejected, OutOfMemory
-from inference.executors.interface import Inputs, ModelExecutor, join_rows, rows_between, warm_up
-from inference.ragged import Ints
-from inference.repository import ModelVersion
-from inference.signature import blank
-from inference.varying import groups_of, lengths_in, lengths_of, padded_to
+from millstream.inference.errors import ModelConfigError, ModelRejected, OutOfMemory
+from millstream.inference.executors.interface import Inputs, ModelExecutor, join_rows, rows_between, warm_up
+from millstream.inference.ragged import Ints
+from millstream.inference.repository import ModelVersion
+from millstream.inference.signature import blank
+from millstream.inference.varying import groups_of, lengths_in, lengths_of, padded_to
 
 _TIMED = 2  # calls, of which the quickest counts
 _ENOUGH = 2048  # items that tell what one costs where nothing is gained by many at once

@@ -1,9 +1,9 @@
 """Which executor runs a model: each runtime is imported only where a model needs it."""
 
-from inference.errors import ModelConfigError
-from inference.executors.by_length import ByLength
-from inference.executors.interface import ModelExecutor
-from inference.repository import ModelVersion
+from millstream.inference.errors import ModelConfigError
+from millstream.inference.executors.by_length import ByLength
+from millstream.inference.executors.interface import ModelExecutor
+from millstream.inference.repository import ModelVersion
 
 
 def open_executor(
@@ -37,14 +37,14 @@ def open_executor(
 def _open(model: ModelVersion, device: str, threads: int, max_events: int) -> ModelExecutor:
     match model.executor:
         case "torch":
-            from inference.executors.torch import TorchExecutor  # noqa: PLC0415
+            from millstream.inference.executors.torch import TorchExecutor  # noqa: PLC0415
 
             return TorchExecutor(model, device=device, threads=threads, max_events=max_events)
         case "python":
-            from inference.executors.python import PythonExecutor  # noqa: PLC0415
+            from millstream.inference.executors.python import PythonExecutor  # noqa: PLC0415
 
             return PythonExecutor(model, device=device, max_events=max_events)
         case _:
-            from inference.executors.onnx import OnnxExecutor  # noqa: PLC0415
+            from millstream.inference.executors.onnx import OnnxExecutor  # noqa: PLC0415
 
             return OnnxExecutor(model, device=device, threads=threads, max_events=max_events)

@@ -7,11 +7,11 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
-from inference.ragged import Ragged
-from inference.repository import ModelVersion
-from inference.signature import TensorInput, blank
-from inference.varying import lengths_of
+from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
+from millstream.inference.ragged import Ragged
+from millstream.inference.repository import ModelVersion
+from millstream.inference.signature import TensorInput, blank
+from millstream.inference.varying import lengths_of
 
 log = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ from typing import Any
 import numpy.typing as npt
 import onnxruntime as ort
 
-from inference.batch_sizes import batch_sizes_of, bucket_of
-from inference.devices import gpus
-from inference.errors import DeviceError, ModelConfigError
-from inference.executors.interface import Tensors, check_length, check_rows, padded, rows_of, warm_up
-from inference.executors.verdict import line_of, verdict
-from inference.repository import ModelVersion
+from millstream.inference.batch_sizes import batch_sizes_of, bucket_of
+from millstream.inference.devices import gpus
+from millstream.inference.errors import DeviceError, ModelConfigError
+from millstream.inference.executors.interface import Tensors, check_length, check_rows, padded, rows_of, warm_up
+from millstream.inference.executors.verdict import line_of, verdict
+from millstream.inference.repository import ModelVersion
 
 PROVIDERS = {
     "cpu": ["CPUExecutionProvider"],

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inference.batch_sizes import batch_sizes_of
-from inference.devices import cpu_or_cuda
-from inference.errors import ExecutorUnavailable, InferenceError, ModelConfigError, ModelRejected
-from inference.executors.interface import Tensors, rows_of, warm_up
-from inference.executors.python_module import ModelModule, place_in
-from inference.executors.verdict import line_of, verdict
-from inference.repository import ModelVersion
+from millstream.inference.batch_sizes import batch_sizes_of
+from millstream.inference.devices import cpu_or_cuda
+from millstream.inference.errors import ExecutorUnavailable, InferenceError, ModelConfigError, ModelRejected
+from millstream.inference.executors.interface import Tensors, rows_of, warm_up
+from millstream.inference.executors.python_module import ModelModule, place_in
+from millstream.inference.executors.verdict import line_of, verdict
+from millstream.inference.repository import ModelVersion
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from inference.errors import ModelConfigError
-from inference.executors.verdict import line_of
+from millstream.inference.errors import ModelConfigError
+from millstream.inference.executors.verdict import line_of
 
 _numbers = count(1)
 

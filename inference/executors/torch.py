@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy.typing as npt
 
-from inference.batch_sizes import batch_sizes_of, bucket_of
-from inference.devices import cpu_or_cuda
-from inference.errors import DeviceError, InferenceError, ModelConfigError
-from inference.executors.interface import Tensors, check_rows, padded, rows_of, warm_up
-from inference.executors.torch_program import Program, open_program, torch
-from inference.executors.verdict import verdict
-from inference.repository import ModelVersion
+from millstream.inference.batch_sizes import batch_sizes_of, bucket_of
+from millstream.inference.devices import cpu_or_cuda
+from millstream.inference.errors import DeviceError, InferenceError, ModelConfigError
+from millstream.inference.executors.interface import Tensors, check_rows, padded, rows_of, warm_up
+from millstream.inference.executors.torch_program import Program, open_program, torch
+from millstream.inference.executors.verdict import verdict
+from millstream.inference.repository import ModelVersion
 
 
 class TorchExecutor:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from inference.errors import ModelConfigError
-from inference.executors.interface import Tensors, check_length
-from inference.executors.verdict import line_of
-from inference.repository import ModelVersion
-from inference.signature import TensorInput
+from millstream.inference.errors import ModelConfigError
+from millstream.inference.executors.interface import Tensors, check_length
+from millstream.inference.executors.verdict import line_of
+from millstream.inference.repository import ModelVersion
+from millstream.inference.signature import TensorInput
 
 UNBOUNDED = 2**31 - 1  # events; more than any batch
 Outputs = Mapping[str, npt.NDArray[Any]] | list[npt.NDArray[Any]]

@@ -1,6 +1,6 @@
 """What a runtime's exception says: about the events, the memory or the device."""
 
-from inference.errors import ExecutorLost, ExecutorUnavailable, InferenceError, ModelRejected, OutOfMemory
+from millstream.inference.errors import ExecutorLost, ExecutorUnavailable, InferenceError, ModelRejected, OutOfMemory
 
 NO_MEMORY = (
     "out of memory",

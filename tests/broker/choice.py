@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from millstream.topics.embedded import EmbeddedBroker
 from tests.broker.kafka_jars import missing_for_maven
 from tests.broker.maven import MavenKafka
-from topics.embedded import EmbeddedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from consumers.cli import main as cli
+from millstream.consumers.cli import main as cli
+from millstream.topics import admin
 from tests.broker.choice import Broker
 from tests.broker.ports import free_ports
 from tests.consumers.python_service import python_service
 from tests.consumers.service import flights_service, vector_service
-from topics import admin
 
 if TYPE_CHECKING:
     from collections.abc import Callable

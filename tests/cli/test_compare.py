@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consumers.comparison.partials import Partial
-from consumers.comparison.results import encode_result, result, result_key
-from inference.evaluation import Columns, summarise
-from schemas.comparisons import Pair, Variant
-from schemas.records import EVALUATION
+from millstream.consumers.comparison.partials import Partial
+from millstream.consumers.comparison.results import encode_result, result, result_key
+from millstream.inference.evaluation import Columns, summarise
+from millstream.schemas.comparisons import Pair, Variant
+from millstream.schemas.records import EVALUATION
 from tests.broker.choice import Broker
 from tests.broker.clients import produce
 from tests.cli.command import COMMAND, ENVIRON, millstream
@@ -32,9 +32,10 @@ def test_pipeline_without_shadows_is_refused_with_what_to_write(tmp_path: Path) 
 @pytest.mark.parametrize("package", ["faust", "sklearn", "scipy"])
 def test_missing_package_is_named_with_what_to_install(tmp_path: Path, package: str) -> None:
     (tmp_path / "pipeline.yaml").write_text(SMALL + "shadows: [{version: 2}]\n")
-    hide = f"import sys; sys.modules['{package}'] = None; sys.argv = sys.argv[1:]; import millstream; sys.exit(millstream.main())"
+    hide = f"import sys; sys.modules['{package}'] = None; sys.argv = sys.argv[1:]\n"
+    run = "from millstream.__main__ import main\nsys.exit(main())"
     done = subprocess.run(
-        [sys.executable, "-c", hide, COMMAND, "compare", str(tmp_path)],
+        [sys.executable, "-c", hide + run, COMMAND, "compare", str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=60,

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from consumers.child import MILLSTREAM
-from consumers.demo.flights import example_folder
+from millstream.consumers.child import MILLSTREAM
+from millstream.consumers.demo.flights import example_folder
+from millstream.topics.embedded import EmbeddedBroker
 from tests.broker.clients import produce
 from tests.broker.ports import free_ports
 from tests.cli.command import ENVIRON, millstream
-from topics.embedded import EmbeddedBroker
 
 
 @pytest.mark.parametrize("command", [["lag"], ["tail"], ["dead-letters", "list"]], ids=" ".join)

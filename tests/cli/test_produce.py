@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from consumers.demo.flights import example_folder
-from schemas.rows import decode_row
+from millstream.consumers.demo.flights import example_folder
+from millstream.schemas.rows import decode_row
 from tests.broker.choice import Broker
 from tests.broker.clients import read_all
 from tests.cli.command import flights_pipeline, millstream

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from consumers.cli.tail import as_json
-from consumers.demo.flights import example_folder
-from schemas.dead_letters import DeadLetter, DeadLetterEncoder
-from schemas.directory import DirectoryStore
-from schemas.records import DEAD_LETTER, OWN_SCHEMAS_FOLDER
-from schemas.rows import encode_row
+from millstream.consumers.cli.tail import as_json
+from millstream.consumers.demo.flights import example_folder
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder
+from millstream.schemas.directory import DirectoryStore
+from millstream.schemas.records import DEAD_LETTER, OWN_SCHEMAS_FOLDER
+from millstream.schemas.rows import encode_row
+from millstream.topics.records import ReadRecord
 from tests.broker.choice import Broker
 from tests.broker.clients import produce
 from tests.broker.raw_batch import send_batch
 from tests.cli.command import COMMAND, ENVIRON, flights_pipeline, millstream
 from tests.conftest import MakeTopic
-from topics.records import ReadRecord
 
 STORE = DirectoryStore(OWN_SCHEMAS_FOLDER, example_folder() / "schemas")
 ROW = json.loads((example_folder() / "events.jsonl").read_text().splitlines()[0])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from consumers.cli import main as cli
+from millstream.consumers.cli import main as cli
 from tests.consumers.service import vector_service
 
 if TYPE_CHECKING:

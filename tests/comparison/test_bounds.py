@@ -9,9 +9,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Chunk
-from consumers.comparison.errors import DamagedRecordError
-from consumers.comparison.join import AHEAD, LABELS_TO_EVENTS, WRITERS, JoinSettings, PartitionJoin
+from millstream.consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Chunk
+from millstream.consumers.comparison.errors import DamagedRecordError
+from millstream.consumers.comparison.join import AHEAD, LABELS_TO_EVENTS, WRITERS, JoinSettings, PartitionJoin
 from tests.comparison.test_join import FOREVER, NOW, OTHER, PAIR, SETTINGS, World, comparisons, figures, labels
 
 MOST = SETTINGS.most_windows

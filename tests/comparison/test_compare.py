@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from consumers.comparison.names import app_name
+from millstream.consumers.comparison.names import app_name
 from tests.comparison.scene import MINUTE, START, Events, Job, check, comparison_scene
 
 if TYPE_CHECKING:

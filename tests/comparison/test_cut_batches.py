@@ -47,7 +47,7 @@ def a_snappy_batch(*ends: int) -> bytes:
 
 def read(batch: bytes) -> tuple[list[Any], int]:
     """The offsets of the records that are read, and how many were skipped."""
-    from consumers.comparison.record_batches import _Records  # noqa: PLC0415
+    from millstream.consumers.comparison.record_batches import _Records  # noqa: PLC0415
 
     skipped: list[int] = []
     sized = bytearray(batch)

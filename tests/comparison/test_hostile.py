@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from consumers.child import scrape, told_port
-from consumers.comparison.chunks import LABEL_ROW, Chunk
-from consumers.comparison.join import WRITERS
-from consumers.comparison.names import app_name
-from schemas.comparisons import ComparisonEncoder, Pair, Variant
-from schemas.records import COMPARISON
+from millstream.consumers.child import scrape, told_port
+from millstream.consumers.comparison.chunks import LABEL_ROW, Chunk
+from millstream.consumers.comparison.join import WRITERS
+from millstream.consumers.comparison.names import app_name
+from millstream.schemas.comparisons import ComparisonEncoder, Pair, Variant
+from millstream.schemas.records import COMPARISON
 from tests.broker.clients import produce
 from tests.broker.raw_batch import ZSTD, send_batch
 from tests.comparison.scene import MINUTE, START, Events, Job, Scene, check, comparison_scene

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Chunk, Rows
-from consumers.comparison.join import JoinSettings, PartitionJoin
-from consumers.comparison.partials import Merge, Partial
-from inference.evaluation import Summary
-from schemas.comparisons import Pair, Variant
+from millstream.consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Chunk, Rows
+from millstream.consumers.comparison.join import JoinSettings, PartitionJoin
+from millstream.consumers.comparison.partials import Merge, Partial
+from millstream.inference.evaluation import Summary
+from millstream.schemas.comparisons import Pair, Variant
 
 PAIR = Pair(Variant("m", 1, "primary"), Variant("m", 2))
 OTHER = Pair(Variant("m", 1, "primary"), Variant("m", 3, "third"))

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consumers.comparison.chunks import COMPARISON_ROW
-from consumers.comparison.job import Joins, Merges, Part, Write, join_settings
-from consumers.comparison.metrics import ComparisonMetrics
-from consumers.comparison.pairs import KnownPairs
-from consumers.comparison.partials import Partial
-from inference.evaluation import Summary
-from schemas.comparisons import Pair
+from millstream.consumers.comparison.chunks import COMPARISON_ROW
+from millstream.consumers.comparison.job import Joins, Merges, Part, Write, join_settings
+from millstream.consumers.comparison.metrics import ComparisonMetrics
+from millstream.consumers.comparison.pairs import KnownPairs
+from millstream.consumers.comparison.partials import Partial
+from millstream.inference.evaluation import Summary
+from millstream.schemas.comparisons import Pair
 from tests.comparison.test_pairs import PRIMARY, SHADOW, pipeline
 
 PAIR = Pair(PRIMARY, SHADOW)
@@ -74,7 +74,7 @@ def test_restored_table_that_is_too_large_is_cut_to_its_bound(tmp_path: Path, mo
     for number in range(10):
         world.put(number * world.settings.window)
     size = len(Partial(Summary(events=1)).pack())
-    monkeypatch.setattr("consumers.comparison.partials.MOST_PART_BYTES", 6 * size)
+    monkeypatch.setattr("millstream.consumers.comparison.partials.MOST_PART_BYTES", 6 * size)
     world.restart()
     world.put(9 * world.settings.window)
     assert world.left_out("late") == 4

@@ -1,4 +1,4 @@
-from consumers.comparison.metrics import ALL, ComparisonMetrics
+from millstream.consumers.comparison.metrics import ALL, ComparisonMetrics
 
 
 def test_every_counter_is_there_before_its_first_count() -> None:

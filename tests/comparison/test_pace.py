@@ -1,6 +1,6 @@
-from consumers.comparison.pace import LOOKS, ROOM, Pace
-from consumers.comparison.progress import LabelProgress
-from topics.lag import PartitionLag
+from millstream.consumers.comparison.pace import LOOKS, ROOM, Pace
+from millstream.consumers.comparison.progress import LabelProgress
+from millstream.topics.lag import PartitionLag
 
 
 def looks(arriving: int, managing: int, count: int, lag: int = 0) -> list[float | None]:

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from consumers.comparison.metrics import metrics_markdown
+from millstream.consumers.comparison.metrics import metrics_markdown
 
 DOCS = Path(__file__).parents[2] / "docs"
 

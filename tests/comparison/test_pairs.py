@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from consumers.comparison.errors import ComparisonError
-from consumers.comparison.pairs import KnownPairs
-from consumers.comparison.seldom import EVERY, SeldomWarnings
-from schemas.comparisons import Comparisons, Pair, Variant
+from millstream.consumers.comparison.errors import ComparisonError
+from millstream.consumers.comparison.pairs import KnownPairs
+from millstream.consumers.comparison.seldom import EVERY, SeldomWarnings
+from millstream.schemas.comparisons import Comparisons, Pair, Variant
+from millstream.topics.pipeline import Pipeline, load_pipeline
 from tests.topics.pipeline_files import SMALL
-from topics.pipeline import Pipeline, load_pipeline
 
 PRIMARY, SHADOW = Variant("m", 1, "primary"), Variant("m", 2)
 

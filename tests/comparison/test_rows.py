@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from consumers.comparison.chunks import Rows
-from consumers.comparison.rows import LabelReader, Scoring, id_hash
-from schemas.comparisons import Comparisons, Pair, Variant
-from schemas.directory import DirectoryStore
-from schemas.rows import encode_row
-from topics.comparison_sections import Comparison, Labels
+from millstream.consumers.comparison.chunks import Rows
+from millstream.consumers.comparison.rows import LabelReader, Scoring, id_hash
+from millstream.schemas.comparisons import Comparisons, Pair, Variant
+from millstream.schemas.directory import DirectoryStore
+from millstream.schemas.rows import encode_row
+from millstream.topics.comparison_sections import Comparison, Labels
 
 OUTCOME = {
     "type": "record",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from consumers.comparison.schema_wait import with_schemas
-from consumers.patience import BACK_OFF
-from schemas.errors import SchemaUnavailable
+from millstream.consumers.comparison.schema_wait import with_schemas
+from millstream.consumers.patience import BACK_OFF
+from millstream.schemas.errors import SchemaUnavailable
 
 if TYPE_CHECKING:
     import pytest

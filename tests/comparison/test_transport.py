@@ -6,7 +6,7 @@ pytest.importorskip("faust", reason="the comparison job's packages: make .venv/.
 
 
 def test_records_that_wait_are_thrown_away_by_a_rebalance_and_not_by_its_end() -> None:
-    from consumers.comparison.transport import FoldingApp  # noqa: PLC0415  (needs Faust)
+    from millstream.consumers.comparison.transport import FoldingApp  # noqa: PLC0415  (needs Faust)
 
     async def run() -> None:
         app = FoldingApp("comparison", store="memory://")

@@ -6,13 +6,13 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
-from consumers import worker
-from consumers.batcher import Batcher
-from consumers.cli import main as cli
-from consumers.decoder import BlockDecoder
+from millstream.consumers import worker
+from millstream.consumers.batcher import Batcher
+from millstream.consumers.cli import main as cli
+from millstream.consumers.decoder import BlockDecoder
 
 if TYPE_CHECKING:
-    from consumers.events import Block, Polled
+    from millstream.consumers.events import Block, Polled
 
 TRIGGER = b'"e7"'  # in the value of an event
 

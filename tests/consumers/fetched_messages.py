@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from consumers.fetched import FUNCTIONS, Copier
+from millstream.consumers.fetched import FUNCTIONS, Copier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

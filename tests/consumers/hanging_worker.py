@@ -7,8 +7,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from consumers.cli import main as cli
-from consumers.source import Source
+from millstream.consumers.cli import main as cli
+from millstream.consumers.source import Source
 
 
 def hang_once_there(file: Path) -> None:

@@ -10,12 +10,23 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from consumers.events import Answered, Block, Epochs, Headers, MicroBatch, Partition, Polled, Record, Refused, Rows
-from consumers.records import Records
-from inference.executors.interface import Tensors, rows_of
-from inference.signature import Signature, TensorInput, TensorOutput
-from schemas.decoded import BadRecord, Decoded
-from schemas.packed import Texts
+from millstream.consumers.events import (
+    Answered,
+    Block,
+    Epochs,
+    Headers,
+    MicroBatch,
+    Partition,
+    Polled,
+    Record,
+    Refused,
+    Rows,
+)
+from millstream.consumers.records import Records
+from millstream.inference.executors.interface import Tensors, rows_of
+from millstream.inference.signature import Signature, TensorInput, TensorOutput
+from millstream.schemas.decoded import BadRecord, Decoded
+from millstream.schemas.packed import Texts
 
 EPOCHS: Epochs = {("in", 0): 1, ("in", 1): 1}
 SIGNATURE = Signature(

@@ -15,12 +15,12 @@ import yaml
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from benchmarks.load import write_vector_model
-from consumers.demo.flights import example_folder
-from schemas.dead_letters import DeadLetter, decode_dead_letter
-from schemas.records import PREDICTION
-from schemas.wire import HEAD_BYTES, schema_id_of
+from millstream.consumers.demo.flights import example_folder
+from millstream.schemas.dead_letters import DeadLetter, decode_dead_letter
+from millstream.schemas.records import PREDICTION
+from millstream.schemas.wire import HEAD_BYTES, schema_id_of
+from millstream.topics.embedded import EmbeddedBroker
 from tests.broker.clients import create_topic, ensure_topic, read_all, wait_until
-from topics.embedded import EmbeddedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

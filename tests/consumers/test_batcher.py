@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumers.batcher import Batcher, Limits
-from consumers.events import Block, MicroBatch, Rows
-from consumers.window import Window
+from millstream.consumers.batcher import Batcher, Limits
+from millstream.consumers.events import Block, MicroBatch, Rows
+from millstream.consumers.window import Window
 from tests.consumers.in_memory import block, offsets
 
 KINDS = st.text("eert", min_size=1, max_size=12)

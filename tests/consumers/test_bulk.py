@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-from consumers.bulk import Bulk
-from consumers.errors import DeliveryFailed, TransactionAborted
-from consumers.metrics import Metrics
-from consumers.transactions import ExactlyOnce, Membership
-from schemas.packed import Packed
+from millstream.consumers.bulk import Bulk
+from millstream.consumers.errors import DeliveryFailed, TransactionAborted
+from millstream.consumers.metrics import Metrics
+from millstream.consumers.transactions import ExactlyOnce, Membership
+from millstream.schemas.packed import Packed
 from tests.broker.clients import read_all
 
 if TYPE_CHECKING:

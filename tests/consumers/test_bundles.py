@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.batcher import Batcher, Limits
-from consumers.bundles import bundles
-from consumers.dead_letter_sink import DeadLetterOutput
-from consumers.delivery import Delivery
-from consumers.events import Answered, Ends, Headers, Rejection
-from consumers.metrics import Metrics
-from consumers.sink import Outputs, Sink
-from schemas.avro_write import text
-from schemas.dead_letters import DeadLetter, DeadLetterEncoder, decode_dead_letter
-from schemas.predictions import PredictionEncoder
+from millstream.consumers.batcher import Batcher, Limits
+from millstream.consumers.bundles import bundles
+from millstream.consumers.dead_letter_sink import DeadLetterOutput
+from millstream.consumers.delivery import Delivery
+from millstream.consumers.events import Answered, Ends, Headers, Rejection
+from millstream.consumers.metrics import Metrics
+from millstream.consumers.sink import Outputs, Sink
+from millstream.schemas.avro_write import text
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder, decode_dead_letter
+from millstream.schemas.predictions import PredictionEncoder
 from tests.consumers.in_memory import EPOCHS, answered, block
 
 OUTPUTS = Outputs(

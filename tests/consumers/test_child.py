@@ -2,7 +2,7 @@
 
 import pytest
 
-from consumers.child import told_port
+from millstream.consumers.child import told_port
 
 
 @pytest.mark.parametrize(

@@ -8,30 +8,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumers import compute
-from consumers import patience as waiting
-from consumers.batcher import Limits
-from consumers.compute import Compute
-from consumers.decoder import BlockDecoder, EventFields
-from consumers.errors import Abandoned, BeganEarly, WentBack
-from consumers.events import Answered, Barrier, Polled, Record, Rejection
-from consumers.forward import Forward
-from consumers.health import Health
-from consumers.held import Shares
-from consumers.inflight import Ordering
-from consumers.isolating_decoder import IsolatingDecoder
-from consumers.lanes import Answers, Lanes
-from consumers.metrics import BLOCKED, RETRIES, Metrics
-from consumers.patience import Patience
-from consumers.poison import Isolation
-from consumers.records import Records
-from consumers.runner import Runner
-from consumers.safety_net import MAX_UNPROVEN, SafetyNet
-from consumers.watchdog import Watchdog
-from inference.errors import ExecutorUnavailable, ModelRejected
-from inference.executors.interface import Tensors
-from schemas.decoded import Decoded
-from schemas.errors import SchemaUnavailable
+from millstream.consumers import compute
+from millstream.consumers import patience as waiting
+from millstream.consumers.batcher import Limits
+from millstream.consumers.compute import Compute
+from millstream.consumers.decoder import BlockDecoder, EventFields
+from millstream.consumers.errors import Abandoned, BeganEarly, WentBack
+from millstream.consumers.events import Answered, Barrier, Polled, Record, Rejection
+from millstream.consumers.forward import Forward
+from millstream.consumers.health import Health
+from millstream.consumers.held import Shares
+from millstream.consumers.inflight import Ordering
+from millstream.consumers.isolating_decoder import IsolatingDecoder
+from millstream.consumers.lanes import Answers, Lanes
+from millstream.consumers.metrics import BLOCKED, RETRIES, Metrics
+from millstream.consumers.patience import Patience
+from millstream.consumers.poison import Isolation
+from millstream.consumers.records import Records
+from millstream.consumers.runner import Runner
+from millstream.consumers.safety_net import MAX_UNPROVEN, SafetyNet
+from millstream.consumers.watchdog import Watchdog
+from millstream.inference.errors import ExecutorUnavailable, ModelRejected
+from millstream.inference.executors.interface import Tensors
+from millstream.schemas.decoded import Decoded
+from millstream.schemas.errors import SchemaUnavailable
 from tests.consumers.in_memory import (
     EPOCHS,
     SIGNATURE,

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.crashes import ALONE_ATTEMPTS, FEW, Attempts, CrashGuard
+from millstream.consumers.crashes import ALONE_ATTEMPTS, FEW, Attempts, CrashGuard
 
 P = ("in", 0)
 

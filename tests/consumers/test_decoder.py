@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumers.decoder import BlockDecoder, EventFields
-from consumers.events import NEVER, Block, Headers, Polled, Record
-from consumers.records import Records
-from schemas.decoded import Decoded
-from schemas.errors import SchemaUnavailable
+from millstream.consumers.decoder import BlockDecoder, EventFields
+from millstream.consumers.events import NEVER, Block, Headers, Polled, Record
+from millstream.consumers.records import Records
+from millstream.schemas.decoded import Decoded
+from millstream.schemas.errors import SchemaUnavailable
 from tests.consumers.in_memory import EPOCHS, SIGNATURE, MemoryRecord, NumberDecoder, partitions, polled
 
 RECORD_FIELDS = EventFields(event_id=None, event_time=None, time_unit=1)

@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from consumers.events import MicroBatch, Rows
+from millstream.consumers.events import MicroBatch, Rows
 from tests.consumers.in_memory import answered, batch_of, block
 
 

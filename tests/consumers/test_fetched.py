@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.fetched import LIBRARY
 from hatch_build import compile_library
-from schemas.packed import Packed
+from millstream.consumers.fetched import LIBRARY
+from millstream.schemas.packed import Packed
 from tests.consumers.fetched_messages import TOPICS, Library, Message
 from tests.consumers.test_records import BYTES, rows
 

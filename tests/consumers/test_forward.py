@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.errors import BeganEarly, WentBack
-from consumers.events import Epochs, Partition
-from consumers.forward import Forward
+from millstream.consumers.errors import BeganEarly, WentBack
+from millstream.consumers.events import Epochs, Partition
+from millstream.consumers.forward import Forward
 
 PLACES: list[Partition] = [("a", 0), ("a", 1), ("b", 0)]
 

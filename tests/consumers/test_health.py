@@ -5,10 +5,10 @@ from http.client import HTTPConnection
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from consumers.cli import main
-from consumers.cli.arguments import metrics_host
-from consumers.errors import WorkerError
-from consumers.health import Health, HealthServer
+from millstream.consumers.cli import main
+from millstream.consumers.cli.arguments import metrics_host
+from millstream.consumers.errors import WorkerError
+from millstream.consumers.health import Health, HealthServer
 
 HOST = "127.0.0.1"
 
@@ -64,7 +64,7 @@ def test_worker_is_live_while_its_loop_turns(server: HealthServer) -> None:
 
 def test_stalled_worker_is_not_live_until_its_loop_turns_again(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("consumers.health.time.monotonic", lambda: now)
+    monkeypatch.setattr("millstream.consumers.health.time.monotonic", lambda: now)
     health = Health(stall_after=60)
     now += 60
     assert health.live() == (False, "the worker's loop turned 60.0 s ago (stalled after 60 s)")

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.held import RECORD, Held, Shares, Weight, weight_of
-from inference.fitting import fit
-from inference.ragged import Ragged
-from inference.signature import Signature, TensorInput
+from millstream.consumers.held import RECORD, Held, Shares, Weight, weight_of
+from millstream.inference.fitting import fit
+from millstream.inference.ragged import Ragged
+from millstream.inference.signature import Signature, TensorInput
 from tests.consumers.in_memory import ended, running
 
 STEPS = st.lists(st.tuples(st.booleans(), st.integers(1, 6), st.integers(0, 20)), max_size=40)

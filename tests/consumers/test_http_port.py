@@ -16,9 +16,9 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge, Metric
 from prometheus_client.registry import Collector
 
-from consumers import http_port
-from consumers.errors import WorkerError
-from consumers.health import Health, HealthServer
+from millstream.consumers import http_port
+from millstream.consumers.errors import WorkerError
+from millstream.consumers.health import Health, HealthServer
 
 HOST = "127.0.0.1"
 IDLE = 2000
@@ -27,7 +27,7 @@ SERVER = f"""
 import resource, sys
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
 from prometheus_client import CollectorRegistry
-from consumers.health import Health, HealthServer
+from millstream.consumers.health import Health, HealthServer
 print(HealthServer(Health(60), CollectorRegistry(), {HOST!r}, 0).port, flush=True)
 sys.stdin.read()
 """

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.inflight import InFlight, Ordering, Watermark
+from millstream.consumers.inflight import InFlight, Ordering, Watermark
 
 KEYS = st.sets(st.sampled_from("abcdef"), max_size=3)
 

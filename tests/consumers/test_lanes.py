@@ -8,10 +8,10 @@ from typing import cast
 
 import pytest
 
-from consumers.errors import Abandoned
-from consumers.events import Answered, MicroBatch
-from consumers.lanes import TOGETHER, Answers, Lanes
-from consumers.runner import Runner
+from millstream.consumers.errors import Abandoned
+from millstream.consumers.events import Answered, MicroBatch
+from millstream.consumers.lanes import TOGETHER, Answers, Lanes
+from millstream.consumers.runner import Runner
 from tests.consumers.in_memory import answered, batch_of, ended, running
 
 
@@ -21,7 +21,7 @@ class TimedRunner:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> None:
         self._seconds = list(seconds)
         self._now = 100.0
-        monkeypatch.setattr("consumers.lanes.time.monotonic", lambda: self._now)
+        monkeypatch.setattr("millstream.consumers.lanes.time.monotonic", lambda: self._now)
 
     def answer(self, number: int, batch: MicroBatch) -> Answered:
         took = self._seconds.pop(0)

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumers.errors import Abandoned
-from consumers.events import Answered, MicroBatch, Partition, Rows
-from consumers.inflight import Ordering
-from consumers.lanes import Answers, Lanes
-from consumers.runner import Runner
+from millstream.consumers.errors import Abandoned
+from millstream.consumers.events import Answered, MicroBatch, Partition, Rows
+from millstream.consumers.inflight import Ordering
+from millstream.consumers.lanes import Answers, Lanes
+from millstream.consumers.runner import Runner
 from tests.consumers.in_memory import answered, block
 
 LONG = 10.0  # seconds; nothing takes that long where all is well

@@ -11,10 +11,10 @@ from prometheus_client import Histogram
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-import consumers.metrics as m
-from consumers.cli.metrics import metrics_markdown
-from consumers.histogram import TOGETHER
-from consumers.histogram import Histogram as OurHistogram
+import millstream.consumers.metrics as m
+from millstream.consumers.cli.metrics import metrics_markdown
+from millstream.consumers.histogram import TOGETHER
+from millstream.consumers.histogram import Histogram as OurHistogram
 
 VALUES = st.lists(st.floats(0, 5000, allow_nan=False), max_size=30)
 

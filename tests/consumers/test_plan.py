@@ -10,30 +10,30 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
-from consumers import worker
-from consumers.batcher import Limits
-from consumers.compute import Compute
-from consumers.crashes import CrashGuard
-from consumers.events import Polled, Record
-from consumers.health import Health
-from consumers.lanes import Lanes
-from consumers.metrics import Metrics
-from consumers.plan import Plan, batches_ahead, collecting, make_plan, settings_of, stages_of
-from consumers.records import Records
-from consumers.stages import Stages
-from consumers.worker import Worker
+from millstream.consumers import worker
+from millstream.consumers.batcher import Limits
+from millstream.consumers.compute import Compute
+from millstream.consumers.crashes import CrashGuard
+from millstream.consumers.events import Polled, Record
+from millstream.consumers.health import Health
+from millstream.consumers.lanes import Lanes
+from millstream.consumers.metrics import Metrics
+from millstream.consumers.plan import Plan, batches_ahead, collecting, make_plan, settings_of, stages_of
+from millstream.consumers.records import Records
+from millstream.consumers.stages import Stages
+from millstream.consumers.worker import Worker
+from millstream.topics.pipeline import load_pipeline
 from tests.broker.choice import Broker
 from tests.consumers.in_memory import EPOCHS, MemoryRecord, NegatingExecutor, batch_of
 from tests.consumers.python_service import python_service
-from topics.pipeline import load_pipeline
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from consumers.sink import Sink
-    from consumers.source import Source
-    from inference.executors.interface import Executor, ModelExecutor, Tensors
+    from millstream.consumers.sink import Sink
+    from millstream.consumers.source import Source
+    from millstream.inference.executors.interface import Executor, ModelExecutor, Tensors
 
 NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
 BATCH = {
@@ -101,7 +101,7 @@ def test_as_many_copies_of_the_model_are_loaded_and_run_as_many_batches_as_told(
     def largest(_client: object, topics: Sequence[str]) -> dict[str, int]:
         return dict.fromkeys(topics, 1_000_000)
 
-    monkeypatch.setattr("consumers.plan.largest_records", largest)
+    monkeypatch.setattr("millstream.consumers.plan.largest_records", largest)
     plan = plan_of(tmp_path, model={"name": "number", "instances": 3, "in_flight": 2})
     stages = stages_of(plan, Metrics("p"), slot="p-0", until_idle=True)
     assert len({id(executor) for executor in stages.executors}) == 3

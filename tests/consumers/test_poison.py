@@ -7,13 +7,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from consumers.events import Rejection
-from consumers.poison import Isolation, Run
-from inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
-from inference.executors.by_length import ByLength
-from inference.executors.choice import open_executor
-from inference.executors.interface import Tensors, rows_of
-from inference.ragged import Ragged
+from millstream.consumers.events import Rejection
+from millstream.consumers.poison import Isolation, Run
+from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
+from millstream.inference.executors.by_length import ByLength
+from millstream.inference.executors.choice import open_executor
+from millstream.inference.executors.interface import Tensors, rows_of
+from millstream.inference.ragged import Ragged
 from tests.consumers.in_memory import NegatingExecutor
 from tests.inference.test_varying import python_model
 

@@ -13,28 +13,28 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumers.batcher import Batcher, Limits
-from consumers.dead_letter_sink import DeadLetterOutput
-from consumers.decoder import BlockDecoder, EventFields
-from consumers.errors import DeliveryFailed, TransactionAborted
-from consumers.events import Answered, Barrier, MicroBatch, Polled, Rejection
-from consumers.forward import Forward
-from consumers.held import Held
-from consumers.inflight import InFlight
-from consumers.metrics import Metrics
-from consumers.records import Records
-from consumers.sink import Outputs, Sink
-from consumers.window import Window
-from consumers.writer import Checkpoints, Writer
-from schemas.dead_letters import DeadLetterEncoder, decode_dead_letter
+from millstream.consumers.batcher import Batcher, Limits
+from millstream.consumers.dead_letter_sink import DeadLetterOutput
+from millstream.consumers.decoder import BlockDecoder, EventFields
+from millstream.consumers.errors import DeliveryFailed, TransactionAborted
+from millstream.consumers.events import Answered, Barrier, MicroBatch, Polled, Rejection
+from millstream.consumers.forward import Forward
+from millstream.consumers.held import Held
+from millstream.consumers.inflight import InFlight
+from millstream.consumers.metrics import Metrics
+from millstream.consumers.records import Records
+from millstream.consumers.sink import Outputs, Sink
+from millstream.consumers.window import Window
+from millstream.consumers.writer import Checkpoints, Writer
+from millstream.schemas.dead_letters import DeadLetterEncoder, decode_dead_letter
 from tests.consumers.in_memory import SIGNATURE, MemoryRecord, NumberDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from consumers.events import Ends, Epochs, Partition, Record
-    from consumers.inflight import Ordering
-    from consumers.lanes import Answers
+    from millstream.consumers.events import Ends, Epochs, Partition, Record
+    from millstream.consumers.inflight import Ordering
+    from millstream.consumers.lanes import Answers
 
 FOREVER = 1e6  # seconds
 CONTENT = {

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition, cimpl
 
-from consumers import fetched
-from consumers.client_handle import handle_of
-from consumers.fetched import LIBRARY, Fetched
-from consumers.reader import OneByOne, Reader, reader_of
-from consumers.records import Records
+from millstream.consumers import fetched
+from millstream.consumers.client_handle import handle_of
+from millstream.consumers.fetched import LIBRARY, Fetched
+from millstream.consumers.reader import OneByOne, Reader, reader_of
+from millstream.consumers.records import Records
 from tests.broker.clients import wait_until
 from tests.consumers.test_records import rows
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from consumers.events import Partition
+    from millstream.consumers.events import Partition
     from tests.broker.choice import Broker
     from tests.conftest import MakeTopic
 

@@ -8,14 +8,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.records import HEADER, NONE, Records
-from schemas.packed import Packed
+from millstream.consumers.records import HEADER, NONE, Records
+from millstream.schemas.packed import Packed
 from tests.consumers.in_memory import MemoryRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from consumers.events import Record
+    from millstream.consumers.events import Record
 
 BYTES = st.none() | st.binary(max_size=3)
 HEADERS = st.none() | st.lists(st.tuples(st.sampled_from(["a", "b"]), BYTES), max_size=2)

@@ -10,24 +10,24 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from consumers.decoder import BlockDecoder, EventFields
-from consumers.errors import Abandoned
-from consumers.isolating_encoder import IsolatingEncoder, PredictionColumns
-from consumers.metrics import INTERNAL_ERRORS, Metrics
-from consumers.poison import Isolation
-from consumers.safety_net import MAX_UNPROVEN, SafetyNet
-from inference.errors import ExecutorUnavailable, ModelRejected, OutOfMemory
-from schemas.errors import SchemaUnavailable
-from schemas.packed import Texts
-from schemas.predictions import JsonPredictionEncoder, UnsupportedOutputError
+from millstream.consumers.decoder import BlockDecoder, EventFields
+from millstream.consumers.errors import Abandoned
+from millstream.consumers.isolating_encoder import IsolatingEncoder, PredictionColumns
+from millstream.consumers.metrics import INTERNAL_ERRORS, Metrics
+from millstream.consumers.poison import Isolation
+from millstream.consumers.safety_net import MAX_UNPROVEN, SafetyNet
+from millstream.inference.errors import ExecutorUnavailable, ModelRejected, OutOfMemory
+from millstream.schemas.errors import SchemaUnavailable
+from millstream.schemas.packed import Texts
+from millstream.schemas.predictions import JsonPredictionEncoder, UnsupportedOutputError
 from tests.consumers.in_memory import SIGNATURE, NegatingExecutor, NumberDecoder, polled
 from tests.consumers.isolating import isolating_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from inference.executors.interface import Tensors
-    from schemas.decoded import Decoded
+    from millstream.inference.executors.interface import Tensors
+    from millstream.schemas.decoded import Decoded
 
 FIELDS = EventFields(None, None, 1)
 ERRORS: list[Callable[[], BaseException]] = [

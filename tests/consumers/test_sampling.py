@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.sampling import sampled
+from millstream.consumers.sampling import sampled
 
 KEYS = st.lists(st.one_of(st.none(), st.binary(max_size=12)), min_size=1, max_size=20)
 

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.dead_letter_sink import DeadLetterOutput
-from consumers.delivery import Delivery
-from consumers.errors import EventRefused
-from consumers.events import Answered, Epochs, Headers, MicroBatch, Rejection, Rows
-from consumers.metrics import INTERNAL_ERRORS, Metrics
-from consumers.sink import FRAME, Outputs, Sink
-from schemas.dead_letters import DeadLetter, DeadLetterEncoder, decode_dead_letter
-from schemas.predictions import JsonPredictionEncoder
+from millstream.consumers.dead_letter_sink import DeadLetterOutput
+from millstream.consumers.delivery import Delivery
+from millstream.consumers.errors import EventRefused
+from millstream.consumers.events import Answered, Epochs, Headers, MicroBatch, Rejection, Rows
+from millstream.consumers.metrics import INTERNAL_ERRORS, Metrics
+from millstream.consumers.sink import FRAME, Outputs, Sink
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder, decode_dead_letter
+from millstream.schemas.predictions import JsonPredictionEncoder
 from tests.consumers.in_memory import EPOCHS, block
 
 LIMIT = 2000  # bytes that the output topic takes

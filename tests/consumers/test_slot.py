@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from consumers.errors import SlotTaken, WorkerError
-from consumers.slot import Slot, take_slot
+from millstream.consumers.errors import SlotTaken, WorkerError
+from millstream.consumers.slot import Slot, take_slot
 
 
 def take(name: str | None, group: str) -> Slot:
@@ -51,7 +51,7 @@ def test_same_name_in_another_group_is_another_slot(group: str) -> None:
 
 def test_killed_worker_leaves_its_slot_free(group: str) -> None:
     code = (
-        "import os, signal; from consumers.slot import take_slot; "
+        "import os, signal; from millstream.consumers.slot import take_slot; "
         f"take_slot('a', group={group!r}, bootstrap='broker:9092'); os.kill(os.getpid(), signal.SIGKILL)"
     )
     ended = subprocess.run([sys.executable, "-c", code], check=False)

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from consumers.batcher import Batcher, Limits
-from consumers.decoder import BlockDecoder, EventFields
-from inference.executors.by_length import ByLength
-from inference.repository import ModelVersion
-from inference.signature import Signature, TensorInput, TensorOutput
-from schemas.json import JsonDecoder
-from schemas.store import Schema
+from millstream.consumers.batcher import Batcher, Limits
+from millstream.consumers.decoder import BlockDecoder, EventFields
+from millstream.inference.executors.by_length import ByLength
+from millstream.inference.repository import ModelVersion
+from millstream.inference.signature import Signature, TensorInput, TensorOutput
+from millstream.schemas.json import JsonDecoder
+from millstream.schemas.store import Schema
 from tests.consumers.in_memory import polled
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from inference.executors.interface import Tensors
+    from millstream.inference.executors.interface import Tensors
 
 LONGEST = 65_536
 ITEMS = TensorInput("items", ("x",), array=True, dtype="int64", shape=(LONGEST,), longest=LONGEST)

@@ -5,8 +5,8 @@ from queue import SimpleQueue
 
 import pytest
 
-from consumers import watchdog
-from consumers.watchdog import Subject, Watchdog, watch
+from millstream.consumers import watchdog
+from millstream.consumers.watchdog import Subject, Watchdog, watch
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.window import MEMORY, MOST_COMPANY, SAMPLES, SHORT, Window
+from millstream.consumers.window import MEMORY, MOST_COMPANY, SAMPLES, SHORT, Window
 
 GAPS = st.floats(0, 1)
 

@@ -16,8 +16,8 @@ import onnxruntime as ort
 import pytest
 
 from benchmarks.load import flights_events, vector_events
-from consumers import metrics as m
-from consumers.demo.flights import example_folder
+from millstream.consumers import metrics as m
+from millstream.consumers.demo.flights import example_folder
 from tests.broker.clients import Headers, Row, produce, read_all
 from tests.consumers.feeder import Feeder
 from tests.consumers.processes import Worker

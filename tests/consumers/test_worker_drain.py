@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.load import vector_events, write_load
-from consumers import metrics as m
+from millstream.consumers import metrics as m
 from tests.broker.clients import read_all
 from tests.consumers.processes import Worker
 from tests.consumers.service import id_of, value_of, vector_service

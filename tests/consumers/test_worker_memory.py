@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.load import vector_events, write_load
-from consumers import metrics as m
+from millstream.consumers import metrics as m
 from tests.consumers.processes import Worker
 from tests.consumers.python_service import answered, python_service, send
 from tests.consumers.service import vector_service

@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.load import VECTOR_SCHEMA, VECTOR_SCHEMA_ID, vector_events
-from consumers import metrics as m
-from consumers.cli import main as cli
-from schemas.wire import HEAD_BYTES, frame
+from millstream.consumers import metrics as m
+from millstream.consumers.cli import main as cli
+from millstream.schemas.wire import HEAD_BYTES, frame
 from tests.broker.choice import Broker
 from tests.broker.clients import produce
 from tests.broker.kafka_jars import missing_for_maven

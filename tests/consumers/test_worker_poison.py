@@ -17,10 +17,10 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from benchmarks.load import VECTOR_LENGTH, VECTOR_SCHEMA, VECTOR_SCHEMA_ID, vector_events
-from consumers import metrics as m
-from consumers.cli import main as cli
-from schemas.dead_letters import DeadLetter, decode_dead_letter
-from schemas.wire import frame
+from millstream.consumers import metrics as m
+from millstream.consumers.cli import main as cli
+from millstream.schemas.dead_letters import DeadLetter, decode_dead_letter
+from millstream.schemas.wire import frame
 from tests.broker.clients import Headers, Row, produce, read_all
 from tests.consumers.processes import Worker
 from tests.consumers.service import Service, id_of, prediction_of, value_of, vector_service, write_service

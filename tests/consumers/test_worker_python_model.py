@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from consumers import metrics as m
-from consumers.cli import main as cli
+from millstream.consumers import metrics as m
+from millstream.consumers.cli import main as cli
 from tests.broker.choice import Broker
 from tests.broker.clients import produce
 from tests.consumers.processes import Worker

@@ -13,11 +13,11 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from consumers import metrics as m
-from consumers.cli import main as cli
-from consumers.demo.flights import example_folder
-from schemas.records import DEAD_LETTER, PREDICTION
-from schemas.wire import frame, schema_id_of
+from millstream.consumers import metrics as m
+from millstream.consumers.cli import main as cli
+from millstream.consumers.demo.flights import example_folder
+from millstream.schemas.records import DEAD_LETTER, PREDICTION
+from millstream.schemas.wire import frame, schema_id_of
 from tests.broker.clients import produce, read_all
 from tests.consumers.processes import Worker
 from tests.consumers.service import Service, flights_service, value_of

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer
 
-from consumers import metrics as m
-from consumers.sampling import sampled
-from schemas.comparisons import ComparisonDecoder, Comparisons
-from schemas.directory import DirectoryStore
-from schemas.records import OWN_SCHEMAS_FOLDER
+from millstream.consumers import metrics as m
+from millstream.consumers.sampling import sampled
+from millstream.schemas.comparisons import ComparisonDecoder, Comparisons
+from millstream.schemas.directory import DirectoryStore
+from millstream.schemas.records import OWN_SCHEMAS_FOLDER
 from tests.broker.clients import create_topic, ensure_topic, read_all, wait_until
 from tests.consumers.processes import Worker
 from tests.consumers.python_service import answered, python_service, send

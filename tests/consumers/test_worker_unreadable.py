@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from benchmarks.load import vector_events
-from consumers import metrics as m
-from schemas.wire import HEAD_BYTES
+from millstream.consumers import metrics as m
+from millstream.schemas.wire import HEAD_BYTES
 from tests.broker.clients import produce
 from tests.broker.raw_batch import GZIP, LZ4, ZSTD, send_batch
 from tests.consumers.processes import Worker

@@ -6,7 +6,7 @@ import json
 import random
 from typing import TYPE_CHECKING, Any
 
-from consumers.cli import main as cli
+from millstream.consumers.cli import main as cli
 from tests.broker.clients import produce
 from tests.consumers.processes import Worker
 from tests.consumers.service import Service, prediction_of, write_service

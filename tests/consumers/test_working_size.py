@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumers.working_size import PATIENCE, STEPS, WorkingSize
+from millstream.consumers.working_size import PATIENCE, STEPS, WorkingSize
 
 MOST = st.integers(1, 2000)
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumers.errors import DeliveryFailed, TransactionAborted, WentBack
-from consumers.events import Answered, Barrier, Ends, Partition
-from consumers.held import Held, Weight
-from consumers.lanes import Answers
-from consumers.sink import Sink
-from consumers.window import Window
-from consumers.writer import Checkpoints, Writer
+from millstream.consumers.errors import DeliveryFailed, TransactionAborted, WentBack
+from millstream.consumers.events import Answered, Barrier, Ends, Partition
+from millstream.consumers.held import Held, Weight
+from millstream.consumers.lanes import Answers
+from millstream.consumers.sink import Sink
+from millstream.consumers.window import Window
+from millstream.consumers.writer import Checkpoints, Writer
 from tests.consumers.in_memory import answered, ended, offsets, running
 
 FOREVER = 1e9  # seconds
@@ -66,7 +66,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0  # seconds
-        monkeypatch.setattr("consumers.writer.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("millstream.consumers.writer.time.monotonic", lambda: self.now)
 
 
 class TickingSink(MemorySink):

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.demo.results import RECENT, Results
+from millstream.consumers.demo.results import RECENT, Results
 
 ANSWERS = st.lists(st.tuples(st.booleans(), st.one_of(st.none(), st.integers(0, 9))), max_size=40)
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.demo.flights import departures, example_folder
-from consumers.demo.stream import BREAKAGES, FlightStream
-from schemas.dead_letters import DeadLetter
-from schemas.rows import RowError, decode_row
-from schemas.store import Schema
+from millstream.consumers.demo.flights import departures, example_folder
+from millstream.consumers.demo.stream import BREAKAGES, FlightStream
+from millstream.schemas.dead_letters import DeadLetter
+from millstream.schemas.rows import RowError, decode_row
+from millstream.schemas.store import Schema
 
 DEFINITION = json.loads((example_folder() / "schemas" / "1-flight-departure.avsc").read_text())
 FLIGHTS = departures([9]).head(50)

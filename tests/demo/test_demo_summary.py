@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from consumers.demo.flights import departures, example_folder
-from consumers.demo.results import Results
-from consumers.demo.stream import FlightStream
-from consumers.demo.summary import Sent, summary
-from schemas.store import Schema
+from millstream.consumers.demo.flights import departures, example_folder
+from millstream.consumers.demo.results import Results
+from millstream.consumers.demo.stream import FlightStream
+from millstream.consumers.demo.summary import Sent, summary
+from millstream.schemas.store import Schema
 
 DEFINITION = json.loads((example_folder() / "schemas" / "1-flight-departure.avsc").read_text())
 

@@ -6,9 +6,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from consumers.cli import main as cli
-from consumers.demo.chart import Line, Panel, chart
-from consumers.demo.spike import AFTER, BEFORE, SPIKE, TARGET, TIMES, Load, Sample, back_after
+from millstream.consumers.cli import main as cli
+from millstream.consumers.demo.chart import Line, Panel, chart
+from millstream.consumers.demo.spike import AFTER, BEFORE, SPIKE, TARGET, TIMES, Load, Sample, back_after
 
 
 def sample(at: float, lag: float) -> Sample:

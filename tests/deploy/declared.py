@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from prometheus_client import CollectorRegistry
 
-from consumers import metrics as worker
-from consumers.comparison import metrics as comparison
-from consumers.lag_metrics import LagCollector, LagLook
-from consumers.supervision.autoscaler import Crew, Status
-from consumers.supervision.merged_metrics import StatusCollector
-from consumers.supervision.scaling import Decision
+from millstream.consumers import metrics as worker
+from millstream.consumers.comparison import metrics as comparison
+from millstream.consumers.lag_metrics import LagCollector, LagLook
+from millstream.consumers.supervision.autoscaler import Crew, Status
+from millstream.consumers.supervision.merged_metrics import StatusCollector
+from millstream.consumers.supervision.scaling import Decision
+from millstream.topics.lag import PartitionLag
+from millstream.topics.lag_trend import Trend
 from tests.deploy.promql import asked
-from topics.lag import PartitionLag
-from topics.lag_trend import Trend
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

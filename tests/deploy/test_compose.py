@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from consumers.cli import main
-from consumers.supervision.local_run import LEAVING
+from millstream.consumers.cli import main
+from millstream.consumers.supervision.local_run import LEAVING
+from millstream.topics.pipeline import load_pipeline
 from tests.deploy.compose import ROOT, command_of, ours, path_here, services
-from topics.pipeline import load_pipeline
 
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text("utf-8")
 

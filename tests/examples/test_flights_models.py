@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 import yaml
 
-from consumers.demo.flights import EVENT_COLUMNS, LABEL_COLUMNS, departures, example_folder
-from consumers.demo.scores import auc
+from millstream.consumers.demo.flights import EVENT_COLUMNS, LABEL_COLUMNS, departures, example_folder
+from millstream.consumers.demo.scores import auc
 
 VERSIONS = (1, 2)
 MODELS = example_folder() / "models" / "flights-delay"

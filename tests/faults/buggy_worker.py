@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from consumers import delivery, transactions
-from consumers.cli import main as cli
-from consumers.delivery import AtLeastOnce
-from consumers.forward import Forward
-from consumers.source import Source
-from consumers.transactions import ExactlyOnce
-from inference.executors.onnx import OnnxExecutor
+from millstream.consumers import delivery, transactions
+from millstream.consumers.cli import main as cli
+from millstream.consumers.delivery import AtLeastOnce
+from millstream.consumers.forward import Forward
+from millstream.consumers.source import Source
+from millstream.consumers.transactions import ExactlyOnce
+from millstream.inference.executors.onnx import OnnxExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from consumers.events import Ends, Polled
+    from millstream.consumers.events import Ends, Polled
 
 
 WENT_BACK = "the client goes back"

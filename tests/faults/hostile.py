@@ -12,7 +12,7 @@ import fastavro
 from confluent_kafka.schema_registry import Schema as RegistrySchema
 
 from benchmarks.load import VECTOR_SCHEMA
-from schemas.wire import HEAD_BYTES, frame
+from millstream.schemas.wire import HEAD_BYTES, frame
 from tests.consumers.service import VECTOR_INPUT, vector_service
 from tests.faults.load import KEYS, Event, vectors
 from tests.faults.service import change

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from confluent_kafka import KafkaError, Message, Producer
 
 from benchmarks.load import vector_events
-from schemas.wire import HEAD_BYTES, frame
+from millstream.schemas.wire import HEAD_BYTES, frame
 from tests.broker.clients import read_all, wait_until
 from tests.faults.checker import Sent
 

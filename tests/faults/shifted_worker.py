@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from consumers.cli import main as cli
+from millstream.consumers.cli import main as cli
 
 
 def shift_by(file: Path) -> None:

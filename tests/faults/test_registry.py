@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from benchmarks.load import VECTOR_SCHEMA
-from consumers import metrics as m
-from schemas.wire import HEAD_BYTES, frame
+from millstream.consumers import metrics as m
+from millstream.schemas.wire import HEAD_BYTES, frame
 from tests.consumers.service import VECTOR_INPUT, vector_service
 from tests.faults.load import Stream, vectors
 from tests.faults.service import Crew, assert_exactly_once, change

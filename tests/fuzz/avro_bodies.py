@@ -6,7 +6,7 @@ import struct
 from random import Random
 from typing import Any
 
-from schemas.store import AvroType
+from millstream.schemas.store import AvroType
 from tests.fuzz.damage import EDGES, hostile_varint, zigzag
 
 TEXTS = ["", "a", "NaN", "ü", "😀", "\0", "e" * 70, "\ufeff", "null", '"']

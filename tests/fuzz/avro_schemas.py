@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from schemas.store import AvroType
+from millstream.schemas.store import AvroType
 from tests.schemas.avro_cases import ADDED, LOGICAL, PROMOTED, SCALARS, SYMBOLS, Names, logical, record, scalar
 
 _IN_COLUMNS = (*SCALARS, "logical", "logical", "nullable", "nullable", "array", "record", "named")

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from schemas.json_columns import ColumnReader
-from schemas.packed import Numbers, Packed
+from millstream.schemas.json_columns import ColumnReader
+from millstream.schemas.packed import Numbers, Packed
 
 
 def exact_packed(values: Sequence[bytes]) -> Packed:

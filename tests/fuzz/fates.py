@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from schemas.decoded import Decoded
+from millstream.schemas.decoded import Decoded
 from tests.fuzz.case import Counts, Wrong
 
 Fate = tuple[str, str]

@@ -6,7 +6,7 @@ import json
 from random import Random
 from typing import Any
 
-from schemas.store import AvroType
+from millstream.schemas.store import AvroType
 from tests.fuzz.avro_schemas import SchemaMaker
 from tests.fuzz.damage import EDGES
 from tests.schemas.avro_cases import SYMBOLS, record, scalar

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from random import Random
 from typing import Any
 
-from inference.signature import DTYPES, Signature, TensorInput, TensorOutput
-from schemas.store import AvroType
+from millstream.inference.signature import DTYPES, Signature, TensorInput, TensorOutput
+from millstream.schemas.store import AvroType
 
 _FILLED_BY = {
     "float32": ["int", "long", "float", "double", "boolean"],

@@ -7,7 +7,7 @@ from typing import Any
 import onnx
 from onnx import TensorProto, helper
 
-from inference.repository import ModelVersion, load_version
+from millstream.inference.repository import ModelVersion, load_version
 
 ELEMENTS = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "string": TensorProto.STRING}
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from textwrap import dedent, indent
 
-from inference.repository import ModelVersion, load_version
+from millstream.inference.repository import ModelVersion, load_version
 
 DOUBLING = "inputs: [{tensor: x, field: f, dtype: float32, shape: [2]}]\noutputs: [{tensor: y}]\n"
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.batch_sizes import batch_sizes_of, bucket_of, default_batch_sizes
+from millstream.inference.batch_sizes import batch_sizes_of, bucket_of, default_batch_sizes
 
 MOST = st.integers(1, 10_000)
 

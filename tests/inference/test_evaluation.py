@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.estimates import PSI_BINS, Estimate, estimate
-from inference.evaluation import Columns, Histogram, Summary, bins_of, summarise, value_of
+from millstream.inference.estimates import PSI_BINS, Estimate, estimate
+from millstream.inference.evaluation import Columns, Histogram, Summary, bins_of, summarise, value_of
 
 Floats = npt.NDArray[np.float64]
 RNG_SEEDS = st.integers(0, 2**32 - 1)

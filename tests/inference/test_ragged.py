@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.ragged import Ragged
+from millstream.inference.ragged import Ragged
 
 DTYPES = {
     "float32": st.integers(-9, 9).map(float),

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from inference.errors import ModelConfigError
-from inference.repository import load_version
-from inference.signature import TensorInput, TensorOutput
+from millstream.inference.errors import ModelConfigError
+from millstream.inference.repository import load_version
+from millstream.inference.signature import TensorInput, TensorOutput
 
 GOOD = """
 description: late or not

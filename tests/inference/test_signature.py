@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.errors import ModelConfigError
-from inference.fitting import Fitted, _fill_scalars, fit
-from inference.signature import DTYPES, Signature, TensorInput, TensorOutput, check_fields
+from millstream.inference.errors import ModelConfigError
+from millstream.inference.fitting import Fitted, _fill_scalars, fit
+from millstream.inference.signature import DTYPES, Signature, TensorInput, TensorOutput, check_fields
 
 WIDE = 20_000  # items of an event
 NUMBERS = ("float32", "float64", "int32", "int64")

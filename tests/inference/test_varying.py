@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from inference.errors import ModelConfigError
-from inference.executors.by_length import ByLength
-from inference.executors.choice import open_executor
-from inference.executors.interface import join_rows
-from inference.fitting import fit
-from inference.repository import ModelVersion, load_version
-from inference.signature import TensorInput
-from inference.varying import groups_of, lengths_of
+from millstream.inference.errors import ModelConfigError
+from millstream.inference.executors.by_length import ByLength
+from millstream.inference.executors.choice import open_executor
+from millstream.inference.executors.interface import join_rows
+from millstream.inference.fitting import fit
+from millstream.inference.repository import ModelVersion, load_version
+from millstream.inference.signature import TensorInput
+from millstream.inference.varying import groups_of, lengths_of
 from tests.inference.models import tensor, write_model
 from tests.inference.test_ragged import lists
 

@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka.schema_registry import Schema as RegistrySchema
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from schemas.avro import AvroDecoder
-from schemas.errors import BadSchemaError, SchemaUnavailable, UnknownSchema
-from schemas.records import DEAD_LETTER, PREDICTION, OwnRecord
-from schemas.registry import RegistryStore
-from schemas.store import Schema
-from schemas.wire import frame
+from millstream.schemas.avro import AvroDecoder
+from millstream.schemas.errors import BadSchemaError, SchemaUnavailable, UnknownSchema
+from millstream.schemas.records import DEAD_LETTER, PREDICTION, OwnRecord
+from millstream.schemas.registry import RegistryStore
+from millstream.schemas.store import Schema
+from millstream.schemas.wire import frame
 from tests.registry.apicurio import api_url
 from tests.registry.proxy import Proxy
 
@@ -84,7 +84,7 @@ def test_ids_that_no_schema_has_are_unknown_not_waited_for(registry: Apicurio, s
 def test_question_that_the_registry_cannot_answer_is_no_outage(
     registry: Apicurio, schema_id: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("schemas.registry.LARGEST_ID", 2**32)  # so that it is asked
+    monkeypatch.setattr("millstream.schemas.registry.LARGEST_ID", 2**32)  # so that it is asked
     with pytest.raises(UnknownSchema, match=rf"answers other questions, but not the one .* id {schema_id}: HTTP 404"):
         RegistryStore(registry.url).by_id(schema_id)
 

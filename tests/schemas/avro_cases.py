@@ -9,12 +9,12 @@ from typing import Any
 import fastavro
 from hypothesis import strategies as st
 
-from schemas.avro import AvroDecoder
-from schemas.avro_plan import block_reader, resolve
-from schemas.avro_types import wanted_fields
-from schemas.errors import SchemaUnavailable, UnknownSchema
-from schemas.store import AvroType, Schema
-from schemas.wire import HEAD_BYTES, frame
+from millstream.schemas.avro import AvroDecoder
+from millstream.schemas.avro_plan import block_reader, resolve
+from millstream.schemas.avro_types import wanted_fields
+from millstream.schemas.errors import SchemaUnavailable, UnknownSchema
+from millstream.schemas.store import AvroType, Schema
+from millstream.schemas.wire import HEAD_BYTES, frame
 
 WRITER_ID, READER_ID = 7, 8
 

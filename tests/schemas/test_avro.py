@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas import avro
-from schemas.avro import AvroDecoder
-from schemas.avro_each import RecordReader
-from schemas.avro_plan import block_reader, record_reader, resolve
-from schemas.avro_types import wanted_fields
-from schemas.errors import BadFieldError, BadSchemaError, SchemaUnavailable
-from schemas.store import AvroType, Schema
-from schemas.wire import frame
+from millstream.schemas import avro
+from millstream.schemas.avro import AvroDecoder
+from millstream.schemas.avro_each import RecordReader
+from millstream.schemas.avro_plan import block_reader, record_reader, resolve
+from millstream.schemas.avro_types import wanted_fields
+from millstream.schemas.errors import BadFieldError, BadSchemaError, SchemaUnavailable
+from millstream.schemas.store import AvroType, Schema
+from millstream.schemas.wire import frame
 from tests.fuzz.damage import zigzag
 from tests.schemas.avro_cases import (
     READER_ID,
@@ -338,7 +338,7 @@ def test_schemas_of_most_records_are_looked_up_first() -> None:
 
 @pytest.mark.parametrize("refused", [False, True], ids=["read", "refused"])
 def test_readers_used_least_recently_are_made_anew(monkeypatch: pytest.MonkeyPatch, refused: bool) -> None:
-    monkeypatch.setattr("schemas.avro._MOST_KEPT", 30)  # two of them
+    monkeypatch.setattr("millstream.schemas.avro._MOST_KEPT", 30)  # two of them
     writer = record(("x", "string" if not refused else {"type": "array", "items": "null"}))
     store = Store(*[Schema(schema_id, "", writer) for schema_id in (1, 2, 3)])
     reader = AvroDecoder(store, Schema(READER_ID, "reader", record(("x", "string"))), ["x"])

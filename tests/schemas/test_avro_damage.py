@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.avro_plan import record_reader, resolve
-from schemas.avro_types import kind_of, wanted_fields
-from schemas.store import AvroType, Schema
-from schemas.wire import frame
+from millstream.schemas.avro_plan import record_reader, resolve
+from millstream.schemas.avro_types import kind_of, wanted_fields
+from millstream.schemas.store import AvroType, Schema
+from millstream.schemas.wire import frame
 from tests.schemas.avro_cases import (
     SYMBOLS,
     WRITER_ID,

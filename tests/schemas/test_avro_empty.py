@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from schemas.avro_empty import parsed_bounded
-from schemas.errors import BadSchemaError
-from schemas.records import COMPARISON, DEAD_LETTER, EVALUATION, PREDICTION, OwnRecord
-from schemas.rows import RowError, decode_row
-from schemas.store import Schema
+from millstream.schemas.avro_empty import parsed_bounded
+from millstream.schemas.errors import BadSchemaError
+from millstream.schemas.records import COMPARISON, DEAD_LETTER, EVALUATION, PREDICTION, OwnRecord
+from millstream.schemas.rows import RowError, decode_row
+from millstream.schemas.store import Schema
 
 NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
 

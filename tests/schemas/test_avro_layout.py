@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.avro_block import BlockReader
-from schemas.avro_plan import block_reader, resolve
-from schemas.avro_types import wanted_fields
-from schemas.errors import FaultyRecords, Unreadable
-from schemas.packed import Packed
-from schemas.store import AvroType, Schema
+from millstream.schemas.avro_block import BlockReader
+from millstream.schemas.avro_plan import block_reader, resolve
+from millstream.schemas.avro_types import wanted_fields
+from millstream.schemas.errors import FaultyRecords, Unreadable
+from millstream.schemas.packed import Packed
+from millstream.schemas.store import AvroType, Schema
 from tests.schemas.avro_cases import SYMBOLS, WRITER_ID, data, decoder, plain, record, written
 from tests.schemas.test_avro_damage import corrupted
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas.avro import AvroDecoder
-from schemas.avro_limits import MOST_FIXED, MOST_TEXT, definition_of, parsed_within_limits, types_of
-from schemas.directory import DirectoryStore
-from schemas.errors import BadSchemaError
-from schemas.store import AvroType, Schema
-from schemas.wire import frame
+from millstream.schemas.avro import AvroDecoder
+from millstream.schemas.avro_limits import MOST_FIXED, MOST_TEXT, definition_of, parsed_within_limits, types_of
+from millstream.schemas.directory import DirectoryStore
+from millstream.schemas.errors import BadSchemaError
+from millstream.schemas.store import AvroType, Schema
+from millstream.schemas.wire import frame
 from tests.fuzz.damage import zigzag
 from tests.schemas.avro_cases import READER_ID, WRITER_ID, Store, decoder, goes_by_blocks, record, schemas, written
 

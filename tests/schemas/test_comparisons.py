@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.comparisons import ComparisonDecoder, ComparisonEncoder, Pair, Variant
-from schemas.directory import DirectoryStore
-from schemas.predictions import UnsupportedOutputError
-from schemas.records import COMPARISON, OWN_SCHEMAS_FOLDER
-from schemas.wire import HEAD_BYTES, frame
+from millstream.schemas.comparisons import ComparisonDecoder, ComparisonEncoder, Pair, Variant
+from millstream.schemas.directory import DirectoryStore
+from millstream.schemas.predictions import UnsupportedOutputError
+from millstream.schemas.records import COMPARISON, OWN_SCHEMAS_FOLDER
+from millstream.schemas.wire import HEAD_BYTES, frame
 
 SCHEMA = fastavro.parse_schema(COMPARISON.definition)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.dead_letters import DeadLetter, DeadLetterEncoder, DeadLetterError, decode_dead_letter
-from schemas.records import DEAD_LETTER
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder, DeadLetterError, decode_dead_letter
+from millstream.schemas.records import DEAD_LETTER
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 LONGS = st.integers(-(2**63), 2**63 - 1)

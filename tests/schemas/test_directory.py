@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from schemas.directory import DirectoryStore
-from schemas.errors import BadSchemaError, SchemaUnavailable, UnknownSchema
-from schemas.records import OWN_SCHEMAS_FOLDER, PREDICTION
+from millstream.schemas.directory import DirectoryStore
+from millstream.schemas.errors import BadSchemaError, SchemaUnavailable, UnknownSchema
+from millstream.schemas.records import OWN_SCHEMAS_FOLDER, PREDICTION
 
 FLIGHT = {"type": "record", "name": "Flight", "fields": [{"name": "id", "type": "string"}]}
 NEWER = {"type": "record", "name": "Flight", "fields": [{"name": "id", "type": "string"}, {"name": "x", "type": "int"}]}

@@ -4,9 +4,9 @@ import ssl
 import httpx2
 import pytest
 
-from consumers.errors import Abandoned
-from inference.errors import ExecutorLost, ExecutorUnavailable, ModelRejected
-from schemas.errors import (
+from millstream.consumers.errors import Abandoned
+from millstream.inference.errors import ExecutorLost, ExecutorUnavailable, ModelRejected
+from millstream.schemas.errors import (
     BadFieldError,
     BadSchemaError,
     NotWireFormat,
@@ -15,7 +15,7 @@ from schemas.errors import (
     UnknownSchema,
     Unreadable,
 )
-from schemas.failures import Failure, failure_of
+from millstream.schemas.failures import Failure, failure_of
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from schemas import json_columns
-from schemas.errors import BadFieldError
-from schemas.json import JsonDecoder
-from schemas.json_each import TOGETHER
-from schemas.store import AvroType, Schema
+from millstream.schemas import json_columns
+from millstream.schemas.errors import BadFieldError
+from millstream.schemas.json import JsonDecoder
+from millstream.schemas.json_each import TOGETHER
+from millstream.schemas.store import AvroType, Schema
 from tests.schemas.avro_cases import WRITER_ID, decoder, json_cases, plain, record, written
 
 EVENT = record(

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hatch_build import compile_library
-from schemas import json_columns
-from schemas.avro_types import wanted_fields
-from schemas.json import JsonDecoder
-from schemas.json_columns import LIBRARY, ColumnReader
-from schemas.json_each import EventReader
-from schemas.packed import Packed
-from schemas.store import AvroType, Schema
+from millstream.schemas import json_columns
+from millstream.schemas.avro_types import wanted_fields
+from millstream.schemas.json import JsonDecoder
+from millstream.schemas.json_columns import LIBRARY, ColumnReader
+from millstream.schemas.json_each import EventReader
+from millstream.schemas.packed import Packed
+from millstream.schemas.store import AvroType, Schema
 from tests.schemas.avro_cases import json_cases, record
 
 pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="schemas/json_columns.c is not compiled: no C compiler")

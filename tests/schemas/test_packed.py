@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.packed import Packed, Texts
+from millstream.schemas.packed import Packed, Texts
 
 STRINGS = st.one_of(
     st.lists(st.binary(max_size=5), max_size=6),

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from schemas.predictions import JsonPredictionEncoder, PredictionEncoder, UnsupportedOutputError
-from schemas.records import PREDICTION
+from millstream.schemas.predictions import JsonPredictionEncoder, PredictionEncoder, UnsupportedOutputError
+from millstream.schemas.records import PREDICTION
 
 SCHEMA_ID = 1_000_001
 HEAD = b"\x00\x00\x0f\x42\x41"

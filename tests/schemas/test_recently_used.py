@@ -1,4 +1,4 @@
-from schemas.recently_used import RecentlyUsed
+from millstream.schemas.recently_used import RecentlyUsed
 
 
 def test_least_recently_used_goes_first() -> None:

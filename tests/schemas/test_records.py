@@ -6,8 +6,8 @@ from typing import Any
 import fastavro
 import pytest
 
-from schemas.directory import DirectoryStore
-from schemas.records import COMPARISON, DEAD_LETTER, OWN_SCHEMAS_FOLDER, PREDICTION, OwnRecord
+from millstream.schemas.directory import DirectoryStore
+from millstream.schemas.records import COMPARISON, DEAD_LETTER, OWN_SCHEMAS_FOLDER, PREDICTION, OwnRecord
 
 OWN = pytest.mark.parametrize("record", [PREDICTION, DEAD_LETTER, COMPARISON], ids=lambda record: record.name)
 

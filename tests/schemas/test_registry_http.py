@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from schemas.errors import BadSchemaError
-from schemas.registry_http import MOST_BYTES, NoAnswerError, RegistryHttp
+from millstream.schemas.errors import BadSchemaError
+from millstream.schemas.registry_http import MOST_BYTES, NoAnswerError, RegistryHttp
 
 OK = b"HTTP/1.1 200 OK\r\n"
 Script = Callable[[socket.socket, threading.Event], None]

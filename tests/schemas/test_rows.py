@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.rows import RowError, decode_row, encode_json_row, encode_row, parse_cells
+from millstream.schemas.rows import RowError, decode_row, encode_json_row, encode_row, parse_cells
 
 SCHEMA: dict[str, Any] = {
     "type": "record",

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.time_budget import TimeBudget
+from millstream.schemas.time_budget import TimeBudget
 
 
 def test_burst_is_spent_and_grows_again_by_its_share() -> None:

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.errors import NotWireFormat
-from schemas.wire import frame, schema_id_of
+from millstream.schemas.errors import NotWireFormat
+from millstream.schemas.wire import frame, schema_id_of
 
 
 def test_head_is_a_zero_byte_and_the_id_in_big_endian() -> None:

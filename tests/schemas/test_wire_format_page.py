@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from fastavro import schema
 
-from schemas.dead_letters import DeadLetter, DeadLetterEncoder
-from schemas.predictions import JsonPredictionEncoder, PredictionEncoder
-from schemas.records import COMPARISON, DEAD_LETTER, EVALUATION, OWN_SCHEMAS_FOLDER, PREDICTION
-from schemas.rows import decode_row
-from schemas.store import AvroType
-from schemas.wire import frame
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder
+from millstream.schemas.predictions import JsonPredictionEncoder, PredictionEncoder
+from millstream.schemas.records import COMPARISON, DEAD_LETTER, EVALUATION, OWN_SCHEMAS_FOLDER, PREDICTION
+from millstream.schemas.rows import decode_row
+from millstream.schemas.store import AvroType
+from millstream.schemas.wire import frame
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "wire-format.md").read_text("utf-8")

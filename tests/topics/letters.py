@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from schemas.dead_letters import DeadLetter, DeadLetterEncoder
-from schemas.records import DEAD_LETTER
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder
+from millstream.schemas.records import DEAD_LETTER
 from tests.broker.clients import produce
 
 if TYPE_CHECKING:

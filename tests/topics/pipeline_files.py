@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from topics.errors import PipelineError
-from topics.pipeline import Pipeline, load_pipeline
+from millstream.topics.errors import PipelineError
+from millstream.topics.pipeline import Pipeline, load_pipeline
 
 if TYPE_CHECKING:
     from pathlib import Path

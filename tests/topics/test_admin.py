@@ -10,12 +10,12 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
+from millstream.topics import admin
+from millstream.topics.errors import BrokerUnreachableError, TopicError
+from millstream.topics.pipeline import Pipeline, load_pipeline
 from tests.broker.clients import create_topic, produce
 from tests.broker.ports import free_ports
 from tests.consumers.service import vector_service
-from topics import admin
-from topics.errors import BrokerUnreachableError, TopicError
-from topics.pipeline import Pipeline, load_pipeline
 
 if TYPE_CHECKING:
     from tests.broker.choice import Broker

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.topics.letters import a_letter
-from topics.dead_letters import (
+from millstream.topics.dead_letters import (
     ATTEMPTS,
     REPLAY_ID,
     Position,
@@ -18,7 +17,8 @@ from topics.dead_letters import (
     parse_moment,
     replay_of,
 )
-from topics.records import ReadRecord
+from millstream.topics.records import ReadRecord
+from tests.topics.letters import a_letter
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC).timestamp()
 AT = Position(3, 17)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from millstream.topics.embedded import EmbeddedBroker
 from tests.broker.clients import committed, produce, read_all
-from topics.embedded import EmbeddedBroker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,6 +85,6 @@ def test_outside_its_context_it_has_no_address() -> None:
 
 
 def test_it_prints_nothing() -> None:
-    program = "from topics.embedded import EmbeddedBroker\nwith EmbeddedBroker(['t']): pass"
+    program = "from millstream.topics.embedded import EmbeddedBroker\nwith EmbeddedBroker(['t']): pass"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, timeout=30)
     assert (done.stdout, done.stderr) == (b"", b"")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from millstream.topics import group
+from millstream.topics.pipeline import load_pipeline
 from tests.broker.ports import free_ports
 from tests.topics.pipeline_files import SMALL
-from topics import group
-from topics.pipeline import load_pipeline
 
 
 def clients() -> int:

@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from millstream.topics import lag
+from millstream.topics.errors import BrokerUnreachableError, TopicError
+from millstream.topics.lag import LagReader, PartitionLag
 from tests.broker.clients import produce, read_all, wait_until
 from tests.broker.ports import free_ports
-from topics import lag
-from topics.errors import BrokerUnreachableError, TopicError
-from topics.lag import LagReader, PartitionLag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

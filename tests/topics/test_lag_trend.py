@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from topics.lag import PartitionLag
-from topics.lag_trend import LagTrend, Trend, drain_seconds, drain_text
+from millstream.topics.lag import PartitionLag
+from millstream.topics.lag_trend import LagTrend, Trend, drain_seconds, drain_text
 
 PLACE = ("events", 0)
 

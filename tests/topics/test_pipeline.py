@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.topics.errors import PipelineError
+from millstream.topics.pipeline import Pipeline
 from tests.topics.pipeline_files import SMALL, WHOLE, changed, lines_of, load
-from topics.errors import PipelineError
-from topics.pipeline import Pipeline
 
 HUSH = "correct horse"
 

@@ -8,21 +8,21 @@ from typing import Any
 import pytest
 import yaml
 
+from millstream.topics.pipeline_docs import EXAMPLE, json_schema, options, options_markdown
 from tests.topics.pipeline_files import SMALL, WHOLE, changed, lines_of, load
-from topics.pipeline_docs import EXAMPLE, json_schema, options, options_markdown
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
 def test_reference_page_is_what_the_code_says() -> None:
     assert (DOCS / "pipeline.md").read_text(encoding="utf-8") == options_markdown(), (
-        "run python -m topics.pipeline_docs"
+        "run python -m millstream.topics.pipeline_docs"
     )
 
 
 def test_json_schema_file_is_what_the_code_says() -> None:
     assert json.loads((DOCS / "pipeline.schema.json").read_text(encoding="utf-8")) == json_schema(), (
-        "run python -m topics.pipeline_docs"
+        "run python -m millstream.topics.pipeline_docs"
     )
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.topics.errors import PipelineError
+from millstream.topics.pipeline import load_pipeline
+from millstream.topics.pipeline_docs import options
 from tests.topics.pipeline_files import SMALL, changed, lines_of, load
-from topics.errors import PipelineError
-from topics.pipeline import load_pipeline
-from topics.pipeline_docs import options
 
 # What to write in the small file, and the line and the words that the one problem must have.
 PROBLEMS = [

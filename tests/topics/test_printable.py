@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from topics.printable import printable, printable_json
+from millstream.topics.printable import printable, printable_json
 
 HOSTILE = "\x1b[2J\x9b31m\x7f\u202e\r\n\u2028\U000e0001\ud800 é"
 

@@ -2,12 +2,12 @@ import time
 
 import pytest
 
+from millstream.topics.errors import BrokerUnreachableError, TopicError
+from millstream.topics.records import ReadRecord, RecordReader, RecordWriter
 from tests.broker.choice import Broker
 from tests.broker.clients import produce, read_all, wait_until
 from tests.broker.raw_batch import send_batch
 from tests.conftest import MakeTopic
-from topics.errors import BrokerUnreachableError, TopicError
-from topics.records import ReadRecord, RecordReader, RecordWriter
 
 AWAY = {"bootstrap.servers": "127.0.0.1:9"}
 
@@ -96,7 +96,7 @@ def test_record_that_the_topic_refuses_is_an_error(kafka: Broker, make_topic: Ma
 
 
 def test_broker_that_is_away_is_told_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("topics.records.ANSWER_TIMEOUT", 0.5)
+    monkeypatch.setattr("millstream.topics.records.ANSWER_TIMEOUT", 0.5)
     with pytest.raises(BrokerUnreachableError, match=r"no Kafka broker answers at 127\.0\.0\.1:9 "):
         RecordReader(AWAY, ["t"], from_beginning=True)
     with pytest.raises(BrokerUnreachableError, match=r"no Kafka broker answers at 127\.0\.0\.1:9 "):

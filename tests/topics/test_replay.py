@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message, Producer
 
-from schemas.dead_letters import DeadLetter, decode_dead_letter
+from millstream.schemas.dead_letters import DeadLetter, decode_dead_letter
+from millstream.topics.dead_letter_reader import DeadLetterReader
+from millstream.topics.dead_letters import NoLetter, Position, Replay, Stays, StoredLetter, marker
+from millstream.topics.errors import BrokerUnreachableError, TopicError
+from millstream.topics.pipeline import Pipeline, load_pipeline
+from millstream.topics.replay import Replayer, batches, plan
 from tests.broker.choice import Broker
 from tests.broker.clients import produce, read_all
 from tests.broker.raw_batch import send_batch
 from tests.conftest import MakeTopic
 from tests.topics.letters import ENCODER, a_letter, write_letters
-from topics.dead_letter_reader import DeadLetterReader
-from topics.dead_letters import NoLetter, Position, Replay, Stays, StoredLetter, marker
-from topics.errors import BrokerUnreachableError, TopicError
-from topics.pipeline import Pipeline, load_pipeline
-from topics.replay import Replayer, batches, plan
 
 pytestmark = pytest.mark.durable  # transactions
 
@@ -197,7 +197,7 @@ def test_marker_above_a_workers_open_transaction_is_waited_for(
 def test_end_that_stays_out_of_reach_is_told(
     kafka: Broker, letters: str, reader: DeadLetterReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("topics.dead_letter_reader.LONGEST_QUIET", 0.5)
+    monkeypatch.setattr("millstream.topics.dead_letter_reader.LONGEST_QUIET", 0.5)
     worker = open_transaction(kafka, letters)
     with pytest.raises(
         TopicError, match=r"/0 can't be read from offset 0 to its end at 1: a transaction .* is still open"
@@ -291,7 +291,7 @@ def test_batches_are_cut_by_events_and_by_bytes() -> None:
 def test_missing_topic_and_broker_are_told(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TopicError, match=r"topic not-there: .* Create it"):
         DeadLetterReader(client(kafka), "not-there", decode_dead_letter)
-    monkeypatch.setattr("topics.dead_letter_reader.ANSWER_TIMEOUT", 0.5)
+    monkeypatch.setattr("millstream.topics.dead_letter_reader.ANSWER_TIMEOUT", 0.5)
     with pytest.raises(BrokerUnreachableError, match=r"no Kafka broker answers at 127\.0\.0\.1:9 "):
         DeadLetterReader({"bootstrap.servers": "127.0.0.1:9"}, "t", decode_dead_letter)
 

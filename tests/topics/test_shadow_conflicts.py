@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from millstream.topics.admin import roles
 from tests.topics.pipeline_files import SMALL, lines_of, load
-from topics.admin import roles
 
 SHADOWS = SMALL.replace("  name: m\n", "  name: m\n  version: 1\n")
 LABELS = "labels: {topic: outcomes, schema: outcome, event_id: id, value: late}\n"

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.wording import shown
-from topics.units import parse_duration, parse_size
+from millstream.schemas.wording import shown
+from millstream.topics.units import parse_duration, parse_size
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 
 from benchmarks.gpu import models
 from benchmarks.load import WIDE
-from inference.executors.choice import open_executor
-from inference.repository import load_version
+from millstream.inference.executors.choice import open_executor
+from millstream.inference.repository import load_version
 from tests.inference.executors.torch_models import torch
 
 

@@ -11,13 +11,13 @@ import pytest
 from benchmarks.errors import PeerFailedError
 from benchmarks.gpu.path import DataPath, polls_for, polls_of
 from benchmarks.load import VECTOR, vector_events, write_vector_model
-from consumers.compute import DECODE_RECORDS
-from consumers.poison import Run
-from inference.errors import ExecutorUnavailable, ModelRejected
-from inference.executors.choice import open_executor
-from inference.executors.interface import Tensors, rows_of
-from inference.repository import load_version
-from schemas.packed import Packed
+from millstream.consumers.compute import DECODE_RECORDS
+from millstream.consumers.poison import Run
+from millstream.inference.errors import ExecutorUnavailable, ModelRejected
+from millstream.inference.executors.choice import open_executor
+from millstream.inference.executors.interface import Tensors, rows_of
+from millstream.inference.repository import load_version
+from millstream.schemas.packed import Packed
 from tests.consumers.in_memory import ended, running
 
 BATCH = 7

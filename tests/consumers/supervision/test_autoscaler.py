@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from consumers.lag_metrics import LagFollower, LagLook
-from consumers.supervision.autoscaler import Autoscaler, Crew, Status
-from consumers.supervision.scaling import Policy
-from consumers.supervision.true_rate import Counters
-from consumers.supervision.worker_process import Reading, reading_of
-from topics.lag import PartitionLag
+from millstream.consumers.lag_metrics import LagFollower, LagLook
+from millstream.consumers.supervision.autoscaler import Autoscaler, Crew, Status
+from millstream.consumers.supervision.scaling import Policy
+from millstream.consumers.supervision.true_rate import Counters
+from millstream.consumers.supervision.worker_process import Reading, reading_of
+from millstream.topics.lag import PartitionLag
 
 POLICY = Policy(min_workers=1, max_workers=4, catch_up=10, scale_down_after=20)
 PARTITIONS = 4

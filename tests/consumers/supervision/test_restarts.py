@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.supervision.restarts import FIRST, LONGEST, LOOP, STEADY, Restarts
+from millstream.consumers.supervision.restarts import FIRST, LONGEST, LOOP, STEADY, Restarts
 
 
 def test_each_end_in_a_row_waits_twice_as_long_up_to_the_longest() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers.supervision.scaling import (
+from millstream.consumers.supervision.scaling import (
     LONGEST_SETTLING,
     STUCK_AFTER,
     UP,

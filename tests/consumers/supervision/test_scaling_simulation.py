@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.scaling_simulation import LagThreshold, Load, Ours, Run, World, loads, simulate
-from consumers.supervision.scaling import Policy
+from millstream.consumers.supervision.scaling import Policy
 
 WORLD = World()
 POLICY = Policy(min_workers=1, max_workers=12, catch_up=30, scale_down_after=120)

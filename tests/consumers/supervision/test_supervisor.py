@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from consumers.errors import WorkersFailed
-from consumers.supervision.restarts import LOOP, STEADY
-from consumers.supervision.supervisor import GIVE_UP, Supervisor
-from consumers.supervision.worker_process import Reading
+from millstream.consumers.errors import WorkersFailed
+from millstream.consumers.supervision.restarts import LOOP, STEADY
+from millstream.consumers.supervision.supervisor import GIVE_UP, Supervisor
+from millstream.consumers.supervision.worker_process import Reading
 
 DRAIN = 20.0  # seconds
 

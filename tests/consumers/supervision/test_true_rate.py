@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumers import metrics as m
-from consumers.supervision.true_rate import Counters, RateEstimate, Work, counters, work_between
+from millstream.consumers import metrics as m
+from millstream.consumers.supervision.true_rate import Counters, RateEstimate, Work, counters, work_between
 
 
 def test_stages_of_one_thread_add_up_and_events_are_what_became_of_records() -> None:

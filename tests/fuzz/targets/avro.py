@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from schemas.avro import AvroDecoder
-from schemas.avro_block import BlockReader
-from schemas.avro_each import RecordReader
-from schemas.avro_plan import block_reader, record_reader, resolve
-from schemas.avro_types import wanted_fields
-from schemas.errors import BadFieldError, BadSchemaError, FaultyRecords, Unreadable
-from schemas.store import Schema
-from schemas.wire import frame
+from millstream.schemas.avro import AvroDecoder
+from millstream.schemas.avro_block import BlockReader
+from millstream.schemas.avro_each import RecordReader
+from millstream.schemas.avro_plan import block_reader, record_reader, resolve
+from millstream.schemas.avro_types import wanted_fields
+from millstream.schemas.errors import BadFieldError, BadSchemaError, FaultyRecords, Unreadable
+from millstream.schemas.store import Schema
+from millstream.schemas.wire import frame
 from tests.fuzz.avro_bodies import Body
 from tests.fuzz.avro_schemas import Evolution, SchemaMaker
 from tests.fuzz.case import Case, Counts, Wrong

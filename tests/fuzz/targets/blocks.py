@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from consumers.decoder import MOST_COST, BlockDecoder, EventFields
-from consumers.events import NEVER, Block, Polled
-from consumers.records import Records
-from schemas.avro import AvroDecoder
-from schemas.store import Schema
-from schemas.wire import frame
+from millstream.consumers.decoder import MOST_COST, BlockDecoder, EventFields
+from millstream.consumers.events import NEVER, Block, Polled
+from millstream.consumers.records import Records
+from millstream.schemas.avro import AvroDecoder
+from millstream.schemas.store import Schema
+from millstream.schemas.wire import frame
 from tests.consumers.in_memory import EPOCHS, MemoryRecord
 from tests.fuzz.avro_bodies import Body
 from tests.fuzz.case import Case, Counts, Wrong

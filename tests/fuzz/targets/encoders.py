@@ -10,13 +10,13 @@ from typing import Any
 import fastavro
 import numpy as np
 
-from schemas.avro_types import parsed
-from schemas.comparisons import ComparisonDecoder, ComparisonEncoder, Variant
-from schemas.dead_letters import DeadLetter, DeadLetterEncoder, DeadLetterError, decode_dead_letter
-from schemas.predictions import JsonPredictionEncoder, PredictionEncoder
-from schemas.records import COMPARISON, DEAD_LETTER, PREDICTION
-from schemas.store import Schema
-from schemas.wire import HEAD_BYTES
+from millstream.schemas.avro_types import parsed
+from millstream.schemas.comparisons import ComparisonDecoder, ComparisonEncoder, Variant
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder, DeadLetterError, decode_dead_letter
+from millstream.schemas.predictions import JsonPredictionEncoder, PredictionEncoder
+from millstream.schemas.records import COMPARISON, DEAD_LETTER, PREDICTION
+from millstream.schemas.store import Schema
+from millstream.schemas.wire import HEAD_BYTES
 from tests.fuzz.case import Case, Counts, Wrong
 from tests.fuzz.damage import EDGES, damaged
 from tests.schemas.avro_cases import Store

@@ -6,13 +6,13 @@ import tempfile
 from pathlib import Path
 from random import Random
 
-from inference.errors import ModelConfigError
-from inference.repository import load_version
+from millstream.inference.errors import ModelConfigError
+from millstream.inference.repository import load_version
+from millstream.topics.errors import PipelineError
+from millstream.topics.pipeline import load_pipeline
 from tests.fuzz.case import Case, Counts, Wrong
 from tests.fuzz.yaml_damage import damaged_yaml
 from tests.topics.pipeline_files import SMALL, WHOLE
-from topics.errors import PipelineError
-from topics.pipeline import load_pipeline
 
 RECORDS = 10
 _EXAMPLE = Path(__file__).parents[3] / "examples" / "flights"

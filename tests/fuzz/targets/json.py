@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from schemas.avro_types import wanted_fields
-from schemas.errors import BadFieldError
-from schemas.json import JsonDecoder
-from schemas.json_columns import ColumnReader
-from schemas.json_each import EventReader
-from schemas.store import Schema
+from millstream.schemas.avro_types import wanted_fields
+from millstream.schemas.errors import BadFieldError
+from millstream.schemas.json import JsonDecoder
+from millstream.schemas.json_columns import ColumnReader
+from millstream.schemas.json_each import EventReader
+from millstream.schemas.store import Schema
 from tests.fuzz.case import Case, Counts, Wrong
 from tests.fuzz.exact import exact_columns, exact_packed
 from tests.fuzz.fates import Fate, check_neighbours, counts_of, fates_of, rows_of

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from consumers.fetched import LIBRARY
-from consumers.records import Records
+from millstream.consumers.fetched import LIBRARY
+from millstream.consumers.records import Records
 from tests.consumers.fetched_messages import TOPICS, Library, Message
 from tests.consumers.in_memory import MemoryRecord
 from tests.consumers.test_records import rows, said

@@ -8,13 +8,13 @@ import tempfile
 from pathlib import Path
 from random import Random
 
-from schemas.avro import AvroDecoder
-from schemas.avro_types import record_tree, wanted_fields
-from schemas.directory import DirectoryStore
-from schemas.errors import BadFieldError, BadSchemaError
-from schemas.json import JsonDecoder
-from schemas.store import Schema
-from schemas.wire import frame
+from millstream.schemas.avro import AvroDecoder
+from millstream.schemas.avro_types import record_tree, wanted_fields
+from millstream.schemas.directory import DirectoryStore
+from millstream.schemas.errors import BadFieldError, BadSchemaError
+from millstream.schemas.json import JsonDecoder
+from millstream.schemas.store import Schema
+from millstream.schemas.wire import frame
 from tests.fuzz.bad_schemas import any_definition
 from tests.fuzz.case import Case, Counts
 from tests.fuzz.fates import fates_of

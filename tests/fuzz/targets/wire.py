@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from schemas.avro import AvroDecoder
-from schemas.errors import NotWireFormat
-from schemas.store import Schema
-from schemas.wire import frame, schema_id_of
+from millstream.schemas.avro import AvroDecoder
+from millstream.schemas.errors import NotWireFormat
+from millstream.schemas.store import Schema
+from millstream.schemas.wire import frame, schema_id_of
 from tests.fuzz.avro_bodies import Body, hostile_body
 from tests.fuzz.case import Case, Counts, Wrong
 from tests.fuzz.damage import damaged

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from consumers.poison import Isolation
-from inference.errors import ModelRejected
-from inference.executors import onnx as onnx_executor
-from inference.executors import torch as torch_executor
-from inference.executors.interface import ModelExecutor, Tensors
-from inference.executors.onnx import OnnxExecutor
-from inference.executors.torch import TorchExecutor
-from inference.executors.torch_program import UNBOUNDED
-from inference.repository import EXECUTORS, ModelVersion
-from inference.signature import Signature, TensorInput, TensorOutput
+from millstream.consumers.poison import Isolation
+from millstream.inference.errors import ModelRejected
+from millstream.inference.executors import onnx as onnx_executor
+from millstream.inference.executors import torch as torch_executor
+from millstream.inference.executors.interface import ModelExecutor, Tensors
+from millstream.inference.executors.onnx import OnnxExecutor
+from millstream.inference.executors.torch import TorchExecutor
+from millstream.inference.executors.torch_program import UNBOUNDED
+from millstream.inference.repository import EXECUTORS, ModelVersion
+from millstream.inference.signature import Signature, TensorInput, TensorOutput
 
 INPUTS = (
     TensorInput("x", ("f",), array=True, dtype="float32", shape=(2,)),

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inference.errors import ModelRejected
-from inference.executors.by_length import ByLength
-from inference.executors.interface import Tensors
-from inference.ragged import Ragged
-from inference.repository import ModelVersion
-from inference.signature import Signature, TensorInput, TensorOutput
+from millstream.inference.errors import ModelRejected
+from millstream.inference.executors.by_length import ByLength
+from millstream.inference.executors.interface import Tensors
+from millstream.inference.ragged import Ragged
+from millstream.inference.repository import ModelVersion
+from millstream.inference.signature import Signature, TensorInput, TensorOutput
 
 LONGEST, LENGTHS_RUN = 64, (8, 16, 64)
 ITEMS = TensorInput("items", ("x",), array=True, dtype="int64", shape=(LONGEST,), longest=LONGEST)
@@ -54,7 +54,7 @@ class Timed:
 def warmed_up(executor: Timed) -> ByLength:
     """An executor by length that has measured on the clock of this one."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("inference.executors.by_length.time.perf_counter", lambda: executor.now)
+        patch.setattr("millstream.inference.executors.by_length.time.perf_counter", lambda: executor.now)
         made = ByLength(MODEL, executor)
         made.warm_up()
     executor.shapes.clear()
@@ -133,7 +133,7 @@ def test_padded_tensor_of_a_call_is_bounded_and_one_smallest_batch_always_runs(
 ) -> None:
     executor = Timed(call, device, sizes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("inference.executors.by_length.MOST_ITEMS", most)
+        patch.setattr("millstream.inference.executors.by_length.MOST_ITEMS", most)
         made = ByLength(MODEL, executor)
         made.warm_up()
         made._call = call  # a dear call does not make the tensors larger

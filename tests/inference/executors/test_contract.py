@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from consumers.poison import Isolation
-from inference.errors import DeviceError, ModelConfigError, ModelRejected
-from inference.executors.choice import open_executor
-from inference.executors.interface import ModelExecutor
-from inference.repository import ModelVersion, load_version
+from millstream.consumers.poison import Isolation
+from millstream.inference.errors import DeviceError, ModelConfigError, ModelRejected
+from millstream.inference.executors.choice import open_executor
+from millstream.inference.executors.interface import ModelExecutor
+from millstream.inference.repository import ModelVersion, load_version
 from tests.inference.executors.torch_models import exported, scripted, torch
 from tests.inference.models import doubling, looking_up, tensor, write_model
 from tests.inference.python_models import predicting

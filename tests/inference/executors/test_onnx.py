@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from inference.devices import gpus
-from inference.errors import DeviceError, ModelConfigError, ModelRejected, OutOfMemory
-from inference.executors.onnx import PROVIDERS, OnnxExecutor
-from inference.repository import ModelVersion
+from millstream.inference.devices import gpus
+from millstream.inference.errors import DeviceError, ModelConfigError, ModelRejected, OutOfMemory
+from millstream.inference.executors.onnx import PROVIDERS, OnnxExecutor
+from millstream.inference.repository import ModelVersion
 from tests.inference.models import doubling, looking_up, tensor, write_model
 
 OUTPUT = "outputs: [{tensor: y}]\n"

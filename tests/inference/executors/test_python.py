@@ -4,10 +4,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inference.errors import ExecutorLost, ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
-from inference.executors.python import PythonExecutor
-from inference.executors.python_module import ModelModule
-from inference.repository import load_version
+from millstream.inference.errors import ExecutorLost, ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
+from millstream.inference.executors.python import PythonExecutor
+from millstream.inference.executors.python_module import ModelModule
+from millstream.inference.repository import load_version
 from tests.broker.ports import free_ports
 from tests.inference.python_models import DOUBLING, predicting, write_python
 

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from inference.devices import gpus
-from inference.errors import ModelConfigError, OutOfMemory
-from inference.executors.choice import open_executor
-from inference.executors.torch import TorchExecutor
-from inference.repository import load_version
+from millstream.inference.devices import gpus
+from millstream.inference.errors import ModelConfigError, OutOfMemory
+from millstream.inference.executors.choice import open_executor
+from millstream.inference.executors.torch import TorchExecutor
+from millstream.inference.repository import load_version
 from tests.inference.executors.torch_models import (
     exported,
     scripted,

@@ -1,7 +1,7 @@
 import pytest
 
-from inference.errors import ExecutorLost, ExecutorUnavailable, ModelRejected, OutOfMemory
-from inference.executors.verdict import line_of, verdict
+from millstream.inference.errors import ExecutorLost, ExecutorUnavailable, ModelRejected, OutOfMemory
+from millstream.inference.executors.verdict import line_of, verdict
 
 
 class AcceleratorError(RuntimeError):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from inference.repository import ModelVersion, load_version
+from millstream.inference.repository import ModelVersion, load_version
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 DOUBLING = "inputs: [{tensor: x, field: f, dtype: float32, shape: [2]}]\noutputs: [{tensor: y}]\n"
