@@ -53,16 +53,18 @@ class DeadLetterSink:
         """
         now = time.time_ns() // 1_000_000
         counts = {DEAD_LETTERS: Counter[str](), SKIPPED: Counter[str]()}
-        for refusal in refused:
-            if refusal.reason in self._output.skip:
-                counts[SKIPPED][refusal.reason] += 1
-                continue
-            value, key, headers = self._encode(_letter_of(block, refusal, self._output.pipeline, now))
-            self._delivery.produce(self._output.topic, value, key, headers)
-            counts[DEAD_LETTERS][refusal.reason] += 1
-        for metric, of_reasons in counts.items():
-            for reason, count in of_reasons.items():
-                self._metrics.count(metric, count, reason)
+        try:
+            for refusal in refused:
+                if refusal.reason in self._output.skip:
+                    counts[SKIPPED][refusal.reason] += 1
+                    continue
+                value, key, headers = self._encode(_letter_of(block, refusal, self._output.pipeline, now))
+                self._delivery.produce(self._output.topic, value, key, headers)
+                counts[DEAD_LETTERS][refusal.reason] += 1
+        finally:
+            for metric, of_reasons in counts.items():
+                for reason, count in of_reasons.items():
+                    self._metrics.count(metric, count, reason)
 
     def _encode(self, letter: DeadLetter) -> tuple[bytes, bytes | None, list[tuple[str, bytes]]]:
         try:

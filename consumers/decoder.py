@@ -105,7 +105,9 @@ class BlockDecoder:
             headers=records.headers,
             ends=records.sizes.cumsum(),
             good=rows,
-            ids=events.ids or _places_as_ids(partitions, records.places[rows], records.offsets[rows]),
+            ids=_places_as_ids(partitions, records.places[rows], records.offsets[rows])
+            if events.ids is None
+            else events.ids,
             event_times=events.times,
             deadlines=deadlines,
             invalid_deadlines=invalid_deadlines,
@@ -116,10 +118,10 @@ class BlockDecoder:
         )
 
     def _parts(self, polled: Polled, refused: list[Refused]) -> list[Part]:
-        """Decode the values; rows of the parts are those of the records. Those that can't be decoded are added to `refused`."""
+        """Decode the values to parts, whose rows are those of the records. Adds what can't be decoded to `refused`."""
         rows, values = _without_tombstones(polled.records.values)
         if polled.refuse:
-            refused += [Refused(int(row), *polled.refuse) for row in rows]
+            refused += [Refused(int(row), polled.refuse.reason, polled.refuse.error) for row in rows]
         try:
             decoded = self._decoder.decode([] if polled.refuse else values)
         except SchemaUnavailable as error:
@@ -128,8 +130,8 @@ class BlockDecoder:
         refused += [Refused(int(rows[bad.row]), bad.reason, bad.error) for bad in decoded.bad]
         return [Part(part.frame, rows[part.rows]) for part in decoded.parts]
 
-    def _events(self, part: Part, records: Records, refused: list[Refused]) -> "_Events":
-        """Turn a part into events; those that are unfit are added to `refused`."""
+    def _events(self, part: Part, records: Records, refused: list[Refused]) -> _Events:
+        """Turn a part into events. Adds those that are unfit to `refused`."""
         frame, rows = self._with_ids(part, refused)
         fitted = fit(frame, self._inputs, allow_nan=self._allow_nan)
         refused += [Refused(int(rows[unfit.row]), "unfit", unfit.error) for unfit in fitted.unfit]

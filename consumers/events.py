@@ -92,7 +92,7 @@ class Block:
     timestamp_types: npt.NDArray[np.int64]  # as Kafka numbers them: 0 none, 1 the producer's time, 2 the broker's
     keys: Sequence[Key]
     values: Sequence[bytes | None]
-    headers: Mapping[int, Headers]  # by the record's row, of those that have any
+    headers: Mapping[int, Headers]  # by the record's row, ascending; only of records that have any
     ends: npt.NDArray[np.int64]  # bytes of keys, values and headers up to and including each record's
     # One value an event:
     good: npt.NDArray[np.int64]  # its record, ascending

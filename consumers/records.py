@@ -35,7 +35,7 @@ class Records:
     timestamp_types: Ints  # as Kafka numbers them: 0 none, 1 the producer's time, 2 the broker's
     keys: Sequence[Key]
     values: Sequence[bytes | None]
-    headers: Mapping[int, Headers]  # by the record's row, of those that have any
+    headers: Mapping[int, Headers]  # by the record's row, ascending; only of records that have any
     sizes: Ints  # bytes of key, value and headers, these with their objects
 
     @classmethod
@@ -175,6 +175,8 @@ def packed(strings: Sequence[bytes | None]) -> Sequence[bytes | None]:
 
 def rows_in(headers: Mapping[int, Headers], rows: Ints) -> Ints:
     """Which of these ascending rows have headers: their places in `rows`, ascending."""
+    if len(rows) < len(headers):
+        return np.flatnonzero([row in headers for row in rows.tolist()])
     have = np.fromiter(headers, np.int64, len(headers))
     places = rows.searchsorted(have)
     found = places < len(rows)

@@ -148,7 +148,7 @@ class Sink:
         keys = part.event_keys if len(events) == len(good) else _taken(part.event_keys, events)
         written = self._produce(block, rows, values, keys, ours, refused)
         # In the order of their records, whoever refused them.
-        self._dead_letters.write(block, sorted(refused, key=lambda refused: refused.row))
+        self._dead_letters.write(block, sorted(refused))
         model = (self._outputs.model, str(self._outputs.version), self._outputs.variant)
         self._metrics.count(PREDICTIONS, len(written), *model)
         self._written.append((time.time(), block.timestamps[written]))
@@ -205,7 +205,7 @@ class Sink:
             )
         if ours is not None:
             apart.update(np.flatnonzero(~block.is_of(ours)[rows]).tolist())
-        if block.headers:
+        if block.headers and self._outputs.carry_headers:
             apart.update(
                 place for place in rows_in(block.headers, rows).tolist() if self._carried(block, int(rows[place]))
             )

@@ -44,7 +44,8 @@ def fit(frame: pl.DataFrame, inputs: Sequence[TensorInput], *, allow_nan: bool) 
     rows = np.flatnonzero(fits)
     if len(filled) == len(inputs) and all(array is not None for array in filled.values()):
         return Fitted({name: array[rows] for name, array in filled.items()}, rows, _unfit(problems))
-    # The rest may show more: a column with a null was not looked through for NaN, for instance.
+    # The rest may show more: a column with a null was not looked through for NaN, for instance. So do ragged inputs, which are
+    # compared with one another.
     kept = fit(frame[rows], inputs, allow_nan=allow_nan)
     problems |= {int(rows[unfit.row]): unfit.error for unfit in kept.unfit}
     return Fitted(kept.tensors, rows[kept.rows], _unfit(problems))

@@ -32,7 +32,10 @@ def by_head(values: Packed) -> list[tuple[bytes, Rows]]:
 
 
 def _sorted_groups(numbers: Rows, rows: Rows) -> Iterator[tuple[bytes, Rows]]:
-    """Each number's header with its rows, at least one. Sorting costs the most, so the caller leaves out a frequent header."""
+    """Each number's header with its rows, at least one.
+
+    Sorting costs the most. So the caller leaves out the first value's header, which usually is the most frequent.
+    """
     order = np.argsort(numbers, kind="stable")
     numbers = numbers[order]
     cuts = np.flatnonzero(np.diff(numbers)) + 1

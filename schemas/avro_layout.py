@@ -88,7 +88,7 @@ class Layouts:
             return None
 
     def read_most(self, values: Packed) -> tuple[list[pl.Series], npt.NDArray[np.int64]] | None:
-        """Return the columns of the values that are laid out alike, and their rows; None if they are fewer than half.
+        """Return the columns of the values that are laid out alike, and their rows; None unless they are most of the values.
 
         So a few records of another layout don't send a whole poll through the slower block reader.
         """

@@ -1,7 +1,6 @@
 """Avro's integer encoding, the zigzag varint: how it is written, and the bounds of each integer type."""
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 MORE: Final = 0x80  # the bit of a varint's byte that says another one follows
@@ -21,7 +20,6 @@ LONG = Varint("long", 10, 0x01)
 LENGTH = Varint("length", 5, 0x7F)  # lengths, counts and indexes: a Kafka record is smaller than 2^34 bytes
 
 
-@lru_cache(maxsize=1024)  # lengths, counts and times repeat
 def varint(value: int) -> bytes:
     """One Avro `int` or `long`: zigzag, then seven bits a byte with the lowest first. `value` fits in 64 bits."""
     rest = (value << 1) ^ (value >> 63)

@@ -9,7 +9,7 @@ import fastavro
 from millstream.schemas.avro_empty import parsed_bounded
 from millstream.schemas.avro_types import parsed
 from millstream.schemas.avro_varint import varint
-from millstream.schemas.avro_write import text
+from millstream.schemas.avro_write import length, text
 from millstream.schemas.records import DEAD_LETTER
 from millstream.schemas.store import AvroType, Schema
 from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
@@ -57,19 +57,21 @@ class DeadLetterEncoder:
     def encode(self, letter: DeadLetter) -> bytes:
         """The value of the record. Never refuses an event: what the error can't show of its text is replaced by `?`."""
         parts = [
-            *(
-                self._head,
-                _same(letter.reason),
-                text(_valid(letter.error)),
-                _same(letter.pipeline),
-                _same(letter.topic),
-            ),
-            *(varint(letter.partition), varint(letter.offset), varint(letter.timestamp)),
-            _NULL if letter.timestamp_type is None else _VALUE + _same(letter.timestamp_type),
-            *(varint(letter.failed_at), *_nullable(letter.key), *_nullable(letter.value)),
+            self._head,
+            _shared_text(letter.reason),
+            text(_valid(letter.error)),
+            _shared_text(letter.pipeline),
+            _shared_text(letter.topic),
+            varint(letter.partition),
+            varint(letter.offset),
+            _shared_time(letter.timestamp),
+            _NULL if letter.timestamp_type is None else _VALUE + _shared_text(letter.timestamp_type),
+            _shared_time(letter.failed_at),
+            *_nullable(letter.key),
+            *_nullable(letter.value),
         ]
         if letter.headers:
-            parts.append(varint(len(letter.headers)))
+            parts.append(length(len(letter.headers)))
             for key, value in letter.headers:
                 parts += text(_valid(key)), *_nullable(value)
         parts += _END_OF_ARRAY, varint(letter.attempts)
@@ -89,7 +91,9 @@ class DeadLetterEncoder:
         ]
 
 
-_same = lru_cache(maxsize=256)(text)  # for texts that many letters share
+# Many letters share these.
+_shared_text = lru_cache(maxsize=256)(text)
+_shared_time = lru_cache(maxsize=256)(varint)
 
 
 def _valid(value: str) -> str:
@@ -98,7 +102,7 @@ def _valid(value: str) -> str:
 
 def _nullable(value: bytes | None) -> tuple[bytes, ...]:
     """One Avro union of null and bytes."""
-    return (_NULL,) if value is None else (_VALUE, varint(len(value)), value)
+    return (_NULL,) if value is None else (_VALUE, length(len(value)), value)
 
 
 def decode_dead_letter(value: bytes, writer: AvroType = DEAD_LETTER.definition) -> DeadLetter:

@@ -49,7 +49,7 @@ class Decoded:
             others: bad records that are in none, with their rows in the poll.
         """
         parts = [Part(part.frame, of[part.rows]) for of, decoded in placed for part in decoded.parts]
-        bad = [BadRecord(int(of[record.row]), *record[1:]) for of, decoded in placed for record in decoded.bad]
+        bad = [record._replace(row=int(of[record.row])) for of, decoded in placed for record in decoded.bad]
         return cls([part for part in parts if len(part.rows)] or parts[:1], sorted([*bad, *others]))
 
     @property

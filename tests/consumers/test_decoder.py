@@ -76,7 +76,7 @@ class InParts(NumberDecoder):
 @given(st.lists(st.tuples(VALUES.filter(lambda value: value is not None), st.integers(0, 2)), min_size=1, max_size=20))
 def test_block_of_records_that_were_read_in_several_ways_is_the_same(pairs: list[tuple[bytes, int]]) -> None:
     values, groups = zip(*pairs, strict=True)
-    texts: Column = lambda numbers: pl.Series([f"id{number}" for number in numbers], dtype=pl.String)  # noqa: E731
+    texts: Column = lambda numbers: pl.Series([f"idé{number}" for number in numbers], dtype=pl.String)  # noqa: E731
     times: Column = lambda numbers: pl.Series([int(n or 0) if n == n and abs(n or 0) < 9 else 7 for n in numbers])  # noqa: E731, PLR0124
     extra = {"id": texts, "time": times, "size": texts}
     fields = EventFields("id", "time", 1, cost="size")

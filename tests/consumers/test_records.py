@@ -8,14 +8,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.records import HEADER, NONE, Records
+from millstream.consumers.records import HEADER, NONE, Records, rows_in
 from millstream.schemas.packed import Packed
 from tests.consumers.in_memory import MemoryRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.consumers.events import Record
+    from millstream.consumers.events import Headers, Record
 
 BYTES = st.none() | st.binary(max_size=3)
 HEADERS = st.none() | st.lists(st.tuples(st.sampled_from(["a", "b"]), BYTES), max_size=2)
@@ -94,6 +94,14 @@ def test_by_partition(one_by_one: Sequence[Record]) -> None:
         by_partition.setdefault((record.topic(), record.partition()), []).append(record.offset())
     assert records.counts() == {partition: len(offsets) for partition, offsets in by_partition.items()}
     assert records.firsts() == {partition: offsets[0] for partition, offsets in by_partition.items()}
+
+
+@given(st.sets(st.integers(0, 20)), st.sets(st.integers(0, 20)))
+def test_rows_that_have_headers(with_headers: set[int], rows: set[int]) -> None:
+    headers: dict[int, Headers] = {row: [("a", b"")] for row in sorted(with_headers)}
+    wanted = sorted(rows)
+    found = rows_in(headers, np.array(wanted, np.int64))
+    assert [wanted[place] for place in found.tolist()] == sorted(with_headers & rows)
 
 
 def test_none_are_none() -> None:

@@ -187,6 +187,20 @@ class Counted(dict[int, str]):
         return super().setdefault(row, error)
 
 
+def test_problems_of_all_fields_are_told_where_a_length_is_wrong() -> None:
+    frame = pl.DataFrame(
+        {"v": [[1.0], [1.0, math.nan, 1.0], [1.0, 2.0, 3.0]], "a": [1.0, 1.0, math.inf], "b": [1.0] * 3},
+        schema={"v": pl.List(pl.Float64), "a": pl.Float64, "b": pl.Float64},
+    )
+    fitted = fit(frame, [VECTOR, SCALARS], allow_nan=False)
+    assert [unfit.error.partition(",")[0] for unfit in fitted.unfit] == [
+        "field `v` has 1 values",
+        "field `v`[1] is NaN or infinite",
+        "field `a` is NaN or infinite",
+    ]
+    assert not len(fitted.rows)
+
+
 def test_event_is_told_the_first_of_its_problems_only() -> None:
     fitted = fitted_scalars([None], [math.nan])
     assert len(fitted.unfit) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import numpy as np
 import polars as pl
@@ -94,6 +95,19 @@ def test_those_in_another_order(strings: list[bytes], chance: random.Random) -> 
     moved = Packed.of(strings).reordered(np.array(order, np.int64))
     assert list(moved) == [strings[place] for place in order]
     assert bytes(moved.whole) == b"".join(moved)
+
+
+def test_long_strings_in_another_order_take_little_memory() -> None:
+    strings = [bytes([number]) * 200_000 for number in range(20)]
+    packed = Packed.of(strings)
+    tracemalloc.start()
+    try:
+        moved = packed.reordered(np.arange(19, -1, -1))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert list(moved) == strings[::-1]
+    assert peak < 3 * 20 * 200_000
 
 
 @given(STRINGS, st.sets(st.integers(0, 5)))
