@@ -46,7 +46,7 @@ broker: $(VENV)/.dev ## A real Kafka broker on this machine (Java 17 and Maven),
 	@$(BIN)/python -m tests.broker $(ARGS)
 
 docs: $(VENV)/.dev ## Write the reference pages anew from the code
-	@$(BIN)/python -m millstream.topics.pipeline_docs
+	@$(BIN)/python -m millstream.pipeline.reference
 	@{ sed '/^| metric |/,$$d' docs/metrics.md; $(BIN)/millstream metrics; } > docs/metrics.new && mv docs/metrics.new docs/metrics.md
 
 lock: $(VENV)/.dev ## Pin the newest versions that pyproject.toml allows
@@ -59,7 +59,7 @@ lock: $(VENV)/.dev ## Pin the newest versions that pyproject.toml allows
 	  requirements/build.in --output-file requirements/build.txt
 
 clean: ## Remove what was made here: the environment, caches, the fetched broker
-	rm -rf $(VENV) consumers/libfetched.so schemas/libjson_columns.so .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) consumers/source/libfetched.so schemas/json/libcolumns.so .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || { \
@@ -71,10 +71,10 @@ $(VENV)/.build: requirements/build.txt | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.txt
 	@touch $@
 
-$(VENV)/.demo: requirements/demo.txt pyproject.toml hatch_build.py consumers/fetched.c schemas/json_columns.c $(VENV)/.build
+$(VENV)/.demo: requirements/demo.txt pyproject.toml hatch_build.py consumers/source/fetched.c schemas/json/columns.c $(VENV)/.build
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --require-hashes -r requirements/demo.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
-	@test -e schemas/libjson_columns.so || echo "No C compiler that works (Debian: apt-get install gcc libc6-dev): workers read records one by one, which takes more CPU. Then again: touch consumers/fetched.c"
+	@test -e schemas/json/libcolumns.so || echo "No C compiler that works (Debian: apt-get install gcc libc6-dev): workers read records one by one, which takes more CPU. Then again: touch consumers/source/fetched.c"
 	@touch $@
 
 $(VENV)/.comparison: requirements/comparison.txt $(VENV)/.demo

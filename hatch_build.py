@@ -10,8 +10,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 LIBRARIES = {
-    "consumers/fetched.c": "consumers/libfetched.so",
-    "schemas/json_columns.c": "schemas/libjson_columns.so",
+    "consumers/source/fetched.c": "consumers/source/libfetched.so",
+    "schemas/json/columns.c": "schemas/json/libcolumns.so",
 }
 FLAGS = "-O2", "-shared", "-fPIC"
 

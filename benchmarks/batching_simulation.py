@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from benchmarks.pages import DOCS, write_rows
 from millstream.consumers.demo.chart import Line, Panel, chart
-from millstream.consumers.window import Window
+from millstream.consumers.flow.window import Window
 
 Floats = npt.NDArray[np.float64]
 EVERY = 0.25  # seconds between two points of a picture

@@ -24,7 +24,7 @@ from benchmarks.errors import NoBrokerError
 from benchmarks.machine import machine
 from benchmarks.pages import write_results
 from benchmarks.processes import cpu_seconds, peak_mib
-from millstream.consumers.metrics import DEAD_LETTERS, PREDICTIONS
+from millstream.consumers.observability.metrics import DEAD_LETTERS, PREDICTIONS
 from tests.broker.clients import wait_until
 from tests.consumers.processes import Worker
 from tests.faults.hostile import hostile_service, hostile_stream

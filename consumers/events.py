@@ -2,27 +2,18 @@
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from queue import SimpleQueue
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from millstream.consumers.errors import WentBack
+from millstream.consumers.record_types import Headers, Key, Partition, Position
 from millstream.consumers.records import Records
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between
 from millstream.schemas.packed import Packed, Texts
-
-Partition = tuple[str, int]
-"""Topic and partition number."""
-
-Position = tuple[str, int, int]
-"""A record's topic, partition number and offset."""
-
-Key = bytes | None
-"""A record's key."""
-
-Headers = list[tuple[str, bytes | None]]
-"""A record's headers, in their order; a name may be there more than once."""
 
 Epochs = Mapping[Partition, int]
 """The assignment that a record was read under: partition -> the number of that assignment. Replaced, never changed."""
@@ -33,22 +24,6 @@ Ends = dict[Partition, tuple[int, int]]
 
 NEVER = np.iinfo(np.int64).max
 """A deadline that never comes, ms since the epoch."""
-
-
-class Record(Protocol):
-    """A Kafka record by itself, as the client gives it where it gives one by one."""
-
-    def __len__(self) -> int:
-        """Bytes of the value."""
-        ...
-
-    def topic(self) -> str: ...  # noqa: D102
-    def partition(self) -> int: ...  # noqa: D102
-    def offset(self) -> int: ...  # noqa: D102
-    def key(self) -> bytes | None: ...  # noqa: D102
-    def value(self) -> bytes | None: ...  # noqa: D102
-    def timestamp(self) -> tuple[int, int]: ...  # noqa: D102
-    def headers(self) -> Headers | None: ...  # noqa: D102
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,3 +237,7 @@ class Barrier:
     """Asks each stage to finish all that came before it; the last one answers by `done`."""
 
     done: Any  # threading.Event
+
+
+Answers = SimpleQueue[Sequence[Answered] | Barrier | WentBack | None]
+"""What goes from the computing stage to the writing one; None ends that."""

@@ -15,7 +15,7 @@ from millstream.schemas.packed import Packed
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from millstream.consumers.events import Headers, Key, Partition, Position, Record
+    from millstream.consumers.record_types import Headers, Key, Partition, Position, Record
 
 log = logging.getLogger(__name__)
 

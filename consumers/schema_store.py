@@ -1,10 +1,10 @@
 """Where a pipeline's schemas are found; in a module of its own, for commands that load no model."""
 
+from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.records import OWN_SCHEMAS_FOLDER, OwnRecord
 from millstream.schemas.registry import RegistryStore
 from millstream.schemas.store import SchemaStore
-from millstream.topics.pipeline import Pipeline
 
 
 def open_store(pipeline: Pipeline) -> SchemaStore:

@@ -1,4 +1,7 @@
-"""Models and what runs them: repository, signature, executors."""
+"""Models and what runs them: repository, signature, executors.
+
+In: columns of events. Out: the outputs of a model, or a reason for each event that has none.
+"""
 
 import os
 

@@ -1,4 +1,7 @@
-"""Record shapes and codecs. Imports nothing else of ours."""
+"""Schemas and codecs: where schemas are found, and records to columns and back. Imports nothing else of ours.
+
+In: bytes and schemas. Out: columns, or a reason for each record that has none.
+"""
 
 import os
 

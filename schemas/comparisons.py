@@ -12,10 +12,10 @@ import fastavro
 import numpy as np
 import numpy.typing as npt
 
-from millstream.schemas.avro_empty import parsed_bounded
-from millstream.schemas.avro_types import parsed
-from millstream.schemas.avro_varint import varint
-from millstream.schemas.avro_write import Piece, fixed_pieces, long_pieces, text, text_pieces, weave
+from millstream.schemas.avro.empty import parsed_bounded
+from millstream.schemas.avro.types import parsed
+from millstream.schemas.avro.varint import varint
+from millstream.schemas.avro.write import Piece, fixed_pieces, long_pieces, text, text_pieces, weave
 from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
 from millstream.schemas.predictions import Outputs, Times, UnsupportedOutputError, output_pieces
 from millstream.schemas.records import COMPARISON

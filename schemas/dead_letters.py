@@ -6,10 +6,10 @@ from typing import Any, Final, NamedTuple
 
 import fastavro
 
-from millstream.schemas.avro_empty import parsed_bounded
-from millstream.schemas.avro_types import parsed
-from millstream.schemas.avro_varint import varint
-from millstream.schemas.avro_write import length, text
+from millstream.schemas.avro.empty import parsed_bounded
+from millstream.schemas.avro.types import parsed
+from millstream.schemas.avro.varint import varint
+from millstream.schemas.avro.write import length, text
 from millstream.schemas.records import DEAD_LETTER
 from millstream.schemas.store import AvroType, Schema
 from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from millstream.schemas.avro_limits import MOST_TEXT, definition_of
+from millstream.schemas.avro.limits import MOST_TEXT, definition_of
 from millstream.schemas.errors import BadSchemaError, SchemaUnavailable, UnknownSchema
 from millstream.schemas.store import LARGEST_ID, AvroType, Schema
 

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from millstream.schemas.avro_varint import varint
-from millstream.schemas.avro_write import Piece, fixed_pieces, long_pieces, text, text_pieces, weave
+from millstream.schemas.avro.varint import varint
+from millstream.schemas.avro.write import Piece, fixed_pieces, long_pieces, text, text_pieces, weave
 from millstream.schemas.packed import Bytes2D, Packed
 from millstream.schemas.wire import frame
 

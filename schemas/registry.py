@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from millstream.schemas.avro_limits import definition_of
+from millstream.schemas.avro.limits import definition_of
 from millstream.schemas.errors import BadSchemaError, SchemaAccessDenied, SchemaError, SchemaUnavailable, UnknownSchema
 from millstream.schemas.failures import Failure, failure_of
 from millstream.schemas.recently_used import RecentlyUsed

@@ -17,8 +17,8 @@ from uuid import UUID
 import fastavro
 import msgspec
 
-from millstream.schemas.avro_empty import parsed_bounded
-from millstream.schemas.avro_types import parsed
+from millstream.schemas.avro.empty import parsed_bounded
+from millstream.schemas.avro.types import parsed
 from millstream.schemas.row_values import RowError, RowReader
 from millstream.schemas.store import AvroType, Schema
 from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from hypothesis import settings
 
-from millstream.consumers import fetched
+from millstream.consumers.source import fetched
 from millstream.topics.embedded import EmbeddedBroker
 from tests.broker.choice import Broker, Choice, choose, running
 from tests.broker.clients import create_topic, ensure_topic

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,37 +13,44 @@ from millstream.consumers.cli.main import COMMANDS
 ROOT = Path(__file__).parents[1]
 MAY_IMPORT = {
     "schemas": set[str](),
-    "topics": {"schemas"},
+    "pipeline": {"schemas"},
+    "topics": {"pipeline", "schemas"},
     "inference": {"schemas"},
-    "consumers": {"inference", "schemas", "topics"},
+    "consumers": {"inference", "pipeline", "schemas", "topics"},
 }
 """Package -> our other packages that it may import."""
-KNOW_KAFKA = {
-    "consumers/source.py",
-    "consumers/starts.py",
-    "consumers/client_handle.py",
-    "consumers/fetched.py",
-    "consumers/reader.py",
-    "consumers/bulk.py",
-    "consumers/delivery.py",
-    "consumers/transactions.py",
-    "topics/admin.py",
-    "topics/client_trial.py",
-    "topics/group.py",
-    "topics/lag.py",
-    "topics/embedded.py",
-    "topics/records.py",
-    "topics/dead_letter_reader.py",
-    "topics/replay.py",
+STAGES = ("source", "decode", "batch", "execute", "sink")
+"""The rooms of an event's path, in its order: none imports another."""
+SHARED = {"", "flow", "observability", "resilience"}
+"""Rooms of `consumers` that the stages share; "" stands for the modules directly in `consumers`."""
+ROOMS = {
+    "": set[str](),
+    "flow": {""},
+    "observability": {""},
+    "resilience": {"", "observability"},
+    **dict.fromkeys(STAGES, SHARED),
+    "shadow": {*SHARED, "execute", "sink"},
+    "worker": {*SHARED, *STAGES, "shadow"},
+    "supervision": SHARED,
+    "comparison": SHARED,
+    "demo": {*SHARED, "supervision", "comparison"},
 }
+"""Room of `consumers` -> other rooms that it may import. `cli` may import all."""
+MOST_MODULES = 10  # directly in `consumers`
+KNOW_KAFKA = {
+    "consumers/client_handle.py",
+    "consumers/source/",
+    "consumers/sink/",
+    "topics/",
+    "pipeline/client_trial.py",
+}
+"""Files and folders that may import Kafka's client."""
 READ_ENVIRONMENT = (
     "consumers/cli/",
     "consumers/demo/",
     "inference/__init__.py",  # these set one each, for a library that reads nothing else
     "schemas/__init__.py",
 )
-MOST_LINES = 400
-
 FILES = sorted(
     path.relative_to(ROOT).as_posix() for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py")
 )  # fmt: skip
@@ -82,15 +90,54 @@ def test_imports_point_one_way(package: str) -> None:
     assert wrong == []
 
 
+def room_of(module: str) -> str | None:
+    """The room of `consumers` that a module of ours is in; None where it is in another package."""
+    package, _, rest = module.removeprefix("millstream.").partition(".")
+    return None if package != "consumers" else rest.split(".")[0] if is_folder(rest.split(".")[0]) else ""
+
+
+def is_folder(name: str) -> bool:
+    return bool(name) and (ROOT / "consumers" / name).is_dir()
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_import_one_way_and_no_stage_imports_another(room: str) -> None:
+    wrong = [
+        f"{file}:{line} imports {name}"
+        for file in FILES
+        if room_of(file.removesuffix(".py").replace("/", ".")) == room
+        for name, line in imported(file)
+        if name.startswith("millstream.consumers") and room_of(name) not in {room, *ROOMS[room]}
+    ]
+    assert wrong == []
+
+
+def test_every_room_has_its_rule() -> None:
+    rooms = {path.parent.name for path in (ROOT / "consumers").glob("*/__init__.py")}
+    assert rooms == ROOMS.keys() - {""} | {"cli"}
+
+
+def test_modules_of_a_stage_are_in_its_room() -> None:
+    assert len(list((ROOT / "consumers").glob("*.py"))) <= MOST_MODULES
+
+
+def test_no_modules_import_one_another_in_a_circle() -> None:
+    """Imports for type checkers alone count too: a reader follows them as well."""
+    modules = {file.removesuffix(".py").replace("/", "."): file for file in FILES}
+    arrows = {
+        module: {name.removeprefix("millstream.") for name, _ in imported(file)} & modules.keys()
+        for module, file in modules.items()
+    }
+    sorter = TopologicalSorter(arrows)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))
+
+
 def test_only_the_modules_at_kafkas_border_import_its_client() -> None:
-    found = {file for file in FILES for name, _ in imported(file) if name.split(".")[0] == "confluent_kafka"}
-    assert found - KNOW_KAFKA == set()
-
-
-@pytest.mark.parametrize("file", FILES)
-def test_file_holds_one_thing(file: str) -> None:
-    lines = len((ROOT / file).read_text(encoding="utf-8").splitlines())
-    assert lines <= MOST_LINES, f"{file} has {lines} lines: two things live in it"
+    found = [file for file in FILES for name, _ in imported(file) if name.split(".")[0] == "confluent_kafka"]
+    assert [file for file in found if not file.startswith(tuple(KNOW_KAFKA))] == []
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -109,6 +156,13 @@ def test_only_the_edges_read_the_environment() -> None:
         or (isinstance(node, ast.ImportFrom) and node.module == "os")
     ]
     assert wrong == []
+
+
+@pytest.mark.parametrize("room", sorted({*STAGES, *SHARED, "shadow", "worker"} - {""}))
+def test_room_says_what_goes_in_and_what_comes_out(room: str) -> None:
+    said = ast.get_docstring(tree(f"consumers/{room}/__init__.py")) or ""
+    assert "In:" in said
+    assert "Out:" in said
 
 
 def test_no_name_says_nothing() -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 ROOT = Path(__file__).parents[1]
-TEAM = ("consumers", "inference", "schemas", "topics")
+TEAM = ("consumers", "inference", "pipeline", "schemas", "topics")
 PIPELINE = """\
 name: numbers
 kafka: {bootstrap: "localhost:9092"}

@@ -1,1 +1,4 @@
-"""The topics themselves: pipeline file, admin, lag, embedded broker."""
+"""Kafka's topics beside the path of events: admin, lag, dead letters, replay, the embedded broker.
+
+In: a pipeline's client settings. Out: what the topics and groups hold, and records for the command line.
+"""

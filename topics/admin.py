@@ -10,8 +10,8 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
+from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.errors import BrokerUnreachableError, TopicError
-from millstream.topics.pipeline import Pipeline
 
 ANSWER_TIMEOUT = 10.0  # seconds
 BROKER_DEFAULT = -1

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Self
 
+from millstream.pipeline.units import parse_duration
 from millstream.schemas.dead_letters import DeadLetter
 from millstream.topics.records import Headers, ReadRecord
-from millstream.topics.units import parse_duration
 
 REPLAYED: Final = "millstream.replayed"
 """Header of a marker: the letter in the same partition that was replayed, as `partition@offset`."""

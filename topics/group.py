@@ -5,9 +5,9 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
+from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import ANSWER_TIMEOUT, connect
 from millstream.topics.errors import GroupTakenError
-from millstream.topics.pipeline import Pipeline
 
 _OURS = "millstream-"
 

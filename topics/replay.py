@@ -8,11 +8,11 @@ from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from millstream.topics.client_trial import TRANSACTION_TIMEOUT
+from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT
+from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.dead_letter_reader import DeadLetterReader
 from millstream.topics.dead_letters import Position, Replay, Stays, StoredLetter, marker, replay_of
 from millstream.topics.errors import TopicError
-from millstream.topics.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 

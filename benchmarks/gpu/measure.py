@@ -12,7 +12,7 @@ from benchmarks.errors import PeerFailedError
 from benchmarks.gpu.models import SEED
 from benchmarks.gpu.path import DataPath, Throughput, polls_for, polls_of
 from benchmarks.load import WIDE, vector_events
-from millstream.consumers.compute import DECODE_RECORDS
+from millstream.consumers.worker.compute import DECODE_RECORDS
 from millstream.inference.errors import InferenceError
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.repository import load_version

@@ -12,23 +12,24 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from benchmarks.errors import PeerFailedError
-from millstream.consumers.batcher import Limits
-from millstream.consumers.bundles import bundles
-from millstream.consumers.compute import DECODE_RECORDS, Compute
-from millstream.consumers.decoder import BlockDecoder, EventFields
-from millstream.consumers.events import Barrier, Polled, Position
-from millstream.consumers.health import Health
-from millstream.consumers.held import RECORD, Held
-from millstream.consumers.isolating_decoder import IsolatingDecoder
-from millstream.consumers.lanes import Lanes
-from millstream.consumers.metrics import Metrics
-from millstream.consumers.patience import Patience
-from millstream.consumers.plan import batches_ahead
-from millstream.consumers.poison import Isolation
+from millstream.consumers.batch.batcher import Limits
+from millstream.consumers.decode.decoder import BlockDecoder, EventFields
+from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
+from millstream.consumers.events import Barrier, Polled
+from millstream.consumers.execute.lanes import Lanes
+from millstream.consumers.execute.poison import Isolation
+from millstream.consumers.execute.runner import Runner
+from millstream.consumers.flow.held import RECORD, Held
+from millstream.consumers.observability.health import Health
+from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.record_types import Position
 from millstream.consumers.records import Records
-from millstream.consumers.runner import Runner
-from millstream.consumers.watchdog import Watchdog
-from millstream.schemas.avro import AvroDecoder
+from millstream.consumers.resilience.patience import Patience
+from millstream.consumers.resilience.watchdog import Watchdog
+from millstream.consumers.sink.bundles import bundles
+from millstream.consumers.worker.compute import DECODE_RECORDS, Compute
+from millstream.consumers.worker.plan import batches_ahead
+from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.packed import Packed
 from millstream.schemas.predictions import PredictionEncoder
@@ -37,9 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from millstream.consumers.events import Answered
-    from millstream.consumers.lanes import Answers
-    from millstream.consumers.poison import Run
+    from millstream.consumers.events import Answered, Answers
+    from millstream.consumers.execute.poison import Run
     from millstream.inference.signature import Signature
 
 HELD = (100_000, 64 << 20)  # events and bytes read and not yet encoded, as a worker holds by default

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 
 from millstream.consumers.errors import WorkerError
-from millstream.topics.pipeline import Pipeline, load_pipeline
+from millstream.pipeline.loading import load_pipeline
+from millstream.pipeline.pipeline import Pipeline
 
 
 def add_pipeline(parser: argparse.ArgumentParser) -> None:

@@ -5,8 +5,8 @@ import argparse
 from rich.console import Console
 
 from millstream.consumers.cli.arguments import add_pipeline, read_pipeline
-from millstream.consumers.named_fields import check_labels
-from millstream.consumers.plan import Plan, check_answers, make_plan
+from millstream.consumers.decode.named_fields import check_labels
+from millstream.consumers.worker.plan import Plan, check_answers, make_plan
 from millstream.inference.signature import TensorInput
 from millstream.topics.admin import require
 

@@ -13,10 +13,10 @@ from millstream.consumers.comparison.errors import ComparisonError
 from millstream.consumers.comparison.metrics import ComparisonMetrics
 from millstream.consumers.comparison.names import own_topics
 from millstream.consumers.comparison.show import results_table
-from millstream.consumers.health import Health, HealthServer
+from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.schema_store import open_store
+from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import ensure, require, states
-from millstream.topics.pipeline import Pipeline
 
 log = logging.getLogger("millstream")
 

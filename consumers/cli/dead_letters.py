@@ -16,14 +16,14 @@ from rich.table import Table
 from millstream.consumers.cli.arguments import add_pipeline, positive, read_pipeline
 from millstream.consumers.cli.tail import as_json
 from millstream.consumers.schema_store import open_store
+from millstream.pipeline.pipeline import Pipeline
+from millstream.pipeline.printable import printable, printable_json
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterError, decode_dead_letter
 from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
 from millstream.schemas.store import SchemaStore
 from millstream.schemas.wire import schema_id_of
 from millstream.topics.dead_letter_reader import DeadLetterReader, Decode
 from millstream.topics.dead_letters import NoLetter, Position, Replay, Selection, Stays, StoredLetter, parse_moment
-from millstream.topics.pipeline import Pipeline
-from millstream.topics.printable import printable, printable_json
 from millstream.topics.records import ReadRecord
 from millstream.topics.replay import Replayer, batches, plan
 

@@ -23,11 +23,18 @@ from millstream.consumers.cli.arguments import (
     read_pipeline,
     seconds,
 )
-from millstream.consumers.health import Health, HealthServer
-from millstream.consumers.lag_metrics import LagCollector, LagFollower, LagLook, LagWatch, by_topic, reader_of
+from millstream.consumers.observability.health import Health, HealthServer
+from millstream.consumers.observability.lag_metrics import (
+    LagCollector,
+    LagFollower,
+    LagLook,
+    LagWatch,
+    by_topic,
+    reader_of,
+)
+from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.lag import PartitionLag
 from millstream.topics.lag_trend import Trend, drain_seconds, drain_text
-from millstream.topics.pipeline import Pipeline
 
 STALL_AFTER = 60.0  # seconds without a turn of the loop after which `/live` says so
 WIDE = 1000  # columns of output that is no terminal's: one line a partition, so that `grep` finds it

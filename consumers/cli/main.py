@@ -11,6 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from millstream.consumers.errors import WorkerError
 from millstream.inference.errors import InferenceError
+from millstream.pipeline.errors import PipelineError
 from millstream.schemas.errors import SchemaError
 from millstream.topics.errors import TopicsError
 
@@ -47,7 +48,7 @@ def run(arguments: Sequence[str]) -> int:
     try:
         code: int = args.run(args)
         sys.stdout.flush()
-    except (WorkerError, InferenceError, SchemaError, TopicsError) as error:
+    except (WorkerError, InferenceError, PipelineError, SchemaError, TopicsError) as error:
         print(error, file=sys.stderr)
         return FAILED
     except KeyboardInterrupt:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from millstream.consumers.metrics import ALL, markdown
+from millstream.consumers.observability.metrics import ALL, markdown
 
 
 def add_arguments(_parser: argparse.ArgumentParser) -> None:

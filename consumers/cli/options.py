@@ -3,7 +3,7 @@
 import argparse
 import json
 
-from millstream.topics.pipeline_docs import json_schema, options_markdown
+from millstream.pipeline.reference import json_schema, options_markdown
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

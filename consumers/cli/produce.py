@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from millstream.consumers.cli.arguments import add_pipeline, positive, rate, read_pipeline
+from millstream.consumers.decode.named_fields import check_event_fields, schema_of
 from millstream.consumers.errors import WorkerError
-from millstream.consumers.named_fields import check_event_fields, schema_of
 from millstream.consumers.schema_store import open_store
+from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.rows import RowError, encode_json_row, encode_row, parse_cells
-from millstream.topics.pipeline import Pipeline
 from millstream.topics.records import RecordWriter
 
 Encode = Callable[[Mapping[str, Any]], bytes]

@@ -20,9 +20,9 @@ from millstream.consumers.cli.arguments import (
 from millstream.consumers.supervision.local_run import LocalRun
 from millstream.consumers.supervision.run_screen import Screen
 from millstream.consumers.supervision.scaling import Policy
+from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import refuse_unfit_broker, require, roles, states
 from millstream.topics.group import refuse_foreign_group
-from millstream.topics.pipeline import Pipeline
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

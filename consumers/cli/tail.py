@@ -10,14 +10,14 @@ from typing import Any
 
 from millstream.consumers.cli.arguments import add_pipeline, positive, read_pipeline
 from millstream.consumers.schema_store import open_store
+from millstream.pipeline.pipeline import Pipeline
+from millstream.pipeline.printable import printable_json
 from millstream.schemas.dead_letters import decode_dead_letter
 from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
 from millstream.schemas.records import DEAD_LETTER
 from millstream.schemas.rows import decode_row
 from millstream.schemas.store import SchemaStore
 from millstream.schemas.wire import schema_id_of
-from millstream.topics.pipeline import Pipeline
-from millstream.topics.printable import printable_json
 from millstream.topics.records import ReadRecord, RecordReader
 
 MOST = 500  # records of one read

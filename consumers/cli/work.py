@@ -9,11 +9,11 @@ import sys
 from types import FrameType
 
 from millstream.consumers.cli.arguments import add_metrics_host, add_pipeline, metrics_host, port_number, read_pipeline
-from millstream.consumers.health import Health, HealthServer
-from millstream.consumers.metrics import Metrics
-from millstream.consumers.plan import group_of, make_plan, settings_of, stages_of
-from millstream.consumers.slot import take_slot
-from millstream.consumers.worker import Worker
+from millstream.consumers.observability.health import Health, HealthServer
+from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.worker.plan import group_of, make_plan, settings_of, stages_of
+from millstream.consumers.worker.slot import take_slot
+from millstream.consumers.worker.worker import Worker
 from millstream.topics.admin import refuse_unfit_broker, require
 from millstream.topics.group import refuse_foreign_group
 

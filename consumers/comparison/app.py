@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from millstream.consumers.health import Health
+    from millstream.consumers.observability.health import Health
+    from millstream.pipeline.pipeline import Pipeline
     from millstream.schemas.store import SchemaStore
-    from millstream.topics.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 

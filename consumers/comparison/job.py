@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millstream.consumers.comparison.chunks import Rows
     from millstream.consumers.comparison.join import Change
     from millstream.consumers.comparison.pairs import KnownPairs
-    from millstream.topics.pipeline import Pipeline
+    from millstream.pipeline.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from millstream.consumers.comparison.seldom import SeldomWarnings
-from millstream.consumers.metrics import Metric, markdown
+from millstream.consumers.observability.metrics import Metric, markdown
 
 _PAIR = ("primary", "shadow")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from millstream.topics.pipeline import Pipeline
+    from millstream.pipeline.pipeline import Pipeline
 
 
 def app_name(pipeline: Pipeline) -> str:

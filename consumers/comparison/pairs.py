@@ -8,7 +8,7 @@ from millstream.consumers.comparison.errors import ComparisonError
 from millstream.schemas.comparisons import Pair, Variant
 
 if TYPE_CHECKING:
-    from millstream.topics.pipeline import Pipeline
+    from millstream.pipeline.pipeline import Pipeline
 
 
 class KnownPairs:

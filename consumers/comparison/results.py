@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import fastavro
 
 from millstream.inference.estimates import estimate
-from millstream.schemas.avro_types import parsed
+from millstream.schemas.avro.types import parsed
 from millstream.schemas.records import EVALUATION
 from millstream.schemas.store import Schema
 from millstream.schemas.wire import frame

@@ -11,18 +11,18 @@ import numpy as np
 import polars as pl
 
 from millstream.consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Rows
-from millstream.schemas.avro import AvroDecoder
-from millstream.schemas.json import JsonDecoder
+from millstream.schemas.avro.decoder import AvroDecoder
+from millstream.schemas.json.decoder import JsonDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
+    from millstream.pipeline.comparison_sections import Comparison, Labels
     from millstream.schemas.comparisons import Comparisons
     from millstream.schemas.decoded import Decoder
     from millstream.schemas.store import SchemaStore
-    from millstream.topics.comparison_sections import Comparison, Labels
 
 _OFFSET_BITS = 48
 _NONE = math.nan

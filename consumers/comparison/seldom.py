@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from millstream.topics.printable import printable
+from millstream.pipeline.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,20 +10,20 @@ import fastavro
 from rich.markup import escape
 from rich.table import Table
 
-from millstream.schemas.avro_empty import parsed_bounded
-from millstream.schemas.avro_types import parsed
+from millstream.pipeline.printable import printable
+from millstream.schemas.avro.empty import parsed_bounded
+from millstream.schemas.avro.types import parsed
 from millstream.schemas.errors import BadSchemaError, SchemaError, SchemaUnavailable
 from millstream.schemas.records import EVALUATION
 from millstream.schemas.store import Schema
 from millstream.schemas.wire import HEAD_BYTES, schema_id_of
-from millstream.topics.printable import printable
 from millstream.topics.records import RecordReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from millstream.pipeline.pipeline import Pipeline
     from millstream.schemas.store import SchemaStore
-    from millstream.topics.pipeline import Pipeline
 
 _SCHEMA: Final = parsed(Schema(EVALUATION.reserved_id, EVALUATION.name, EVALUATION.definition))
 _MOST = 500  # records of one read

@@ -3,9 +3,9 @@
 import polars as pl
 
 from millstream.consumers.demo.flights import encode_events
+from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.rows import encode_row
 from millstream.schemas.store import SchemaStore
-from millstream.topics.pipeline import Pipeline
 from millstream.topics.records import RecordWriter
 
 

@@ -11,8 +11,8 @@ from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from millstream.consumers.child import MILLSTREAM, scrape, start, told_port
 from millstream.consumers.errors import WorkerError
+from millstream.consumers.supervision.child import MILLSTREAM, scrape, start, told_port
 
 LOG_LINES = 15  # of a command that failed
 

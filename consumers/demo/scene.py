@@ -14,9 +14,10 @@ from typing import Any
 import yaml
 
 from millstream.consumers.demo.flights import example_folder
+from millstream.pipeline.loading import load_pipeline
+from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import ANSWER_TIMEOUT, connect, create, roles
 from millstream.topics.embedded import EmbeddedBroker
-from millstream.topics.pipeline import Pipeline, load_pipeline
 
 log = logging.getLogger(__name__)
 

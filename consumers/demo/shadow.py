@@ -19,9 +19,9 @@ from millstream.consumers.demo.process import CommandProcess, wait_until
 from millstream.consumers.demo.scene import Scene, scene
 from millstream.consumers.demo.scores import auc
 from millstream.consumers.schema_store import open_store
+from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.comparisons import ComparisonDecoder
 from millstream.schemas.store import SchemaStore
-from millstream.topics.pipeline import Pipeline
 from millstream.topics.records import RecordReader
 
 WINDOW = 720  # hours; windows begin at whole multiples of it

@@ -20,7 +20,7 @@ from millstream.consumers.demo.process import CommandProcess, wait_until
 from millstream.consumers.demo.scene import Scene, scene
 from millstream.consumers.demo.stream import FlightStream
 from millstream.consumers.schema_store import open_store
-from millstream.topics.pipeline import Pipeline
+from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.records import RecordWriter
 
 PARTITIONS, MOST_WORKERS = 8, 4

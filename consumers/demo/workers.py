@@ -9,8 +9,8 @@ from typing import Self
 
 from millstream.consumers.demo.process import CommandProcess
 from millstream.consumers.errors import WorkerError
-from millstream.consumers.metrics import ASSIGNED, BATCH_EVENTS, READY
-from millstream.topics.pipeline import Pipeline
+from millstream.consumers.observability.metrics import ASSIGNED, BATCH_EVENTS, READY
+from millstream.pipeline.pipeline import Pipeline
 
 START = 60.0  # seconds until all are ready
 DRAIN = 15.0  # seconds after SIGTERM

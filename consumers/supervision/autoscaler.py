@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from millstream.consumers.lag_metrics import LagLook
+from millstream.consumers.observability.lag_metrics import LagLook
 from millstream.consumers.supervision.scaling import Decision, Memory, Observation, PartitionLoad, Policy, decide
 from millstream.consumers.supervision.true_rate import Counters, RateEstimate, Work, work_between
 from millstream.consumers.supervision.worker_process import Reading

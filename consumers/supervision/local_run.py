@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
-from millstream.consumers.health import Health, HealthServer
-from millstream.consumers.lag_metrics import LagCollector, LagLook, LagWatch, reader_of
+from millstream.consumers.observability.health import Health, HealthServer
+from millstream.consumers.observability.lag_metrics import LagCollector, LagLook, LagWatch, reader_of
 from millstream.consumers.supervision.autoscaler import Autoscaler, Crew, Status
 from millstream.consumers.supervision.merged_metrics import MergedCollector, StatusCollector
 from millstream.consumers.supervision.run_screen import Screen, counted
 from millstream.consumers.supervision.scaling import Policy
 from millstream.consumers.supervision.supervisor import Supervisor
 from millstream.consumers.supervision.worker_process import Reading, WorkerProcess
-from millstream.topics.pipeline import Pipeline
+from millstream.pipeline.pipeline import Pipeline
 
 EVERY = 1.0  # seconds between two decisions
 TURN = 0.1  # seconds between two looks after the workers

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from millstream.consumers import metrics as m
+from millstream.consumers.observability import metrics as m
 
 THREADS = (
     ("decode", "infer"),

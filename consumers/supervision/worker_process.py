@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from millstream.consumers import metrics as m
-from millstream.consumers.child import MILLSTREAM, bound, scrape, told_port
+from millstream.consumers.observability import metrics as m
+from millstream.consumers.supervision.child import MILLSTREAM, bound, scrape, told_port
 from millstream.consumers.supervision.true_rate import DONE, SUM, Counters, counters
 
-_READY = " INFO millstream.consumers.worker: ready"  # how the line ends
+_READY = " INFO millstream.consumers.worker.worker: ready"  # how the line ends
 LAST_LINES = 15  # of the log, told where the worker fails
 _LINE = re.compile(r"\S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")
 _STAGE = re.compile(r'stage="([^"]*)"')

@@ -12,8 +12,9 @@ import polars as pl
 from millstream.consumers.demo.flight_writer import FlightWriter
 from millstream.consumers.demo.flights import ARRIVAL_SCHEMA, LATER_MONTHS, departures, example_folder
 from millstream.consumers.schema_store import open_store
+from millstream.pipeline.loading import load_pipeline
+from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.store import SchemaStore
-from millstream.topics.pipeline import Pipeline, load_pipeline
 
 TICK = 0.1  # seconds
 

@@ -5,16 +5,16 @@ from collections import Counter
 from benchmarks.profiler.stacks import Spot, by, spots, table
 
 RAW = """\
-thread (0x1): write;run (threading.py:10);write (/app/consumers/sink.py:50);produce (/app/consumers/delivery.py:7) 30
-thread (0x1): write;run (threading.py:10);write (/app/consumers/sink.py:50);encode (/lib/site-packages/schemas/x.py:3) 10
+thread (0x1): write;run (threading.py:10);write (/app/millstream/sink.py:50);produce (/app/millstream/delivery.py:7) 30
+thread (0x1): write;run (threading.py:10);write (/app/millstream/sink.py:50);encode (/lib/site-packages/schemas/x.py:3) 10
 thread (0x2): MainThread;main (/lib/other.py:1) 60
 """
 
 
 def test_samples_go_to_our_innermost_function() -> None:
     assert spots(RAW) == {
-        Spot("write", "consumers/delivery.py produce", "delivery.py:7 produce"): 30,
-        Spot("write", "consumers/sink.py write", "x.py:3 encode"): 10,
+        Spot("write", "millstream/delivery.py produce", "delivery.py:7 produce"): 30,
+        Spot("write", "millstream/sink.py write", "x.py:3 encode"): 10,
         Spot("MainThread", "(outside)", "other.py:1 main"): 60,
     }
 

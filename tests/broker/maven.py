@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from millstream.consumers.child import start
+from millstream.consumers.supervision.child import start
 from tests.broker.child import end
 from tests.broker.errors import BrokerError
 from tests.broker.fetch import last_lines

@@ -17,7 +17,7 @@ from tests.broker.choice import Broker
 from tests.broker.clients import produce
 from tests.cli.command import COMMAND, ENVIRON, millstream
 from tests.comparison.scene import START, Events, comparison_scene
-from tests.topics.pipeline_files import SMALL
+from tests.pipeline.pipeline_files import SMALL
 
 PAIR = Pair(Variant("delay", 1, "primary"), Variant("delay", 2))
 

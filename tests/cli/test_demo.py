@@ -123,7 +123,7 @@ def test_dead_worker_ends_the_demo_with_its_log(tmp_path: Path) -> None:
         _, err = demo.communicate(timeout=60)
         assert demo.returncode == 1
         assert f"the worker of version 1 (pid {worker}) ended with status -9. Its log ends:\n" in err
-        assert "millstream.consumers.worker: ready" in err
+        assert "millstream.consumers.worker.worker: ready" in err
         assert "Traceback" not in err
 
 

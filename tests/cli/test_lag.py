@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.load import vector_events
-from millstream.consumers.child import MILLSTREAM, told_port
 from millstream.consumers.cli import main as cli
-from millstream.consumers.lag_metrics import LagCollector
+from millstream.consumers.observability.lag_metrics import LagCollector
+from millstream.consumers.supervision.child import MILLSTREAM, told_port
 from tests.broker.clients import produce, wait_until
 from tests.consumers.processes import Worker
 from tests.consumers.service import vector_service

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from millstream.consumers.child import MILLSTREAM
 from millstream.consumers.demo.flights import example_folder
+from millstream.consumers.supervision.child import MILLSTREAM
 from millstream.topics.embedded import EmbeddedBroker
 from tests.broker.clients import produce
 from tests.broker.ports import free_ports

@@ -16,8 +16,8 @@ from confluent_kafka import Consumer
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.load import vector_events, write_load
-from millstream.consumers.child import MILLSTREAM, told_port
 from millstream.consumers.cli import main as cli
+from millstream.consumers.supervision.child import MILLSTREAM, told_port
 from tests.broker.clients import create_topic, wait_until
 from tests.consumers.service import id_of, vector_service
 

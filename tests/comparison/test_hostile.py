@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from millstream.consumers.child import scrape, told_port
 from millstream.consumers.comparison.chunks import LABEL_ROW, Chunk
 from millstream.consumers.comparison.join import WRITERS
 from millstream.consumers.comparison.names import app_name
+from millstream.consumers.supervision.child import scrape, told_port
 from millstream.schemas.comparisons import ComparisonEncoder, Pair, Variant
 from millstream.schemas.records import COMPARISON
 from tests.broker.clients import produce

@@ -11,9 +11,10 @@ import pytest
 from millstream.consumers.comparison.errors import ComparisonError
 from millstream.consumers.comparison.pairs import KnownPairs
 from millstream.consumers.comparison.seldom import EVERY, SeldomWarnings
+from millstream.pipeline.loading import load_pipeline
+from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.comparisons import Comparisons, Pair, Variant
-from millstream.topics.pipeline import Pipeline, load_pipeline
-from tests.topics.pipeline_files import SMALL
+from tests.pipeline.pipeline_files import SMALL
 
 PRIMARY, SHADOW = Variant("m", 1, "primary"), Variant("m", 2)
 

@@ -12,10 +12,10 @@ import pytest
 
 from millstream.consumers.comparison.chunks import Rows
 from millstream.consumers.comparison.rows import LabelReader, Scoring, id_hash
+from millstream.pipeline.comparison_sections import Comparison, Labels
 from millstream.schemas.comparisons import Comparisons, Pair, Variant
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.rows import encode_row
-from millstream.topics.comparison_sections import Comparison, Labels
 
 OUTCOME = {
     "type": "record",

@@ -10,18 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from millstream.consumers.events import (
-    Answered,
-    Block,
-    Epochs,
-    Headers,
-    MicroBatch,
-    Partition,
-    Polled,
-    Record,
-    Refused,
-    Rows,
-)
+from millstream.consumers.events import Answered, Block, Epochs, MicroBatch, Polled, Refused, Rows
+from millstream.consumers.record_types import Headers, Partition, Record
 from millstream.consumers.records import Records
 from millstream.inference.executors.interface import Tensors, rows_of
 from millstream.inference.signature import Signature, TensorInput, TensorOutput

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from millstream.consumers.health import Health
-from millstream.consumers.isolating_decoder import IsolatingDecoder
-from millstream.consumers.metrics import Metrics
-from millstream.consumers.patience import Patience
-from millstream.consumers.watchdog import Watchdog
+from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
+from millstream.consumers.observability.health import Health
+from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.resilience.patience import Patience
+from millstream.consumers.resilience.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from millstream.consumers.decoder import BlockDecoder
+    from millstream.consumers.decode.decoder import BlockDecoder
 
 WATCHDOG = Watchdog(3600.0)  # one for all: each has a thread that lasts as long as the process
 

@@ -15,7 +15,7 @@ from tests.consumers.in_memory import MemoryRecord
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.consumers.events import Headers, Record
+    from millstream.consumers.record_types import Headers, Record
 
 BYTES = st.none() | st.binary(max_size=3)
 HEADERS = st.none() | st.lists(st.tuples(st.sampled_from(["a", "b"]), BYTES), max_size=2)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from prometheus_client import CollectorRegistry
 
-from millstream.consumers import metrics as worker
 from millstream.consumers.comparison import metrics as comparison
-from millstream.consumers.lag_metrics import LagCollector, LagLook
+from millstream.consumers.observability import metrics as worker
+from millstream.consumers.observability.lag_metrics import LagCollector, LagLook
 from millstream.consumers.supervision.autoscaler import Crew, Status
 from millstream.consumers.supervision.merged_metrics import StatusCollector
 from millstream.consumers.supervision.scaling import Decision

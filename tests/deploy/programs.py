@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from millstream.consumers.child import start, told_port
+from millstream.consumers.supervision.child import start, told_port
 from tests.broker.child import end
 from tests.broker.clients import wait_until
 

@@ -10,7 +10,7 @@ import yaml
 
 from millstream.consumers.cli import main
 from millstream.consumers.supervision.local_run import LEAVING
-from millstream.topics.pipeline import load_pipeline
+from millstream.pipeline.loading import load_pipeline
 from tests.deploy.compose import ROOT, command_of, ours, path_here, services
 
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text("utf-8")

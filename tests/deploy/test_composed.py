@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from millstream.consumers.child import MILLSTREAM
+from millstream.consumers.supervision.child import MILLSTREAM
 from tests.broker.kafka_jars import missing_for_maven
 from tests.broker.maven import MavenKafka
 from tests.deploy.compose import command_of, path_here

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from benchmarks.load import vector_events, write_load
-from millstream.consumers.child import MILLSTREAM
+from millstream.consumers.supervision.child import MILLSTREAM
 from tests.broker.clients import produce
 from tests.consumers.service import vector_service
 from tests.deploy.dashboards import Query, queries

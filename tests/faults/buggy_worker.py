@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from millstream.consumers import delivery, transactions
 from millstream.consumers.cli import main as cli
-from millstream.consumers.delivery import AtLeastOnce
-from millstream.consumers.forward import Forward
-from millstream.consumers.source import Source
-from millstream.consumers.transactions import ExactlyOnce
+from millstream.consumers.sink import delivery, transactions
+from millstream.consumers.sink.delivery import AtLeastOnce
+from millstream.consumers.sink.transactions import ExactlyOnce
+from millstream.consumers.source.forward import Forward
+from millstream.consumers.source.kafka_source import Source
 from millstream.inference.executors.onnx import OnnxExecutor
 
 if TYPE_CHECKING:

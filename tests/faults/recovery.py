@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.machine import machine
-from millstream.consumers import metrics as m
+from millstream.consumers.observability import metrics as m
 from tests.broker.choice import Broker
 from tests.broker.clients import wait_until
 from tests.broker.maven import MavenKafka

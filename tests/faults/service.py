@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
-from millstream.consumers import metrics as m
+from millstream.consumers.observability import metrics as m
 from tests.broker.clients import read_all, wait_until
 from tests.broker.maven import MavenKafka
 from tests.consumers.processes import Worker

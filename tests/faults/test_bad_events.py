@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millstream.consumers import metrics as m
+from millstream.consumers.observability import metrics as m
 from tests.broker.clients import produce, read_all
 from tests.consumers.processes import Worker
 from tests.consumers.service import VECTOR_INPUT, id_of, vector_service, write_service

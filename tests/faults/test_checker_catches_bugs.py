@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.consumers import metrics as m
+from millstream.consumers.observability import metrics as m
 from tests.broker.clients import wait_until
 from tests.faults.buggy_worker import WENT_BACK
 from tests.faults.checker import RIGHT

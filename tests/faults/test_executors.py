@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millstream.consumers import metrics as m
+from millstream.consumers.observability import metrics as m
 from tests.broker.clients import wait_until
 from tests.consumers.python_service import python_service
 from tests.faults.load import DEADLY, NOT_A_NUMBER, Stream, numbers

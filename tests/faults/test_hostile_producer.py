@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from millstream.consumers import metrics as m
+from millstream.consumers.observability import metrics as m
 from tests.consumers.service import id_of
 from tests.faults.hostile import PREDICTED, hostile_service, hostile_stream
 from tests.faults.load import Stream

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.consumers import metrics as m
+from millstream.consumers.observability import metrics as m
 from tests.broker.clients import wait_until
 from tests.faults.service import assert_exactly_once, buggy, stopped, under_load
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from benchmarks.load import VECTOR_SCHEMA
-from millstream.consumers import metrics as m
+from millstream.consumers.observability import metrics as m
 from millstream.schemas.wire import HEAD_BYTES, frame
 from tests.consumers.service import VECTOR_INPUT, vector_service
 from tests.faults.load import Stream, vectors

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.consumers import metrics as m
+from millstream.consumers.observability import metrics as m
 from tests.consumers.processes import Worker
 from tests.faults.service import assert_exactly_once, under_load
 

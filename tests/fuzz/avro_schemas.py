@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from millstream.schemas.store import AvroType
-from tests.schemas.avro_cases import ADDED, LOGICAL, PROMOTED, SCALARS, SYMBOLS, Names, logical, record, scalar
+from tests.schemas.avro.avro_cases import ADDED, LOGICAL, PROMOTED, SCALARS, SYMBOLS, Names, logical, record, scalar
 
 _IN_COLUMNS = (*SCALARS, "logical", "logical", "nullable", "nullable", "array", "record", "named")
 _ANYTHING = (*_IN_COLUMNS, "map", "union", "null")

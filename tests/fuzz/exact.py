@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from millstream.schemas.json_columns import ColumnReader
+from millstream.schemas.json.columns import ColumnReader
 from millstream.schemas.packed import Numbers, Packed
 
 
@@ -22,7 +22,7 @@ def exact_packed(values: Sequence[bytes]) -> Packed:
 
 @dataclass(frozen=True, slots=True)
 class _Apart:
-    """What `_Filled` of json_columns is, each column in memory of its own."""
+    """What `_Filled` of `schemas.json.columns` is, each column in memory of its own."""
 
     nodes: npt.NDArray[Any]
     memory: npt.NDArray[np.uint8]

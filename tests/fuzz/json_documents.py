@@ -9,7 +9,7 @@ from typing import Any
 from millstream.schemas.store import AvroType
 from tests.fuzz.avro_schemas import SchemaMaker
 from tests.fuzz.damage import EDGES
-from tests.schemas.avro_cases import SYMBOLS, record, scalar
+from tests.schemas.avro.avro_cases import SYMBOLS, record, scalar
 
 NUMBERS = [
     *(

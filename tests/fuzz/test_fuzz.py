@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from millstream.schemas import avro_block, avro_bounds
+from millstream.schemas.avro import block as avro_block
+from millstream.schemas.avro import bounds as avro_bounds
 from tests.faults.conftest import FULL
 from tests.fuzz.case import Case, Counts, shrunk
 from tests.fuzz.runner import Job, run, table

@@ -13,8 +13,8 @@ import traceback
 from pathlib import Path
 from random import Random
 
-from millstream.consumers import fetched
-from millstream.schemas import json_columns
+from millstream.consumers.source import fetched
+from millstream.schemas.json import columns as json_columns
 from tests.fuzz.case import Case, Counts, Target, Wrong, shrunk
 from tests.fuzz.targets import TARGETS
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.schema_registry import Schema as RegistrySchema
 from confluent_kafka.schema_registry import SchemaRegistryClient
 
-from millstream.schemas.avro import AvroDecoder
+from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.errors import BadSchemaError, SchemaUnavailable, UnknownSchema
 from millstream.schemas.records import DEAD_LETTER, PREDICTION, OwnRecord
 from millstream.schemas.registry import RegistryStore

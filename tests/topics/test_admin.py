@@ -10,9 +10,10 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 
+from millstream.pipeline.loading import load_pipeline
+from millstream.pipeline.pipeline import Pipeline
 from millstream.topics import admin
 from millstream.topics.errors import BrokerUnreachableError, TopicError
-from millstream.topics.pipeline import Pipeline, load_pipeline
 from tests.broker.clients import create_topic, produce
 from tests.broker.ports import free_ports
 from tests.consumers.service import vector_service

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from millstream.pipeline.loading import load_pipeline
 from millstream.topics import group
-from millstream.topics.pipeline import load_pipeline
 from tests.broker.ports import free_ports
-from tests.topics.pipeline_files import SMALL
+from tests.pipeline.pipeline_files import SMALL
 
 
 def clients() -> int:

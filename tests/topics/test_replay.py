@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Message, Producer
 
+from millstream.pipeline.loading import load_pipeline
+from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.dead_letters import DeadLetter, decode_dead_letter
 from millstream.topics.dead_letter_reader import DeadLetterReader
 from millstream.topics.dead_letters import NoLetter, Position, Replay, Stays, StoredLetter, marker
 from millstream.topics.errors import BrokerUnreachableError, TopicError
-from millstream.topics.pipeline import Pipeline, load_pipeline
 from millstream.topics.replay import Replayer, batches, plan
 from tests.broker.choice import Broker
 from tests.broker.clients import produce, read_all

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.topics.pipeline_files import SMALL, lines_of, load
+from tests.pipeline.pipeline_files import SMALL, lines_of, load
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.consumers.lag_metrics import LagFollower, LagLook
+from millstream.consumers.observability.lag_metrics import LagFollower, LagLook
 from millstream.consumers.supervision.autoscaler import Autoscaler, Crew, Status
 from millstream.consumers.supervision.scaling import Policy
 from millstream.consumers.supervision.true_rate import Counters

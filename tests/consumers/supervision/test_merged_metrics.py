@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from millstream.consumers import metrics as m
+from millstream.consumers.observability import metrics as m
 from millstream.consumers.supervision.autoscaler import Crew, Status
 from millstream.consumers.supervision.merged_metrics import MergedCollector, StatusCollector
 from millstream.consumers.supervision.scaling import ACTIONS, Decision

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers import metrics as m
+from millstream.consumers.observability import metrics as m
 from millstream.consumers.supervision.true_rate import Counters, RateEstimate, Work, counters, work_between
 
 

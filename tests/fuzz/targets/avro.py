@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from millstream.schemas.avro import AvroDecoder
-from millstream.schemas.avro_block import BlockReader
-from millstream.schemas.avro_each import RecordReader
-from millstream.schemas.avro_plan import block_reader, record_reader, resolve
-from millstream.schemas.avro_types import wanted_fields
+from millstream.schemas.avro.block import BlockReader
+from millstream.schemas.avro.decoder import AvroDecoder
+from millstream.schemas.avro.each import RecordReader
+from millstream.schemas.avro.plan import block_reader, record_reader, resolve
+from millstream.schemas.avro.types import wanted_fields
 from millstream.schemas.errors import BadFieldError, BadSchemaError, FaultyRecords, Unreadable
 from millstream.schemas.store import Schema
 from millstream.schemas.wire import frame
@@ -19,10 +19,10 @@ from tests.fuzz.avro_schemas import Evolution, SchemaMaker
 from tests.fuzz.case import Case, Counts, Wrong
 from tests.fuzz.damage import damaged
 from tests.fuzz.fates import Fate, check_neighbours, counts_of, fates_of, rows_of
-from tests.schemas.avro_cases import READER_ID, WRITER_ID, Store
+from tests.schemas.avro.avro_cases import READER_ID, WRITER_ID, Store
 
 RECORDS = 60
-# What fastavro takes though it is malformed: see schemas/avro_each.py.
+# What fastavro takes though it is malformed: see schemas/avro/each.py.
 _ONLY_BLOCKS_REFUSE = (
     "expected the byte 0 or 1 of a boolean",
     "an integer too large for its type",

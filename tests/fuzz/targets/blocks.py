@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from millstream.consumers.decoder import MOST_COST, BlockDecoder, EventFields
+from millstream.consumers.decode.decoder import MOST_COST, BlockDecoder, EventFields
 from millstream.consumers.events import NEVER, Block, Polled
 from millstream.consumers.records import Records
-from millstream.schemas.avro import AvroDecoder
+from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.store import Schema
 from millstream.schemas.wire import frame
 from tests.consumers.in_memory import EPOCHS, MemoryRecord
@@ -20,7 +20,7 @@ from tests.fuzz.avro_bodies import Body
 from tests.fuzz.case import Case, Counts, Wrong
 from tests.fuzz.damage import EDGES, SPECIAL, damaged
 from tests.fuzz.signatures import inputs_with_fields, signature_of
-from tests.schemas.avro_cases import WRITER_ID, Store, record
+from tests.schemas.avro.avro_cases import WRITER_ID, Store, record
 
 RECORDS = 40
 _LARGEST = 2**63 - 1

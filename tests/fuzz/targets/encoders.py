@@ -10,7 +10,7 @@ from typing import Any
 import fastavro
 import numpy as np
 
-from millstream.schemas.avro_types import parsed
+from millstream.schemas.avro.types import parsed
 from millstream.schemas.comparisons import ComparisonDecoder, ComparisonEncoder, Variant
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder, DeadLetterError, decode_dead_letter
 from millstream.schemas.predictions import JsonPredictionEncoder, PredictionEncoder
@@ -19,7 +19,7 @@ from millstream.schemas.store import Schema
 from millstream.schemas.wire import HEAD_BYTES
 from tests.fuzz.case import Case, Counts, Wrong
 from tests.fuzz.damage import EDGES, damaged
-from tests.schemas.avro_cases import Store
+from tests.schemas.avro.avro_cases import Store
 
 RECORDS = 30
 _PREDICTION = parsed(Schema(1, PREDICTION.name, PREDICTION.definition))  # times as integers

@@ -8,11 +8,11 @@ from random import Random
 
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.repository import load_version
-from millstream.topics.errors import PipelineError
-from millstream.topics.pipeline import load_pipeline
+from millstream.pipeline.errors import PipelineError
+from millstream.pipeline.loading import load_pipeline
 from tests.fuzz.case import Case, Counts, Wrong
 from tests.fuzz.yaml_damage import damaged_yaml
-from tests.topics.pipeline_files import SMALL, WHOLE
+from tests.pipeline.pipeline_files import SMALL, WHOLE
 
 RECORDS = 10
 _EXAMPLE = Path(__file__).parents[3] / "examples" / "flights"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from millstream.schemas.avro_types import wanted_fields
+from millstream.schemas.avro.types import wanted_fields
 from millstream.schemas.errors import BadFieldError
-from millstream.schemas.json import JsonDecoder
-from millstream.schemas.json_columns import ColumnReader
-from millstream.schemas.json_each import EventReader
+from millstream.schemas.json.columns import ColumnReader
+from millstream.schemas.json.decoder import JsonDecoder
+from millstream.schemas.json.each import EventReader
 from millstream.schemas.store import Schema
 from tests.fuzz.case import Case, Counts, Wrong
 from tests.fuzz.exact import exact_columns, exact_packed

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from millstream.consumers.fetched import LIBRARY
 from millstream.consumers.records import Records
-from tests.consumers.fetched_messages import TOPICS, Library, Message
+from millstream.consumers.source.fetched import LIBRARY
 from tests.consumers.in_memory import MemoryRecord
+from tests.consumers.source.fetched_messages import TOPICS, Library, Message
 from tests.consumers.test_records import rows, said
 from tests.fuzz.case import Case, Counts, Wrong
 from tests.fuzz.damage import EDGES, SPECIAL

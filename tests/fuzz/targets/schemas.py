@@ -8,17 +8,17 @@ import tempfile
 from pathlib import Path
 from random import Random
 
-from millstream.schemas.avro import AvroDecoder
-from millstream.schemas.avro_types import record_tree, wanted_fields
+from millstream.schemas.avro.decoder import AvroDecoder
+from millstream.schemas.avro.types import record_tree, wanted_fields
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.errors import BadFieldError, BadSchemaError
-from millstream.schemas.json import JsonDecoder
+from millstream.schemas.json.decoder import JsonDecoder
 from millstream.schemas.store import Schema
 from millstream.schemas.wire import frame
 from tests.fuzz.bad_schemas import any_definition
 from tests.fuzz.case import Case, Counts
 from tests.fuzz.fates import fates_of
-from tests.schemas.avro_cases import READER_ID, WRITER_ID, Store, record
+from tests.schemas.avro.avro_cases import READER_ID, WRITER_ID, Store, record
 
 RECORDS = 20
 _BODIES = [frame(WRITER_ID) + body for body in (b"", b"\0" * 40, b"\x02" * 9, b"\xff" * 12)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from millstream.schemas.avro import AvroDecoder
+from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.errors import NotWireFormat
 from millstream.schemas.store import Schema
 from millstream.schemas.wire import frame, schema_id_of
@@ -13,7 +13,7 @@ from tests.fuzz.avro_bodies import Body, hostile_body
 from tests.fuzz.case import Case, Counts, Wrong
 from tests.fuzz.damage import damaged
 from tests.fuzz.fates import Fate, check_neighbours, counts_of, fates_of
-from tests.schemas.avro_cases import Store, record
+from tests.schemas.avro.avro_cases import Store, record
 
 RECORDS = 60
 READER = record(("x", "long"), {"name": "text", "type": "string", "default": "-"}, name="Reader")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millstream.consumers.poison import Isolation
+from millstream.consumers.execute.poison import Isolation
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors import onnx as onnx_executor
 from millstream.inference.executors import torch as torch_executor

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from millstream.consumers.poison import Isolation
+from millstream.consumers.execute.poison import Isolation
 from millstream.inference.errors import DeviceError, ModelConfigError, ModelRejected
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import ModelExecutor

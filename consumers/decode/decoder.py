@@ -1,0 +1,255 @@
+"""Records to columns: decode, event ids and times, the model's tensors; what can't be an event is set apart with its reason."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from millstream.consumers.events import NEVER, Block, Polled, Refused
+from millstream.consumers.record_types import Headers, Partition
+from millstream.consumers.records import Ints, Records, rows_in
+from millstream.inference.executors.interface import Inputs, join_rows
+from millstream.inference.fitting import fit
+from millstream.inference.signature import Signature
+from millstream.schemas.decoded import Decoder, Part
+from millstream.schemas.errors import SchemaUnavailable
+from millstream.schemas.packed import Packed, Texts
+
+MOST_COST = float(1 << 40)  # of an event
+MAX_DEADLINE_DIGITS = 19  # those of 2^63
+
+
+@dataclass(frozen=True, slots=True)
+class EventFields:
+    """The event's fields that are not for the model."""
+
+    event_id: str | None  # None: "<topic>-<partition>-<offset>"
+    event_time: str | None  # None: the record's timestamp
+    time_unit: int  # values of `event_time` in a millisecond: 1 for ms, 1000 for microseconds
+    max_age: int | None = None  # ms after its time that an event is worth a prediction
+    deadline_header: str | None = None  # name of the record header that says until when, ms since the epoch
+    cost: str | None = None  # a number, or a list or text whose length counts
+
+
+@dataclass(frozen=True, slots=True)
+class _Events:
+    """The events of some records, one value an event."""
+
+    rows: Ints  # their records, ascending
+    ids: Texts | None  # None: they have none of their own
+    times: Ints  # ms since the epoch
+    costs: Ints | None  # None: they have none
+    features: pl.DataFrame | None  # the fields that shadows take, where there are any
+    tensors: Inputs
+
+    def kept(self, fitting: Ints) -> "_Events":
+        """Leave out all but these events, ascending, which the tensors are of already."""
+        return _Events(
+            self.rows[fitting],
+            None if self.ids is None else self.ids.take(fitting),
+            self.times[fitting],
+            None if self.costs is None else self.costs[fitting],
+            None if self.features is None else self.features[fitting],
+            self.tensors,
+        )
+
+
+class BlockDecoder:
+    """Turns polled records into a `Block`."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        fields: EventFields,
+        signature: Signature,
+        *,
+        allow_nan: bool,
+        keep: Sequence[str] = (),
+    ) -> None:
+        """Args:
+        decoder: reads the values.
+        fields: what the events themselves need.
+        signature: of the primary, whose tensors are filled.
+        allow_nan: whether a feature may be NaN or infinite.
+        keep: fields that shadows take.
+        """
+        self._decoder = decoder
+        self._fields = fields
+        self._inputs = signature.inputs
+        self._allow_nan = allow_nan
+        self._keep = list(keep)
+
+    def decode(self, polled: Polled) -> Block:
+        """Decode all records of `polled`.
+
+        Raises:
+            SchemaUnavailable: the schemas can't be had at the moment; decode the same records again later.
+        """
+        records = polled.records
+        partitions = dict(enumerate(records.partitions))
+        refused: list[Refused] = []
+        events = _together([self._events(part, records, refused) for part in self._parts(polled, refused)])
+        rows = events.rows
+        deadlines, invalid_deadlines = self._deadlines(events.times, records.headers, rows)
+        return Block(
+            polled.epochs,
+            polled.arrived,
+            polled.ingest_time,
+            partitions=partitions,
+            places=records.places,
+            offsets=records.offsets,
+            timestamps=records.timestamps,
+            timestamp_types=records.timestamp_types,
+            keys=_without_objects(records.keys),
+            values=_without_objects(records.values),
+            headers=records.headers,
+            ends=records.sizes.cumsum(),
+            good=rows,
+            ids=_places_as_ids(partitions, records.places[rows], records.offsets[rows])
+            if events.ids is None
+            else events.ids,
+            event_times=events.times,
+            deadlines=deadlines,
+            invalid_deadlines=invalid_deadlines,
+            costs=None if events.costs is None else events.costs.cumsum(),
+            tensors=events.tensors,
+            features=events.features,
+            refused=sorted(refused),
+        )
+
+    def _parts(self, polled: Polled, refused: list[Refused]) -> list[Part]:
+        """Decode the values to parts, whose rows are those of the records. Adds what can't be decoded to `refused`."""
+        rows, values = _without_tombstones(polled.records.values)
+        if polled.refuse:
+            refused += [Refused(int(row), polled.refuse.reason, polled.refuse.error) for row in rows]
+        try:
+            decoded = self._decoder.decode([] if polled.refuse else values)
+        except SchemaUnavailable as error:
+            error.row = int(rows[error.row])
+            raise
+        refused += [Refused(int(rows[bad.row]), bad.reason, bad.error) for bad in decoded.bad]
+        return [Part(part.frame, rows[part.rows]) for part in decoded.parts]
+
+    def _events(self, part: Part, records: Records, refused: list[Refused]) -> _Events:
+        """Turn a part into events. Adds those that are unfit to `refused`."""
+        frame, rows = self._with_ids(part, refused)
+        fitted = fit(frame, self._inputs, allow_nan=self._allow_nan)
+        refused += [Refused(int(rows[unfit.row]), "unfit", unfit.error) for unfit in fitted.unfit]
+        fields = self._fields
+        events = _Events(
+            rows,
+            ids=None if fields.event_id is None else _texts_of(frame[fields.event_id]),
+            times=self._event_times(frame, records.timestamps[rows]),
+            costs=None if fields.cost is None else costs_of(frame[fields.cost]),
+            features=frame.select(self._keep) if self._keep else None,
+            tensors=fitted.tensors,
+        )
+        return events if len(fitted.rows) == len(rows) else events.kept(fitted.rows)
+
+    def _with_ids(self, part: Part, refused: list[Refused]) -> Part:
+        """Set apart the events whose id is null."""
+        frame, rows = part
+        field = self._fields.event_id
+        if field is None or not frame[field].null_count():
+            return part
+        missing = frame[field].is_null().to_numpy()
+        refused += [Refused(row, "unfit", f"field `{field}`, the event id, is null") for row in rows[missing].tolist()]
+        return Part(frame.filter(~missing), rows[~missing])
+
+    def _event_times(self, frame: pl.DataFrame, timestamps: Ints) -> Ints:
+        """Times in ms; an event without a time of its own has its record's."""
+        field = self._fields.event_time
+        if field is None:
+            return timestamps
+        column = frame[field]
+        missing = column.null_count() > 0
+        times = (column.fill_null(0) if missing else column).to_numpy().astype(np.int64, copy=False)
+        if self._fields.time_unit != 1:
+            times = times // self._fields.time_unit
+        return np.where(column.is_null().to_numpy(), timestamps, times) if missing else times
+
+    def _deadlines(self, event_times: Ints, headers: Mapping[int, Headers], rows: Ints) -> tuple[Ints | None, int]:
+        """Each event's deadline, the earlier of its `max_age` and its header; and the number of invalid headers."""
+        fields = self._fields
+        if fields.max_age is None and fields.deadline_header is None:
+            return None, 0
+        deadlines = np.full(len(rows), NEVER) if fields.max_age is None else _later(event_times, fields.max_age)
+        if fields.deadline_header is None or not headers:
+            return deadlines, 0
+        invalid = 0
+        with_headers = rows_in(headers, rows)
+        for event, row in zip(with_headers.tolist(), rows[with_headers].tolist(), strict=True):
+            stated = _deadline(headers[row], fields.deadline_header)
+            invalid += stated is None
+            deadlines[event] = min(int(deadlines[event]), NEVER if stated is None else stated)
+        return deadlines, invalid
+
+
+def _together(parts: Sequence[_Events]) -> _Events:
+    """The events of all parts, in the order of their records."""
+    if len(parts) == 1:
+        return parts[0]
+    rows = np.concatenate([part.rows for part in parts])
+    order = np.argsort(rows, kind="stable")  # quick for a few ascending runs
+    ids = [part.ids for part in parts if part.ids is not None]
+    costs = [part.costs for part in parts if part.costs is not None]
+    features = [part.features for part in parts if part.features is not None]
+    return _Events(
+        rows[order],
+        Texts.end_to_end(ids).reordered(order) if ids else None,
+        np.concatenate([part.times for part in parts])[order],
+        np.concatenate(costs)[order] if costs else None,
+        pl.concat(features)[order] if features else None,
+        {name: array[order] for name, array in join_rows([part.tensors for part in parts]).items()},
+    )
+
+
+def _texts_of(ids: pl.Series) -> Texts:
+    return Texts.of_column(ids if ids.dtype == pl.String else ids.cast(pl.String))
+
+
+def _places_as_ids(partitions: Mapping[int, Partition], places: Ints, offsets: Ints) -> Texts:
+    """The ids of events without one of their own: "<topic>-<partition>-<offset>"."""
+    heads = {place: f"{topic}-{number}" for place, (topic, number) in partitions.items()}
+    pairs = zip(places.tolist(), offsets.tolist(), strict=True)
+    return Texts.of([f"{heads[place]}-{offset}" for place, offset in pairs])
+
+
+def _later(times: Ints, by: int) -> Ints:
+    """Add ms to the times, at most up to `NEVER`: near 2^63 a plain sum would overflow into the past."""
+    return np.minimum(times, NEVER - by) + by
+
+
+def _without_tombstones(values: Sequence[bytes | None]) -> tuple[Ints, Packed]:
+    """The rows of the values that are there, and these: tombstones are no events."""
+    if isinstance(values, Packed):
+        return np.arange(len(values)), values
+    rows = np.fromiter((row for row, value in enumerate(values) if value is not None), np.int64)
+    return rows, Packed.of([value for value in values if value is not None])
+
+
+def _without_objects(strings: Sequence[bytes | None]) -> Sequence[bytes | None]:
+    """The same, kept in one buffer where they are: objects for each would be kept until the results are written."""
+    return strings[:] if isinstance(strings, Packed) else strings
+
+
+def costs_of(column: pl.Series) -> Ints:
+    """What each event costs, rounded up: a number, the length of a list or of a text in characters; none for null and NaN."""
+    if isinstance(column.dtype, pl.List):
+        column = column.list.len()
+    elif column.dtype == pl.String:
+        column = column.str.len_chars()
+    # Within bounds, so that the sums of a block stay whole numbers.
+    numbers = column.cast(pl.Float64).fill_null(0).fill_nan(0).clip(0, MOST_COST).ceil()
+    return numbers.to_numpy().astype(np.int64)
+
+
+def _deadline(headers: Headers, name: str) -> int | None:
+    """The header's deadline, ms since the epoch; `NEVER` without the header, None if its value is invalid."""
+    stated = [value for header, value in headers if header == name and value is not None]
+    for value in stated:
+        # More digits are beyond any time, and Python refuses to parse more than 4,300.
+        if value.isdigit() and len(value) <= MAX_DEADLINE_DIGITS:
+            return min(int(value), NEVER)
+    return None if stated else NEVER

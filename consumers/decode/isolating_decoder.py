@@ -1,0 +1,70 @@
+"""The decode stage's way around trouble: it waits for schemas that are away, and isolates a record that breaks the decoder."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from millstream.consumers.decode.decoder import BlockDecoder
+from millstream.consumers.events import Block, Polled
+from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.records import Ints, packed
+from millstream.consumers.resilience.patience import Patience
+from millstream.consumers.resilience.safety_net import ERRORS, SafetyNet, raise_expected
+from millstream.consumers.resilience.watchdog import Watchdog
+
+
+class IsolatingDecoder:
+    """Decodes polls. One thread calls it."""
+
+    def __init__(self, decoder: BlockDecoder, *, patience: Patience, watchdog: Watchdog, metrics: Metrics) -> None:
+        """Args:
+        decoder: turns records into a block.
+        patience: waits for schemas that are away.
+        watchdog: ends the worker when the decoder does not come back.
+        metrics: where to count.
+        """
+        self._decoder = decoder
+        self._patience = patience
+        self._watchdog = watchdog
+        self._net: SafetyNet[Polled] = SafetyNet("decode", metrics)
+
+    def blocks(self, polled: Polled) -> Iterator[Block]:
+        """Decode the records: one block, or several in their order if the decoder raises on some of them.
+
+        Raises:
+            Abandoned: told to give up while the schemas were away.
+            BaseException: the decoder raises on good records too.
+        """
+        try:
+            block = self._decode(polled)
+        except ERRORS as error:
+            raise_expected(error)
+            self._net.note(error)
+            yield from self._isolated(polled, error)
+            return
+        if len(block.good):
+            self._net.passed(lambda: _only(polled, block.good[:1]))
+        yield block
+
+    def _isolated(self, polled: Polled, error: BaseException) -> Iterator[Block]:
+        if len(polled.records) > 1:
+            for half in polled.records.halves():
+                yield from self.blocks(replace(polled, records=half))
+            return
+        yield self._decode(replace(polled, refuse=self._net.rejection(error, self._decode)))
+
+    def _decode(self, polled: Polled) -> Block:
+        topic, partition, offset = polled.records.position(0)
+        name = f"decoding {len(polled.records)} records, the first at offset {offset} of {topic}/{partition},"
+        return self._patience.call(
+            "schemas",
+            lambda: self._watchdog.watched(name, lambda: self._decoder.decode(polled)),
+            lambda error: polled.records.position(getattr(error, "row", 0)),
+        )
+
+
+def _only(polled: Polled, rows: Ints) -> Polled:
+    """Copy these records, so that the others can go."""
+    records = polled.records.take_rows(rows)
+    return replace(
+        polled, records=replace(records, keys=packed(list(records.keys)), values=packed(list(records.values)))
+    )

@@ -1,0 +1,105 @@
+"""The schemas and fields that the pipeline file itself names, checked: each that is not there is told with its line."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import polars as pl
+
+from millstream.consumers.errors import PlanError
+from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.errors import UnknownSchema
+from millstream.schemas.store import Schema, SchemaStore
+
+TIME_UNITS = {"timestamp-millis": 1, "timestamp-micros": 1000, "timestamp-nanos": 1_000_000}  # values in a millisecond
+MOMENTS = ("timestamp-", "time-", "date")
+
+
+def schema_of(pipeline: Pipeline, store: SchemaStore, section: Literal["input", "labels"]) -> Schema:
+    """The schema that a section names. Raises PlanError where there is none, and SchemaError."""
+    named = pipeline.labels if section == "labels" else pipeline.input
+    assert named is not None
+    try:
+        return store.by_name(named.schema_name)
+    except UnknownSchema as error:
+        raise PlanError(f"{pipeline.at(section, 'schema')}: {error}") from None
+
+
+def field_names(schema: Schema) -> set[str]:
+    """The names of a record's fields; none where the schema is no record's."""
+    definition = schema.definition
+    return {entry["name"] for entry in definition.get("fields", ())} if isinstance(definition, dict) else set()
+
+
+def own_fields(pipeline: Pipeline) -> list[str]:
+    """The event's fields that are the worker's and not the models'."""
+    fields = (pipeline.input.event_id, pipeline.input.event_time, pipeline.batch.cost)
+    return [field for field in fields if field is not None]
+
+
+def check_event_fields(pipeline: Pipeline, schema: Schema) -> None:
+    """Refuse an option that names a field which events don't have.
+
+    Raises:
+        PlanError: naming option, field and schema.
+    """
+    _check(pipeline, schema, ("input", "event_id"), pipeline.input.event_id)
+    _check(pipeline, schema, ("input", "event_time"), pipeline.input.event_time)
+    _check(pipeline, schema, ("input", "key"), pipeline.input.key)
+    _check(pipeline, schema, ("batch", "cost"), pipeline.batch.cost)
+
+
+def check_labels(pipeline: Pipeline, store: SchemaStore) -> None:
+    """Refuse labels whose schema is not there, or lacks a field. Raises as `check_event_fields`, and SchemaError."""
+    labels = pipeline.labels
+    if labels is not None:
+        schema = schema_of(pipeline, store, "labels")
+        _check(pipeline, schema, ("labels", "event_id"), labels.event_id)
+        _check(pipeline, schema, ("labels", "value"), labels.value)
+
+
+def check_cost(pipeline: Pipeline, schema: Schema, columns: Mapping[str, pl.DataType]) -> None:
+    """Refuse a cost that is no number and has no length. Raises PlanError."""
+    cost = pipeline.batch.cost
+    if cost is None:
+        return
+    found, kind = columns[cost], _kind(schema, cost)
+    logical = str(kind.get("logicalType", "")) if isinstance(kind, dict) else ""
+    moment = logical.removeprefix("local-").startswith(MOMENTS)
+    if moment or not (found.is_numeric() or isinstance(found, pl.List | pl.String)):
+        raise PlanError(
+            f"{pipeline.at('batch', 'cost')}: expected a number, a list or a text, and field `{cost}` of schema "
+            f"`{schema.name}` is {logical or str(found).lower()}. Name another field."
+        )
+
+
+def time_unit(pipeline: Pipeline, schema: Schema) -> int:
+    """Values of the event-time field in a millisecond. Raises PlanError where it holds no times."""
+    field = pipeline.input.event_time
+    if field is None:
+        return 1
+    kind = _kind(schema, field)
+    if kind == "long":
+        return 1
+    unit = TIME_UNITS.get(str(kind.get("logicalType", "")).removeprefix("local-")) if isinstance(kind, dict) else None
+    if unit is None:
+        raise PlanError(
+            f"{pipeline.at('input', 'event_time')}: field `{field}` of schema `{schema.name}` is {kind}: expected a long "
+            f"(milliseconds since 1970) or an Avro timestamp. Name another field, or none to take the record's timestamp."
+        )
+    return unit
+
+
+def _check(pipeline: Pipeline, schema: Schema, option: tuple[str, str], field: str | None) -> None:
+    there = field_names(schema)
+    if field is not None and field not in there:
+        raise PlanError(
+            f"{pipeline.at(*option)}: expected a field of schema `{schema.name}` ({', '.join(sorted(there))}), found "
+            f"`{field}`. Name one of these."
+        )
+
+
+def _kind(schema: Schema, field: str) -> Any:
+    """The field's Avro type; of one that may be null, what else it may be."""
+    types = next(entry["type"] for entry in schema.definition["fields"] if entry["name"] == field)
+    branches = [branch for branch in (types if isinstance(types, list) else [types]) if branch != "null"]
+    return branches[0] if len(branches) == 1 else types

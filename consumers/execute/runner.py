@@ -1,0 +1,115 @@
+"""One micro-batch through the model: what is too late is left out, an outage is waited out, a bad event stands alone."""
+
+import threading
+import time
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.consumers.errors import Abandoned
+from millstream.consumers.events import Answered, MicroBatch, Rejection
+from millstream.consumers.execute.poison import Isolation
+from millstream.consumers.observability import metrics as m
+from millstream.consumers.resilience.patience import Patience
+from millstream.consumers.resilience.watchdog import Watchdog
+from millstream.inference.executors.interface import Inputs, Tensors
+
+NAME = "a micro-batch in the model"  # what is watched
+
+
+class Runner:
+    """Answers micro-batches on one executor. One thread calls it."""
+
+    def __init__(
+        self,
+        isolation: Isolation,
+        *,
+        max_events: int,
+        watchdog: Watchdog,
+        patience: Patience,
+        abandon: threading.Event,
+        metrics: m.Metrics,
+    ) -> None:
+        """Args:
+        isolation: runs the model.
+        max_events: most events of a batch.
+        watchdog: ends the worker when the model does not come back.
+        patience: waits for an executor that is away.
+        abandon: set when nothing more is to be run.
+        metrics: where to count.
+        """
+        self._isolation = isolation
+        self._max_events = max_events
+        self._watchdog = watchdog
+        self._patience = patience
+        self._abandon = abandon
+        self._took = 0.0  # seconds that the last batch was in the model
+        self._metrics = metrics
+
+    def answer(self, number: int, batch: MicroBatch) -> Answered:
+        """Run the batch, however long its executor is away.
+
+        Args:
+            number: the batch's place in the order of departures.
+            batch: what to run.
+
+        Raises:
+            Abandoned: told to give up.
+        """
+        if self._abandon.is_set():
+            raise Abandoned(f"{batch.events} events and more were not run in time")
+        self._metrics.count(m.BATCHES, 1, batch.reason)
+        self._metrics.observe(m.STAGE_SECONDS, time.monotonic() - batch.arrived, "queue")
+        events = batch.events
+        if not events:
+            return _answered(number, batch, {}, np.empty(0, np.int64), {})
+        self._metrics.observe(m.BATCH_EVENTS, events)
+        self._metrics.observe(m.BATCH_FILL, events / self._max_events)
+        expired = batch.expired(_now())
+        tensors = batch.tensors()
+        if not len(expired):
+            outputs, rows, rejected = self._run(tensors, batch)
+            return _answered(number, batch, outputs, rows, rejected, self._took)
+        late = {row: _expired(batch, row) for row in expired.tolist()}
+        kept = np.delete(np.arange(events), expired)
+        if not len(kept):
+            return _answered(number, batch, {}, kept, late)
+        outputs, rows, rejected = self._run({name: array[kept] for name, array in tensors.items()}, batch)
+        rejected = {int(kept[row]): why for row, why in rejected.items()}
+        return _answered(number, batch, outputs, kept[rows], {**rejected, **late}, self._took)
+
+    def _run(self, tensors: Inputs, batch: MicroBatch) -> tuple[Tensors, npt.NDArray[np.int64], dict[int, Rejection]]:
+        started = time.perf_counter()
+        try:
+            return self._patience.call(
+                "executor",
+                partial(self._watchdog.watched, NAME, partial(self._isolation.run, tensors)),
+                lambda _error: batch.position,
+            )
+        finally:
+            self._took = time.perf_counter() - started
+            self._metrics.observe(m.STAGE_SECONDS, self._took, "infer")
+
+
+def _answered(
+    number: int,
+    batch: MicroBatch,
+    outputs: Tensors,
+    rows: npt.NDArray[np.int64],
+    rejected: dict[int, Rejection],
+    took: float = 0.0,
+) -> Answered:
+    times = np.empty(len(rows), np.int64)
+    times.fill(_now())
+    return Answered(number, batch, outputs, rows, rejected, times, took)
+
+
+def _expired(batch: MicroBatch, row: int) -> Rejection:
+    late = _now() - int(batch.deadlines()[row])
+    return Rejection("expired", f"its deadline was {late} ms before the model would have run it")
+
+
+def _now() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000

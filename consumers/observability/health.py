@@ -1,0 +1,92 @@
+"""The worker's HTTP port: `/metrics`, `/live` and `/ready`."""
+
+import threading
+import time
+from http import HTTPStatus
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from millstream.consumers.errors import WorkerError
+from millstream.consumers.observability.http_port import TEXT, Answer, HttpPort
+
+
+class Health:
+    """What the probes ask: does the worker's loop turn, and does it take events?"""
+
+    def __init__(self, stall_after: float) -> None:
+        """Args:
+        stall_after: seconds without a turn of the loop after which the worker is no longer live.
+        """
+        self.stall_after = stall_after
+        self.turned = time.monotonic()  # when the loop last did
+        self.ready = False
+        self.waiting_for = ""  # what a worker that is not ready waits for
+        self._away: dict[tuple[str, int], str] = {}  # (what, the thread that waits for it) -> the error
+
+    def turn(self) -> None:
+        """The loop has turned."""
+        self.turned = time.monotonic()
+
+    def away(self, what: str, error: str) -> None:
+        """The calling thread waits for something that is away: no event is answered meanwhile."""
+        self._away[what, threading.get_ident()] = error
+
+    def back(self, what: str) -> None:
+        """What the calling thread waited for is there again, or is waited for no more."""
+        self._away.pop((what, threading.get_ident()), None)
+
+    @property
+    def outage(self) -> str | None:
+        """What is away, as a sentence; None where nothing is."""
+        return next(iter(list(self._away.values())), None)
+
+    def live(self) -> tuple[bool, str]:
+        """Whether the loop turns, and a sentence."""
+        age = time.monotonic() - self.turned
+        return (
+            age < self.stall_after,
+            f"the worker's loop turned {age:.1f} s ago (stalled after {self.stall_after:g} s)",
+        )
+
+    def readiness(self) -> tuple[bool, str]:
+        """Whether the worker takes events, and a sentence."""
+        if self.ready and (outage := self.outage):
+            return False, f"not ready: {outage}"
+        return self.ready, "ready" if self.ready else f"not ready: {self.waiting_for or 'starting'}"
+
+
+class HealthServer:
+    """Serves a worker's health and metrics."""
+
+    def __init__(
+        self, health: Health, registry: CollectorRegistry, host: str, port: int, *, option: str = "--metrics-port"
+    ) -> None:
+        """Bind the port; 0 takes a free one. `option` is what the command line calls it.
+
+        Raises:
+            WorkerError: the port is taken.
+        """
+
+        def answer(path: str) -> Answer:
+            if path == "/metrics":
+                return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)
+            if path in {"/live", "/ready"}:
+                good, text = health.live() if path == "/live" else health.readiness()
+                return HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, TEXT, f"{text}\n".encode()
+            return HTTPStatus.NOT_FOUND, TEXT, b"/metrics, /live or /ready\n"
+
+        try:
+            self._port = HttpPort(host, port, answer)
+        except OSError as error:
+            reason = str(error.strerror).partition(" (while attempting")[0]  # Python repeats the address
+            raise WorkerError(
+                f"the metrics port {host}:{port} can't be opened: {reason}. "
+                f"Choose another with {option}, or 0 for a free one."
+            ) from None
+        self.port = self._port.port
+        self.address = f"port {self.port} of {host}"
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._port.close()

@@ -1,0 +1,193 @@
+"""A group's lag as Prometheus reads it: under the names of kminion and kafka-lag-exporter, and its trend under ours."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from millstream.pipeline.pipeline import Pipeline
+from millstream.topics.errors import TopicsError
+from millstream.topics.lag import LagReader, PartitionLag, Place
+from millstream.topics.lag_trend import LagTrend, Trend, drain_seconds
+
+FRESH = 3.0  # intervals after which a look is too old to be told: dashboards show a gap, not yesterday's lag
+
+
+@dataclass(frozen=True, slots=True)
+class LagLook:
+    """The lag at a moment, and where it goes."""
+
+    at: float  # seconds on the monotonic clock
+    lags: Sequence[PartitionLag]
+    trends: dict[Place, Trend]  # of the partitions whose trend is known
+    total: Trend | None
+
+    @property
+    def messages(self) -> int:
+        """In all partitions."""
+        return sum(lag.messages for lag in self.lags)
+
+    @property
+    def seconds(self) -> float | None:
+        """Age of the oldest unprocessed event; None where no partition's is known."""
+        return max((lag.seconds for lag in self.lags if lag.seconds is not None), default=None)
+
+    @property
+    def drain(self) -> float | None:
+        """Seconds until nothing waits; None: not known, infinite: never, if it goes on like this."""
+        return drain_seconds(self.messages, self.total)
+
+
+class LagFollower(LagTrend):
+    """Makes looks out of readings."""
+
+    def look(self, at: float, lags: Sequence[PartitionLag]) -> LagLook:
+        """Take a reading made at second `at`."""
+        self.add(at, lags)
+        places = [(lag.topic, lag.partition) for lag in lags]
+        trends = {place: trend for place in places if (trend := self.of(place)) is not None}
+        return LagLook(at, lags, trends, self.over(places))
+
+
+class LagWatch:
+    """Reads the lag again and again in a thread of its own: a broker that is away holds nobody else up."""
+
+    def __init__(self, make_reader: Callable[[], LagReader], interval: float) -> None:
+        """Args:
+        make_reader: called in the thread.
+        interval: seconds between two looks.
+        """
+        self._make_reader = make_reader
+        self._interval = interval
+        self._latest: LagLook | None = None
+        self._stopping = threading.Event()
+        self.problem = ""  # why there is no look; "" where there is one
+        self._thread = threading.Thread(target=self._run, name="lag", daemon=True)
+        self._thread.start()
+
+    def latest(self) -> LagLook | None:
+        """The latest look; None where there is none that is fresh."""
+        look = self._latest
+        return look if look is not None and time.monotonic() - look.at < FRESH * max(self._interval, 1.0) else None
+
+    def close(self) -> None:
+        """Stop; not waited for longer than a moment, for the broker may be away."""
+        self._stopping.set()
+        self._thread.join(1.0)
+
+    def _run(self) -> None:
+        reader = self._make_reader()
+        follower = LagFollower()
+        while not self._stopping.is_set():
+            try:
+                self._latest = follower.look(time.monotonic(), reader.read())
+                self.problem = ""
+            except TopicsError as error:
+                self.problem = str(error)
+            self._stopping.wait(self._interval)
+        reader.close()
+
+
+def reader_of(pipeline: Pipeline) -> LagReader:
+    """A reader of the pipeline's lag."""
+    return LagReader(pipeline.client_config(), pipeline.group_id, pipeline.input.topics, start=pipeline.input.start)
+
+
+class LagCollector(Collector):
+    """Gives the latest look to a registry."""
+
+    def __init__(self, pipeline: str, group: str, cluster: str, latest: Callable[[], LagLook | None]) -> None:
+        """Args:
+        pipeline: its name, a label beside those that the names' other exporters have, as the workers' metrics have it.
+        group: whose lag.
+        cluster: how kafka-lag-exporter's label `cluster_name` calls the brokers.
+        latest: the latest look, None where the lag is not known.
+        """
+        self._of = (pipeline, group)
+        self._cluster = cluster
+        self._latest = latest
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """See `prometheus_client.registry.Collector`."""
+        look = self._latest()
+        up = GaugeMetricFamily(
+            "millstream_group_lag_known",
+            "1 while the broker answers for the group's lag.",
+            labels=("pipeline", "group"),
+        )
+        up.add_metric(self._of, float(look is not None))
+        return [up] if look is None else [up, *self._kminion(look), *self._lag_exporter(look), *self._ours(look)]
+
+    def _kminion(self, look: LagLook) -> Iterable[GaugeMetricFamily]:
+        partition = GaugeMetricFamily(
+            "kminion_kafka_consumer_group_topic_partition_lag",
+            "Events of a partition that the group has not processed.",
+            labels=("pipeline", "group_id", "topic_name", "partition_id"),
+        )
+        topic = GaugeMetricFamily(
+            "kminion_kafka_consumer_group_topic_lag",
+            "Events of a topic that the group has not processed.",
+            labels=("pipeline", "group_id", "topic_name"),
+        )
+        for lag in look.lags:
+            partition.add_metric([*self._of, lag.topic, str(lag.partition)], lag.messages)
+        for name, lags in by_topic(look.lags).items():
+            topic.add_metric([*self._of, name], sum(lag.messages for lag in lags))
+        return [partition, topic]
+
+    def _lag_exporter(self, look: LagLook) -> Iterable[GaugeMetricFamily]:
+        group = ("pipeline", "group", "cluster_name")
+        partition = (*group, "topic", "partition")
+
+        def family(name: str, text: str, labels: Sequence[str]) -> GaugeMetricFamily:
+            return GaugeMetricFamily(f"kafka_consumergroup_group_{name}", text, labels=labels)
+
+        lag_ = family("lag", "Events of a partition that the group has not processed.", partition)
+        seconds = family("lag_seconds", "Age of a partition's oldest unprocessed event.", partition)
+        offset = family("offset", "Offset that the group has committed.", partition)
+        max_lag = family("max_lag", "The most of any partition.", group)
+        max_seconds = family("max_lag_seconds", "Age of the group's oldest unprocessed event.", group)
+        sum_lag = family("sum_lag", "Events that the group has not processed.", group)
+        whole = [*self._of, self._cluster]
+        for lag in look.lags:
+            labels = [*whole, lag.topic, str(lag.partition)]
+            lag_.add_metric(labels, lag.messages)
+            if lag.seconds is not None:
+                seconds.add_metric(labels, lag.seconds)
+            if lag.committed is not None:
+                offset.add_metric(labels, lag.committed)
+        max_lag.add_metric(whole, max((lag.messages for lag in look.lags), default=0))
+        if look.seconds is not None:
+            max_seconds.add_metric(whole, look.seconds)
+        sum_lag.add_metric(whole, look.messages)
+        return [lag_, seconds, offset, max_lag, max_seconds, sum_lag]
+
+    def _ours(self, look: LagLook) -> Iterable[GaugeMetricFamily]:
+        def family(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+            return GaugeMetricFamily(f"millstream_group_{name}", text, labels=("pipeline", "group", *labels))
+
+        deleted = family(
+            "deleted_events", "Offsets that retention took before the group had read them.", "topic", "partition"
+        )
+        arrival = family("arrival_rate", "Events a second that come.")
+        growth = family("lag_growth", "Events a second by which the lag grows; negative where it shrinks.")
+        drain = family("drain_seconds", "Seconds until nothing waits, if it goes on like this; +Inf: never.")
+        for lag in look.lags:
+            deleted.add_metric([*self._of, lag.topic, str(lag.partition)], lag.deleted)
+        if look.total is not None:
+            arrival.add_metric(self._of, look.total.arrival)
+            growth.add_metric(self._of, look.total.growth)
+        if look.drain is not None:
+            drain.add_metric(self._of, look.drain)
+        return [deleted, arrival, growth, drain]
+
+
+def by_topic(lags: Sequence[PartitionLag]) -> dict[str, list[PartitionLag]]:
+    """The partitions of each topic."""
+    topics: dict[str, list[PartitionLag]] = {}
+    for lag in lags:
+        topics.setdefault(lag.topic, []).append(lag)
+    return topics

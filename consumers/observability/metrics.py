@@ -1,0 +1,239 @@
+"""Every metric of a worker: declared here, used by name, listed by `millstream metrics`."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from millstream.consumers.observability.histogram import Histogram
+
+SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+LATENCY = (
+    0.001,
+    0.002,
+    0.003,
+    0.005,
+    0.0075,
+    0.01,
+    0.015,
+    0.02,
+    0.03,
+    0.05,
+    0.075,
+    0.1,
+    0.15,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+    60,
+    300,
+    3600,
+)
+EVENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+RATIO = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1)
+REASONS = (
+    *("undecodable", "unknown_schema", "schema_incompatible"),
+    *("unfit", "model_rejected", "nan_output", "prediction_too_large"),
+    *("crashed", "expired", "internal_error"),
+)
+"""Why an event becomes a dead letter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric's declaration. Each also carries the label `pipeline`."""
+
+    name: str
+    kind: str  # counter, gauge or histogram
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+RECORDS_READ = Metric("millstream_records_read_total", "counter", "Records read from the input topics.", ("topic",))
+TOMBSTONES = Metric("millstream_tombstones_total", "counter", "Records without a value, passed by.")
+PREDICTIONS = Metric(
+    "millstream_predictions_total",
+    "counter",
+    "Predictions written to the output topic.",
+    ("model", "version", "variant"),
+)
+DEAD_LETTERS = Metric(
+    "millstream_dead_letters_total", "counter", "Events written to the dead-letter topic.", ("reason",)
+)
+SKIPPED = Metric(
+    "millstream_skipped_events_total",
+    "counter",
+    "Events refused of which nothing was written (`on_error`).",
+    ("reason",),
+)
+STALE = Metric(
+    "millstream_stale_records_total",
+    "counter",
+    "Records dropped because their partition was revoked before they were written; its new owner reads them again.",
+)
+INTERNAL_ERRORS = Metric(
+    "millstream_internal_errors_total",
+    "counter",
+    "Events on which a stage of the worker failed (a bug): decode, infer or encode. They are rejected as `internal_error`.",
+    ("stage",),
+)
+INVALID_DEADLINES = Metric(
+    "millstream_invalid_deadlines_total",
+    "counter",
+    "Events whose deadline header (`input.deadline_header`) is not a number of milliseconds; they have no deadline.",
+)
+BATCHES = Metric(
+    "millstream_batches_total", "counter", "Micro-batches closed: by size, bytes, cost, time or drain.", ("reason",)
+)
+BATCH_EVENTS = Metric("millstream_batch_events", "histogram", "Events in a micro-batch.", (), EVENTS)
+BATCH_FILL = Metric(
+    "millstream_batch_fill_ratio", "histogram", "Events in a micro-batch over `batch.max_events`.", (), RATIO
+)
+STAGE_SECONDS = Metric(
+    "millstream_stage_seconds",
+    "histogram",
+    "Time in a stage, per poll, micro-batch or micro-batches written together: poll (until records came), decode, queue "
+    "(oldest event's wait for its batch to run), infer, encode, produce, commit (until acknowledged).",
+    ("stage",),
+    SECONDS,
+)
+END_TO_END = Metric(
+    "millstream_end_to_end_seconds",
+    "histogram",
+    "From the event's record timestamp until its prediction was handed over; with exactly_once until it could be read.",
+    (),
+    LATENCY,
+)
+TRANSACTIONS = Metric(
+    "millstream_transactions_total", "counter", "Transactions ended (exactly once): committed or aborted.", ("outcome",)
+)
+COMPARISONS = Metric("millstream_comparisons_total", "counter", "Comparisons written.", ("shadow",))
+UNCOMPARED = Metric(
+    "millstream_uncompared_events_total",
+    "counter",
+    "Events that a shadow did not answer (estimated by its share): shed (the worker was busy, or the shadow too slow), "
+    "uncommitted, undelivered, ended (the worker did), failed.",
+    ("shadow", "reason"),
+)
+SHADOW_SECONDS = Metric(
+    "millstream_shadow_seconds", "histogram", "Time that the shadows took for a micro-batch.", (), SECONDS
+)
+LAG = Metric(
+    "millstream_lag_events", "gauge", "Records not yet acknowledged, by assigned partition.", ("topic", "partition")
+)
+OLDEST_UNCOMMITTED = Metric(
+    "millstream_oldest_uncommitted_seconds", "gauge", "Age of the oldest record that was read and not yet acknowledged."
+)
+HELD_EVENTS = Metric("millstream_held_events", "gauge", "Records read and not yet acknowledged.")
+HELD_BYTES = Metric(
+    "millstream_held_bytes",
+    "gauge",
+    "Estimated memory of held events: 2 x their values (more for variable-length inputs) + 384 bytes each.",
+)
+IN_FLIGHT = Metric(
+    "millstream_in_flight_batches",
+    "gauge",
+    "Answered micro-batches that wait to be written; those written together are one.",
+)
+PAUSED = Metric("millstream_paused_partitions", "gauge", "Partitions paused because the worker holds its limit.")
+ASSIGNED = Metric("millstream_assigned_partitions", "gauge", "Partitions assigned to this worker.")
+REBALANCES = Metric("millstream_rebalances_total", "counter", "Assignments, revocations and losses.", ("kind",))
+RETRIES = Metric("millstream_retries_total", "counter", "Waits because something the events need was away.", ("what",))
+BLOCKED = Metric(
+    "millstream_blocked_seconds",
+    "gauge",
+    "How long events have waited for the executor, the schemas, or behind a batch that can't be read; the labels name the first "
+    "waiting event. No series while nothing waits.",
+    ("what", "topic", "partition", "offset"),
+)
+KAFKA_ERRORS = Metric("millstream_kafka_errors_total", "counter", "Errors that the Kafka client reported.", ("code",))
+READY = Metric(
+    "millstream_ready",
+    "gauge",
+    "1 after warm-up and the first assignment until the worker drains, but for while the executor or the schemas are away.",
+)
+
+ALL = (
+    *(RECORDS_READ, TOMBSTONES, PREDICTIONS, DEAD_LETTERS, SKIPPED, STALE),
+    *(INTERNAL_ERRORS, INVALID_DEADLINES),
+    *(BATCHES, BATCH_EVENTS, BATCH_FILL, STAGE_SECONDS, END_TO_END),
+    TRANSACTIONS,
+    *(COMPARISONS, UNCOMPARED, SHADOW_SECONDS),
+    *(LAG, OLDEST_UNCOMMITTED, HELD_EVENTS, HELD_BYTES, IN_FLIGHT, PAUSED, ASSIGNED),
+    *(REBALANCES, RETRIES, BLOCKED, KAFKA_ERRORS, READY),
+)
+
+
+def markdown(metrics: Iterable[Metric]) -> str:
+    """A table of metrics, as documentation has it."""
+    lines = ["| metric | kind | labels | what it says |", "|---|---|---|---|"]
+    for metric in metrics:
+        labels = ", ".join(f"`{label}`" for label in ("pipeline", *metric.labels))
+        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
+    return "\n".join(lines) + "\n"
+
+
+class Metrics:
+    """The metrics of one worker, in a registry of their own."""
+
+    def __init__(self, pipeline: str) -> None:
+        self.registry = CollectorRegistry()
+        self._pipeline = pipeline
+        self._families = {metric.name: _family(metric, self.registry) for metric in ALL}
+        self._children: dict[tuple[str, ...], Any] = {}
+        # A series that appears with its first count hides that count from `rate`; those whose labels are known begin at 0.
+        for metric in ALL:
+            if not metric.labels:
+                self._child(metric, ())
+        for reason in REASONS:
+            self._child(DEAD_LETTERS, (reason,))
+        self._child(SKIPPED, ("expired",))
+        for stage in ("decode", "infer", "encode"):
+            self._child(INTERNAL_ERRORS, (stage,))
+
+    def count(self, metric: Metric, by: float = 1, *labels: str) -> None:
+        """Add to a counter."""
+        self._child(metric, labels).inc(by)
+
+    def set(self, metric: Metric, value: float, *labels: str) -> None:
+        """Set a gauge."""
+        self._child(metric, labels).set(value)
+
+    def observe(self, metric: Metric, value: float, *labels: str) -> None:
+        """Add one observation to a histogram."""
+        self._child(metric, labels).observe(value)
+
+    def observe_many(self, metric: Metric, values: npt.NDArray[np.float64], *labels: str) -> None:
+        """Add observations to a histogram."""
+        self._child(metric, labels).observe_many(values)
+
+    def forget(self, metric: Metric, *labels: str) -> None:
+        """Drop one labelled value of a gauge, such as the lag of a partition that went elsewhere."""
+        if self._children.pop((metric.name, *labels), None) is not None:
+            self._families[metric.name].remove(self._pipeline, *labels)
+
+    def _child(self, metric: Metric, labels: tuple[str, ...]) -> Any:
+        key = (metric.name, *labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = self._families[metric.name].labels(self._pipeline, *labels)
+        return child
+
+
+def _family(metric: Metric, registry: CollectorRegistry) -> Any:
+    labels = ("pipeline", *metric.labels)
+    if metric.kind == "counter":
+        return Counter(metric.name, metric.help, labels, registry=registry)
+    if metric.kind == "gauge":
+        return Gauge(metric.name, metric.help, labels, registry=registry)
+    histogram = Histogram(metric.name, metric.help, labels, metric.buckets)
+    registry.register(histogram)
+    return histogram

@@ -1,0 +1,31 @@
+"""The words for what a Kafka record has."""
+
+from typing import Protocol
+
+Partition = tuple[str, int]
+"""Topic and partition number."""
+
+Position = tuple[str, int, int]
+"""A record's topic, partition number and offset."""
+
+Key = bytes | None
+"""A record's key."""
+
+Headers = list[tuple[str, bytes | None]]
+"""A record's headers, in their order; a name may be there more than once."""
+
+
+class Record(Protocol):
+    """A Kafka record by itself, as the client gives it where it gives one by one."""
+
+    def __len__(self) -> int:
+        """Bytes of the value."""
+        ...
+
+    def topic(self) -> str: ...  # noqa: D102
+    def partition(self) -> int: ...  # noqa: D102
+    def offset(self) -> int: ...  # noqa: D102
+    def key(self) -> bytes | None: ...  # noqa: D102
+    def value(self) -> bytes | None: ...  # noqa: D102
+    def timestamp(self) -> tuple[int, int]: ...  # noqa: D102
+    def headers(self) -> Headers | None: ...  # noqa: D102

@@ -1,0 +1,95 @@
+"""Waiting out what is away: an outage makes lag, and nothing else."""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from millstream.consumers.errors import Abandoned
+from millstream.consumers.observability.health import Health
+from millstream.consumers.observability.metrics import BLOCKED, RETRIES, Metrics
+from millstream.consumers.record_types import Position
+from millstream.schemas.failures import failure_of
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+BACK_OFF = (0.1, 10.0)  # seconds: the first wait for something that is away, and the longest
+LOUD_AFTER = 60.0  # seconds of waiting, from which on each line of the log is an error
+
+
+class Patience:
+    """Calls what may be away, until it answers. Threads may share it."""
+
+    def __init__(self, abandon: threading.Event, health: Health, metrics: Metrics) -> None:
+        """Args:
+        abandon: set when waiting must end.
+        health: told what is away, for as long as it is.
+        metrics: where to count.
+        """
+        self._abandon = abandon
+        self._health = health
+        self._metrics = metrics
+        self.before_waiting: Callable[[], object] = lambda: None  # its owner may give another
+
+    def call(self, what: str, call: Callable[[], T], position: Callable[[Exception], Position] | None = None) -> T:
+        """The answer of `call`, whenever it comes.
+
+        Args:
+            what: may be away: executor or schemas.
+            call: asks it.
+            position: of the first record that waits, given what `call` raised.
+
+        Raises:
+            Abandoned: told to give up.
+            ExecutorLost: only another process can go on.
+        """
+        try:
+            return call()
+        except Exception as error:
+            if failure_of(error) != "wait":
+                raise
+            away = error
+        return self._call_again(what, call, away, position)
+
+    def _call_again(
+        self, what: str, call: Callable[[], T], error: Exception, position: Callable[[Exception], Position] | None
+    ) -> T:
+        wait, longest = BACK_OFF
+        since = time.monotonic()
+        first: Position | None = None
+        self.before_waiting()
+        try:
+            while True:
+                before, first = first, position(error) if position else None
+                if before is not None and before != first:  # that one waits no more
+                    self._metrics.forget(BLOCKED, what, *map(str, before))
+                self._note_waiting(what, error, time.monotonic() - since, wait, first)
+                # Jitter, so that workers that lost the same thing don't come back to it at the same moment.
+                if self._abandon.wait(random.uniform(wait / 2, wait)):
+                    raise Abandoned(f"gave up waiting: {error}") from error
+                wait = min(wait * 2, longest)
+                try:
+                    return call()
+                except Exception as again:
+                    if failure_of(again) != "wait":
+                        raise
+                    error = again
+        finally:
+            self._health.back(what)
+            if first is not None:
+                self._metrics.forget(BLOCKED, what, *map(str, first))
+
+    def _note_waiting(self, what: str, error: Exception, waited: float, wait: float, position: Position | None) -> None:
+        self._health.away(what, str(error))
+        self._metrics.count(RETRIES, 1, what)
+        first = ""
+        if position is not None:
+            topic, partition, offset = position
+            first = f" The first event that waits is at offset {offset} of {topic}/{partition}."
+            self._metrics.set(BLOCKED, waited, what, *map(str, position))
+        level = logging.WARNING if waited < LOUD_AFTER else logging.ERROR
+        log.log(level, "%s; waiting for %.0f s, trying again in up to %.1f s.%s", error, waited, wait, first)

@@ -1,0 +1,70 @@
+"""The sink of a detached shadow: a worker that answers the events by both models, and writes only comparisons."""
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.consumers.events import Answered, Ends, Epochs
+from millstream.consumers.observability.metrics import COMPARISONS, STAGE_SECONDS, Metrics
+from millstream.consumers.shadow.shadow_lane import Shadow
+from millstream.consumers.sink.delivery import Delivery
+from millstream.consumers.sink.result_sink import Outputs, Sink
+
+
+class ComparisonSink(Sink):
+    """Writes comparisons in the place of predictions. What the primary refuses is its own workers' business."""
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        outputs: Outputs,
+        shadows: Sequence[Shadow],
+        *,
+        topic: str,
+        epochs: Callable[[], Epochs],
+        metrics: Metrics,
+    ) -> None:
+        """Args:
+        delivery: takes the records.
+        outputs: of the primary.
+        shadows: compared with it.
+        topic: of the comparisons.
+        epochs: gives the current assignment.
+        metrics: where to count.
+        """
+        super().__init__(delivery, outputs, epochs=epochs, metrics=metrics)
+        self._shadows = shadows
+        self._topic = topic
+
+    def write(self, answers: Sequence[Answered]) -> Ends:
+        """See `Sink.write`."""
+        ends: Ends = {}
+        for answered in answers:
+            ends |= self._write(answered)
+        return ends
+
+    def _write(self, answered: Answered) -> Ends:
+        started = time.perf_counter()
+        among = self._among(answered)
+        for shadow in self._shadows:
+            compared = shadow.compare(answered, among)
+            for event_id, value in compared:
+                self._delivery.produce(self._topic, value, event_id.encode(), None)
+            self._metrics.count(COMPARISONS, len(compared), shadow.name)
+        ends: Ends = {}
+        for part in answered.batch.parts:
+            ends |= self._ends_of(part, self._ours(part.block.epochs))
+        self._metrics.observe(STAGE_SECONDS, time.perf_counter() - started, "produce")
+        return ends
+
+    def _among(self, answered: Answered) -> npt.NDArray[np.int64]:
+        """The events that the primary has answered and whose partition still is this worker's."""
+        keep: list[npt.NDArray[np.bool_]] = []
+        for part in answered.batch.parts:
+            ours = self._ours(part.block.epochs)
+            all_ours = np.full(len(part.block.offsets), True) if ours is None else part.block.is_of(ours)
+            keep.append(all_ours[part.block.good[part.first : part.last]])
+        kept: npt.NDArray[np.bool_] = np.concatenate(keep)
+        return answered.rows[kept[answered.rows]]

@@ -1,0 +1,220 @@
+"""Shadow models: they answer a sample of the events after the primary has, and only comparisons come of it."""
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from millstream.consumers.events import Answered, Ends
+from millstream.consumers.execute.poison import Isolation
+from millstream.consumers.observability.metrics import COMPARISONS, SHADOW_SECONDS, UNCOMPARED, Metrics
+from millstream.consumers.shadow.sampling import sampled
+from millstream.consumers.sink.delivery import BestEffort
+from millstream.inference.executors.interface import Tensors
+from millstream.inference.fitting import fit
+from millstream.inference.signature import TensorInput
+from millstream.schemas.comparisons import ComparisonEncoder
+
+log = logging.getLogger(__name__)
+
+NICE = 10  # how much less of a busy core than the primary a shadow gets
+LOOK = 0.01  # seconds between two looks whether a batch's offsets are committed
+PATIENCE = 30.0  # seconds after which a batch whose offsets are not committed is let go
+LAST = 5.0  # seconds that a worker that ends gives its shadows
+
+Comparison = tuple[str, bytes]
+"""The event's id, which is the record's key, and the record's value."""
+
+
+class Shadow:
+    """One shadow: a model version, and the share of the events that it answers. One thread calls it."""
+
+    def __init__(
+        self,
+        name: str,
+        isolation: Isolation,
+        inputs: Sequence[TensorInput],
+        encoder: ComparisonEncoder,
+        *,
+        share: float,
+        allow_nan: bool,
+    ) -> None:
+        """Args:
+        name: what the pipeline file calls it; samples of different names are independent.
+        isolation: runs the model.
+        inputs: of the model, filled from the fields that the blocks keep for it.
+        encoder: writes the comparisons.
+        share: of the events, by key.
+        allow_nan: whether a feature may be NaN or infinite.
+        """
+        self.name = name
+        self.share = share
+        self._isolation = isolation
+        self._inputs = inputs
+        self._encoder = encoder
+        self._allow_nan = allow_nan
+
+    def compare(self, answered: Answered, among: npt.NDArray[np.int64]) -> list[Comparison]:
+        """Answer the sampled ones of these events of the batch, ascending, each of which the primary has answered."""
+        ids = list(answered.batch.ids())
+        keys = [key for part in answered.batch.parts for key in part.event_keys]
+        mask = sampled(
+            [keys[row] for row in among.tolist()], [ids[row] for row in among.tolist()], self.share, self.name
+        )
+        rows = among[mask]
+        if not len(rows):
+            return []
+        started = time.perf_counter()
+        outputs, errors = self._answer(_features(answered, rows))
+        took = (time.perf_counter() - started) * 1000
+        chosen = [ids[row] for row in rows.tolist()]
+        times = answered.batch.event_times()[rows]
+        at = np.searchsorted(answered.rows, rows)
+        primary = {name: array[at] for name, array in answered.outputs.items()}
+        names = [keys[row] for row in rows.tolist()]
+        before = answered.seconds * 1000
+        try:
+            values = self._encoder.encode(chosen, names, times, primary, before, outputs, took, errors)
+        except Exception as error:  # as above
+            failed = dict.fromkeys(range(len(rows)), str(error))
+            values = self._encoder.encode(chosen, names, times, primary, before, None, took, failed)
+        return list(zip(chosen, values, strict=True))
+
+    def _answer(self, frame: pl.DataFrame) -> tuple[Tensors | None, dict[int, str]]:
+        """The outputs of the events that have any, in order, and the errors of the others by row."""
+        try:
+            fitted = fit(frame, self._inputs, allow_nan=self._allow_nan)
+            errors = {unfit.row: unfit.error for unfit in fitted.unfit}
+            if not len(fitted.rows):
+                return None, errors
+            outputs, _, rejected = self._isolation.run(fitted.tensors)
+        except Exception as error:  # whatever it is, it is the shadow's, and no event's
+            return None, dict.fromkeys(range(frame.height), f"{type(error).__name__}: {error}")
+        errors |= {int(fitted.rows[row]): why.error for row, why in rejected.items()}
+        return outputs or None, errors
+
+
+def _features(answered: Answered, rows: npt.NDArray[np.int64]) -> pl.DataFrame:
+    """The fields that the blocks keep for shadows, of these events of the batch."""
+    kept = [
+        part.block.features[part.first : part.last] for part in answered.batch.parts if part.block.features is not None
+    ]
+    return pl.concat(kept, rechunk=True)[rows] if len(kept) > 1 else kept[0][rows]
+
+
+class ShadowLane:
+    """Runs shadows in a thread of its own, behind the primary: it never waits for them, and they are left out first.
+
+    A comparison is written only when the offset of its event is committed: an event that is read again was not compared before.
+    """
+
+    def __init__(
+        self,
+        shadows: Sequence[Shadow],
+        publisher: BestEffort,
+        *,
+        topic: str,
+        budget: float,
+        room: int,
+        busy: Callable[[], bool],
+        settled: Callable[[Ends], bool | None],
+        metrics: Metrics,
+    ) -> None:
+        """Args:
+        shadows: run one after the other.
+        publisher: writes the comparisons.
+        topic: where to.
+        budget: of the time, that shadows may take; the rest they pause.
+        room: events that may wait.
+        busy: whether the primary has so much to do that nothing is to be compared.
+        settled: whether these ends are committed; None where they never will be, by this worker.
+        metrics: where to count.
+        """
+        self._shadows = shadows
+        self._publisher = publisher
+        self._topic = topic
+        self._budget = budget
+        self._room = room
+        self._busy = busy
+        self._settled = settled
+        self._metrics = metrics
+        self._queue: SimpleQueue[tuple[Answered, Ends] | None] = SimpleQueue()
+        self._waiting = 0  # events in the queue
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
+        self._thread.start()
+
+    def offer(self, answered: Answered, ends: Ends) -> None:
+        """Take a batch whose predictions are written, or leave it out; returns at once. The writer's thread calls it."""
+        events = len(answered.rows)
+        if not events:
+            return
+        with self._lock:
+            full = self._waiting + events > max(self._room, events)
+            if not full and not self._busy():
+                self._waiting += events
+                self._queue.put((answered, ends))
+                return
+        self._leave_out(events, "shed")
+
+    def close(self) -> None:
+        """Compare what still waits, for a short time, and count the rest."""
+        self._ending.set()
+        self._queue.put(None)
+        self._thread.join(LAST)
+        self._publisher.close(LAST)
+
+    def _run(self) -> None:
+        if sys.platform == "linux":  # where a thread has a priority of its own
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+        until = 0.0
+        while (task := self._queue.get()) is not None:
+            answered, ends = task
+            with self._lock:
+                self._waiting -= len(answered.rows)
+            if self._ending.is_set():
+                until = until or time.monotonic() + LAST
+                if time.monotonic() >= until:
+                    self._leave_out(len(answered.rows), "ended")
+                    continue
+            try:
+                self._compare(answered, ends)
+            except Exception:
+                log.exception("a batch was not compared")
+                self._leave_out(len(answered.rows), "failed")
+
+    def _compare(self, answered: Answered, ends: Ends) -> None:
+        if not self._wait_settled(ends):
+            self._leave_out(len(answered.rows), "uncommitted")
+            return
+        started = time.perf_counter()
+        for shadow in self._shadows:
+            compared = shadow.compare(answered, answered.rows)
+            for event_id, value in compared:
+                self._publisher.produce(self._topic, value, event_id.encode())
+            self._metrics.count(COMPARISONS, len(compared), shadow.name)
+        took = time.perf_counter() - started
+        self._metrics.observe(SHADOW_SECONDS, took)
+        self._publisher.serve()
+        self._ending.wait(took * (1 / self._budget - 1))
+
+    def _wait_settled(self, ends: Ends) -> bool:
+        until = time.monotonic() + (LAST if self._ending.is_set() else PATIENCE)
+        while not (settled := self._settled(ends)):
+            if settled is None or time.monotonic() >= until:
+                return False
+            time.sleep(LOOK)
+        return True
+
+    def _leave_out(self, events: int, why: str) -> None:
+        for shadow in self._shadows:
+            # Which of them are in the sample is not asked: leaving out must cost nothing.
+            self._metrics.count(UNCOMPARED, events * shadow.share, shadow.name, why)

@@ -1,0 +1,91 @@
+"""The shadows of a pipeline file with all that they name loaded."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from millstream.consumers.errors import PlanError
+from millstream.consumers.execute.poison import Isolation
+from millstream.consumers.observability.metrics import UNCOMPARED, Metrics
+from millstream.consumers.schema_store import own_schema_id
+from millstream.consumers.shadow.shadow_lane import Shadow
+from millstream.inference.executors.choice import open_executor
+from millstream.inference.executors.interface import ModelExecutor
+from millstream.inference.repository import ModelVersion, load_version
+from millstream.pipeline.comparison_sections import Shadow as ShadowSection
+from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.comparisons import ComparisonEncoder, Variant
+from millstream.schemas.records import COMPARISON
+from millstream.schemas.store import SchemaStore
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowPlan:
+    """One shadow, loaded."""
+
+    section: ShadowSection
+    model: ModelVersion
+    executor: ModelExecutor
+
+
+def load_shadows(pipeline: Pipeline, primary: ModelVersion, *, detached: bool) -> list[ShadowPlan]:
+    """Load the models of the shadows that run beside the primary, or of the detached ones.
+
+    Raises:
+        ModelConfigError, DeviceError, PlanError: with the place, what was expected and what to do.
+    """
+    plans = []
+    for section in pipeline.shadows:
+        if section.detached is not detached:
+            continue
+        name, version = pipeline.shadow_model(section)
+        if (name, version) == (primary.name, primary.version):
+            raise PlanError(
+                f"{pipeline.path}: shadows: `{section.name}` is version {version} of {name}, and so is the primary: it would be "
+                f"compared with itself. Name another version."
+            )
+        model = load_version(pipeline.model.repository, name, version)
+        executor = open_executor(
+            model,
+            trust=pipeline.model.trust,
+            device=pipeline.model.device,
+            threads=pipeline.model.threads,
+            max_events=pipeline.batch.max_events,
+        )
+        plans.append(ShadowPlan(section, model, executor))
+    return plans
+
+
+def shadow_fields(plans: Sequence[ShadowPlan]) -> list[str]:
+    """The event's fields that the shadows take."""
+    return list(dict.fromkeys(field for plan in plans for field in plan.model.signature.fields))
+
+
+def make_shadows(
+    plans: Sequence[ShadowPlan], pipeline: Pipeline, primary: ModelVersion, store: SchemaStore
+) -> list[Shadow]:
+    """What runs the shadows."""
+    if not plans:
+        return []
+    schema_id = own_schema_id(pipeline, store, COMPARISON, pipeline.comparison.topic)
+    return [
+        Shadow(
+            plan.section.name,
+            # An answer of NaN can be compared; as the primary's, it could not be used.
+            Isolation(plan.executor.run, max_events=plan.executor.max_events, allow_nan_outputs=True),
+            plan.model.signature.inputs,
+            ComparisonEncoder(
+                schema_id,
+                pipeline.name,
+                primary=(primary.name, primary.version),
+                shadow=Variant(plan.model.name, plan.model.version, plan.section.name),
+            ),
+            share=plan.section.share,
+            allow_nan=pipeline.model.allow_nan,
+        )
+        for plan in plans
+    ]
+
+
+def count_undelivered(shadows: Sequence[Shadow], metrics: Metrics) -> None:
+    """Count a comparison that was not written."""
+    metrics.count(UNCOMPARED, 1, shadows[0].name if len(shadows) == 1 else "any", "undelivered")

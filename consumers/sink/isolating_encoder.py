@@ -1,0 +1,87 @@
+"""Encodes predictions, and isolates one that breaks the encoder."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.consumers.events import Rejection
+from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.resilience.safety_net import ERRORS, SafetyNet, raise_expected
+from millstream.inference.executors.interface import Tensors
+from millstream.schemas.packed import Texts
+from millstream.schemas.predictions import PredictionRows, UnsupportedOutputError
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionColumns:
+    """What predictions are made of, one value an event; times in ms since the epoch."""
+
+    ids: Texts
+    event_times: Ints
+    ingest_times: Ints
+    prediction_times: Ints
+    outputs: Tensors  # output name -> [events, ...]
+
+    def rows(self, start: int, stop: int) -> "PredictionColumns":
+        """Copy those of a range of events."""
+        rows = np.arange(start, stop)
+        outputs = {name: array[rows] for name, array in self.outputs.items()}
+        times = self.event_times[rows], self.ingest_times[rows], self.prediction_times[rows]
+        return PredictionColumns(Texts.of(list(self.ids[start:stop])), *times, outputs)
+
+
+class IsolatingEncoder:
+    """Encodes predictions. One thread calls it."""
+
+    def __init__(self, encoder: PredictionRows, metrics: Metrics) -> None:
+        """Args:
+        encoder: makes records of many predictions at once.
+        metrics: where to count.
+        """
+        self._encoder = encoder
+        self._net: SafetyNet[PredictionColumns] = SafetyNet("encode", metrics)
+
+    def encode(self, columns: PredictionColumns) -> tuple[Sequence[bytes], dict[int, Rejection]]:
+        """One value an event, but for those that break the encoder; and why, by their rows.
+
+        Raises:
+            BaseException: the encoder fails on good events too.
+        """
+        values: list[bytes] = []
+        failed: dict[int, Rejection] = {}
+        waiting = [(0, len(columns.event_times))]
+        while waiting:
+            start, stop = waiting.pop()
+            part = columns if not failed and stop - start == len(columns.event_times) else columns.rows(start, stop)
+            try:
+                encoded = self._encode(part)
+            except ERRORS as error:
+                raise_expected(error)
+                if stop - start == 1:
+                    failed[start] = self._rejection(error)
+                    continue
+                if not isinstance(error, UnsupportedOutputError):
+                    self._net.note(error)
+                middle = (start + stop) // 2
+                waiting += [(middle, stop), (start, middle)]
+                continue
+            self._net.passed(lambda part=part: part.rows(0, 1))  # type: ignore[misc]
+            if part is columns:
+                return encoded, {}
+            values += encoded
+        return values, failed
+
+    def _rejection(self, error: BaseException) -> Rejection:
+        """Why an event has no prediction that breaks the encoder alone."""
+        if isinstance(error, UnsupportedOutputError):  # the model's fault, if it gives others what can be encoded
+            self._net.blame(error, self._encode)
+            return Rejection("model_rejected", str(error))
+        return self._net.rejection(error, self._encode)
+
+    def _encode(self, columns: PredictionColumns) -> Sequence[bytes]:
+        times = columns.event_times, columns.ingest_times, columns.prediction_times
+        return self._encoder.encode(columns.ids, *times, columns.outputs)

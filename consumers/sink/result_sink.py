@@ -1,0 +1,304 @@
+"""Results to records: predictions and dead letters, and how far each partition is done."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.consumers.errors import EventRefused
+from millstream.consumers.events import Answered, Block, Ends, Epochs, MicroBatch, Refused, Rejection, Rows
+from millstream.consumers.observability.metrics import (
+    END_TO_END,
+    PREDICTIONS,
+    STAGE_SECONDS,
+    STALE,
+    TOMBSTONES,
+    Metrics,
+)
+from millstream.consumers.record_types import Headers, Key, Partition
+from millstream.consumers.records import rows_in
+from millstream.consumers.sink.bundles import bundles
+from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput, DeadLetterSink, record_bytes
+from millstream.consumers.sink.delivery import Delivery
+from millstream.consumers.sink.isolating_encoder import IsolatingEncoder, PredictionColumns
+from millstream.schemas.packed import Packed
+from millstream.schemas.predictions import PredictionRows
+
+# Bytes of a prediction's record besides key, value and headers: 61 of a batch with one record, and up to 31 of its own numbers.
+FRAME = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What is written, where."""
+
+    model: str
+    version: int
+    variant: str
+    predictions: PredictionRows  # encodes them
+    prediction_topic: str
+    prediction_bytes: int  # largest record that the topic takes
+    dead_letters: DeadLetterOutput
+    carry_headers: frozenset[str]  # names of the record headers that predictions carry over
+    stop_at: frozenset[str] = frozenset()  # reasons of refusal at which the worker ends
+
+
+class Sink:
+    """Writes results in arrival order. One thread calls it."""
+
+    def __init__(self, delivery: Delivery, outputs: Outputs, *, epochs: Callable[[], Epochs], metrics: Metrics) -> None:
+        """Args:
+        delivery: takes the records.
+        outputs: what is written, where.
+        epochs: gives the current assignment.
+        metrics: where to count.
+        """
+        self._delivery = delivery
+        self._outputs = outputs
+        self._epochs = epochs
+        self._metrics = metrics
+        self._written: list[
+            tuple[float, npt.NDArray[np.int64]]
+        ] = []  # since the last checkpoint: when, the events' timestamps
+        self._encoder = IsolatingEncoder(outputs.predictions, metrics)
+        self._dead_letters = DeadLetterSink(delivery, outputs.dead_letters, metrics)
+        self._floor = 0  # what was read under an epoch up to this one was taken back, and is read again
+
+    def start(self) -> None:
+        """Get ready to write; may wait for the broker. Raises DeliveryFailed, Abandoned."""
+        self._delivery.start()
+
+    def write(self, answers: Sequence[Answered]) -> Ends:
+        """Hand the predictions and dead letters of micro-batches to the producer.
+
+        Returns:
+            how far they bring each partition that still is this worker's.
+
+        Raises:
+            EventRefused: an event that the pipeline is to stop at.
+            DeliveryFailed, Abandoned, TransactionAborted: as `Delivery.produce`.
+        """
+        ends: Ends = {}
+        for answered in answers if self._outputs.stop_at else bundles(answers):
+            ends |= self._write(answered)
+        return ends
+
+    def _write(self, answered: Answered) -> Ends:
+        started = time.perf_counter()
+        values, events, rejected = self._encode(answered)
+        self._stop_where_told(answered.batch, rejected)
+        encoded = time.perf_counter()
+        self._metrics.observe(STAGE_SECONDS, encoded - started, "encode")
+        first = 0
+        ends: Ends = {}
+        for part in answered.batch.parts:
+            last = first + part.last - part.first
+            # A search where none is needed would let go of Python's lock.
+            whole = len(events) == answered.batch.events
+            start, stop = (first, last) if whole else events.searchsorted([first, last]).tolist()
+            why = {event - first: why for event, why in rejected.items() if first <= event < last}
+            ends |= self._write_part(part, values[start:stop], events[start:stop] - first, why)
+            first = last
+        self._metrics.observe(STAGE_SECONDS, time.perf_counter() - encoded, "produce")
+        return ends
+
+    def _encode(self, answered: Answered) -> tuple[Sequence[bytes], npt.NDArray[np.int64], dict[int, Rejection]]:
+        """The predictions, the events of the batch that they are of, ascending; and why the others have none."""
+        batch, rows = answered.batch, answered.rows
+        if not len(rows):
+            return [], rows, answered.rejected
+        ids, times = batch.ids(), batch.event_times()
+        ingest = np.repeat(
+            [part.block.ingest_time for part in batch.parts], [part.last - part.first for part in batch.parts]
+        )
+        if len(rows) < batch.events:
+            ids, times, ingest = ids.take(rows), times[rows], ingest[rows]
+        columns = PredictionColumns(ids, times, ingest, answered.prediction_times, answered.outputs)
+        values, failed = self._encoder.encode(columns)
+        if not failed:
+            return values, rows, answered.rejected
+        rejected = {**answered.rejected, **{int(rows[place]): why for place, why in failed.items()}}
+        return values, np.delete(rows, list(failed)), rejected
+
+    def _write_part(
+        self, part: Rows, values: Sequence[bytes], events: npt.NDArray[np.int64], rejected: Mapping[int, Rejection]
+    ) -> Ends:
+        """Write the predictions of these events of a part, ascending, and the dead letters of the others."""
+        block = part.block
+        ours = self._ours(block.epochs)
+        good = block.good[part.first : part.last]
+        refused = [refused for refused in part.refused() if ours is None or block.partition(refused.row) in ours]
+        for event, why in rejected.items():
+            if ours is None or block.partition(int(good[event])) in ours:
+                refused.append(Refused(int(good[event]), why.reason, why.error))
+        rows = good if len(events) == len(good) else good[events]
+        keys = part.event_keys if len(events) == len(good) else _taken(part.event_keys, events)
+        written = self._produce(block, rows, values, keys, ours, refused)
+        # In the order of their records, whoever refused them.
+        self._dead_letters.write(block, sorted(refused))
+        model = (self._outputs.model, str(self._outputs.version), self._outputs.variant)
+        self._metrics.count(PREDICTIONS, len(written), *model)
+        self._written.append((time.time(), block.timestamps[written]))
+        return self._ends_of(part, ours)
+
+    def _produce(
+        self,
+        block: Block,
+        rows: npt.NDArray[np.int64],
+        values: Sequence[bytes],
+        keys: Sequence[Key],
+        ours: set[Partition] | None,
+        refused: list[Refused],
+    ) -> npt.NDArray[np.int64]:
+        """Write the predictions of these rows in their order, in as few calls as may be.
+
+        Those with headers go by themselves. Those that are too large are added to `refused`; those of partitions that are not
+        ours any more are dropped. Returns the rows written.
+        """
+        topic, start = self._outputs.prediction_topic, 0
+        dropped: list[int] = []
+        for place in self._apart(block, rows, values, keys, ours):
+            if place > start:
+                self._delivery.produce_all(topic, values[start:place], keys[start:place])
+            start, row, value, key = place + 1, int(rows[place]), values[place], keys[place]
+            headers = self._carried(block, row)
+            if ours is not None and block.partition(row) not in ours:
+                dropped.append(place)
+            elif (size := record_bytes(value, key, headers or (), FRAME)) > self._outputs.prediction_bytes:
+                dropped.append(place)
+                refused.append(self._too_large(block, row, size))
+            else:
+                self._delivery.produce(topic, value, key, headers)
+        if start < len(values):
+            self._delivery.produce_all(topic, values[start:], keys[start:])
+        return np.delete(rows, dropped) if dropped else rows
+
+    def _apart(
+        self,
+        block: Block,
+        rows: npt.NDArray[np.int64],
+        values: Sequence[bytes],
+        keys: Sequence[Key],
+        ours: set[Partition] | None,
+    ) -> list[int]:
+        """The places of the predictions that can't go with others in one call, ascending."""
+        room = self._outputs.prediction_bytes - FRAME
+        apart: set[int] = set()
+        if _longest(values) + _longest(keys) > room:
+            apart.update(
+                place
+                for place, (value, key) in enumerate(zip(values, keys, strict=True))
+                if len(value) + len(key or b"") > room
+            )
+        if ours is not None:
+            apart.update(np.flatnonzero(~block.is_of(ours)[rows]).tolist())
+        if block.headers and self._outputs.carry_headers:
+            apart.update(
+                place for place in rows_in(block.headers, rows).tolist() if self._carried(block, int(rows[place]))
+            )
+        return sorted(apart)
+
+    def _too_large(self, block: Block, row: int, size: int) -> Refused:
+        reason = "prediction_too_large"
+        error = (
+            f"the prediction has {size} bytes with its key and headers, more than topic {self._outputs.prediction_topic} takes "
+            f"(max.message.bytes): raise that, then replay"
+        )
+        if reason in self._outputs.stop_at:
+            raise EventRefused(block.partition(row), int(block.offsets[row]), reason, error)
+        return Refused(row, reason, error)
+
+    def _note_latencies(self) -> None:
+        """Measure how old the events were when their predictions could be read; a record without a timestamp tells nothing."""
+        written, self._written = self._written, []
+        if not written:
+            return
+        stamps = np.concatenate([timestamps for _, timestamps in written])
+        readable = np.repeat([at for at, _ in written], [len(timestamps) for _, timestamps in written])
+        if self._delivery.publishes_at_checkpoint:
+            readable[:] = time.time()
+        self._metrics.observe_many(END_TO_END, np.maximum(readable - stamps / 1000, 0.0)[stamps >= 0])
+
+    def _ours(self, read_under: Epochs) -> set[Partition] | None:
+        """The partitions whose records still are to be written; None: all, which is usual, and none need be asked."""
+        epochs = self._epochs()
+        if read_under is epochs and min(epochs.values(), default=0) > self._floor:
+            return None
+        return {p for p, epoch in read_under.items() if epochs.get(p) == epoch and epoch > self._floor}
+
+    def _ends_of(self, part: Rows, ours: set[Partition] | None) -> Ends:
+        """How far each partition is done; counts what needs no writing."""
+        block = part.block
+        ends = {p: (block.epochs[p], end) for p, end in part.next_offsets().items() if ours is None or p in ours}
+        covered = part.stop - part.start
+        stale = 0 if ours is None else covered - int(block.is_of(ours)[part.start : part.stop].sum())
+        if stale:
+            self._metrics.count(STALE, stale)
+        tombstones = covered - (part.last - part.first) - sum(1 for _ in part.refused())
+        if tombstones and not stale:
+            self._metrics.count(TOMBSTONES, tombstones)
+        return ends
+
+    def _stop_where_told(self, batch: MicroBatch, rejected_events: Mapping[int, Rejection]) -> None:
+        """Raise for the first event that is refused for a reason at which the pipeline stops; nothing of its batch is written."""
+        if not self._outputs.stop_at:
+            return
+        first = 0
+        for part in batch.parts:
+            good = part.block.good[part.first : part.last]
+            ours = self._ours(part.block.epochs)
+            rejected = [
+                Refused(int(good[event - first]), why.reason, why.error)
+                for event, why in rejected_events.items()
+                if first <= event < first + len(good)
+            ]
+            for refused in sorted([*part.refused(), *rejected], key=lambda refused: refused.row):
+                partition, offset = part.block.partition(refused.row), int(part.block.offsets[refused.row])
+                if refused.reason in self._outputs.stop_at and (ours is None or partition in ours):
+                    raise EventRefused(partition, offset, refused.reason, refused.error)
+            first += len(good)
+
+    def _carried(self, block: Block, row: int) -> Headers | None:
+        return [header for header in block.headers.get(row, ()) if header[0] in self._outputs.carry_headers] or None
+
+    def push(self) -> None:
+        """Send what was written at once. Raises DeliveryFailed, Abandoned."""
+        self._delivery.push()
+
+    def checkpoint(self, ends: Ends) -> None:
+        """Wait until all that was written counts. Raises what `Delivery.checkpoint` does.
+
+        Args:
+            ends: how far each partition is done, of what was written since the last checkpoint.
+        """
+        started = time.perf_counter()
+        self._delivery.checkpoint(ends)
+        self._metrics.observe(STAGE_SECONDS, time.perf_counter() - started, "commit")
+        self._note_latencies()
+
+    def abort(self) -> None:
+        """Take back all since the last checkpoint, and write nothing more of what was read up to now."""
+        self._delivery.abort()
+        self._written = []
+        self.drop()
+
+    def kept(self, ends: Ends) -> Ends:
+        """Those of what is not read again."""
+        return {partition: (epoch, end) for partition, (epoch, end) in ends.items() if epoch > self._floor}
+
+    def drop(self) -> None:
+        """Write nothing more of what was read up to now: it is read again."""
+        self._floor = max(self._epochs().values(), default=self._floor)
+
+
+def _taken(keys: Sequence[Key], places: npt.NDArray[np.int64]) -> Sequence[Key]:
+    return keys.take(places) if isinstance(keys, Packed) else [keys[place] for place in places.tolist()]
+
+
+def _longest(strings: Sequence[bytes | None]) -> int:
+    """Bytes of the longest."""
+    return (
+        strings.longest if isinstance(strings, Packed) else max((len(string or b"") for string in strings), default=0)
+    )

@@ -1,0 +1,225 @@
+"""Exactly once: the Kafka producer whose records and offsets count together, by transaction."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from millstream.consumers.errors import DeliveryFailed, SlotTaken, TransactionAborted
+from millstream.consumers.events import Ends, Epochs
+from millstream.consumers.observability.metrics import RETRIES, TRANSACTIONS, Metrics
+from millstream.consumers.resilience.watchdog import Watchdog
+from millstream.consumers.sink.bulk import Bulk
+from millstream.consumers.sink.delivery import FINAL, WAIT, Counted, failed
+from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT
+
+log = logging.getLogger(__name__)
+
+DEFAULTS = {
+    # A commit sends what waits, whatever this is.
+    "linger.ms": 20,
+    # Under backlog what is there is sent sooner. Requests of 10,000 records, the default, take 10 ms each to be put together, one
+    # after the other, and most of a transaction was still to be sent when it was to be committed.
+    "batch.num.messages": 2500,
+}
+EXACTLY_ONCE = {
+    "transaction.timeout.ms": TRANSACTION_TIMEOUT,
+    # What comes too early for the coordinator is tried again so soon; at the default of 100 ms a commit takes as long.
+    "retry.backoff.ms": 5,
+}
+# Seconds that the broker goes on with a transaction after it has confirmed its commit. Records of the next one are held back
+# for so long: those that come too early the client announces again after 20 ms, whatever its settings.
+ENDING = 0.005
+REACHED = 1.0  # seconds for which the first connection to a broker is waited for
+STEP = 5.0  # seconds that one step of a transaction may take before it is called again
+# Seconds after which a step that should have come back by then never will (github.com/confluentinc/librdkafka/issues/5456).
+HANGS = 20.0
+FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """The consumer's side of a transaction."""
+
+    epochs: Callable[[], Epochs]  # the current assignment
+    lock: threading.Lock  # held while it changes
+    group_metadata: Callable[[], Any]  # the broker refuses offsets of a member that it has thrown out (KIP-447)
+
+
+class ExactlyOnce(Counted):
+    """Records and offsets count together, by a Kafka transaction (KIP-98, KIP-447).
+
+    What librdkafka says of an error decides: *retriable*: the step is called again; *abortable*: TransactionAborted, the caller
+    aborts and the events are answered again; *fatal*: the worker ends, and its successor takes over.
+    """
+
+    publishes_at_checkpoint = True
+
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        *,
+        transactional_id: str,
+        membership: Membership,
+        abandon: threading.Event,
+        metrics: Metrics,
+    ) -> None:
+        """Args:
+        client: the pipeline's client settings.
+        transactional_id: lasts over restarts, so that the successor ends what the predecessor left open.
+        membership: what the broker and this worker check before offsets are committed.
+        abandon: set when waiting for a broker must end.
+        metrics: where to count.
+        """
+        super().__init__(
+            {**DEFAULTS, **client}, {**EXACTLY_ONCE, "transactional.id": transactional_id}, abandon, metrics
+        )
+        self._membership = membership
+        self._bulk = _bulk(self._producer, self._error_cb)
+        self._one_by_one = False  # whether this transaction's records go so, as the one before was aborted
+        self._open = False
+        self._ended = 0.0  # when the last one was committed
+        self._begun = 0.0  # when the transaction was opened, seconds on the monotonic clock
+        self._watchdog = Watchdog(HANGS)
+
+    def start(self) -> None:
+        """See `Delivery`. Ends what a predecessor of the same transactional id left open, and fences it."""
+        # Without a connection the client would look for the coordinator again after half a second only.
+        self._broker_answers(REACHED)
+        self._step("init_transactions", lambda: self._producer.init_transactions(STEP))
+
+    def produce_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
+        """See `Delivery`."""
+        if self._bulk is None or self._one_by_one:
+            super().produce_all(topic, values, keys)
+            return
+        self._begin()
+        try:
+            first = self._bulk.produce(topic, values, keys)
+            while first < len(values):
+                self._wait_for_room()
+                first += self._bulk.produce(topic, values[first:], keys[first:])
+        except KafkaException as error:
+            raise self._answer(topic, error.args[0]) from None
+
+    def push(self) -> None:
+        """See `Delivery`; nobody can read them before the commit, which sends what waits."""
+
+    def checkpoint(self, ends: Ends) -> None:
+        """See `Delivery`."""
+        if not ends and not self._open:
+            return
+        self.serve()
+        self._begin()
+        offsets = [TopicPartition(*partition, offset) for partition, (_, offset) in ends.items()]
+        # A partition can't go while its offsets are being committed: the callback that lets it go takes the same lock.
+        with self._membership.lock:
+            epochs = self._membership.epochs()
+            gone = [partition for partition, (epoch, _) in ends.items() if epochs.get(partition) != epoch]
+            if not gone:
+                group = self._membership.group_metadata()
+                self._step("send_offsets", lambda: self._producer.send_offsets_to_transaction(offsets, group, STEP))
+                self._step("commit", lambda: self._producer.commit_transaction(STEP))
+                self._ended = time.monotonic()
+        if gone:
+            self._settle()
+            raise TransactionAborted(f"partitions {gone} went to another worker before the transaction's end")
+        self._open = self._one_by_one = False
+        self._metrics.count(TRANSACTIONS, 1, "committed")
+
+    def abort(self) -> None:
+        """See `Delivery`."""
+        if self._open:
+            try:
+                self._step("abort", lambda: self._producer.abort_transaction(STEP))
+            except TransactionAborted as error:
+                raise DeliveryFailed(
+                    f"a transaction could not be aborted: {error}; the broker ends it by itself."
+                ) from None
+            self._open = False
+            self._one_by_one = True  # should a record have failed, its delivery report tells why
+            self._metrics.count(TRANSACTIONS, 1, "aborted")
+        self._failure = self._failed_topic = None
+
+    def _begin(self) -> None:
+        if not self._open:
+            time.sleep(max(self._ended + ENDING - time.monotonic(), 0.0))
+            self._step("begin", self._producer.begin_transaction)
+            self._open = True
+            self._begun = time.monotonic()
+
+    def _settle(self) -> None:
+        """Wait until the broker has all records of the transaction, or has refused them.
+
+        While it still ends the transaction before, it knows nothing of this one, and answers its abort with INVALID_TXN_STATE:
+        to the client that is fatal.
+        """
+        with suppress(KafkaException, SystemError):  # what the client has to say is said by the abort
+            while self._producer.flush(WAIT):
+                self._check()
+
+    def _step(self, name: str, call: Callable[[], object]) -> None:
+        """Call one step of the transaction until it is done."""
+        tried = 0.0  # seconds; those for which this process itself stood still don't count
+        while True:
+            started = time.monotonic()
+            try:
+                self._watchdog.watched(f"the Kafka client, in {name} of a transaction,", call)
+                return
+            except KafkaException as problem:
+                error = problem.args[0]
+                # Records that timed out make a transaction abortable, under the code of a step that merely takes its time.
+                again = error.retriable() or error.code() == KafkaError._TIMED_OUT
+                if error.txn_requires_abort() or not again:
+                    raise self._answer(self._failed_topic, error) from None
+                # A step that timed out goes on inside the client: calling it again resumes it, anything else would not be right.
+                self._metrics.count(RETRIES, 1, f"transaction_{name}")
+                log.warning("transaction, %s: %s; trying again", name, error.str())
+                self._check()
+                self._abandon.wait(WAIT)
+                tried += min(time.monotonic() - started, STEP + WAIT)
+                if tried > HANGS and self._broker_answers():
+                    raise DeliveryFailed(
+                        f"the Kafka client gets no further with a transaction ({name}: {error.str()}) though the broker answers. "
+                        f"This worker ends; nothing uncommitted counts, and a new worker goes on."
+                    ) from None
+
+    def _broker_answers(self, timeout: float = STEP) -> bool:
+        """Whether a broker answers within the timeout, seconds."""
+        try:
+            return bool(self._producer.list_topics(timeout=timeout).brokers)
+        except KafkaException:
+            return False
+
+    def _answer(self, topic: str | None, error: KafkaError) -> Exception:
+        """What an error that no repetition mends leads to."""
+        if error.code() in FENCED or (self._failure is not None and self._failure.code() in FENCED):
+            if (age := time.monotonic() - self._begun) * 1000 > EXACTLY_ONCE["transaction.timeout.ms"]:
+                return DeliveryFailed(
+                    f"the broker has ended a transaction of this worker, which was open for {age:.0f} s: the broker was away, or "
+                    f"this process stood still. Nothing of it counts, and a new worker answers its events."
+                )
+            return SlotTaken(
+                "another worker with this slot has taken over: this one ends, and what it had not committed is answered by the "
+                "other. Give each worker a slot of its own (--slot)."
+            )
+        if self._failure is not None and self._failure.code() in FINAL:
+            return failed(self._failed_topic, self._failure)
+        # Of records in bulk nobody says which topic's failed: the next transaction tells.
+        untold = topic is None and self._open and self._bulk is not None and not self._one_by_one
+        if error.fatal() or (error.code() in FINAL and not untold):
+            return failed(topic, error)
+        return TransactionAborted(error.str())
+
+
+def _bulk(producer: Producer, error_cb: object) -> Bulk | None:
+    try:
+        return Bulk(producer, error_cb)
+    except LookupError as unknown:
+        log.info("records are handed to the Kafka client one by one, which takes more CPU: %s", unknown)
+        return None

@@ -1,0 +1,168 @@
+"""Records as columns, as librdkafka has fetched them: without an object for each, and without the interpreter's lock.
+
+`fetched.c` does that; it is compiled when Millstream is installed. The consumer stays confluent-kafka's: it joins the group,
+commits and seeks, and what it calls back is called while records are waited for, as in its own `consume`.
+"""
+
+import ctypes
+import struct
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from confluent_kafka import Consumer, KafkaError, cimpl
+
+from millstream.consumers.client_handle import handle_of
+from millstream.consumers.record_types import Headers, Partition
+from millstream.consumers.records import HEADER, NONE, Ints, Records
+from millstream.schemas.packed import Packed
+
+LIBRARY = Path(__file__).with_name("libfetched.so")
+FUNCTIONS = (  # that `fetched.c` calls, in the order of its `library`
+    "CallState_begin",
+    "CallState_end",
+    "rd_kafka_queue_get_consumer",
+    "rd_kafka_queue_destroy",
+    "rd_kafka_consume_batch_queue",
+    "rd_kafka_message_timestamp",
+    "rd_kafka_message_headers",
+    "rd_kafka_header_get_all",
+    "rd_kafka_message_destroy",
+)
+COLUMNS = ("place", "offset", "timestamp", "timestamp_type", "error", "value_length", "key_length", "header_bytes")
+SUMS = ("partitions", "errors", "value_bytes", "null_values", "key_bytes", "null_keys", "header_bytes")
+_LENGTHS = struct.Struct("=qq")  # of a header's name and value, as `fetched.c` writes them
+_PARTITION = np.dtype([("topic", np.uintp), ("number", np.int64)])
+_POINTER = ctypes.c_void_p
+
+
+class Copier:
+    """Copies what messages of librdkafka hold into columns."""
+
+    def __init__(self, functions: Sequence[int | None], topic_name: Callable[[int], bytes]) -> None:
+        """Args:
+        functions: addresses of `FUNCTIONS`.
+        topic_name: of a topic's address.
+
+        Raises:
+            OSError: `fetched.c` is not compiled for this machine.
+        """
+        self._library = ctypes.CDLL(str(LIBRARY))
+        self.functions = (_POINTER * len(FUNCTIONS))(*functions)
+        self._topic_name = topic_name
+
+    def take(self, messages: npt.NDArray[np.uintp]) -> tuple[Records, Ints]:
+        """All that messages hold, and their error codes, 0 for none; of an error, the value is its text.
+
+        Args:
+            messages: their addresses; at least one. librdkafka has them back.
+        """
+        count = len(messages)
+        numbers = np.empty((len(COLUMNS), count), np.int64)
+        columns = (_POINTER * len(COLUMNS))(*(row.ctypes.data for row in numbers))
+        found, sums = np.empty(count, _PARTITION), (ctypes.c_int64 * len(SUMS))()
+        about = self.functions, _POINTER(messages.ctypes.data), ctypes.c_int64(count), columns
+        self._library.fetched_describe(*about, _POINTER(found.ctypes.data), sums)
+        column, total = dict(zip(COLUMNS, numbers, strict=True)), dict(zip(SUMS, sums, strict=True))
+        partitions = [  # asked while the messages hold the topics
+            (self._topic_name(topic).decode() if topic else "", at)
+            for topic, at in found[: total["partitions"]].tolist()
+        ]
+        values, keys, headers = (
+            np.empty(total[name], np.uint8) for name in ("value_bytes", "key_bytes", "header_bytes")
+        )
+        self._library.fetched_take(*about, *(_POINTER(buffer.ctypes.data) for buffer in (values, keys, headers)))
+        sizes = column["value_length"].clip(0) + column["key_length"].clip(0) + column["header_bytes"]
+        own = _headers(headers, column["header_bytes"]) if total["header_bytes"] else {}
+        if own:
+            sizes[list(own)] += [HEADER * len(of_record) for of_record in own.values()]
+        records = Records(
+            partitions,
+            column["place"],
+            column["offset"],
+            column["timestamp"],
+            column["timestamp_type"],
+            _strings(keys, column["key_length"], total["null_keys"]),
+            _strings(values, column["value_length"], total["null_values"]),
+            own,
+            sizes,
+        )
+        return records, column["error"]
+
+
+class Fetched:
+    """Reads a consumer's records, many a call."""
+
+    def __init__(
+        self, consumer: Consumer, error_cb: object, on_event: Callable[[KafkaError, Partition], object]
+    ) -> None:
+        """Args:
+        consumer: that joins the group.
+        error_cb: the very object that the consumer was told under this name.
+        on_event: takes what comes in a record's place: the end of a partition, or an error.
+
+        Raises:
+            LookupError: `fetched.c` is not compiled, or this build of confluent-kafka is not laid out as expected.
+        """
+        self._consumer = consumer
+        self._handle = handle_of(consumer, error_cb)
+        self._on_event = on_event
+        self._messages = np.empty(0, np.uintp)
+        try:
+            client = ctypes.CDLL(cimpl.__file__)  # finds the functions of what it was linked with, too
+            topic_name = client["rd_kafka_topic_name"]
+            topic_name.restype, topic_name.argtypes = ctypes.c_char_p, (_POINTER,)
+            self._copier = Copier([ctypes.cast(client[name], _POINTER).value for name in FUNCTIONS], topic_name)
+            # Called with the interpreter's lock, which it gives up itself.
+            self._consume = ctypes.PyDLL(str(LIBRARY))["fetched_consume"]
+        except (OSError, AttributeError) as missing:
+            raise LookupError(str(missing)) from None
+        self._consume.restype = ctypes.c_int64
+        self._consume.argtypes = _POINTER, ctypes.py_object, _POINTER, ctypes.c_int, _POINTER, ctypes.c_int64
+
+    def consume(self, limit: int, seconds: float) -> Records:
+        """Up to `limit` records; waits up to `seconds` for as many. Callbacks of the consumer run inside."""
+        client = self._handle[0]
+        if client is None:
+            raise RuntimeError("the consumer is closed")
+        if len(self._messages) < limit:
+            self._messages = np.empty(limit, np.uintp)
+        functions, messages = self._copier.functions, self._messages.ctypes.data
+        count = self._consume(functions, self._consumer, client, int(seconds * 1000), messages, limit)
+        if count <= 0:
+            return NONE
+        records, errors = self._copier.take(self._messages[:count])
+        if not errors.any():
+            return records
+        for row in np.flatnonzero(errors).tolist():
+            text = (records.values[row] or b"").decode(errors="replace")
+            self._on_event(KafkaError(int(errors[row]), text or None), records.partitions[records.places[row]])
+        return records.take(errors == 0)
+
+
+def _strings(buffer: npt.NDArray[np.uint8], lengths: Ints, nulls: int) -> "Packed | list[bytes | None]":
+    """The strings that lie in the buffer end to end; -1 is the length of one that is null."""
+    if not nulls:
+        return Packed(buffer, lengths.cumsum() - lengths, lengths)
+    there = lengths.clip(0)
+    strings = Packed(buffer, there.cumsum() - there, there)
+    return [None if length < 0 else string for string, length in zip(strings, lengths.tolist(), strict=True)]
+
+
+def _headers(buffer: npt.NDArray[np.uint8], sizes: Ints) -> dict[int, Headers]:
+    """Each record's headers by its row, of those that have any."""
+    content, at = buffer.tobytes(), 0
+    records: dict[int, Headers] = {}
+    rows = np.flatnonzero(sizes)
+    for row, size in zip(rows.tolist(), sizes[rows].tolist(), strict=True):
+        own = records[row] = []
+        end = at + size
+        while at < end:
+            name, value = _LENGTHS.unpack_from(content, at)
+            at += _LENGTHS.size + name
+            own.append(
+                (content[at - name : at].decode(errors="replace"), None if value < 0 else content[at : at + value])
+            )
+            at += max(value, 0)
+    return records

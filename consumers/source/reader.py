@@ -1,0 +1,74 @@
+"""How a consumer's records are read: as columns where that was compiled, else one by one."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from confluent_kafka import Consumer, KafkaError
+
+from millstream.consumers.record_types import Partition
+from millstream.consumers.records import Records
+from millstream.consumers.source.fetched import Fetched
+
+log = logging.getLogger(__name__)
+
+_FORBIDDEN = (
+    "the broker does not let this user read: {error}. Grant READ and DESCRIBE on the input topics and READ on the group to the "
+    "user of `kafka.client` in the pipeline file."
+)
+FINAL = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART: "input topic {topic} does not exist (any more). Create it: millstream topics create "
+    "PIPELINE.",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: _FORBIDDEN,
+    KafkaError.GROUP_AUTHORIZATION_FAILED: _FORBIDDEN,
+    KafkaError.INVALID_SESSION_TIMEOUT: "the broker refuses the session timeout ({error}). Write a `session.timeout.ms` under "
+    "`kafka.client` in the pipeline file that lies between the broker's `group.min.session.timeout.ms` and "
+    "`group.max.session.timeout.ms` (6000 and 1800000 where nobody has set them), or leave it out.",
+}
+"""Errors of reading that no repetition mends, and what does."""
+
+UNREADABLE = {KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError.INVALID_MSG}
+"""Errors of a batch: the client reads it again and again, and nothing behind it."""
+
+OnEvent = Callable[[KafkaError, Partition], object]
+"""Takes what comes in a record's place: the end of a partition, or an error."""
+
+
+class Reader(Protocol):
+    """Reads a consumer's records. The thread that polls calls it."""
+
+    def consume(self, limit: int, seconds: float) -> Records:
+        """Up to `limit` records; waits up to `seconds` for as many. Callbacks of the consumer run inside."""
+
+
+class OneByOne:
+    """Reads them as confluent-kafka gives them: an object each."""
+
+    def __init__(self, consumer: Consumer, on_event: OnEvent) -> None:
+        self._consumer = consumer
+        self._on_event = on_event
+
+    def consume(self, limit: int, seconds: float) -> Records:
+        """Up to `limit` records; waits up to `seconds` for as many. Callbacks of the consumer run inside."""
+        good: list[Any] = []
+        for message in self._consumer.consume(limit, seconds):
+            if (error := message.error()) is None:
+                good.append(message)
+            else:
+                self._on_event(error, (message.topic() or "", message.partition() or 0))
+        return Records.of(good)
+
+
+def reader_of(consumer: Consumer, error_cb: object, on_event: OnEvent) -> Reader:
+    """The quicker one that works here.
+
+    Args:
+        consumer: that joins the group.
+        error_cb: the very object that the consumer was told under this name.
+        on_event: takes what is no record.
+    """
+    try:
+        return Fetched(consumer, error_cb, on_event)
+    except LookupError as unknown:
+        log.info("records are read one by one, which takes more CPU: %s", unknown)
+        return OneByOne(consumer, on_event)

@@ -1,0 +1,164 @@
+"""The computing stage: gather polls, decode them to columns, batch, and send the batches through the model. One thread."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain, groupby
+from queue import Empty, SimpleQueue
+
+from millstream.consumers.batch.batcher import Batcher, Limits
+from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
+from millstream.consumers.errors import WentBack
+from millstream.consumers.events import Answers, Barrier, Block, MicroBatch, Polled
+from millstream.consumers.execute.lanes import Lanes
+from millstream.consumers.flow.held import Shares
+from millstream.consumers.flow.window import Window
+from millstream.consumers.observability import metrics as m
+from millstream.consumers.records import Records
+from millstream.consumers.source.forward import Forward
+
+DECODE_RECORDS = 4096  # most records decoded at once: beyond that a block is no cheaper per record
+
+
+class Compute:
+    """Takes polls from `inbox`, gives answered micro-batches to `answers`, in arrival order.
+
+    A barrier is passed on when all that came before it is answered; None ends the stage and is passed on too. Where the client
+    gave records twice, word of that goes ahead of them: nothing of what follows may be written before it is read again.
+    """
+
+    def __init__(
+        self,
+        inbox: "SimpleQueue[Polled | Barrier | None]",
+        answers: Answers,
+        *,
+        decoder: IsolatingDecoder,
+        limits: Limits,
+        lanes: Lanes,
+        metrics: m.Metrics,
+        shares: Shares | None = None,
+    ) -> None:
+        """Args:
+        inbox: what was read.
+        answers: where results and barriers go.
+        decoder: makes columns of records.
+        limits: when a micro-batch is closed.
+        lanes: run them.
+        metrics: where to count.
+        shares: of the topics, where these have weights; told of what goes to the executor.
+        """
+        self._inbox = inbox
+        self._answers = answers
+        self._decoder = decoder
+        self._limits = limits
+        self.window = Window(limits.max_wait, limits.target_p99, enough=limits.max_events)
+        self._batcher = Batcher(limits, shares.weights if shares else None, window=self.window)
+        self._shares = shares
+        self.forward = Forward({})  # sees that nothing is read twice; its owner may give it where partitions begin
+        self._lanes = lanes
+        self._metrics = metrics
+        self._gathered: list[Polled] = []
+        self._records = 0  # in `_gathered`
+
+    def run(self) -> None:
+        """Work until the inbox gives None.
+
+        Raises:
+            Abandoned: told to give up while the executor or the schemas were away.
+            BeganEarly: the client gave records that were committed before.
+        """
+        try:
+            while self._turn():
+                pass
+        finally:
+            self._lanes.close()
+
+    def _turn(self) -> bool:
+        """Take what has come; False at the end."""
+        control = self._gather()
+        self._decode()
+        while batch := self._batcher.take(time.monotonic()):
+            self._dispatch(batch)
+        self._lanes.flush()
+        if control is None:
+            return True
+        while batch := self._batcher.drain():
+            self._dispatch(batch)
+        self._lanes.settle()
+        self._answers.put(control.barrier)
+        return control.barrier is not None
+
+    def _dispatch(self, batch: MicroBatch) -> None:
+        if self._shares is not None:
+            for part in batch.parts:
+                self._shares.remove(part.block.partition(0)[0], part.stop - part.start)
+        self._lanes.dispatch(batch)
+
+    def _gather(self) -> "Control | None":
+        """Collect polls until there is enough for a micro-batch, the oldest has waited long enough, or control comes.
+
+        While every lane is busy, one that is not full waits on: closed now it would not run any sooner.
+        Decoding waits for as long as batching does: one block of many records is cheaper than many blocks of one.
+        """
+        while self._records < DECODE_RECORDS:
+            enough = self._records >= self._limits.max_events
+            try:
+                message = self._inbox.get(timeout=0 if enough else self._due_in())
+            except Empty:
+                if not enough and (self._lanes.wait_for_one() or self._due_in()):
+                    continue  # what came meanwhile goes along
+                return None
+            if not isinstance(message, Polled):
+                return Control(message)
+            self._gathered.append(message)
+            self._records += len(message.records)
+        return None
+
+    def _due_in(self) -> float | None:
+        """Seconds until the oldest event has waited long enough; None where nothing waits."""
+        due = self._batcher.due()
+        if due is None and self._gathered:
+            due = self.window.closes(self._gathered[0].arrived)
+        return None if due is None else max(due - time.monotonic(), 0.0)
+
+    def _decode(self) -> None:
+        gathered, self._gathered, self._records = self._gathered, [], 0
+        joined = _joined(gathered)
+        for polled in joined if self._shares is None else chain.from_iterable(map(_by_topic, joined)):
+            started = time.perf_counter()
+            for block in self._decoder.blocks(polled):
+                self._add(block)
+            self._metrics.observe(m.STAGE_SECONDS, time.perf_counter() - started, "decode")
+
+    def _add(self, block: Block) -> None:
+        try:
+            self.forward.check(block.partitions, block.places, block.offsets, block.epochs)
+        except WentBack as back:
+            self._answers.put(back)
+        if block.invalid_deadlines:
+            self._metrics.count(m.INVALID_DEADLINES, block.invalid_deadlines)
+        self._batcher.add(block)
+
+
+class Control:
+    """A message that is no poll: a barrier, or None, the end."""
+
+    def __init__(self, barrier: Barrier | None) -> None:
+        self.barrier = barrier
+
+
+def _joined(polls: list[Polled]) -> Iterator[Polled]:
+    """Polls read under the same assignment as one."""
+    for _, group in groupby(polls, lambda polled: (id(polled.epochs), id(polled.refuse))):
+        first, *others = group
+        if not others:
+            yield first
+            continue
+        yield replace(first, records=Records.end_to_end([polled.records for polled in (first, *others)]))
+
+
+def _by_topic(polled: Polled) -> Iterator[Polled]:
+    """The records of each topic by themselves."""
+    records = polled.records
+    for topic in dict.fromkeys(topic for topic, _ in records.partitions):
+        yield replace(polled, records=records.where(lambda partition, topic=topic: partition[0] == topic))  # type: ignore[misc]

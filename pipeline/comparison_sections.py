@@ -1,0 +1,112 @@
+"""The sections of a pipeline file that compare models: shadows, labels and the comparison itself."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from millstream.pipeline.names import Name, TopicName, Version
+from millstream.pipeline.sections import Format, Section, Text
+from millstream.pipeline.units import Duration, PositiveDuration
+
+
+class Shadow(Section):
+    """A model version that answers a sample of the events too, for comparison alone."""
+
+    version: Version = Field(description="Version of the model.", examples=[2])
+    name: Name = Field("shadow", description="Name of the shadow, in comparisons and metrics. No two have the same.")
+    model: Name | None = Field(
+        None,
+        description="Name of the model, in the same repository.",
+        json_schema_extra={"default": "<model.name>"},
+    )
+    share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Share of the events that it answers: always the same ones, by key (by event id where there is none).",
+        examples=[0.1],
+    )
+    detached: bool = Field(
+        False,
+        description="Whether it has workers of its own, `millstream work --role shadow`: a consumer group of their own, on "
+        "another machine or GPU, that answers by both models. If not, it runs in the primary's workers, behind it.",
+    )
+    budget: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Share of a worker's time that it may take, of one core or of the device. Events beyond that are left out, "
+        "and counted.",
+    )
+
+
+class Labels(Section):
+    """The true outcomes, on a topic of their own, whatever its key."""
+
+    topic: TopicName = Field(description="Topic of the labels.", examples=["labels"])
+    format: Format = Field("avro", description="How the values are written. Avro is in the registry's wire format.")
+    schema_name: Text = Field(
+        alias="schema", description="Name of the schema to read the values with.", examples=["label"]
+    )
+    event_id: Text = Field(description="Field that names the event, as its prediction does.", examples=["event_id"])
+    value: Text = Field(
+        description="Field with the outcome: for classification true or false, or 1 or 0; for regression a number.",
+        examples=["late"],
+    )
+    early: PositiveDuration = Field(
+        "10m",
+        validate_default=True,
+        description="How long a label that has no comparison is kept for it. After that it is counted as unknown.",
+    )
+    wait: Duration = Field(
+        "1h",
+        validate_default=True,
+        description="How long a window waits for labels after its end, in event time. Later ones are counted as late.",
+    )
+
+
+class Comparison(Section):
+    """Where comparisons of primary and shadows go, and how `millstream compare` reads them."""
+
+    topic: TopicName = Field(
+        description="Topic of the comparisons, one for each compared event.",
+        json_schema_extra={"default": "<name>-comparisons"},
+    )
+    evaluations: TopicName = Field(
+        description="Topic of the results, compacted: the newest for each window and pair.",
+        json_schema_extra={"default": "<name>-evaluations"},
+    )
+    output: Text | None = Field(
+        None, description="Output of the models that is the score. Without it, the first by name that both answer."
+    )
+    item: Annotated[int, Field(ge=0)] | None = Field(
+        None,
+        description="Which item of that output is the score, from 0, where it is an array. Without it, arrays are compared by "
+        "the place of their largest item only.",
+    )
+    task: Literal["classification", "regression"] = Field(
+        "classification", description="What the score is: a probability, or a number."
+    )
+    threshold: float = Field(
+        0.5, allow_inf_nan=False, description="Score from which an answer is positive (classification)."
+    )
+    tolerance: float = Field(
+        1e-6, ge=0, allow_inf_nan=False, description="Difference up to which two scores agree (regression)."
+    )
+    window: PositiveDuration = Field(
+        "1h",
+        validate_default=True,
+        description="Length of a window, in event time. Windows begin at whole multiples of it.",
+    )
+    update_every: PositiveDuration = Field(
+        "10s", validate_default=True, description="How often results of open windows are written."
+    )
+    max_events: int = Field(
+        200_000,
+        ge=1000,
+        description="Most events of a window that are kept for each partition. Above it a random half is let go, and counted.",
+    )

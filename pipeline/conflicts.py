@@ -1,0 +1,159 @@
+"""Finds values of a pipeline file that are right each by itself and impossible together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.pipeline.client_properties import unsafe_values
+from millstream.pipeline.client_trial import client_refusals
+from millstream.schemas.wording import Loc, dotted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from millstream.pipeline.pipeline import Pipeline
+    from millstream.pipeline.yaml_places import Document
+
+_ROLES = {"primary", "canary"}
+
+
+def conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str]]:
+    """Yield the places whose values are right each by itself and impossible together."""
+
+    def written(*places: Loc) -> Loc:
+        """Return the first of the places that stands in the file, the first of all if none does."""
+        return next((place for place in places if place in document.lines), places[0])
+
+    inputs = written(("input", "topics"), ("input", "topic"))
+    letters = pipeline.dead_letters.topic
+    if pipeline.output.topic in pipeline.input.topics:
+        yield inputs, f"{pipeline.output.topic} is also output.topic: the pipeline would read its own predictions."
+    if letters in pipeline.input.topics:
+        yield inputs, f"{letters} is also dead_letters.topic: the pipeline would read its own dead letters."
+    if pipeline.output.topic == letters:
+        yield (
+            written(("dead_letters", "topic"), ("output", "topic")),
+            f"{letters} is output.topic and dead_letters.topic. Give dead letters a topic of their own.",
+        )
+    for topic in sorted(set(pipeline.input.weights) - set(pipeline.input.topics)):
+        yield (
+            written(("input", "weights", topic), ("input", "weights")),
+            f"expected topics of input.topics ({', '.join(pipeline.input.topics)}), found {topic}.",
+        )
+    if pipeline.limits.held_events < 2 * pipeline.batch.max_events:
+        yield (
+            written(("limits", "held_events"), ("batch", "max_events")),
+            f"limits.held_events ({pipeline.limits.held_events}) must be at least twice batch.max_events "
+            f"({pipeline.batch.max_events}): one batch runs while the next one fills.",
+        )
+    if pipeline.limits.held_bytes < 8 * pipeline.batch.max_bytes:
+        yield (
+            written(("limits", "held_bytes"), ("batch", "max_bytes")),
+            f"limits.held_bytes ({pipeline.limits.held_bytes} bytes) must be at least 8 times batch.max_bytes "
+            f"({pipeline.batch.max_bytes} bytes): one batch runs while the next one fills.",
+        )
+    if pipeline.membership.static and pipeline.membership.protocol == "consumer":
+        yield (
+            ("membership", "static"),
+            "expected false with `protocol: consumer`: the broker would refuse a worker restarted before its session timed out.",
+        )
+    if pipeline.scaling.max is not None and pipeline.scaling.max < pipeline.scaling.min:
+        yield (
+            written(("scaling", "max"), ("scaling", "min")),
+            f"scaling.max ({pipeline.scaling.max}) must be at least scaling.min ({pipeline.scaling.min}).",
+        )
+    yield from _batch_conflicts(pipeline)
+    yield from _registry_conflicts(pipeline)
+    yield from _shadow_conflicts(pipeline, document)
+    yield from _client_conflicts(pipeline, document)
+
+
+def _batch_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
+    batch, at_once = pipeline.batch, pipeline.delivery == "at_least_once"
+    if (batch.cost is None) != (batch.max_cost is None):
+        there, missing = ("max_cost", "cost") if batch.cost is None else ("cost", "max_cost")
+        yield (
+            ("batch", there),
+            f"batch.cost and batch.max_cost go together, batch.{missing} is not there. Write both or none.",
+        )
+    if batch.target_p99 is not None and not at_once and batch.target_p99 <= pipeline.commit_seconds:
+        yield (
+            ("batch", "target_p99"),
+            f"expected more than commit_every ({pipeline.commit_seconds * 1000:g}ms): with exactly_once readers see a result at "
+            f"a commit only. Give it more, or commit more often.",
+        )
+
+
+def _registry_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
+    registry = pipeline.schemas.registry
+    if registry and pipeline.schemas.directory:
+        yield ("schemas", "directory"), "schemas come from a directory or from a registry, found both. Keep one."
+    if not registry and not pipeline.schemas.directory:
+        yield ("schemas", "directory"), "expected a path, found nothing. Write for example: directory: schemas"
+    if registry and (registry.username is None) != (registry.password is None):
+        missing = "password" if registry.password is None else "username"
+        yield ("schemas", "registry", missing), "username and password go together. Write both or none."
+
+
+def _client_conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str]]:
+    client = {name: value.get_secret_value() for name, value in pipeline.kafka.client.items()}
+    unsafe = list(unsafe_values(client))
+    yield from ((("kafka", "client", name), message) for name, message in unsafe)
+    for name, said in () if unsafe else client_refusals(pipeline):
+        place = ("kafka", "client") if name is None else ("kafka", "client", name)
+        told = "its message quotes a secret and is not shown" if _quotes_a_secret(said, client, document) else said
+        yield place, f"the Kafka client refuses it: {told.rstrip('.')}. Correct it, or leave it out."
+
+
+def _quotes_a_secret(said: str, client: Mapping[str, str], document: Document) -> bool:
+    """Whether the Kafka client's message quotes a secret. It truncates long values, so the first 8 characters count."""
+    section = document.data["kafka"]
+    written = section.get("client") if isinstance(section, dict) else None
+    secrets = [
+        " ".join(client[name].split())
+        for name in client
+        if isinstance(written, dict) and isinstance(written[name], dict)
+    ]
+    return any(secret[:8] in said for secret in secrets)
+
+
+def _shadow_conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str]]:
+    """Yield the places of such values, and what is wrong."""
+    if not pipeline.shadows and ("comparison",) in document.lines:
+        yield (
+            ("comparison",),
+            "nothing is compared without a shadow. Write `shadows:` and under it `- version: 2`, say.",
+        )
+    names = [shadow.name for shadow in pipeline.shadows]
+    primary = (pipeline.model.name, pipeline.model.version)
+    for number, shadow in enumerate(pipeline.shadows):
+        place = ("shadows", number)
+        if pipeline.shadow_model(shadow) == primary:
+            yield (
+                (*place, "version"),
+                f"version {shadow.version} is the primary's (model.version): it would be compared with itself. Name another.",
+            )
+        if shadow.name in names[:number]:
+            yield (
+                document.known((*place, "name")),
+                f"another shadow is called {shadow.name} too. Give each a `name:` of its own.",
+            )
+        if shadow.name in _ROLES:
+            yield (*place, "name"), f"{shadow.name} is a role of its own. Choose another name."
+    yield from _shared_topics(pipeline, document)
+
+
+def _shared_topics(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str]]:
+    taken = dict.fromkeys(pipeline.input.topics, "input.topics")
+    taken |= {pipeline.output.topic: "output.topic", pipeline.dead_letters.topic: "dead_letters.topic"}
+    asked: list[tuple[Loc, str]] = []
+    if pipeline.shadows:
+        asked.append((("comparison", "topic"), pipeline.comparison.topic))
+        asked.append((("comparison", "evaluations"), pipeline.comparison.evaluations))
+    if pipeline.labels:
+        asked.append((("labels", "topic"), pipeline.labels.topic))
+    for place, topic in asked:
+        if topic in taken:
+            at = next(at for at in (place, place[:1], ("shadows",), ()) if at in document.lines)
+            yield at, f"{topic} is also {taken[topic]}. Give each a topic of its own."
+        taken[topic] = dotted(place)

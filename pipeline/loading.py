@@ -1,0 +1,45 @@
+"""Reads a pipeline file and checks it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from millstream.pipeline.conflicts import conflicts
+from millstream.pipeline.errors import PipelineError, Problem
+from millstream.pipeline.json_schema import schema_tree
+from millstream.pipeline.pipeline import Pipeline
+from millstream.pipeline.problems import problems_of
+from millstream.pipeline.secret import Origin
+from millstream.pipeline.yaml_places import Document, read_document
+from millstream.schemas.wording import dotted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+def load_pipeline(path: Path, environ: Mapping[str, str]) -> Pipeline:
+    """Read and check the pipeline file at `path`; variables and secrets come from `environ`.
+
+    Raises PipelineError, which lists every problem found with its line.
+    """
+    document = read_document(path, environ)
+    pipeline, problems = _validated(document, Origin(path.absolute(), environ, document))
+    if pipeline is not None:
+        problems.extend(
+            Problem(message, document.lines[document.known(place)], dotted(place))
+            for place, message in conflicts(pipeline, document)
+        )
+    if pipeline is None or problems or document.problems:
+        raise PipelineError(path, [*document.problems, *problems])
+    return pipeline
+
+
+def _validated(document: Document, origin: Origin) -> tuple[Pipeline | None, list[Problem]]:
+    # Raising from here would chain pydantic's error, which holds the values, to ours.
+    try:
+        return Pipeline.model_validate(document.data, context=origin), []
+    except ValidationError as error:
+        return None, problems_of(error, document, schema_tree(Pipeline))

@@ -1,0 +1,152 @@
+"""The pipeline file: one YAML file describes one pipeline. Every option is listed in docs/pipeline.md."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, PrivateAttr, field_validator
+
+from millstream.pipeline.comparison_sections import Comparison, Labels, Shadow
+from millstream.pipeline.schema_sections import Schemas
+from millstream.pipeline.secret import Origin
+from millstream.pipeline.sections import (
+    Batch,
+    DeadLetters,
+    GroupMembership,
+    Input,
+    Kafka,
+    Limits,
+    Model,
+    OnError,
+    Output,
+    Scaling,
+    Section,
+    Text,
+)
+from millstream.pipeline.units import PositiveDuration
+from millstream.pipeline.yaml_places import Document
+from millstream.schemas.wording import dotted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pydantic import ValidationInfo
+
+
+class Pipeline(Section):
+    """One pipeline. Made by `load_pipeline`; durations are seconds, sizes are bytes, paths are absolute."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9._-]{1,200}$",
+        description="Name of the pipeline, in metrics and in the names made from it. The characters of a topic's name.",
+        examples=["my-pipeline"],
+    )
+    kafka: Kafka = Field(description="How to reach Kafka.")
+    group: Text | None = Field(
+        None, description="Consumer group of the workers.", json_schema_extra={"default": "<name>"}
+    )
+    schemas: Schemas = Field({}, validate_default=True, description="Where record schemas are.")
+    input: Input = Field(description="The feature events.")
+    output: Output = Field(description="The predictions.")
+    dead_letters: DeadLetters = Field({}, validate_default=True, description="The events that cannot be processed.")
+    model: Model = Field(description="The model that answers.")
+    batch: Batch = Field(
+        {}, validate_default=True, description="When a micro-batch is closed: at the first of these bounds."
+    )
+    delivery: Literal["at_least_once", "exactly_once"] = Field(
+        "at_least_once",
+        description="What a crash may do. `at_least_once`: no result is lost, and a few may be written twice. `exactly_once`: "
+        "results and offsets commit in one Kafka transaction, and readers see each result once (with "
+        "`isolation.level=read_committed`).",
+    )
+    ordering: Literal["partition", "key", "none"] = Field(
+        "partition",
+        description="Which results may pass others where several batches run at a time. `partition`: none within a partition. "
+        "`key`: those of other keys. `none`: all. With `exactly_once` always `partition`.",
+    )
+    commit_every: PositiveDuration | None = Field(
+        None,
+        description="How often results and offsets are committed. With `exactly_once` readers see a result only then, so it is "
+        "a latency setting.",
+        json_schema_extra={"default": "100ms; 15ms with exactly_once"},
+    )
+    membership: GroupMembership = Field(
+        {}, validate_default=True, description="How a worker is a member of its consumer group."
+    )
+    on_error: OnError = Field(
+        {},
+        validate_default=True,
+        description="What becomes of an event that gets no prediction, by reason. `dead_letter`: it is kept in the dead-letter "
+        "topic. `stop`: the worker ends with a message, and nothing after the event is committed.",
+    )
+    limits: Limits = Field({}, validate_default=True, description="How much a worker holds and how long it may take.")
+    scaling: Scaling = Field(
+        {},
+        validate_default=True,
+        description="How many workers `millstream run` keeps, and how soon a backlog should be gone.",
+    )
+
+    shadows: tuple[Shadow, ...] = Field(
+        (), description="Model versions that answer a sample of the events too, for comparison alone."
+    )
+    comparison: Comparison = Field(
+        {},
+        validate_default=True,
+        description="Where comparisons of primary and shadows go, and how `millstream compare` reads them.",
+    )
+    labels: Labels | None = Field(None, description="The true outcomes, on a topic of their own, whatever its key.")
+
+    _path: Path = PrivateAttr()
+    _document: Document = PrivateAttr()
+
+    def model_post_init(self, context: object, /) -> None:
+        """Remember the file that the pipeline was read from."""
+        if isinstance(context, Origin):
+            self._path, self._document = context.path, context.document
+
+    @field_validator("dead_letters", "comparison", mode="before")
+    @classmethod
+    def _named_after_pipeline(cls, value: object, info: ValidationInfo) -> object:
+        section = {} if value is None else value
+        if not isinstance(section, dict):
+            return section
+        # Where the name itself is wrong, that is the only problem to tell.
+        name = info.data.get("name", "unnamed")
+        if info.field_name == "dead_letters":
+            return {"topic": f"{name}-dead-letters", **section}
+        return {"topic": f"{name}-comparisons", "evaluations": f"{name}-evaluations", **section}
+
+    @property
+    def path(self) -> Path:
+        """The pipeline file, absolute."""
+        return self._path
+
+    @property
+    def named(self) -> Path:
+        """The pipeline file as the command line named it, for commands to copy."""
+        return self._document.path
+
+    def at(self, *place: str | int) -> str:
+        """Where an option stands, to begin a message with: `FILE:LINE: input.event_id`."""
+        return f"{self.named}:{self._document.lines[self._document.known(place)]}: {dotted(place)}"
+
+    @property
+    def group_id(self) -> str:
+        """The consumer group: `group`, or the pipeline's name."""
+        return self.group or self.name
+
+    @property
+    def commit_seconds(self) -> float:
+        """How often results and offsets are committed, seconds."""
+        if self.commit_every is not None:
+            return self.commit_every
+        return 0.015 if self.delivery == "exactly_once" else 0.1
+
+    def shadow_model(self, shadow: Shadow) -> tuple[str, int]:
+        """A shadow's model: name and version."""
+        return shadow.model or self.model.name, shadow.version
+
+    def client_config(self) -> dict[str, str | int | float | bool]:
+        """Return the settings that every Kafka client of the pipeline starts from. Holds secrets: never print it."""
+        client = {name: value.get_secret_value() for name, value in self.kafka.client.items()}
+        return {"bootstrap.servers": self.kafka.bootstrap, **client}

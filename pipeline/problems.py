@@ -1,0 +1,79 @@
+"""Turns what pydantic says about a pipeline file into problems that name the line, the option and what to write."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from millstream.pipeline.errors import Problem
+from millstream.pipeline.json_schema import JsonSchema, schema_at
+from millstream.pipeline.yaml_places import Document
+from millstream.schemas.wording import EXPECTED, Loc, dotted, wrong_value
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
+
+_EXPECTED = {**EXPECTED, "tuple_type": "a list", "dict_type": "a mapping", "string_too_short": "text"}
+
+
+def problems_of(error: ValidationError, document: Document, schema: JsonSchema) -> list[Problem]:
+    """Return one problem for each thing in the error; `schema` (a schema tree) knows what is allowed where.
+
+    Leaves out what only follows from a value that the document says could not be read.
+    """
+    problems = []
+    for detail in error.errors(include_url=False):
+        known = document.known(detail["loc"])
+        if not document.is_broken(known):
+            problems.append(_problem(detail, known, document, schema))
+    return problems
+
+
+def _problem(detail: ErrorDetails, known: Loc, document: Document, schema: JsonSchema) -> Problem:
+    line = document.lines[known]
+    if detail["type"] == "missing":
+        place = (*known, detail["loc"][-1])
+        return Problem(_missing(schema_at(schema, place), str(place[-1])), line, dotted(place))
+    if detail["type"] == "extra_forbidden":
+        return Problem(_unknown_key(known, schema), line, dotted(known))
+    return Problem(_sentence(wrong_value(detail, _EXPECTED), schema_at(schema, known), known), line, dotted(known))
+
+
+def _missing(option: JsonSchema, key: str) -> str:
+    if "properties" in option:
+        keys = ", ".join(option.get("required", ()))
+        return f"this section is missing. Write `{key}:` and under it {keys}."
+    return _sentence("this option is missing", option, (key,))
+
+
+def _unknown_key(loc: Loc, schema: JsonSchema) -> str:
+    key = str(loc[-1])
+    allowed = list(schema_at(schema, loc[:-1]).get("properties", ()))
+    close = get_close_matches(key, allowed, n=1)
+    if close:
+        return f"unknown key. Did you mean {close[0]}?"
+    homes = [name for name, section in schema["properties"].items() if key in section.get("properties", ())]
+    if len(homes) == 1:
+        return f"unknown key here. It belongs under `{homes[0]}:`."
+    return f"unknown key. Allowed here: {', '.join(sorted(allowed))}."
+
+
+def _sentence(text: str, option: JsonSchema, loc: Loc) -> str:
+    """End the text with an example to copy, unless it already ends with advice of its own (a full stop)."""
+    if text.endswith("."):
+        return text
+    examples = [*option.get("examples", ()), *([option["default"]] if "default" in option else [])]
+    if not examples or isinstance(loc[-1], int):
+        return f"{text}."
+    return f"{text}. Write for example: {loc[-1]}: {yaml_text(examples[0])}"
+
+
+def yaml_text(value: object) -> str:
+    """Return a default or an example as the file would hold it."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case list() | tuple():
+            return f"[{', '.join(yaml_text(item) for item in value)}]"
+    return str(value)

@@ -1,0 +1,345 @@
+"""The sections of a pipeline file. Every field's description is its entry in the reference page (docs/pipeline.md)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
+
+from millstream.pipeline.client_properties import ClientProperty
+from millstream.pipeline.names import Name, TopicName, TopicNames, Version
+from millstream.pipeline.secret import Origin, Secret
+from millstream.pipeline.units import Duration, PositiveDuration, Size
+from millstream.schemas.wording import shown
+
+_ADDRESS = re.compile(r"([A-Za-z0-9_]+://)?([^\s,:/\[\]]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
+
+
+def _resolved(value: object, info: ValidationInfo) -> object:
+    """Return the path against the pipeline file's folder; raises ValueError for what is not a path."""
+    if value is None or isinstance(value, Path):
+        return value
+    if not isinstance(value, str) or not value.strip() or "\0" in value:
+        raise ValueError(f"expected a path, found {shown(value)}")
+    return info.context.path.parent / value if isinstance(info.context, Origin) else Path(value)
+
+
+def _addresses(value: str) -> str:
+    if "@" in value:  # it may be a password: the message does not show it
+        raise ValueError(
+            "expected host:port without a user in it, several separated by commas. Write `sasl.username` and `sasl.password` "
+            "under `kafka.client`."
+        )
+    for address in value.split(","):
+        if not _ADDRESS.fullmatch(address.strip()):
+            raise ValueError(f"expected host:port, several separated by commas, found {shown(value)}")
+    return value
+
+
+def _field_or_fields(value: object) -> object:
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, tuple) or not names or not all(isinstance(name, str) and name for name in names):
+        raise ValueError(f"expected an event field or a list of them, found {shown(value)}. Write [field, field].")
+    return value
+
+
+Text = Annotated[str, Field(min_length=1)]
+ClientProperties = dict[ClientProperty, Secret]
+FilePath = Annotated[Path, BeforeValidator(_resolved), WithJsonSchema({"type": "string", "$comment": "path"})]
+Format = Literal["avro", "json"]
+
+
+class Section(BaseModel):
+    """What the sections share: no unknown keys, no silent conversions, defaults written as in the file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _heading_alone(cls, value: object) -> object:
+        """Take a section whose keys are all commented out as one with no keys."""
+        return {} if value is None else value
+
+
+class Kafka(Section):
+    """How to reach Kafka."""
+
+    bootstrap: Annotated[Text, AfterValidator(_addresses)] = Field(
+        description="Addresses of some brokers, `host:port`, separated by commas.", examples=["127.0.0.1:9092"]
+    )
+    client: ClientProperties = Field(
+        {},
+        description="Any property of librdkafka, such as `security.protocol`, for every client of the pipeline. "
+        "A value is text, a number, true or false, `{file: PATH}` or `{env: NAME}`. "
+        "Refused are properties that the delivery guarantee depends on, and properties that make the client run code: "
+        "`plugin.library.paths`, `ssl.engine.location`, `ssl.engine.id`, `sasl.kerberos.kinit.cmd`.",
+    )
+
+
+class Input(Section):
+    """The feature events."""
+
+    topics: TopicNames = Field(
+        validation_alias=AliasChoices("topics", "topic"),
+        description="Topics to read, one or several. `topic: NAME` is short for one.",
+        examples=[["feature-events"]],
+        json_schema_extra={"minItems": 1},
+    )
+    format: Format = Field(
+        description="How the values are written. Avro is in the schema registry's wire format.", examples=["avro"]
+    )
+    schema_name: Text = Field(
+        alias="schema",
+        description="Name of the schema to read the values with: a file's in the schema folder, or a subject's.",
+        examples=["feature-event"],
+    )
+    event_id: Text | None = Field(
+        None,
+        description="Field that identifies the event. Without it the id is `<topic>-<partition>-<offset>`.",
+    )
+    event_time: Text | None = Field(
+        None,
+        description="Field that says when the event happened: milliseconds since 1970 (UTC), or an Avro timestamp. "
+        "Without it the record's timestamp counts.",
+    )
+    key: Text | None = Field(None, description="Field that `millstream produce` takes as the record's key.")
+    start: Literal["earliest", "latest"] = Field(
+        "earliest", description="Where a group that has committed nothing yet begins to read."
+    )
+    max_age: PositiveDuration | None = Field(
+        None,
+        description="How old an event may be, by its time, when the model would run it. An older one is refused as `expired`, "
+        "see `on_error`. Without it, any age.",
+    )
+    deadline_header: Text | None = Field(
+        None,
+        description="Header of an event that says until when a prediction is of use, in milliseconds since 1970 (UTC) as text. "
+        "After that it is refused as `expired`.",
+    )
+    weights: dict[Text, Annotated[float, Field(gt=0, le=1_000_000)]] = Field(
+        {},
+        description="Under a backlog the topics' shares of the model are as these numbers; a topic left out has 1. "
+        "Without any, first come, first served.",
+        examples=[{"urgent": 10, "bulk": 1}],
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _topic_or_topics(cls, value: object) -> object:
+        if isinstance(value, dict) and "topic" in value and "topics" in value:
+            raise ValueError("expected `topic` or `topics`, found both. Keep one.")
+        return value
+
+
+class Output(Section):
+    """The predictions."""
+
+    topic: TopicName = Field(description="Topic that predictions are written to.", examples=["predictions"])
+    format: Format = Field("avro", description="How predictions are written.")
+    carry_headers: tuple[Text, ...] = Field(
+        ("traceparent", "tracestate", "baggage"),
+        description="Headers of an event that its prediction carries on.",
+    )
+
+
+class DeadLetters(Section):
+    """The events that cannot be processed."""
+
+    topic: TopicName = Field(
+        description="Topic that they are written to, with the reason.",
+        json_schema_extra={"default": "<name>-dead-letters"},
+    )
+
+
+Refusal = Literal["dead_letter", "stop"]
+
+
+class OnError(Section):
+    """What becomes of an event that gets no prediction, by reason."""
+
+    undecodable: Refusal = Field("dead_letter", description="Its value is not what its schema says.")
+    unknown_schema: Refusal = Field(
+        "dead_letter", description="Its schema ID can't be found in the registry or the schema folder."
+    )
+    schema_incompatible: Refusal = Field("dead_letter", description="Its schema can't be read as the pipeline's.")
+    unfit: Refusal = Field("dead_letter", description="A value does not fit the model's input.")
+    model_rejected: Refusal = Field("dead_letter", description="The model refuses it.")
+    nan_output: Refusal = Field("dead_letter", description="The model answers NaN or infinity.")
+    prediction_too_large: Refusal = Field("dead_letter", description="The prediction is larger than its topic takes.")
+    crashed: Refusal = Field("dead_letter", description="Workers crashed running it, see `limits.crash_attempts`.")
+    internal_error: Refusal = Field(
+        "dead_letter", description="A bug in Millstream makes it fail on this event, but not on others."
+    )
+    expired: Literal["dead_letter", "skip", "stop"] = Field(
+        "dead_letter", description="Its deadline has passed. `skip`: nothing is written, and it is counted."
+    )
+
+
+class Model(Section):
+    """The model that answers."""
+
+    name: Name = Field(description="Name of the model: its folder in the repository.", examples=["my-model"])
+    version: Version | None = Field(
+        None, description="Version of the model. Without it, the highest in the repository."
+    )
+    repository: FilePath = Field(
+        "models", validate_default=True, description="Folder of models, laid out `<name>/<version>/` (docs/models.md)."
+    )
+    inputs: dict[
+        Text,
+        Annotated[
+            str | tuple[str, ...],
+            BeforeValidator(_field_or_fields),
+            WithJsonSchema(
+                {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
+            ),
+        ],
+    ] = Field(
+        {},
+        description="For each input tensor the event field, or the list of fields, that fills it. "
+        "In place of what the model's `config.yaml` says.",
+    )
+    device: Literal["auto", "cpu", "cuda", "tensorrt"] = Field(
+        "auto", description="What runs the model. `auto` takes a GPU where there is one. `tensorrt` is for ONNX models."
+    )
+    trust: bool = Field(
+        False,
+        description="Whether to load a torch model (`model.pt2`, `model.pt`). Loading such a file can run "
+        "code and write files, also in `millstream check`. Write `true` only if you trust its author (docs/models.md). It "
+        "applies to shadows too.",
+    )
+    threads: int = Field(1, ge=1, description="CPU threads of one inference. Workers scale by processes.")
+    instances: int = Field(
+        1, ge=1, le=64, description="Copies of the model that a worker holds; each runs batches beside the others."
+    )
+    in_flight: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Batches that each copy of the model runs at a time: for a device or a server that works on several at "
+        "once. A Python model must allow calls from several threads then.",
+    )
+    allow_nan: bool = Field(
+        False, description="Whether a feature may be NaN or infinite. If not, its event becomes a dead letter."
+    )
+    allow_nan_outputs: bool = Field(
+        False, description="Whether an answer may be NaN or infinite. If not, its event is refused as `nan_output`."
+    )
+
+
+class Batch(Section):
+    """When a micro-batch is closed: at the first of these bounds."""
+
+    max_events: int = Field(256, ge=1, description="Most events in a batch.")
+    max_wait: Duration = Field(
+        "5ms",
+        validate_default=True,
+        description="Longest wait for more events, since the oldest one of the batch arrived. Where no other is expected in that "
+        "time, the batch does not wait. With `exactly_once` longer where that costs nothing: until shortly before the commit "
+        "that lets readers see its results.",
+    )
+    target_p99: PositiveDuration | None = Field(
+        None,
+        description="How soon after being read 99 in 100 events are to have their result. A batch then waits for more events as "
+        "long as the rest leaves time, at most `max_wait` (docs/batching.md).",
+    )
+    max_bytes: Size = Field(
+        "1MiB", validate_default=True, description="Most bytes of records (keys, values, headers) in a batch."
+    )
+    cost: Text | None = Field(
+        None,
+        description="Field that says what an event costs the model: a number (rounded up), or a list or a text, whose length "
+        "counts. With `max_cost`.",
+    )
+    max_cost: Annotated[int, Field(ge=1, le=2**40)] | None = Field(
+        None, description="Most that a batch's events cost together. An event that costs more is a batch of its own."
+    )
+
+
+class GroupMembership(Section):
+    """How a worker is a member of its consumer group."""
+
+    protocol: Literal["classic", "consumer"] = Field(
+        "classic",
+        description="`classic`: cooperative-sticky, a crashed worker's partitions move after 6 s. `consumer`: the broker "
+        "assigns (KIP-848) and joining is faster; its session timeout (45 s by default) is the broker's setting.",
+    )
+    static: bool = Field(
+        False,
+        description="Whether a restarted worker takes its partitions back at once, by its slot's name. Only for workers that "
+        "come back: one that ends for good leaves its partitions alone until the session times out. With `classic` only.",
+    )
+
+
+class Limits(Section):
+    """How much a worker holds and how long it may take."""
+
+    held_events: int = Field(
+        100_000,
+        ge=2,
+        description="Most events that a worker holds (read, result not yet acknowledged). "
+        "At it nothing more is read; after half a second its partitions pause, and resume below half of it.",
+    )
+    held_bytes: Size = Field(
+        "128MiB",
+        validate_default=True,
+        description="Most bytes that a worker holds in all: a quarter of it fetched ahead, half of it read (an event counts "
+        "as 2 x its value + 384 bytes; more for variable-length inputs, docs/models.md), a quarter of it written and not yet "
+        "acknowledged.",
+    )
+    drain_timeout: PositiveDuration = Field(
+        "20s",
+        validate_default=True,
+        description="How long a stopping worker may take to finish what it holds. Leaving the group takes up to 10 s more "
+        "where no broker answers.",
+    )
+    batch_timeout: PositiveDuration = Field(
+        "10m",
+        validate_default=True,
+        description="How long a batch may be in the model. Then the worker ends, for a call that hangs can't be ended otherwise.",
+    )
+    crash_attempts: int = Field(
+        3,
+        ge=1,
+        description="How many workers may crash at the same events before these run few at a time, then one by one, and the one "
+        "that takes workers down is refused as `crashed`.",
+    )
+    stall_after: PositiveDuration = Field(
+        "60s",
+        validate_default=True,
+        description="`/live` answers false when the worker's loop has not turned for so long. After twice that time the "
+        "worker ends, for supervisors that don't ask.",
+    )
+
+
+class Scaling(Section):
+    """How many workers `millstream run` keeps, and how soon a backlog should be gone."""
+
+    min: int = Field(1, ge=1, description="Fewest workers.")
+    max: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="Most workers. More than the input's partitions find no work.",
+        json_schema_extra={"default": "the partitions, at most the machine's cores"},
+    )
+    catch_up: PositiveDuration = Field(
+        "30s",
+        validate_default=True,
+        description="How soon a backlog should be gone: the target that workers are added for.",
+    )
+    scale_down_after: Duration = Field(
+        "2m",
+        validate_default=True,
+        description="How long fewer workers must have been enough before one goes.",
+    )

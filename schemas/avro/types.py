@@ -1,0 +1,201 @@
+"""Avro types as trees: references replaced by what they name, logical types left out, and the column type of each.
+
+A type is a primitive's name or a dict (a record's `fields` are dicts of name and type), a union is a list.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+import polars as pl
+
+from millstream.schemas.avro.limits import parsed_within_limits
+from millstream.schemas.errors import BadFieldError, BadSchemaError
+from millstream.schemas.store import AvroType, Schema
+
+_DTYPES: dict[str, pl.DataType] = {
+    "boolean": pl.Boolean(),
+    "int": pl.Int32(),
+    "long": pl.Int64(),
+    "float": pl.Float32(),
+    "double": pl.Float64(),
+    "string": pl.String(),
+    "bytes": pl.Binary(),
+    "fixed": pl.Binary(),
+    "enum": pl.String(),
+}
+NO_DEFAULT = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A top-level field of the reader schema that is wanted as a column."""
+
+    name: str
+    type: AvroType  # a tree
+    dtype: pl.DataType
+    default: Any  # as a Python value; NO_DEFAULT where the schema has none
+    aliases: tuple[str, ...]  # further names that a writer schema may have it under
+
+
+def kind_of(tree: AvroType) -> str:
+    """Name of a type: "long", "record", ..., "union"."""
+    if isinstance(tree, list):
+        return "union"
+    return str(tree["type"]) if isinstance(tree, dict) else str(tree)
+
+
+def nullable(tree: AvroType) -> tuple[AvroType, bool]:
+    """Split a union of null and one other type into that type and True; any other type comes back with False."""
+    if isinstance(tree, list) and len(tree) == 2 and "null" in tree and tree != ["null", "null"]:
+        return (tree[1] if tree[0] == "null" else tree[0]), True
+    return tree, False
+
+
+def parsed(schema: Schema) -> Any:
+    """Return the schema parsed for fastavro, without logical types: a timestamp stays an integer.
+
+    Raises BadSchemaError where it is no valid schema, or larger than `limits` allows.
+    """
+    parsed_within_limits(title(schema), schema.definition)
+    return fastavro.parse_schema(_plain(schema.definition))
+
+
+def record_tree(schema: Schema) -> dict[str, Any]:
+    """Return the schema, which must be a record, as a tree; raise BadSchemaError if not, or if it contains itself."""
+    tree = _inlined(parsed(schema), {}, (), title(schema))
+    if kind_of(tree) != "record":
+        raise BadSchemaError(
+            f"{title(schema)}: expected a record at the top, found {kind_of(tree)}: wrap it in a record"
+        )
+    assert isinstance(tree, dict)
+    return tree
+
+
+def wanted_fields(reader: Schema, names: Sequence[str]) -> list[Field]:
+    """Look up fields of the reader schema; raise BadFieldError where there is none, or where it can't be a column."""
+    tree = record_tree(reader)
+    by_name = {field["name"]: field for field in tree["fields"]}
+    unknown = [name for name in names if name not in by_name]
+    if unknown:
+        raise BadFieldError(
+            f"{title(reader)} has no field {', '.join(map(repr, unknown))}; it has {', '.join(by_name)}: "
+            "use one of these, or add the field to the schema"
+        )
+    return [_field(by_name[name], reader) for name in dict.fromkeys(names)]
+
+
+def title(schema: Schema) -> str:
+    """How messages name a schema."""
+    return f"schema {schema.id} '{schema.name}'" if schema.name else f"schema {schema.id}"
+
+
+def dtype_of(tree: AvroType) -> pl.DataType:
+    """Return the column type of a type, a pure function of it; raise BadFieldError where there is none."""
+    core, _ = nullable(tree)
+    kind = kind_of(core)
+    if kind == "array":
+        return pl.List(dtype_of(core["items"]))
+    if kind == "record":
+        return pl.Struct({field["name"]: dtype_of(field["type"]) for field in core["fields"]})
+    if kind not in _DTYPES:
+        raise BadFieldError(f"no column can hold the Avro type {kind}")
+    return _DTYPES[kind]
+
+
+def _field(field: dict[str, Any], reader: Schema) -> Field:
+    try:
+        dtype = dtype_of(field["type"])
+    except BadFieldError as error:
+        raise BadFieldError(
+            f"field '{field['name']}' of {title(reader)}: {error}: wanted fields are numbers, booleans, strings, bytes, "
+            "enums, arrays and records of these, or a union of one of these with null"
+        ) from error
+    place = f"field '{field['name']}' of {title(reader)}"
+    default, aliases = _checked_default(place, field), tuple(field.get("aliases", ()))
+    if not all(isinstance(alias, str) for alias in aliases):
+        raise BadFieldError(f"{place}: expected names as its aliases, found {list(aliases)!r:.60}: correct it")
+    return Field(field["name"], field["type"], dtype, default, aliases)
+
+
+def check_defaults_within(tree: AvroType, place: str) -> None:
+    """Raise BadFieldError where a field of a record within a type has a default that is no value of its type."""
+    core, _ = nullable(tree)
+    if kind_of(core) == "array":
+        check_defaults_within(core["items"], place)
+    if kind_of(core) == "record":
+        for entry in core["fields"]:
+            inside = f"field '{entry['name']}' within {place}"
+            _checked_default(inside, entry)
+            check_defaults_within(entry["type"], inside)
+
+
+def _checked_default(place: str, field: dict[str, Any]) -> Any:
+    try:
+        default = default_of(field)
+        pl.Series([] if default is NO_DEFAULT else [default], dtype=dtype_of(field["type"]))
+    except (TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as error:
+        raise BadFieldError(f"{place}: the default {field['default']!r} is no value of its type: correct it") from error
+    return default
+
+
+def default_of(field: dict[str, Any]) -> Any:
+    """Return a record field's default as a Python value, or NO_DEFAULT."""
+    return _value(field["type"], field["default"]) if "default" in field else NO_DEFAULT
+
+
+def _value(tree: AvroType, default: Any) -> Any:
+    """Turn a default as the schema's JSON has it into a Python value: bytes are written as text of U+0000 to U+00FF."""
+    core, is_nullable = nullable(tree)
+    if default is None and is_nullable:
+        return None
+    kind = kind_of(core)
+    if default is None and kind != "null":  # polars takes it for a value of any type
+        raise TypeError("null is no value of it")
+    if kind in ("bytes", "fixed"):
+        return default.encode("latin-1")
+    if kind in ("float", "double"):
+        return float(default)
+    if kind == "array":
+        return [_value(core["items"], item) for item in default]
+    if kind == "record":
+        return {
+            field["name"]: _value(field["type"], default.get(field["name"], field.get("default")))
+            for field in core["fields"]
+        }
+    return default
+
+
+def _plain(definition: AvroType) -> AvroType:
+    """Copy a definition without logical types. A field's default is data and stays as it is."""
+    if isinstance(definition, list):
+        return [_plain(branch) for branch in definition]
+    if not isinstance(definition, dict):
+        return definition
+    dropped = ("logicalType", "precision", "scale")
+    return {
+        key: value if key == "default" else _plain(value) for key, value in definition.items() if key not in dropped
+    }
+
+
+def _inlined(node: AvroType, named: dict[str, AvroType], open_names: tuple[str, ...], place: str) -> AvroType:
+    if isinstance(node, list):
+        return [_inlined(branch, named, open_names, place) for branch in node]
+    if isinstance(node, str):
+        if node in open_names:
+            raise BadSchemaError(
+                f"{place}: the type {node} contains itself: records of unlimited depth aren't supported"
+            )
+        return named.get(node, node)
+    kind = node["type"]
+    if kind in ("array", "map"):
+        inner = "items" if kind == "array" else "values"
+        return {"type": kind, inner: _inlined(node[inner], named, open_names, place)}
+    if kind in ("enum", "fixed"):
+        return named.setdefault(node["name"], node)
+    if kind in ("record", "error"):
+        inside = (*open_names, node["name"])
+        fields = [{**field, "type": _inlined(field["type"], named, inside, place)} for field in node["fields"]]
+        return named.setdefault(node["name"], {**node, "type": "record", "fields": fields})
+    return _inlined(kind, named, open_names, place)  # {"type": "int"}, with or without attributes

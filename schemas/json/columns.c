@@ -1,0 +1,231 @@
+/* JSON events, parsed by yyjson and copied into columns; `columns.py` calls this and makes the columns.
+ *
+ * yyjson gives a text's values side by side, a container before what is in it: yyjson.h says how, and its inline functions, which
+ * every program that uses it is compiled with, read them as is done here. Its functions come as pointers, from the library
+ * that is loaded, so that nothing is linked: any C compiler makes this file, without a header of anybody's. Of a number with 769
+ * digits or more the last bit may be another than msgspec's: yyjson looks at so many. */
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct { /* yyjson_val */
+  uint64_t tag;  /* the kind in the lowest byte; above it the length of a text, or how many items or pairs there are */
+  union {
+    uint64_t natural;
+    int64_t integer;
+    double real;
+    const char *text;
+    size_t after; /* bytes from a container to what follows it */
+  } is;
+} value;
+
+enum { NONE = 2, NO = 3, YES = 11, NATURAL = 4, NEGATIVE = 12, REAL = 20, ITEMS = 6, PAIRS = 7 }; /* kinds of value */
+enum { BOOLEAN, INT, LONG, FLOAT, DOUBLE, STRING, ENUM, ARRAY, RECORD, SYMBOL };                  /* kinds of node */
+
+typedef struct { /* a type within the event's: the event itself, a field, an array's items, a symbol */
+  int64_t kind, is_nullable;
+  int64_t first, members; /* a record's fields, an array's items, an enum's symbols: nodes side by side */
+  const char *name;       /* of a field or symbol */
+  int64_t name_length;
+  const value *missing;         /* what a field is that isn't there; NULL: it must be there */
+  int64_t capacity, room;       /* values, bytes of text */
+  char *cells;                  /* numbers, booleans, or texts end to end */
+  int64_t *lengths;             /* of texts and arrays */
+  uint8_t *valid;               /* of nullable ones: 0 for null. Floats and doubles have none: null is NaN, which JSON has not */
+} node;
+
+_Static_assert(sizeof(value) == 16 && sizeof(node) == 96, "pointers of 8 bytes, as columns.py writes them");
+
+typedef struct {
+  void *(*read)(const char *text, size_t length, uint32_t flags, const void *allocator, void *error); /* yyjson_read_opts */
+  int (*pool)(void *allocator, void *memory, size_t size);                                            /* yyjson_alc_pool_init */
+} library;
+
+typedef struct {
+  const node *nodes;
+  int64_t *counts, *sizes; /* values of each node so far, and their bytes of text */
+  int64_t *seen;           /* the last record that had the field */
+  int64_t records;
+} state;
+
+enum { DEEPEST = 200 }; /* msgspec gives up at Python's limit of recursion: what may come near it is left to msgspec */
+
+static int is_container(const value *v) { return (v->tag & 6) == 6; }
+
+static int is_text(const value *v) { return (v->tag & 7) == 5; }
+
+static const value *after(const value *v) {
+  return is_container(v) ? (const value *)((const char *)v + v->is.after) : v + 1;
+}
+
+/* Whether a value that nobody wants can't be nested deeper than `DEEPEST`: it has no more containers. */
+static int is_shallow(const value *v) {
+  if (!is_container(v) || v->is.after <= DEEPEST * sizeof *v) return 1;
+  int containers = 0;
+  for (const value *end = after(v); v < end; v++) containers += is_container(v);
+  return containers <= DEEPEST;
+}
+
+/* Which field has this text as its name, -1 for none; looks at the likely one first. */
+static int64_t field_of(const node *members, int64_t count, int64_t likely, const value *text) {
+  int64_t length = (int64_t)(text->tag >> 8);
+  for (int64_t tried = 0; tried < count; tried++, likely++) {
+    if (likely >= count) likely = 0;
+    const node *m = members + likely;
+    if (m->name_length == length && !memcmp(m->name, text->is.text, (size_t)length)) return likely;
+  }
+  return -1;
+}
+
+/* Whether one of the symbols, which are sorted by length and bytes, is this text. */
+static int is_symbol(const node *symbols, int64_t count, const value *text) {
+  int64_t length = (int64_t)(text->tag >> 8);
+  for (int64_t low = 0, high = count; low < high;) {
+    int64_t middle = (low + high) / 2;
+    const node *m = symbols + middle;
+    int order = m->name_length != length ? (m->name_length < length ? -1 : 1) : memcmp(m->name, text->is.text, (size_t)length);
+    if (!order) return 1;
+    if (order < 0) low = middle + 1;
+    else high = middle;
+  }
+  return 0;
+}
+
+/* All of these return 0 where the value doesn't fit: what was appended before is taken back by the caller. */
+static int append(state *s, int64_t index, const value *v);
+
+static int append_null(state *s, int64_t index) {
+  const node *n = s->nodes + index;
+  int64_t count = s->counts[index];
+  if (count == n->capacity) return 0;
+  s->counts[index]++;
+  if (n->valid) n->valid[count] = 0;
+  switch (n->kind) {
+  case BOOLEAN: n->cells[count] = 0; return 1;
+  case INT: ((int32_t *)n->cells)[count] = 0; return 1;
+  case LONG: ((int64_t *)n->cells)[count] = 0; return 1;
+  case FLOAT: ((float *)n->cells)[count] = NAN; return 1;
+  case DOUBLE: ((double *)n->cells)[count] = NAN; return 1;
+  case RECORD:
+    for (int64_t member = n->first; member < n->first + n->members; member++)
+      if (!append_null(s, member)) return 0;
+    return 1;
+  }
+  n->lengths[count] = 0;
+  return 1;
+}
+
+static int append_integer(const node *n, int64_t count, const value *v) {
+  int64_t number = v->is.integer;
+  int kind = (int)(v->tag & 0xFF);
+  if (kind != NEGATIVE && (kind != NATURAL || number < 0)) return 0; /* none, or beyond 2^63 */
+  if (n->kind == LONG) {
+    ((int64_t *)n->cells)[count] = number;
+    return 1;
+  }
+  ((int32_t *)n->cells)[count] = (int32_t)number;
+  return number >= INT32_MIN && number <= INT32_MAX;
+}
+
+static int append_real(const node *n, int64_t count, const value *v) {
+  double number;
+  switch ((int)(v->tag & 0xFF)) {
+  case REAL: number = v->is.real; break;
+  case NATURAL: number = (double)v->is.natural; break;
+  case NEGATIVE: number = (double)v->is.integer; break;
+  default: return 0;
+  }
+  if (n->kind == DOUBLE) {
+    ((double *)n->cells)[count] = number;
+    return 1;
+  }
+  if (fabs(number) >= 3.4028235677973366e38) return 0; /* halfway from the largest float to what would follow it */
+  ((float *)n->cells)[count] = (float)number;
+  return 1;
+}
+
+static int append_text(state *s, int64_t index, int64_t count, const value *v) {
+  const node *n = s->nodes + index;
+  int64_t length = (int64_t)(v->tag >> 8);
+  if (!is_text(v) || length > n->room - s->sizes[index]) return 0;
+  if (n->kind == ENUM && !is_symbol(s->nodes + n->first, n->members, v)) return 0;
+  memcpy(n->cells + s->sizes[index], v->is.text, (size_t)length);
+  s->sizes[index] += length;
+  n->lengths[count] = length;
+  return 1;
+}
+
+static int append_items(state *s, const node *n, int64_t count, const value *v) {
+  if ((v->tag & 0xFF) != ITEMS) return 0;
+  int64_t left = n->lengths[count] = (int64_t)(v->tag >> 8);
+  for (const value *item = v + 1; left; left--, item = after(item))
+    if (!append(s, n->first, item)) return 0;
+  return 1;
+}
+
+static int append_members(state *s, const node *n, const value *v) {
+  if ((v->tag & 0xFF) != PAIRS) return 0;
+  int64_t record = ++s->records, likely = 0, found = 0;
+  const value *key = v + 1;
+  for (uint64_t left = v->tag >> 8; left; left--, key = after(key + 1)) {
+    int64_t member = field_of(s->nodes + n->first, n->members, likely, key);
+    if (member < 0) {
+      if (!is_shallow(key + 1)) return 0;
+      continue;
+    }
+    likely = member + 1;
+    member += n->first;
+    if (s->seen[member] == record) return 0; /* twice */
+    s->seen[member] = record;
+    found++;
+    if (!append(s, member, key + 1)) return 0;
+  }
+  if (found == n->members) return 1;
+  for (int64_t member = n->first; member < n->first + n->members; member++) {
+    const value *missing = s->nodes[member].missing;
+    if (s->seen[member] != record && (!missing || !append(s, member, missing))) return 0;
+  }
+  return 1;
+}
+
+static int append(state *s, int64_t index, const value *v) {
+  const node *n = s->nodes + index;
+  if (v->tag == NONE) return n->is_nullable && append_null(s, index);
+  int64_t count = s->counts[index];
+  if (count == n->capacity) return 0;
+  s->counts[index]++;
+  if (n->valid) n->valid[count] = 1;
+  switch (n->kind) {
+  case BOOLEAN:
+    n->cells[count] = v->tag == YES;
+    return v->tag == YES || v->tag == NO;
+  case INT:
+  case LONG: return append_integer(n, count, v);
+  case FLOAT:
+  case DOUBLE: return append_real(n, count, v);
+  case STRING:
+  case ENUM: return append_text(s, index, count, v);
+  case ARRAY: return append_items(s, n, count, v);
+  }
+  return append_members(s, n, v);
+}
+
+/* Parses `count` texts, which lie in `text`, and appends those that are events to the columns of `nodes`; notes in `odd` which
+ * were none, or have what is left to others. `counters` are zeros, five for each node: values and bytes appended, both again,
+ * and what `seen` takes. `memory` is for yyjson: so much that the longest text fits. */
+void json_columns(const library *lib, const node *nodes, int64_t node_count, int64_t *counters, const char *text,
+                  const int64_t *starts, const int64_t *lengths, int64_t count, char *memory, int64_t size, uint8_t *odd) {
+  state s = {nodes, counters, counters + node_count, counters + 4 * node_count, 0};
+  int64_t *before = counters + 2 * node_count;
+  size_t bytes = 2 * (size_t)node_count * sizeof *counters;
+  void *allocator[4]; /* yyjson_alc */
+  for (int64_t i = 0; i < count; i++) {
+    lib->pool(allocator, memory, (size_t)size);
+    const value *const *document = lib->read(text + starts[i], (size_t)lengths[i], 0, allocator, NULL);
+    memcpy(before, counters, bytes);
+    odd[i] = !document || !append(&s, 0, *document);
+    if (odd[i]) memcpy(counters, before, bytes);
+  }
+}

@@ -1,0 +1,75 @@
+"""JSON events to columns: each value is a JSON object, checked by the Avro reader schema's fields.
+
+They become columns many at a time (`columns`); those that it doesn't take are read one by one (`each`). Both give the
+same columns, and each event is read by itself, so what becomes of one never depends on its neighbours.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+
+from millstream.schemas.avro.types import check_defaults_within, kind_of, nullable, title, wanted_fields
+from millstream.schemas.decoded import Decoded
+from millstream.schemas.errors import BadFieldError
+from millstream.schemas.json.columns import ColumnReader
+from millstream.schemas.json.each import EventReader
+from millstream.schemas.packed import Packed
+from millstream.schemas.store import AvroType, Schema
+
+log = logging.getLogger(__name__)
+
+
+class JsonDecoder:
+    """Decodes JSON objects into the same columns as `AvroDecoder`. Fields that aren't wanted are ignored.
+
+    Types are strict: no text for a number, no fraction for an int; an int will do for a float or double. A field that is
+    missing has the schema's default, and is an error without one, also where null is allowed.
+
+    Raises BadFieldError for a field that isn't there, that JSON has no value for (bytes, fixed, an enum without
+    symbols), or with a wrong default.
+    """
+
+    def __init__(self, reader: Schema, fields: Sequence[str]) -> None:
+        self._fields = wanted_fields(reader, fields)
+        for field in self._fields:
+            place = f"field '{field.name}' of {title(reader)}"
+            _refuse_unreadable(field.type, place)
+            check_defaults_within(field.type, place)
+        self._each = EventReader(self._fields)
+        self._columns: ColumnReader | None = None
+        try:
+            self._columns = ColumnReader(self._fields)
+        except LookupError as missing:
+            log.info("JSON events are read one by one, which takes more CPU: %s", missing)
+
+    @property
+    def columns(self) -> Mapping[str, pl.DataType]:
+        """The wanted fields and their types, as every frame has them."""
+        return {field.name: field.dtype for field in self._fields}
+
+    def decode(self, values: Sequence[bytes]) -> Decoded:
+        """Decode values; what is wrong with a value is in the result. Raises nothing."""
+        if self._columns is None:
+            return self._each.read(values)
+        frame, is_odd = self._columns.read(Packed.of(values))
+        if not is_odd.any():
+            return Decoded.of(frame, np.arange(len(values)), [])
+        good, odd = np.flatnonzero(~is_odd), np.flatnonzero(is_odd)
+        each = self._each.read([values[row] for row in odd.tolist()])
+        return Decoded.end_to_end([(good, Decoded.of(frame, np.arange(len(good)), [])), (odd, each)])
+
+
+def _refuse_unreadable(tree: AvroType, place: str) -> None:
+    core, _ = nullable(tree)
+    kind = kind_of(core)
+    if kind in ("bytes", "fixed"):
+        raise BadFieldError(f"{place}: JSON has no {kind}: send these events as Avro, or make the field a string")
+    if kind == "enum" and not core["symbols"]:
+        raise BadFieldError(f"{place}: expected an enum with symbols, found none: add them, or make the field a string")
+    if kind == "array":
+        _refuse_unreadable(core["items"], place)
+    if kind == "record":
+        for entry in core["fields"]:
+            _refuse_unreadable(entry["type"], place)

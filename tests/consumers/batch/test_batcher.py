@@ -1,0 +1,262 @@
+from dataclasses import replace
+from itertools import accumulate
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.consumers.batch.batcher import Batcher, Limits
+from millstream.consumers.events import Block, MicroBatch, Rows
+from millstream.consumers.flow.window import Window
+from tests.consumers.in_memory import block, offsets
+
+KINDS = st.text("eert", min_size=1, max_size=12)
+FEWER = settings(max_examples=40)  # each: six tests share one way to make blocks
+LIMITS = st.builds(
+    Limits,
+    max_events=st.integers(1, 8),
+    max_bytes=st.integers(1, 60),
+    max_wait=st.just(1.0),
+    max_cost=st.none() | st.integers(1, 12),
+)
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> list[Block]:
+    """Blocks in the order and at the times they were read, offsets ascending."""
+    kinds = draw(st.lists(KINDS, min_size=1, max_size=6))
+    starts = accumulate((len(text) for text in kinds), initial=0)
+    times = sorted(draw(st.lists(st.integers(0, 5), min_size=len(kinds), max_size=len(kinds))))
+    sizes = [draw(st.lists(st.integers(0, 30), min_size=len(text), max_size=len(text))) for text in kinds]
+    costs = [draw(st.none() | st.lists(st.integers(0, 9), min_size=len(text), max_size=len(text))) for text in kinds]
+    places = [draw(st.lists(st.integers(0, 3), min_size=len(text), max_size=len(text))) for text in kinds]
+    return [
+        block(text, start, sizes=size, arrived=float(time), costs=cost, places=place)
+        for text, start, size, time, cost, place in zip(kinds, starts, sizes, times, costs, places, strict=False)
+    ]
+
+
+def one_record(one: Block, row: int) -> Rows:
+    first, last = np.searchsorted(one.good, [row, row + 1]).tolist()
+    return Rows(one, row, row + 1, first, last)
+
+
+def batched(made: list[Block], limits: Limits) -> list[tuple[MicroBatch, float]]:
+    """What a batcher makes of blocks that come at their times, each batch with the time at which it closed."""
+    batcher = Batcher(limits)
+    found: list[tuple[MicroBatch, float]] = []
+    for at, one in enumerate(made):
+        batcher.add(one)
+        until = made[at + 1].arrived if at + 1 < len(made) else one.arrived
+        now = one.arrived
+        while now <= until:
+            while batch := batcher.take(now):
+                found.append((batch, now))
+            due = batcher.due()
+            if due is None or due > until:
+                break
+            assert due > now, "what is due was not given"
+            now = due
+    while batch := batcher.drain():
+        found.append((batch, made[-1].arrived))
+    assert batcher.due() is None
+    return found
+
+
+@FEWER
+@given(blocks(), LIMITS)
+def test_every_record_is_in_exactly_one_batch_in_order(made: list[Block], limits: Limits) -> None:
+    found = [offset for batch, _ in batched(made, limits) for offset in offsets(batch)]
+    assert found == [offset for one in made for offset in one.offsets.tolist()]
+
+
+@FEWER
+@given(blocks(), LIMITS)
+def test_no_batch_passes_its_limits_but_one_record_alone(made: list[Block], limits: Limits) -> None:
+    for batch, _ in batched(made, limits):
+        assert batch.records >= 1
+        assert batch.events <= limits.max_events
+        assert batch.bytes <= limits.max_bytes or batch.records == 1
+        assert limits.max_cost is None or batch.cost <= limits.max_cost or batch.events == 1
+
+
+@FEWER
+@given(blocks(), LIMITS)
+def test_batch_closed_as_full_takes_all_that_fits(made: list[Block], limits: Limits) -> None:
+    records = [one_record(one, row) for one in made for row in range(len(one.offsets))]
+    most = limits.max_cost
+    for batch, _ in batched(made, limits):
+        if batch.reason in {"size", "bytes", "cost"} and batch.events < limits.max_events:
+            following = records[offsets(batch)[-1] + 1 :]
+            full = batch.bytes >= limits.max_bytes or (most is not None and batch.cost >= most)
+            assert full or (
+                batch.bytes + following[0].bytes > limits.max_bytes
+                or (most is not None and batch.cost + following[0].cost > most)
+            )
+
+
+@FEWER
+@given(blocks(), LIMITS)
+def test_partitions_of_the_records_change_no_batch(made: list[Block], limits: Limits) -> None:
+    of_one_partition = [replace(one, places=np.zeros_like(one.places)) for one in made]
+    found, expected = (
+        [(offsets(batch), batch.reason, closed) for batch, closed in batched(blocks, limits)]
+        for blocks in (made, of_one_partition)
+    )
+    assert found == expected
+
+
+@FEWER
+@given(blocks(), LIMITS)
+def test_nothing_waits_longer_than_allowed(made: list[Block], limits: Limits) -> None:
+    for batch, closed in batched(made, limits):
+        assert closed <= batch.arrived + limits.max_wait
+
+
+@FEWER
+@given(blocks(), LIMITS)
+def test_events_of_a_batch_are_the_good_rows_of_its_records(made: list[Block], limits: Limits) -> None:
+    for batch, _ in batched(made, limits):
+        for part in batch.parts:
+            good = part.block.good[part.first : part.last].tolist()
+            assert good == [row for row in part.block.good.tolist() if part.start <= row < part.stop]
+        if batch.events:
+            ids = [event for part in batch.parts for event in part.block.ids[part.first : part.last]]
+            assert [str(int(offset)) for offset in batch.tensors()["x"][:, 0]] == ids
+
+
+@FEWER
+@given(blocks(), LIMITS)
+def test_refused_records_and_tombstones_ride_in_their_place(made: list[Block], limits: Limits) -> None:
+    found = [
+        part.block.offsets[refused.row]
+        for batch, _ in batched(made, limits)
+        for part in batch.parts
+        for refused in part.refused()
+    ]
+    assert found == [one.offsets[refused.row] for one in made for refused in one.refused]
+
+
+@FEWER
+@given(blocks(), LIMITS)
+def test_bytes_and_costs_of_a_batch_are_those_of_its_records(made: list[Block], limits: Limits) -> None:
+    for batch, _ in batched(made, limits):
+        values = [value for part in batch.parts for value in part.block.values[part.start : part.stop]]
+        assert batch.bytes == sum(len(value or b"") for value in values)
+        records = [one_record(part.block, row) for part in batch.parts for row in range(part.start, part.stop)]
+        assert batch.cost == sum(record.cost for record in records)
+
+
+@FEWER
+@given(st.lists(st.sampled_from("adt"), max_size=30), blocks(), LIMITS)
+def test_counts_never_drift(steps: list[str], made: list[Block], limits: Limits) -> None:
+    """However `a`dding, `d`raining and `t`aking are mixed, what is full closes and what is not does not."""
+    batcher = Batcher(limits)
+    events = size = cost = 0
+    for step in steps:
+        full = events >= limits.max_events or size >= limits.max_bytes
+        full = full or (limits.max_cost is not None and cost >= limits.max_cost)
+        if step == "a" and made:
+            one = made.pop(0)
+            batcher.add(one)
+            events += len(one.good)
+            size += int(one.ends[-1])
+            cost += 0 if one.costs is None or not len(one.costs) else int(one.costs[-1])
+            continue
+        batch = batcher.drain() if step == "d" else batcher.take(float("-inf"))
+        if step != "d":
+            assert (batch is not None) == full
+        if batch is not None:
+            events -= batch.events
+            size -= batch.bytes
+            cost -= batch.cost
+
+
+@pytest.mark.parametrize(
+    ("kinds", "limits", "now", "reason"),
+    [
+        ("eee", Limits(3, 1000, 1.0), 5.0, "size"),
+        ("eer", Limits(3, 30, 1.0), 5.0, "bytes"),
+        ("ee", Limits(3, 1000, 1.0, max_cost=8), 5.0, "cost"),
+        ("e", Limits(3, 1000, 1.0), 6.0, "time"),
+        ("rt", Limits(3, 1000, 1.0), 6.0, "time"),
+    ],
+)
+def test_batch_says_why_it_was_closed(kinds: str, limits: Limits, now: float, reason: str) -> None:
+    batcher = Batcher(limits)
+    batcher.add(block(kinds, arrived=5.0, costs=[4] * len(kinds)))
+    batch = batcher.take(now)
+    assert batch is not None
+    assert (batch.reason, batch.closed) == (reason, now)
+
+
+def test_batch_is_not_closed_before_its_time() -> None:
+    batcher = Batcher(Limits(3, 1000, 1.0))
+    batcher.add(block("ee", arrived=5.0))
+    assert batcher.due() == 6.0
+    assert batcher.take(5.999) is None
+    assert batcher.take(6.0) is not None
+
+
+def test_batch_crosses_blocks_and_keeps_the_oldest_time() -> None:
+    batcher = Batcher(Limits(3, 1000, 1.0))
+    batcher.add(block("ee", arrived=5.0))
+    batcher.add(block("ee", 2, arrived=5.5))
+    batch = batcher.take(5.5)
+    assert batch is not None
+    assert offsets(batch) == [0, 1, 2]
+    assert batch.arrived == 5.0
+    assert batcher.due() == 6.5
+    np.testing.assert_array_equal(batch.tensors()["x"], [[0], [1], [2]])
+
+
+@pytest.mark.parametrize("places", [[0, 1, 2, 3], [0, 0, 1, 1], [1, 0, 1, 0]], ids=str)
+def test_batch_crosses_the_partitions_of_a_block(places: list[int]) -> None:
+    batcher = Batcher(Limits(4, 1000, 1.0))
+    batcher.add(block("eeee", places=places))
+    batch = batcher.take(0.0)
+    assert batch is not None
+    assert (offsets(batch), batch.reason) == ([0, 1, 2, 3], "size")
+    (part,) = batch.parts
+    last = {("in", place): offset + 1 for offset, place in enumerate(places)}
+    assert part.next_offsets() == last
+
+
+def test_record_larger_than_the_limit_is_a_batch_of_its_own() -> None:
+    batcher = Batcher(Limits(9, 50, 1.0))
+    batcher.add(block("eee", sizes=[10, 500, 10]))
+    assert [offsets(batch) for batch in iter(batcher.drain, None)] == [[0], [1], [2]]
+
+
+def test_event_that_costs_more_than_the_limit_is_a_batch_of_its_own() -> None:
+    batcher = Batcher(Limits(9, 1000, 1.0, max_cost=10))
+    batcher.add(block("eere", costs=[3, 25, 0, 7]))
+    assert [offsets(batch) for batch in iter(batcher.drain, None)] == [[0], [1, 2], [3]]
+
+
+def test_events_that_cost_nothing_fill_no_budget() -> None:
+    batcher = Batcher(Limits(9, 1000, 1.0, max_cost=10))
+    batcher.add(block("eee", costs=[0, 10, 0]))
+    batcher.add(block("ee", 3))
+    assert [offsets(batch) for batch in iter(batcher.drain, None)] == [[0, 1, 2], [3, 4]]
+
+
+def test_batch_stays_open_as_long_as_its_window() -> None:
+    window = Window(1.0)
+    batcher = Batcher(Limits(3, 1000, 1.0), window=window)
+    batcher.add(block("e", arrived=5.0))
+    assert batcher.due() == 6.0
+    window.note(0.0, 1)
+    window.note(5.0, 1)  # nothing came in the second after the first one
+    assert batcher.due() == 5.0
+    assert batcher.take(5.0) is not None
+
+
+def test_batch_of_one_block_is_a_view_of_its_tensors() -> None:
+    batcher = Batcher(Limits(2, 1000, 1.0))
+    whole = block("eeee")
+    batcher.add(whole)
+    batch = batcher.take(0.0)
+    assert batch is not None
+    assert np.shares_memory(batch.tensors()["x"], whole.tensors["x"])

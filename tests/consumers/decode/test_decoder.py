@@ -1,0 +1,240 @@
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.consumers.decode.decoder import BlockDecoder, EventFields
+from millstream.consumers.events import NEVER, Block, Polled
+from millstream.consumers.record_types import Headers, Record
+from millstream.consumers.records import Records
+from millstream.schemas.decoded import Decoded
+from millstream.schemas.errors import SchemaUnavailable
+from tests.consumers.in_memory import EPOCHS, SIGNATURE, MemoryRecord, NumberDecoder, partitions, polled
+
+RECORD_FIELDS = EventFields(event_id=None, event_time=None, time_unit=1)
+Column = Callable[[list[float | None]], pl.Series]
+
+
+def decode(values: Sequence[bytes | None], fields: EventFields = RECORD_FIELDS, **extra: Column) -> Block:
+    decoder = BlockDecoder(NumberDecoder(extra), fields, SIGNATURE, allow_nan=False)
+    return decoder.decode(polled(values, 100))
+
+
+def column(*values: object, dtype: pl.DataType) -> Column:
+    return lambda _numbers: pl.Series(values, dtype=dtype)
+
+
+VALUES = st.sampled_from([b"1", b"2.5", b"-3", b"nan", b"inf", b"null", b"x", b"", None])
+
+
+@given(st.lists(VALUES, min_size=1, max_size=20))
+def test_each_record_is_an_event_or_refused_or_a_tombstone(values: list[bytes | None]) -> None:
+    block = decode(values)
+    finite = {b"1": 1.0, b"2.5": 2.5, b"-3": -3.0}
+    reasons = {b"x": "undecodable", b"": "undecodable", b"nan": "unfit", b"inf": "unfit", b"null": "unfit"}
+    good = [row for row, value in enumerate(values) if value in finite]
+    assert block.good.tolist() == good
+    assert block.tensors["x"][:, 0].tolist() == [finite[values[row] or b""] for row in good]
+    assert list(block.ids) == [f"in-0-{100 + row}" for row in good]
+    assert [(bad.row, bad.reason) for bad in block.refused] == [
+        (row, reasons[value]) for row, value in enumerate(values) if value in reasons
+    ]
+    assert len(block.event_times) == len(good)
+
+
+@settings(max_examples=30)
+@given(st.lists(VALUES, min_size=1, max_size=20))
+def test_block_keeps_every_record_whole(values: list[bytes | None]) -> None:
+    block = decode(values)
+    assert list(block.values) == values
+    assert block.offsets.tolist() == list(range(100, 100 + len(values)))
+    assert partitions(block) == [("in", 0)] * len(values)
+    assert np.diff(block.ends, prepend=0).tolist() == [len(value or b"") for value in values]
+
+
+class InParts(NumberDecoder):
+    """Decodes values in groups, each a part of its own."""
+
+    def __init__(self, groups: Sequence[int], extra: dict[str, Column]) -> None:
+        super().__init__(extra)
+        self._groups = groups
+
+    def decode(self, values: Sequence[bytes]) -> Decoded:
+        rows_of: dict[int, list[int]] = {}
+        for row, group in enumerate(self._groups[: len(values)]):
+            rows_of.setdefault(group, []).append(row)
+        return Decoded.end_to_end(
+            [
+                (np.array(rows), NumberDecoder(self._extra).decode([values[row] for row in rows]))
+                for rows in rows_of.values()
+            ]
+        )
+
+
+@given(st.lists(st.tuples(VALUES.filter(lambda value: value is not None), st.integers(0, 2)), min_size=1, max_size=20))
+def test_block_of_records_that_were_read_in_several_ways_is_the_same(pairs: list[tuple[bytes, int]]) -> None:
+    values, groups = zip(*pairs, strict=True)
+    texts: Column = lambda numbers: pl.Series([f"idé{number}" for number in numbers], dtype=pl.String)  # noqa: E731
+    times: Column = lambda numbers: pl.Series([int(n or 0) if n == n and abs(n or 0) < 9 else 7 for n in numbers])  # noqa: E731, PLR0124
+    extra = {"id": texts, "time": times, "size": texts}
+    fields = EventFields("id", "time", 1, cost="size")
+    expected = BlockDecoder(NumberDecoder(extra), fields, SIGNATURE, allow_nan=False, keep=["number"])
+    parted = BlockDecoder(InParts(groups, extra), fields, SIGNATURE, allow_nan=False, keep=["number"])
+    one, several = (decoder.decode(polled(list(values), 100)) for decoder in (expected, parted))
+    for name in ("good", "event_times", "costs"):
+        assert getattr(several, name).tolist() == getattr(one, name).tolist()
+    assert list(several.ids) == list(one.ids)
+    assert several.refused == one.refused
+    assert several.tensors["x"].tolist() == one.tensors["x"].tolist()
+    assert several.features is not None
+    assert one.features is not None
+    assert several.features.to_dicts() == one.features.to_dicts()
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "costs"),
+    [
+        ([3, None, 4, -5], pl.Int64(), [3, 0, 4, 0]),
+        ([0.2, float("nan"), float("inf"), None], pl.Float64(), [1, 0, 1 << 40, 0]),
+        ([[1, 2, 3], [], None, [None]], pl.List(pl.Int32()), [3, 0, 0, 1]),
+        (["four", "", None, "ää"], pl.String(), [4, 0, 0, 2]),
+    ],
+)
+def test_cost_is_a_number_or_a_length(values: list[object], dtype: pl.DataType, costs: list[int]) -> None:
+    block = decode([b"1"] * 4, EventFields(None, None, 1, cost="size"), size=column(*values, dtype=dtype))
+    assert block.costs is not None
+    assert np.diff(block.costs, prepend=0).tolist() == costs
+
+
+def test_costs_are_those_of_the_events_that_are_left() -> None:
+    counts: Column = lambda numbers: pl.Series(range(1, len(numbers) + 1))  # noqa: E731
+    block = decode([b"x", b"1", None, b"null", b"1"], EventFields(None, None, 1, cost="size"), size=counts)
+    assert block.costs is not None
+    assert np.diff(block.costs, prepend=0).tolist() == [1, 3]
+
+
+def test_refused_record_says_why() -> None:
+    undecodable, unfit = decode([b"x", b"null"]).refused
+    assert undecodable.error == "b'x' is no number"
+    assert unfit.error == "field `number` is null, but tensor `x` needs a value"
+
+
+def test_block_has_the_assignment_and_times_of_its_poll() -> None:
+    poll = polled([b"1"], arrived=12.5)
+    block = BlockDecoder(NumberDecoder(), RECORD_FIELDS, SIGNATURE, allow_nan=False).decode(poll)
+    assert block.epochs is EPOCHS
+    assert (block.arrived, block.ingest_time) == (12.5, poll.ingest_time)
+
+
+def test_records_of_the_only_topic_need_not_be_asked_for_it() -> None:
+    records: list[Record] = [MemoryRecord(at, place=("in", number)) for at, number in enumerate([1, 0, 1])]
+    decoder = BlockDecoder(NumberDecoder(), RECORD_FIELDS, SIGNATURE, allow_nan=False)
+    assert partitions(decoder.decode(Polled(Records.of(records), EPOCHS, 0.0, 0))) == [("in", 1), ("in", 0), ("in", 1)]
+
+
+def test_keys_headers_and_timestamps_come_along() -> None:
+    records: list[Record] = [
+        MemoryRecord(3, b"1", ("in", 1), (2, 55), b"key", [("trace", b"a"), ("trace", None)]),
+        MemoryRecord(9, None, ("other", 0), (0, -1)),
+    ]
+    decoder = BlockDecoder(NumberDecoder(), RECORD_FIELDS, SIGNATURE, allow_nan=False)
+    block = decoder.decode(Polled(Records.of(records), EPOCHS, 0.0, 0))
+    assert partitions(block) == [("in", 1), ("other", 0)]
+    assert list(block.keys) == [b"key", None]
+    assert block.headers == {0: [("trace", b"a"), ("trace", None)]}
+    assert block.timestamps.tolist() == [55, -1]
+    assert list(block.timestamp_types) == [2, 0]
+    assert list(block.ids) == ["in-1-3"]
+
+
+def test_records_without_headers_have_none_at_all() -> None:
+    assert decode([b"1", b"2"]).headers == {}
+
+
+def test_event_id_is_its_field() -> None:
+    fields = EventFields("id", None, 1)
+    assert list(decode([b"1", b"2"], fields, id=column("a", "b", dtype=pl.String())).ids) == ["a", "b"]
+    assert list(decode([b"1", b"2"], fields, id=column(7, 8, dtype=pl.Int64())).ids) == ["7", "8"]
+
+
+def test_event_without_its_id_is_refused_and_the_rows_of_the_others_stay_right() -> None:
+    """Three kinds of refusal in one block: each counts rows after the ones before it have gone."""
+    ids = column(None, "b", "c", None, "e", dtype=pl.String())
+    block = decode([None, b"1", b"x", b"2", b"nan", b"null", b"5"], EventFields("id", None, 1), id=ids)
+    assert [(bad.row, bad.reason) for bad in block.refused] == [
+        (1, "unfit"),
+        (2, "undecodable"),
+        (4, "unfit"),
+        (5, "unfit"),
+    ]
+    assert block.refused[0].error == "field `id`, the event id, is null"
+    assert (block.good.tolist(), list(block.ids)) == ([3, 6], ["b", "e"])
+    assert block.tensors["x"][:, 0].tolist() == [2.0, 5.0]
+
+
+@pytest.mark.parametrize(("unit", "expected"), [(1, [5_000_999, 7_000_000]), (1000, [5_000, 7_000])])
+def test_event_time_is_its_field_in_milliseconds(unit: int, expected: list[int]) -> None:
+    times = column(5_000_999, 7_000_000, dtype=pl.Int64())
+    assert decode([b"1", b"2"], EventFields(None, "at", unit), at=times).event_times.tolist() == expected
+
+
+@pytest.mark.parametrize("unit", [1, 1000])
+def test_event_without_its_time_has_its_records(unit: int) -> None:
+    times = column(None, 6_000 * unit, dtype=pl.Int64())
+    found = decode([b"1", b"2"], EventFields(None, "at", unit), at=times).event_times.tolist()
+    assert found == [1_700_000_000_000, 6_000]
+
+
+def test_event_times_leave_out_the_refused() -> None:
+    times = column(1, 2, 3, dtype=pl.Int64())
+    assert decode([b"1", b"nan", b"x", b"3"], EventFields(None, "at", 1), at=times).event_times.tolist() == [1, 3]
+
+
+def test_nan_passes_where_the_model_takes_it() -> None:
+    decoder = BlockDecoder(NumberDecoder(), RECORD_FIELDS, SIGNATURE, allow_nan=True)
+    assert decoder.decode(polled([b"nan"])).refused == []
+
+
+def test_schemas_that_are_away_leave_the_records_for_later() -> None:
+    numbers = NumberDecoder()
+    numbers.failures.append(SchemaUnavailable("the registry is away"))
+    decoder = BlockDecoder(numbers, RECORD_FIELDS, SIGNATURE, allow_nan=False)
+    poll = polled([b"1"])
+    with pytest.raises(SchemaUnavailable):
+        decoder.decode(poll)
+    assert decoder.decode(poll).good.tolist() == [0]
+
+
+def with_deadlines(*headers: Headers) -> Block:
+    fields = EventFields(None, None, 1, deadline_header="until")
+    records: list[Record] = [MemoryRecord(at, b"1", heads=own or None) for at, own in enumerate(headers)]
+    decoder = BlockDecoder(NumberDecoder(), fields, SIGNATURE, allow_nan=False)
+    return decoder.decode(Polled(Records.of(records), EPOCHS, 0.0, 0))
+
+
+def test_deadline_is_that_of_its_header() -> None:
+    block = with_deadlines([], [("until", b"1700000000000")], [("other", b"5")], [("until", b"9223372036854775808")])
+    assert block.deadlines is not None
+    assert block.deadlines.tolist() == [NEVER, 1_700_000_000_000, NEVER, NEVER]
+    assert block.invalid_deadlines == 0
+
+
+@pytest.mark.parametrize(
+    "stated", [b"9" * 5000, b"0" * 5000, b"-1", b"1.5", b"soon", b"", "\u0661".encode(), b"\xb2", b" 1"]
+)
+def test_deadline_header_that_is_no_time_sets_none_and_is_counted(stated: bytes) -> None:
+    block = with_deadlines([("until", b"7")], [("until", stated)], [("until", stated), ("until", b"8")])
+    assert block.deadlines is not None
+    assert block.deadlines.tolist() == [7, NEVER, 8]
+    assert block.invalid_deadlines == 1
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(1, 10**12))
+def test_event_is_too_old_after_its_time_and_age_and_never_before(at: int, max_age: int) -> None:
+    fields = EventFields(None, "at", 1, max_age=max_age)
+    block = decode([b"1"], fields, at=column(at, dtype=pl.Int64()))
+    assert block.deadlines is not None
+    assert block.deadlines.tolist() == [min(at + max_age, NEVER)]

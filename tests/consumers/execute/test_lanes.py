@@ -1,0 +1,114 @@
+"""A single lane hands over the results of a quick model together, or has batches waiting for it."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import cast
+
+import pytest
+
+from millstream.consumers.errors import Abandoned
+from millstream.consumers.events import Answered, Answers, MicroBatch
+from millstream.consumers.execute.lanes import TOGETHER, Lanes
+from millstream.consumers.execute.runner import Runner
+from tests.consumers.in_memory import answered, batch_of, ended, running
+
+
+class TimedRunner:
+    """Answers at once, and says how long the model took; the lanes' clock goes on by that."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> None:
+        self._seconds = list(seconds)
+        self._now = 100.0
+        monkeypatch.setattr("millstream.consumers.execute.lanes.time.monotonic", lambda: self._now)
+
+    def answer(self, number: int, batch: MicroBatch) -> Answered:
+        took = self._seconds.pop(0)
+        self._now += took
+        return replace(answered("e"), number=number, batch=batch, seconds=took)
+
+
+def handed_over(monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> list[list[int]]:
+    """The numbers of what came together, where each batch was so long in the model."""
+    answers: Answers = SimpleQueue()
+    runner = cast("Runner", TimedRunner(monkeypatch, seconds))
+    lanes = Lanes([runner], answers, ordering="partition", abandon=threading.Event(), fail=print)
+    for _ in seconds:
+        lanes.dispatch(batch_of("e"))
+    lanes.flush()
+    lanes.flush()  # with nothing left
+    given = [answers.get() for _ in range(answers.qsize())]
+    return [[one.number for one in group] for group in given if isinstance(group, list)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "groups"),
+    [
+        ([0.0], [[0]]),
+        ([0.6 * TOGETHER] * 4, [[0, 1, 2], [3]]),
+        ([0.2 * TOGETHER, TOGETHER, 0.2 * TOGETHER], [[0, 1], [2]]),
+        ([2 * TOGETHER, 2 * TOGETHER, 0.2 * TOGETHER], [[0], [1], [2]]),
+    ],
+)
+def test_results_are_kept_for_about_as_long_as_a_quick_model_takes_for_a_few(
+    monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float], groups: list[list[int]]
+) -> None:
+    assert handed_over(monkeypatch, seconds) == groups
+
+
+def test_what_was_answered_is_handed_over_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: Answers = SimpleQueue()
+    runner = cast("Runner", TimedRunner(monkeypatch, [0.0]))
+    lanes = Lanes([runner], answers, ordering="partition", abandon=threading.Event(), fail=print)
+    lanes.dispatch(batch_of("e"))
+    assert answers.empty()
+    lanes.close()
+    assert answers.qsize() == 1
+
+
+class HeldRunner:
+    """Answers once it may, in a thread that it notes."""
+
+    def __init__(self) -> None:
+        self.may = threading.Semaphore(0)
+        self.threads: set[threading.Thread] = set()
+
+    def answer(self, number: int, batch: MicroBatch) -> Answered:
+        self.threads.add(threading.current_thread())
+        assert self.may.acquire(timeout=10)
+        return replace(answered("e"), number=number, batch=batch)
+
+
+def test_batches_wait_for_a_busy_lane_up_to_so_many_and_leave_in_order() -> None:
+    answers: Answers = SimpleQueue()
+    runner = HeldRunner()
+    lanes = Lanes(
+        [cast("Runner", runner)], answers, ahead=2, ordering="partition", abandon=threading.Event(), fail=print
+    )
+    for _ in range(3):  # one runs, two wait
+        lanes.dispatch(batch_of("e"))
+    assert answers.empty()
+    fourth = running(lambda: lanes.dispatch(batch_of("e")))
+    runner.may.release()
+    assert ended(fourth)  # there is room now
+    runner.may.release(3)
+    lanes.settle()
+    given = [answers.get_nowait() for _ in range(4)]
+    assert [one.number for group in given if isinstance(group, list) for one in group] == [0, 1, 2, 3]
+    assert threading.current_thread() not in runner.threads
+    assert len(runner.threads) == 1
+    lanes.close()
+
+
+def test_dispatch_waits_where_as_many_wait_as_may() -> None:
+    answers: Answers = SimpleQueue()
+    runner, abandon = HeldRunner(), threading.Event()
+    lanes = Lanes([cast("Runner", runner)], answers, ahead=1, ordering="partition", abandon=abandon, fail=print)
+    for _ in range(2):
+        lanes.dispatch(batch_of("e"))
+    abandon.set()
+    with pytest.raises(Abandoned, match="2 micro-batches in flight"):
+        lanes.dispatch(batch_of("e"))
+    runner.may.release(2)
+    lanes.close()

@@ -1,0 +1,224 @@
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from millstream.consumers.events import Rejection
+from millstream.consumers.execute.poison import Isolation, Run
+from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
+from millstream.inference.executors.by_length import ByLength
+from millstream.inference.executors.choice import open_executor
+from millstream.inference.executors.interface import Tensors, rows_of
+from millstream.inference.ragged import Ragged
+from tests.consumers.in_memory import NegatingExecutor
+from tests.inference.test_varying import python_model
+
+EVENTS = st.integers(1, 70)
+
+
+def inputs_of(events: int) -> dict[str, npt.NDArray[Any]]:
+    return {"x": np.arange(events, dtype=np.float32).reshape(-1, 1)}
+
+
+def isolation(run: Run) -> Isolation:
+    return Isolation(run, max_events=70, allow_nan_outputs=False)
+
+
+def refusing(bad: set[int]) -> NegatingExecutor:
+    def before(inputs: Tensors) -> None:
+        found = bad & {int(x) for x in inputs["x"][:, 0]}
+        if found:
+            raise ModelRejected(f"event {min(found)} is bad")
+
+    return NegatingExecutor(before)
+
+
+@given(EVENTS, st.sets(st.integers(0, 69)))
+def test_exactly_the_bad_events_are_rejected_and_the_others_answered_in_order(events: int, bad: set[int]) -> None:
+    bad = {row for row in bad if row < events}
+    outputs, rows, rejected = isolation(refusing(bad).run).run(inputs_of(events))
+    good = [row for row in range(events) if row not in bad]
+    assert rows.tolist() == good
+    assert rejected == {row: Rejection("model_rejected", f"event {row} is bad") for row in bad}
+    if good:
+        assert outputs["y"][:, 0].tolist() == [-row for row in good]
+    else:
+        assert outputs == {}
+
+
+@given(EVENTS, st.sets(st.integers(0, 69)))
+def test_isolating_takes_few_runs_for_few_bad_events(events: int, bad: set[int]) -> None:
+    bad = {row for row in bad if row < events}
+    executor = refusing(bad)
+    isolation(executor.run).run(inputs_of(events))
+    # A run for each part on the way to a bad event, two at each of its levels, and the first.
+    assert len(executor.sizes) <= 1 + 2 * len(bad) * math.ceil(math.log2(events))
+
+
+@given(EVENTS, st.integers(1, 70), st.sets(st.integers(0, 69), max_size=3))
+def test_micro_batch_too_large_for_the_memory_is_split_and_loses_nothing(events: int, fits: int, bad: set[int]) -> None:
+    bad = {row for row in bad if row < events}
+    refuse = refusing(bad)
+
+    def before(inputs: Tensors) -> None:
+        if rows_of(inputs) > fits:
+            raise OutOfMemory("full")
+        refuse.before(inputs)
+
+    outputs, rows, rejected = isolation(NegatingExecutor(before).run).run(inputs_of(events))
+    assert rejected.keys() == bad
+    assert sorted([*rows.tolist(), *bad]) == list(range(events))
+    if len(rows):
+        assert outputs["y"][:, 0].tolist() == [-row for row in rows.tolist()]
+
+
+def test_one_event_that_does_not_fit_the_memory_is_no_events_fault() -> None:
+    def before(_inputs: Tensors) -> None:
+        raise OutOfMemory("the device is full")
+
+    with pytest.raises(ExecutorUnavailable, match="the device is full"):
+        isolation(NegatingExecutor(before).run).run(inputs_of(4))
+
+
+def test_outage_is_not_bisected() -> None:
+    def before(_inputs: Tensors) -> None:
+        raise ExecutorUnavailable("away")
+
+    executor = NegatingExecutor(before)
+    with pytest.raises(ExecutorUnavailable, match="away"):
+        isolation(executor.run).run(inputs_of(64))
+    assert executor.sizes == [64]
+
+
+def test_good_micro_batch_runs_once_and_is_not_copied() -> None:
+    inputs = inputs_of(8)
+    executor = NegatingExecutor(lambda given: np.testing.assert_(np.shares_memory(given["x"], inputs["x"])))
+    isolation(executor.run).run(inputs)
+    assert executor.sizes == [8]
+
+
+@given(EVENTS, st.integers(1, 70))
+def test_size_that_fits_the_memory_is_remembered(events: int, fits: int) -> None:
+    def before(inputs: Tensors) -> None:
+        if rows_of(inputs) > fits:
+            raise OutOfMemory("full")
+
+    executor = NegatingExecutor(before)
+    isolated = isolation(executor.run)
+    isolated.run(inputs_of(events))
+    executor.sizes.clear()
+    _, rows, _ = isolated.run(inputs_of(events))
+    assert len(rows) == events
+    # In so many small runs the size is tried to grow, less and less often.
+    assert sum(size > fits for size in executor.sizes) <= 2
+
+
+def spoiling(values: dict[int, float]) -> Run:
+    """`y` = -`x`, two of them an event, but for these events the second is the value given; `count` is a whole number."""
+
+    def run(inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        y = np.repeat(-inputs["x"], 2, axis=1)
+        for place, x in enumerate(inputs["x"][:, 0].tolist()):
+            y[place, 1] = values.get(int(x), y[place, 1])
+        return {"y": y, "count": np.ones(len(y), np.int64)}
+
+    return run
+
+
+@given(
+    EVENTS, st.dictionaries(st.integers(0, 69), st.sampled_from([math.nan, math.inf, -math.inf])), st.integers(1, 70)
+)
+def test_exactly_the_events_whose_output_is_no_number_are_rejected(
+    events: int, spoilt: dict[int, float], fits: int
+) -> None:
+    spoil = spoiling(spoilt)
+
+    def run(inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        if rows_of(inputs) > fits:
+            raise OutOfMemory("full")
+        return spoil(inputs)
+
+    outputs, rows, rejected = isolation(run).run(inputs_of(events))
+    expected = {row: value for row, value in spoilt.items() if row < events}
+    assert rejected == {row: Rejection("nan_output", f"output `y`[1] is {value}") for row, value in expected.items()}
+    assert rows.tolist() == [row for row in range(events) if row not in expected]
+    if len(rows):
+        assert outputs["y"].tolist() == [[-row, -row] for row in rows.tolist()]
+        assert outputs["count"].tolist() == [1] * len(rows)
+    else:
+        assert outputs == {}
+
+
+def test_event_rejected_and_event_without_a_number_each_have_their_reason() -> None:
+    spoil = spoiling({1: math.nan})
+
+    def run(inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        if 2 in inputs["x"]:
+            raise ModelRejected("no 2 please")
+        return spoil(inputs)
+
+    _, rows, rejected = isolation(run).run(inputs_of(4))
+    assert rows.tolist() == [0, 3]
+    assert rejected == {
+        1: Rejection("nan_output", "output `y`[1] is nan"),
+        2: Rejection("model_rejected", "no 2 please"),
+    }
+
+
+def test_scalar_output_is_named_without_a_place() -> None:
+    _, _, rejected = isolation(lambda inputs: {"y": inputs["x"][:, 0] * np.inf}).run({"x": np.ones((1, 1))})
+    assert rejected == {0: Rejection("nan_output", "output `y` is inf")}
+
+
+def test_output_may_be_no_number_where_that_is_allowed() -> None:
+    outputs, rows, rejected = Isolation(spoiling({1: math.nan}), max_events=4, allow_nan_outputs=True).run(inputs_of(2))
+    assert rows.tolist() == [0, 1]
+    assert math.isnan(outputs["y"][1, 1])
+    assert rejected == {}
+
+
+def test_output_whose_shape_depends_on_who_shares_the_batch_is_the_models_fault() -> None:
+    def run(inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        if rows_of(inputs) > 2:
+            raise OutOfMemory("full")
+        return {"y": np.zeros((rows_of(inputs), 1 + int(inputs["x"].max())))}
+
+    with pytest.raises(ModelConfigError, match=r"\{'y': \[2, 2\]\} and \{'y': \[2, 4\]\}. Give each event the same"):
+        isolation(run).run(inputs_of(4))
+
+
+@given(st.lists(st.integers(0, 12), min_size=1, max_size=12), st.integers(0, 12))
+@settings(max_examples=30, deadline=None)
+def test_exactly_the_events_that_the_model_refuses_are_rejected(
+    no_fives: ByLength, lengths: list[int], expired: int
+) -> None:
+    inputs = {"items": Ragged.of_lengths(np.ones(sum(lengths), np.float32), np.array(lengths))}
+    kept = np.array([row for row, length in enumerate(lengths) if length != expired], np.int64)
+    assume(len(kept))
+    # As `Runner` leaves out what is too late, and `Isolation` what the model refuses.
+    outputs, rows, rejected = Isolation(no_fives.run, max_events=12, allow_nan_outputs=False).run(
+        {name: array[kept] for name, array in inputs.items()}
+    )
+    own = [length for length in lengths if length != expired]
+    assert sorted(rejected) == [row for row, length in enumerate(own) if length == 5]
+    assert rows.tolist() == [row for row, length in enumerate(own) if length != 5]
+    if len(rows):
+        assert outputs["y"].tolist() == [length for length in own if length != 5]
+
+
+@pytest.fixture(scope="module")
+def no_fives(tmp_path_factory: pytest.TempPathFactory) -> ByLength:
+    """It gives the number of items, and refuses a call with an event of five."""
+    body = """
+    def predict(self, inputs):
+        lengths = inputs["mask"].sum(axis=1)
+        assert 5 not in lengths
+        return {"y": lengths}
+"""
+    executor = open_executor(python_model(tmp_path_factory.mktemp("refusing"), body), max_events=16)
+    assert isinstance(executor, ByLength)
+    return executor

@@ -1,0 +1,96 @@
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.consumers.execute.working_size import PATIENCE, STEPS, WorkingSize
+
+MOST = st.integers(1, 2000)
+
+
+def run(working: WorkingSize, fits: int, batch: int) -> int:
+    """Run a batch where only so many events fit; returns how often that failed."""
+    left, failures = batch, 0
+    while left:
+        events = min(left, working.size)
+        if events > fits:
+            working.failed(events)
+            failures += 1
+        else:
+            working.fitted(events)
+            left -= events
+    return failures
+
+
+@given(MOST, st.lists(st.tuples(st.booleans(), st.floats(0, 1), st.sampled_from([1, PATIENCE[0]])), max_size=30))
+def test_size_is_never_zero_and_never_above_the_most(most: int, calls: list[tuple[bool, float, int]]) -> None:
+    working = WorkingSize(most)
+    assert working.size == most
+    for failed, fraction, times in calls:
+        for _ in range(times):
+            events = max(round(fraction * working.size), 1)
+            (working.failed if failed else working.fitted)(events)
+            assert 1 <= working.size <= most
+
+
+@given(MOST, st.integers(0, 3 * PATIENCE[0]))
+def test_failure_leaves_a_smaller_size(most: int, successes: int) -> None:
+    working = WorkingSize(most)
+    for _ in range(successes):
+        working.fitted(working.size)
+    size = working.size
+    working.failed(size)
+    assert working.size < size or size == 1
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 300), st.data())
+def test_size_comes_within_a_step_of_what_fits_and_failures_become_rare(most: int, data: st.DataObject) -> None:
+    fits = data.draw(st.integers(1, most))
+    working = WorkingSize(most)
+    failures = [run(working, fits, working.size) for _ in range(STEPS * PATIENCE[0])]
+    assert fits - max(most // STEPS, 1) < working.size <= fits + max(most // STEPS, 1)
+    assert sum(failures[-PATIENCE[0] :]) <= 1
+
+
+@given(MOST, st.data())
+def test_size_comes_back_with_the_memory_by_small_steps(most: int, data: st.DataObject) -> None:
+    working = WorkingSize(most)
+    fits = data.draw(st.integers(1, most))
+    while working.size > fits:
+        working.failed(working.size)
+    while (before := working.size) < most:
+        calls = 0
+        while working.size == before:
+            working.fitted(working.size)
+            calls += 1
+        assert working.size - before <= max(most // STEPS, 1)
+        assert calls == PATIENCE[0]
+
+
+def test_small_micro_batches_say_nothing_about_a_larger_size() -> None:
+    working = WorkingSize(64)
+    working.failed(64)
+    for _ in range(10 * PATIENCE[0]):
+        working.fitted(31)
+    assert working.size == 32
+
+
+def test_try_that_fails_goes_back_to_what_worked_and_the_next_waits_twice_as_long() -> None:
+    working = WorkingSize(64)
+    working.failed(64)
+    waits = []
+    for _ in range(10):
+        calls = 0
+        while working.size == 32:
+            working.fitted(32)
+            calls += 1
+        waits.append(calls)
+        working.failed(working.size)
+        assert working.size == 32
+    assert waits == [min(PATIENCE[0] * 2**number, PATIENCE[1]) for number in range(10)]
+
+
+def test_memory_that_shrinks_is_followed_down() -> None:
+    working = WorkingSize(64)
+    run(working, 40, 64)
+    assert run(working, 3, 8) > 0
+    assert working.size <= 3

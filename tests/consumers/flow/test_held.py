@@ -1,0 +1,194 @@
+import io
+import sys
+from itertools import accumulate
+from typing import Any
+
+import fastavro
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.consumers.flow.held import RECORD, Held, Shares, Weight, weight_of
+from millstream.inference.fitting import fit
+from millstream.inference.ragged import Ragged
+from millstream.inference.signature import Signature, TensorInput
+from tests.consumers.in_memory import ended, running
+
+STEPS = st.lists(st.tuples(st.booleans(), st.integers(1, 6), st.integers(0, 20)), max_size=40)
+
+
+def has_room(held: Held, *, paused: bool = False) -> bool:
+    return held.wait_for_room(0, paused=paused)
+
+
+@given(STEPS, st.integers(1, 20), st.integers(1, 150), st.booleans())
+def test_full_at_the_limit_and_room_again_below_a_share_of_it(
+    steps: list[tuple[bool, int, int]], most: int, most_bytes: int, paused: bool
+) -> None:
+    share = (
+        0.5 if paused else max(min(0.875, 1 - 1 / most), 0.5)
+    )  # room for one event at least, where half is that much
+    held = Held(most, most_bytes)
+    polls: list[tuple[int, int]] = []  # added and not released: the model
+    full = False
+    for adding, events, size in steps:
+        if adding:
+            held.add(events, size, 0.0)
+            polls.append((events, size))
+        elif polls:
+            held.release(*polls.pop(0))
+        count, amount = sum(poll[0] for poll in polls), sum(poll[1] for poll in polls)
+        assert (held.events, held.bytes) == (count, amount)
+        if count >= most or amount >= most_bytes:
+            full = True
+        elif count <= int(most * share) and amount <= int(most_bytes * share):
+            full = False
+        assert has_room(held, paused=paused) == (not full)
+
+
+@given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.lists(st.integers(1, 5), max_size=12))
+def test_oldest_is_the_first_poll_with_an_event_still_held(polls: list[int], releases: list[int]) -> None:
+    held = Held(1000, 1000)
+    for at, events in enumerate(polls):
+        held.add(events, 0, float(at))
+    ends = list(accumulate(polls))
+    done = 0
+    assert held.oldest() == 0.0
+    for events in releases:
+        released = min(events, held.events)
+        held.release(released, 0)
+        done += released
+        assert held.oldest() == next((float(at) for at, end in enumerate(ends) if end > done), None)
+
+
+def test_nothing_held_has_no_age_and_room() -> None:
+    held = Held(1, 1)
+    assert (held.events, held.bytes, held.oldest(), has_room(held)) == (0, 0, None, True)
+
+
+def test_room_comes_back_soon_but_later_after_a_pause() -> None:
+    held = Held(80, 1000)
+    held.add(80, 80, 0.0)
+    held.release(9, 9)
+    assert not has_room(held)
+    held.release(1, 1)
+    assert not has_room(held, paused=True)
+    assert has_room(held)
+    held.add(10, 10, 0.0)
+    held.release(39, 39)
+    assert not has_room(held, paused=True)
+    held.release(1, 1)
+    assert has_room(held, paused=True)
+
+
+def test_room_is_for_a_micro_batch() -> None:
+    held = Held(80, 1000, batch=20)
+    held.add(80, 80, 0.0)
+    held.release(19, 19)
+    assert not has_room(held)
+    held.release(1, 1)
+    assert has_room(held)
+
+
+def test_bytes_alone_fill_it() -> None:
+    held = Held(100, 10)
+    held.add(1, 10, 0.0)
+    assert not has_room(held)
+    held.release(1, 10)
+    assert has_room(held)
+
+
+def test_part_of_the_limits_is_the_larger_of_both() -> None:
+    held = Held(100, 10_000, Weight(2, 50))
+    assert held.part(50, 0) == 0.5
+    assert held.part(50, 2500) == 0.75
+    assert held.part(0, 2500) == 0.5
+    assert held.part(0, 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("dtype", "avro", "item"),
+    [
+        ("int64", "long", 1),
+        ("int32", "int", 1),
+        ("float32", "int", 1),  # a float, written as an int by a producer whose schema says so
+        ("float64", "long", 1),
+        ("bool", "boolean", True),
+        ("string", "string", "ab"),
+        ("string", "string", "Ā"),
+        ("string", "string", ""),
+    ],
+)
+@pytest.mark.parametrize("tensors", [1, 2])
+def test_items_that_take_most_for_their_bytes_take_no_more_than_they_count(
+    dtype: str, avro: str, item: Any, tensors: int
+) -> None:
+    size = 1000
+    inputs = [TensorInput(f"t{at}", ("x",), True, dtype, (size,), longest=size) for at in range(tensors)]
+    # An object for each text, as there is for what is decoded.
+    frame = pl.DataFrame({"x": [[item] * size]})
+    columns: list[Ragged] = list(fit(frame, inputs, allow_nan=False).tensors.values())
+    taken = sum(column.values.nbytes + column.offsets.nbytes for column in columns)
+    if dtype == "string":
+        taken += sum(sys.getsizeof(text) for column in columns for text in column.values.tolist() if len(text) > 0)
+    value = io.BytesIO()
+    fastavro.schemaless_writer(value, {"type": "array", "items": avro}, [item] * size)
+    length = len(value.getvalue())
+    weight = weight_of(Signature(tuple(inputs), ()))
+    assert length + taken <= weight.copies * length + weight.beside
+    # Else most of the memory that the operator allows would never be used.
+    assert weight.copies * length <= 4 * (length + taken) or item == ""
+
+
+def test_record_of_a_model_without_inputs_of_varying_length_counts_twice() -> None:
+    scalars, vector = (TensorInput(f"t{at}", ("x",), bool(at), "int64", (1,)) for at in range(2))
+    assert weight_of(Signature((scalars, vector), ())) == RECORD
+
+
+def test_waiting_for_room_ends_when_there_is_room() -> None:
+    held = Held(2, 100)
+    held.add(2, 2, 0.0)
+    found: list[bool] = []
+    waiting = running(lambda: found.append(held.wait_for_room(30)))
+    held.release(2, 2)
+    assert ended(waiting)
+    assert found == [True]
+
+
+def test_topic_of_little_weight_is_paused_first_and_read_on_at_half_of_its_share() -> None:
+    shares = Shares({"urgent": 3.0, "bulk": 1.0}, 40)
+    for _ in range(10):
+        assert shares.full == frozenset()
+        for topic in ("urgent", "bulk"):
+            shares.add(topic, 1)
+    assert shares.full == {"bulk"}
+    shares.add("urgent", 20)
+    assert shares.full == {"urgent", "bulk"}
+    for left in range(9, 4, -1):
+        assert "bulk" in shares.full
+        shares.remove("bulk", 1)
+        assert ("bulk" in shares.full) is (left > 5)
+    assert shares.full == {"urgent"}
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.floats(0.01, 100), min_size=1),
+    st.integers(1, 100),
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), max_size=30),
+)
+def test_no_topic_is_full_with_nothing_waiting(
+    weights: dict[str, float], records: int, reads: list[tuple[str, int]]
+) -> None:
+    """Whatever its weight: it would never be read again."""
+    shares = Shares(weights, records)
+    waiting = dict.fromkeys(weights, 0)
+    for topic, count in reads:
+        if topic in weights and topic not in shares.full:
+            shares.add(topic, count)
+            waiting[topic] += count
+    for topic, count in waiting.items():
+        if count:
+            shares.remove(topic, count)
+    assert shares.full == frozenset()
+    assert shares.least >= 1

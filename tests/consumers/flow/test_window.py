@@ -1,0 +1,202 @@
+from bisect import bisect_right
+from collections.abc import Sequence
+from math import ceil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.consumers.flow.window import MEMORY, MOST_COMPANY, SAMPLES, SHORT, Window
+
+GAPS = st.floats(0, 1)
+
+
+def steady(window: Window, gap: float, polls: int, start: float = 0.0) -> float:
+    """A record every `gap` seconds; when the next one would come."""
+    for at in range(polls):
+        window.note(start + at * gap, 1)
+    return start + polls * gap
+
+
+def test_batch_waits_while_nothing_is_known() -> None:
+    assert Window(0.005).length == 0.005
+
+
+@given(st.floats(0, 1), st.lists(st.tuples(GAPS, st.integers(1, 5), st.floats(0, 2)), max_size=60), st.floats(0.001, 1))
+def test_window_is_between_zero_and_the_longest_wait(
+    max_wait: float, polls: list[tuple[float, int, float]], target: float
+) -> None:
+    window, now = Window(max_wait, target), 0.0
+    for gap, records, after in polls:
+        now += gap
+        window.note(now, records)
+        window.report(after)
+        assert 0 <= window.length <= max_wait
+        assert list(window.company) == sorted(window.company)
+        assert all(0 < end <= window.length for end in window.company)
+
+
+def test_lone_events_do_not_wait() -> None:
+    window = Window(0.005)
+    steady(window, 0.1, 3)
+    assert window.length == 0
+
+
+def test_bunches_that_come_whole_do_not_wait() -> None:
+    window = Window(0.005)
+    for at in range(3):
+        window.note(at * 0.02, 200)
+    assert window.length == 0
+
+
+@pytest.mark.parametrize(("within", "length"), [(0.0009, 0.001), (0.004, 0.005)])
+def test_bunches_that_come_in_pieces_wait_until_they_are_whole(within: float, length: float) -> None:
+    window = Window(0.005)
+    for at in range(3):
+        for piece in range(4):
+            window.note(at * 0.02 + piece / 3 * within, 50)
+    assert window.length == pytest.approx(length)
+
+
+@given(st.floats(0.0001, 0.0024), st.floats(0.011, 10))
+def test_window_follows_the_load_up_and_down(often: float, seldom: float) -> None:
+    window, longest = Window(0.005), 0.005
+    now = steady(window, seldom, 2 * MEMORY)
+    assert window.length == 0
+    now = steady(window, often, ceil(MEMORY * (longest + often) / often) + 1, now)
+    assert window.length == longest
+    # What 16 windows remember of many events is forgotten by halves: a hundred lone ones are enough for any of these loads.
+    steady(window, seldom, 100, now)
+    assert window.length == 0
+
+
+def read(window: Window, arrivals: Sequence[float]) -> None:
+    """As the worker reads: a record that it waited for brings those with it that come while the window is open."""
+    at = 0
+    while at < len(arrivals):
+        came = arrivals[at]
+        window.note(came, 1)
+        at += 1
+        for end in window.company:
+            more = bisect_right(arrivals, came + end) - at
+            if more:
+                window.note(came + end, more)
+            at += more
+
+
+@given(st.floats(0.0001, 0.0024), st.floats(0.011, 10))
+def test_window_follows_the_load_when_what_came_along_is_noted_at_once(often: float, seldom: float) -> None:
+    window, longest = Window(0.005), 0.005
+    read(window, [at * seldom for at in range(2 * MEMORY)])
+    assert (window.length, list(window.company)) == (0, [])
+    now, many = 2 * MEMORY * seldom, ceil(MEMORY * (longest + often) / often) + 1
+    read(window, [now + at * often for at in range(many)])
+    assert list(window.company) == [longest * SHORT, longest]
+    read(window, [now + many * often + at * seldom for at in range(100)])
+    assert window.length == 0
+
+
+def test_reader_does_not_wait_for_company_as_long_as_a_long_window() -> None:
+    assert list(Window(0.5).company) == [MOST_COMPANY, MOST_COMPANY]
+
+
+def test_no_wait_allowed_is_none() -> None:
+    window = Window(0.0)
+    steady(window, 0.001, 50)
+    assert window.length == 0
+
+
+@given(st.lists(st.floats(0, 0.2), min_size=1, max_size=SAMPLES))
+def test_wait_is_what_the_slowest_hundredth_leaves_of_the_target(after: list[float]) -> None:
+    window = Window(1.0, 0.1)
+    for seconds in after:
+        window.report(seconds)
+    fresh = len(after) - (len(after) % 10 if len(after) > 10 else 0)  # learnt every ten
+    p99 = sorted(after[:fresh])[ceil(0.99 * fresh) - 1]
+    assert window.length == pytest.approx(max((0.1 - p99) / (1 + SHORT), 0))
+
+
+def test_slow_times_are_forgotten() -> None:
+    window = Window(0.05, 0.1)
+    window.report(5.0)
+    assert window.length == 0
+    for _ in range(SAMPLES + 10):
+        window.report(0.01)
+    assert window.length == 0.05
+
+
+def test_closed_window_opens_again() -> None:
+    """A target that left no time at all hides no load: what comes is counted as soon as there is time again."""
+    window = Window(0.01, 0.05)
+    window.report(1.0)
+    now = steady(window, 0.001, 50)
+    for _ in range(SAMPLES + 10):
+        window.report(0.001)
+    steady(window, 0.001, 50, now)
+    assert window.length == 0.01
+
+
+def test_without_a_target_the_rest_takes_what_it_takes() -> None:
+    window = Window(0.005)
+    for _ in range(100):
+        window.report(10.0)
+    assert window.length == 0.005
+
+
+def publishing(lead: float) -> Window:
+    """One whose results are published at 100.02 s, and every 0.02 s; a batch takes `lead` seconds to be written."""
+    window = Window(0.005)
+    for _ in range(200):
+        window.note_written(lead)
+    window.note_publication(100.0, 0.02)
+    return window
+
+
+def test_batch_stays_open_until_its_results_are_about_to_be_published() -> None:
+    assert publishing(0.003).closes(100.001) == pytest.approx(100.017)
+
+
+def test_batch_closes_by_its_window_where_that_ends_later() -> None:
+    assert publishing(0.003).closes(100.015) == pytest.approx(100.02)
+
+
+def test_batch_too_late_for_what_is_published_next_waits_for_what_is_after() -> None:
+    window = publishing(0.003)
+    window.note_closed(100.0171)
+    assert window.closes(100.0165) == pytest.approx(100.037)
+
+
+def test_batch_of_which_nothing_is_on_its_way_does_not_wait_for_what_is_after() -> None:
+    window = publishing(0.003)
+    window.note_closed(99.0)
+    assert window.closes(100.019) == pytest.approx(100.024)
+
+
+def test_nobody_waits_for_a_publication_that_is_over() -> None:
+    window = publishing(0.003)
+    window.note_closed(100.018)
+    assert window.closes(107.0) == pytest.approx(107.005)
+
+
+def test_results_that_take_longer_than_the_time_between_two_publications_do_not_wait() -> None:
+    window = publishing(0.05)
+    window.note_closed(99.95)
+    assert window.closes(100.001) == pytest.approx(100.006)
+
+
+@given(st.floats(0, 0.1), st.floats(0.001, 1), st.floats(-2, 2), st.floats(-2, 2))
+def test_batch_waits_for_its_window_and_for_two_publications_at_most(
+    lead: float, every: float, closed: float, arrived: float
+) -> None:
+    window = Window(0.005)
+    window.note_written(lead)
+    window.note_publication(0.0, every)
+    window.note_closed(closed)
+    assert arrived + window.length <= window.closes(arrived) <= max(arrived + window.length, 2 * every)
+
+
+def test_results_that_are_readable_at_once_wait_for_no_publication() -> None:
+    window = Window(0.005)
+    window.note_written(0.003)
+    window.note_closed(100.0)
+    assert window.closes(100.001) == pytest.approx(100.006)

@@ -1,0 +1,164 @@
+"""Records handed over in bulk are those that `produce` would have handed over; a transaction that misses one says why."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+
+from millstream.consumers.errors import DeliveryFailed, TransactionAborted
+from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.sink.bulk import Bulk
+from millstream.consumers.sink.transactions import ExactlyOnce, Membership
+from millstream.schemas.packed import Packed
+from tests.broker.clients import read_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.broker.choice import Broker
+    from tests.conftest import MakeTopic
+
+MURMUR = {"partitioner": "murmur2_random"}
+
+
+def on_error(error: KafkaError) -> None:
+    raise AssertionError(error)
+
+
+def producer(broker: Broker, **settings: Any) -> Producer:
+    dotted = {name.replace("_", "."): value for name, value in settings.items()}
+    return Producer({"bootstrap.servers": broker.bootstrap, "error_cb": on_error, **MURMUR, **dotted})
+
+
+def by_key(broker: Broker, topic: str, count: int) -> dict[bytes, list[tuple[int | None, bytes | None]]]:
+    """Partition and value of the records of each key, in the order of their offsets."""
+    found: dict[bytes, list[tuple[int | None, bytes | None]]] = {}
+    for message in read_all(broker.bootstrap, topic, count):
+        key = message.key()
+        if key is not None:
+            assert isinstance(key, bytes)
+            found.setdefault(key, []).append((message.partition(), message.value()))
+    return found
+
+
+@pytest.mark.parametrize("pack", [list, Packed.of], ids=["objects", "packed"])
+def test_records_are_those_of_produce(
+    kafka: Broker, make_topic: MakeTopic, pack: Callable[[list[bytes]], list[bytes]]
+) -> None:
+    keys = [
+        None if number % 7 == 0 else b"" if number % 11 == 0 else b"key-%d" % (number % 13) for number in range(300)
+    ]
+    values = [b"%d" % number * (number % 5) for number in range(300)]
+    mine, theirs = make_topic(), make_topic()
+    client = producer(kafka)
+    assert Bulk(client, on_error).produce(mine, pack(values), keys) == 300
+    for value, key in zip(values, keys, strict=True):
+        client.produce(theirs, value, key)
+    assert client.flush(30) == 0
+    found = by_key(kafka, mine, 300)
+    assert found == by_key(kafka, theirs, 300)
+    assert sum(map(len, found.values())) == 300 - keys.count(None)
+
+
+def test_what_the_full_queue_did_not_take_is_told_and_may_follow(kafka: Broker, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    client = producer(kafka, queue_buffering_max_messages=10, linger_ms=60_000)
+    bulk = Bulk(client, on_error)
+    values = [b"%d" % number for number in range(25)]
+    taken = bulk.produce(topic, values, [b"k"] * 25)
+    assert taken == 10
+    assert bulk.produce(topic, values[taken:], [b"k"] * 15) == 0
+    while taken < 25:
+        assert client.flush(30) == 0
+        taken += bulk.produce(topic, values[taken:], [b"k"] * (25 - taken))
+    assert client.flush(30) == 0
+    assert [value for _, value in by_key(kafka, topic, 25)[b"k"]] == values
+
+
+def test_a_record_that_the_client_refuses_is_told(kafka: Broker, make_topic: MakeTopic) -> None:
+    client = producer(kafka, message_max_bytes=1000)
+    with pytest.raises(KafkaException) as refused:
+        Bulk(client, on_error).produce(make_topic(), [b"small", b"x" * 2000], [b"a", b"b"])
+    assert refused.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
+
+
+def test_a_producer_that_is_laid_out_otherwise_is_left_alone(kafka: Broker) -> None:
+    with pytest.raises(LookupError, match="keeps librdkafka's handle elsewhere"):
+        Bulk(producer(kafka), print)
+
+
+def test_nothing_is_handed_to_a_closed_producer(kafka: Broker, make_topic: MakeTopic) -> None:
+    client = producer(kafka)
+    bulk = Bulk(client, on_error)
+    client.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        bulk.produce(make_topic(), [b"value"], [b"key"])
+
+
+@pytest.fixture
+def exactly_once(kafka: Broker) -> Iterator[ExactlyOnce]:
+    """Of a worker that is in no group: offsets are not looked at by these tests."""
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": uuid.uuid4().hex})
+    membership = Membership(lambda: {}, threading.Lock(), consumer.consumer_group_metadata)
+    soon = {"topic.metadata.propagation.max.ms": 500, "topic.metadata.refresh.interval.ms": 500}
+    delivery = ExactlyOnce(
+        {"bootstrap.servers": kafka.bootstrap, **soon},
+        transactional_id=uuid.uuid4().hex,
+        membership=membership,
+        abandon=threading.Event(),
+        metrics=Metrics("p"),
+    )
+    delivery.start()
+    yield delivery
+    consumer.close()
+
+
+@pytest.mark.durable
+def test_a_record_that_the_broker_refuses_is_told_by_the_next_transaction(
+    make_topic: MakeTopic, exactly_once: ExactlyOnce
+) -> None:
+    topic = make_topic(max_message_bytes="1000")
+    exactly_once.produce_all(topic, [b"x" * 2000], [b"key"])
+    with pytest.raises(TransactionAborted):
+        exactly_once.checkpoint({})
+    exactly_once.abort()
+    exactly_once.produce_all(topic, [b"x" * 2000], [b"key"])
+    with pytest.raises(
+        DeliveryFailed, match=f"a record for topic {topic} .* Raise `max.message.bytes` of topic {topic}"
+    ):
+        exactly_once.checkpoint({})
+
+
+@pytest.mark.durable
+def test_a_topic_that_is_not_there_is_told_at_the_latest_by_the_next_transaction(exactly_once: ExactlyOnce) -> None:
+    topic = f"missing-{uuid.uuid4().hex[:8]}"
+    exactly_once.produce_all(topic, [b"value"], [b"key"])
+    with pytest.raises(TransactionAborted):
+        exactly_once.checkpoint({})
+    exactly_once.abort()
+    with pytest.raises(DeliveryFailed, match=f"Create topic {topic}"):
+        write(exactly_once, topic, [b"value"])
+
+
+def write(delivery: ExactlyOnce, topic: str, values: list[bytes]) -> None:
+    delivery.produce_all(topic, values, [b"key"] * len(values))
+    delivery.checkpoint({})
+
+
+@pytest.mark.durable
+def test_after_an_abort_the_next_transaction_counts_and_those_behind_it(
+    kafka: Broker, make_topic: MakeTopic, exactly_once: ExactlyOnce
+) -> None:
+    topic = make_topic()
+    for number in range(5):
+        if number % 3 == 1:
+            exactly_once.produce_all(topic, [b"%d" % number] * 3, [b"key"] * 3)
+            exactly_once.abort()
+        else:
+            write(exactly_once, topic, [b"%d" % number] * 3)
+    values = [value for _, value in by_key(kafka, topic, 9)[b"key"]]
+    assert values == [b"0"] * 3 + [b"2"] * 3 + [b"3"] * 3

@@ -1,0 +1,396 @@
+"""Nothing lost, nothing twice, order kept: the stages between Kafka and Kafka, over random completion orders, failures,
+revocations and restarts of two workers. Pure; the fault suite does it with real ones.
+"""
+
+from __future__ import annotations
+
+import time
+from itertools import chain, zip_longest
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.consumers.batch.batcher import Batcher, Limits
+from millstream.consumers.decode.decoder import BlockDecoder, EventFields
+from millstream.consumers.errors import DeliveryFailed, TransactionAborted
+from millstream.consumers.events import Answered, Barrier, MicroBatch, Polled, Rejection
+from millstream.consumers.execute.inflight import InFlight
+from millstream.consumers.flow.held import Held
+from millstream.consumers.flow.window import Window
+from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.records import Records
+from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
+from millstream.consumers.sink.result_sink import Outputs, Sink
+from millstream.consumers.sink.writer import Checkpoints, Writer
+from millstream.consumers.source.forward import Forward
+from millstream.schemas.dead_letters import DeadLetterEncoder, decode_dead_letter
+from tests.consumers.in_memory import SIGNATURE, MemoryRecord, NumberDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.consumers.events import Answers, Ends, Epochs
+    from millstream.consumers.execute.inflight import Ordering
+    from millstream.consumers.record_types import Partition, Record
+
+FOREVER = 1e6  # seconds
+CONTENT = {
+    "e": b"1",
+    "b": b"2",
+    "r": b"not a number",
+    "t": None,
+}  # event, event that the model rejects, refused, tombstone
+BAD = 2.0
+
+
+class IdRows:
+    """A prediction is its event's id, `<topic>-<partition>-<offset>`."""
+
+    def encode(self, event_ids: Sequence[str], *_: Any) -> list[bytes]:
+        return [event_id.encode() for event_id in event_ids]
+
+
+OUTPUTS = Outputs(
+    model="m",
+    version=1,
+    variant="primary",
+    predictions=IdRows(),
+    prediction_topic="out",
+    dead_letters=DeadLetterOutput(
+        pipeline="p", topic="dead", encoder=DeadLetterEncoder(1), max_bytes=1 << 20, skip=frozenset()
+    ),
+    prediction_bytes=1 << 20,
+    carry_headers=frozenset(),
+)
+
+
+class Kafka:
+    """The topics as their readers see them, the committed offsets, and who owns which partition."""
+
+    def __init__(self, kinds: Sequence[str]) -> None:
+        self.records = {("in", number): text for number, text in enumerate(kinds)}
+        self.committed: dict[Partition, int] = dict.fromkeys(self.records, 0)
+        self.owner: dict[Partition, Member] = {}
+        self.results: list[tuple[str, Partition, int]] = []  # topic, and of which record
+
+    def commit(self, member: Member, offsets: dict[Partition, int]) -> None:
+        """What a member commits of partitions that are not its own is refused, as the group's coordinator does."""
+        for partition, offset in offsets.items():
+            if self.owner.get(partition) is member:
+                assert offset >= self.committed[partition], "a commit went back"
+                self.committed[partition] = offset
+        self.check_committed()
+
+    def check_committed(self) -> None:
+        """No committed offset is above a missing result."""
+        there = {(partition, offset) for _, partition, offset in self.results}
+        for partition, committed in self.committed.items():
+            for offset, kind in enumerate(self.records[partition][:committed]):
+                assert kind == "t" or (partition, offset) in there, f"{partition}@{offset} is lost"
+
+
+class MemoryDelivery:
+    """Writes to `Kafka`: at once, or all of a transaction at its commit."""
+
+    def __init__(self, kafka: Kafka, member: Member, *, exactly_once: bool) -> None:
+        self._kafka = kafka
+        self._member = member
+        self.publishes_at_checkpoint = exactly_once
+        self._pending: list[tuple[str, Partition, int]] = []
+        self.fails = False  # the next checkpoint
+
+    def start(self) -> None: ...
+    def push(self) -> None: ...
+
+    def produce(self, topic: str, value: bytes, _key: bytes | None, _headers: Any) -> None:
+        if topic == "dead":
+            letter = decode_dead_letter(value)
+            place, offset = (letter.topic, letter.partition), letter.offset
+        else:
+            name, number, at = value.decode().split("-")
+            place, offset = (name, int(number)), int(at)
+        self._pending.append((topic, place, offset))
+        if not self.publishes_at_checkpoint:
+            self._publish()
+
+    def produce_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
+        for value, key in zip(values, keys, strict=True):
+            self.produce(topic, value, key, None)
+
+    def checkpoint(self, ends: Ends) -> None:
+        failing, self.fails = self.fails, False
+        if not self.publishes_at_checkpoint:
+            if failing:
+                raise DeliveryFailed("the broker refuses")
+            return
+        gone = [p for p, (epoch, _) in ends.items() if self._member.epochs.get(p) != epoch]
+        fenced = [p for p in ends if self._kafka.owner.get(p) is not self._member]
+        if failing or gone or fenced:
+            raise TransactionAborted("the broker says so")
+        self._publish()
+        self._kafka.commit(self._member, {partition: end for partition, (_, end) in ends.items()})
+
+    def abort(self) -> None:
+        self._pending = []
+
+    def _publish(self) -> None:
+        self._kafka.results += self._pending
+        self._pending = []
+
+
+class Member:
+    """A worker without its threads: each step is asked for."""
+
+    def __init__(self, kafka: Kafka, *, exactly_once: bool, ordering: Ordering) -> None:
+        self._kafka = kafka
+        self._exactly_once = exactly_once
+        self.epochs: Epochs = {}
+        self._epoch = 0
+        self._positions: dict[Partition, int] = {}
+        self._begins: dict[Partition, int] = {}
+        self._acknowledged: Ends = {}
+        self._read_again = False
+        fields = EventFields(None, None, 1)
+        self._decoder = BlockDecoder(NumberDecoder(), fields, SIGNATURE, allow_nan=False)
+        self._forward = Forward(self._begins)
+        self._batcher = Batcher(Limits(2, 1 << 20, 0.0))
+        self._by_key = ordering == "key"
+        self._flying: InFlight[Answered] = InFlight(ordering)
+        self._departed = 0
+        self._out: list[tuple[int, MicroBatch]] = []  # in the model
+        self._answers: Answers = SimpleQueue()
+        self.delivery = MemoryDelivery(kafka, self, exactly_once=exactly_once)
+        self._writer = Writer(
+            self._answers,
+            sink=Sink(self.delivery, OUTPUTS, epochs=lambda: self.epochs, metrics=Metrics("p")),
+            held=Held(1 << 30, 1 << 40),
+            acknowledge=self._acknowledge,
+            read_again=self._note_read_again,
+            checkpoints=Checkpoints(FOREVER, 5 / (1 << 30), exactly_once),
+            window=Window(0.0),
+        )
+
+    def assign(self, partition: Partition) -> None:
+        """Take a partition, from its committed offset on."""
+        self._kafka.owner[partition] = self
+        self._begin([partition])
+
+    def _begin(self, partitions: Sequence[Partition]) -> None:
+        self._epoch += 1
+        for partition in partitions:
+            self._positions[partition] = self._begins[partition] = self._kafka.committed[partition]
+        self.epochs = {**self.epochs, **dict.fromkeys(partitions, self._epoch)}
+
+    def revoke(self, partition: Partition, order: int, *, finish: bool) -> None:
+        """Give a partition up, with what is under way finished or not."""
+        if finish:
+            self.finish(order)
+        self.epochs = {other: epoch for other, epoch in self.epochs.items() if other != partition}
+
+    def read(self, most: int) -> None:
+        """Read some of each partition, in turn, and send full micro-batches to the model."""
+        taken: list[list[Record]] = []
+        for partition in self.epochs:
+            start = self._positions[partition]
+            kinds = self._kafka.records[partition][start : start + most]
+            taken.append([self._record(partition, start + at, kind) for at, kind in enumerate(kinds)])
+            self._positions[partition] += len(kinds)
+        records = [one for one in chain.from_iterable(zip_longest(*taken)) if one is not None]
+        if not records:
+            return
+        block = self._decoder.decode(Polled(Records.of(records), self.epochs, time.monotonic(), 0))
+        self._forward.check(block.partitions, block.places, block.offsets, block.epochs)
+        self._batcher.add(block)
+        while batch := self._batcher.take(0.0):
+            self._depart(batch)
+
+    @staticmethod
+    def _record(partition: Partition, offset: int, kind: str) -> Record:
+        return MemoryRecord(offset, CONTENT[kind], partition, name=b"key-%d" % (offset % 3))
+
+    def _depart(self, batch: MicroBatch) -> None:
+        self._flying.depart(self._departed, batch.keys() if self._by_key else ())
+        self._out.append((self._departed, batch))
+        self._departed += 1
+
+    def answer(self, which: int) -> None:
+        """The model answers one of the batches that it has; those whose turn it is are written."""
+        if not self._out:
+            return
+        number, batch = self._out.pop(which % len(self._out))
+        released = self._flying.arrive(number, _answered(number, batch))
+        if self._by_key:
+            for one in released:
+                self._answers.put([one])
+        elif released:
+            self._answers.put(released)
+        self._write()
+
+    def checkpoint(self) -> None:
+        """Make what is written count."""
+        self._answers.put(Barrier(_Done()))
+        self._write()
+
+    def finish(self, order: int) -> None:
+        """Answer all that was read."""
+        while batch := self._batcher.drain():
+            self._depart(batch)
+        while self._out:
+            self.answer(order)
+        self.checkpoint()
+
+    def _write(self) -> None:
+        self._answers.put(None)
+        self._writer.run()
+        if not self._exactly_once:
+            ours = {p: end for p, (epoch, end) in self._acknowledged.items() if self.epochs.get(p) == epoch}
+            self._kafka.commit(self, ours)
+        if self._read_again:
+            self._read_again = False
+            # It hears of a rebalance now, where there was one.
+            self.epochs = {p: epoch for p, epoch in self.epochs.items() if self._kafka.owner.get(p) is self}
+            self._begin(list(self.epochs))
+
+    def _acknowledge(self, ends: Ends) -> None:
+        self._acknowledged |= ends
+
+    def _note_read_again(self) -> None:
+        self._read_again = True
+
+
+class _Done:
+    def set(self) -> None: ...
+
+
+def _answered(number: int, batch: MicroBatch) -> Answered:
+    x = batch.tensors()["x"] if batch.events else np.zeros((0, 1), np.float32)
+    good = np.flatnonzero(x[:, 0] != BAD)
+    rejected = {row: Rejection("model_rejected", "no") for row in np.flatnonzero(x[:, 0] == BAD).tolist()}
+    return Answered(number, batch, {"y": x[good]} if len(good) else {}, good, rejected, np.zeros(len(good), np.int64))
+
+
+class Group:
+    """Two members that share the partitions."""
+
+    def __init__(self, kafka: Kafka, *, exactly_once: bool, ordering: Ordering) -> None:
+        self._kafka = kafka
+        self._exactly_once = exactly_once
+        self._ordering = ordering
+        self._members = [self._new(), self._new()]
+        for number, partition in enumerate(kafka.records):
+            self._members[number % 2].assign(partition)
+
+    def _new(self) -> Member:
+        return Member(self._kafka, exactly_once=self._exactly_once, ordering=self._ordering)
+
+    def step(self, kind: str, who: int, number: int) -> None:
+        """Something happens to a member; one that fails for good is replaced."""
+        member = self._members[who]
+        try:
+            self._happen(member, kind, who, number)
+        except DeliveryFailed:
+            self._restart(who)
+        self._kafka.check_committed()
+
+    def _happen(self, member: Member, kind: str, who: int, number: int) -> None:
+        match kind:
+            case "read":
+                member.read(number)
+            case "answer":
+                member.answer(number)
+            case "checkpoint":
+                member.checkpoint()
+            case "fail":
+                member.delivery.fails = True
+            case "finish and move" | "drop and move" | "move unheard":
+                partition = list(self._kafka.records)[number % len(self._kafka.records)]
+                if self._kafka.owner[partition] is member:
+                    if kind != "move unheard":
+                        member.revoke(partition, number, finish=kind == "finish and move")
+                    self._members[1 - who].assign(partition)
+            case "restart":
+                self._restart(who)
+
+    def _restart(self, who: int) -> None:
+        before, self._members[who] = self._members[who], self._new()
+        for partition, owner in list(self._kafka.owner.items()):
+            if owner is before:
+                self._members[who].assign(partition)
+
+    def finish(self) -> None:
+        """Nothing happens any more: all is read, answered and committed."""
+        for _ in range(6):  # each member may find out about what happened before, and then reads again
+            for who, member in enumerate(self._members):
+                try:
+                    member.read(1000)
+                    member.finish(2)
+                except DeliveryFailed:
+                    self._restart(who)
+        ends = {partition: len(kinds) for partition, kinds in self._kafka.records.items()}
+        assert self._kafka.committed == ends
+
+
+KINDS = st.lists(st.text("eeeebrt", min_size=6, max_size=24), min_size=1, max_size=3)
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                *["read"] * 2,
+                *["answer"] * 3,
+                "checkpoint",
+                "fail",
+                "finish and move",
+                "drop and move",
+                "move unheard",
+                "restart",
+            ]
+        ),
+        st.integers(0, 1),
+        st.integers(0, 7),
+    ),
+    min_size=10,
+    max_size=40,
+)
+
+
+def happened(kinds: list[str], steps: list[tuple[str, int, int]], *, exactly_once: bool, ordering: Ordering) -> Kafka:
+    kafka = Kafka(kinds)
+    group = Group(kafka, exactly_once=exactly_once, ordering=ordering)
+    for step in steps:
+        group.step(*step)
+    group.finish()
+    return kafka
+
+
+def wanted(kafka: Kafka) -> list[tuple[str, Partition, int]]:
+    topics = {"e": "out", "b": "dead", "r": "dead"}
+    return sorted(
+        (topics[kind], partition, offset)
+        for partition, kinds in kafka.records.items()
+        for offset, kind in enumerate(kinds)
+        if kind != "t"
+    )
+
+
+@settings(max_examples=150)
+@given(KINDS, STEPS)
+def test_exactly_once_each_event_has_one_result_and_a_partition_its_order(
+    kinds: list[str], steps: list[tuple[str, int, int]]
+) -> None:
+    kafka = happened(kinds, steps, exactly_once=True, ordering="partition")
+    assert sorted(kafka.results) == wanted(kafka)
+    for partition in kafka.records:
+        offsets = [offset for topic, of, offset in kafka.results if (topic, of) == ("out", partition)]
+        assert offsets == sorted(offsets)
+
+
+@settings(max_examples=150)
+@given(KINDS, STEPS, st.sampled_from(["partition", "key", "none"]))
+def test_at_least_once_each_event_has_a_result_and_none_another(
+    kinds: list[str], steps: list[tuple[str, int, int]], ordering: Ordering
+) -> None:
+    kafka = happened(kinds, steps, exactly_once=False, ordering=ordering)
+    assert sorted(set(kafka.results)) == wanted(kafka)

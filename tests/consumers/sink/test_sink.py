@@ -1,0 +1,202 @@
+"""What the sink writes of a batch: predictions in their order in few calls, dead letters for the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.consumers.errors import EventRefused
+from millstream.consumers.events import Answered, Epochs, MicroBatch, Rejection, Rows
+from millstream.consumers.observability.metrics import INTERNAL_ERRORS, Metrics
+from millstream.consumers.record_types import Headers
+from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
+from millstream.consumers.sink.delivery import Delivery
+from millstream.consumers.sink.result_sink import FRAME, Outputs, Sink
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder, decode_dead_letter
+from millstream.schemas.predictions import JsonPredictionEncoder
+from tests.consumers.in_memory import EPOCHS, block
+
+LIMIT = 2000  # bytes that the output topic takes
+OUTPUTS = Outputs(
+    model="m",
+    version=1,
+    variant="primary",
+    predictions=JsonPredictionEncoder(pipeline="p", model="m", version=1, variant="primary"),
+    prediction_topic="out",
+    dead_letters=DeadLetterOutput(
+        pipeline="p", topic="dead", encoder=DeadLetterEncoder(2), max_bytes=5000, skip=frozenset()
+    ),
+    prediction_bytes=LIMIT,
+    carry_headers=frozenset({"trace"}),
+)
+
+
+class MemoryDelivery:
+    """Keeps what it is handed, and in which calls."""
+
+    publishes_at_checkpoint = False
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []  # predictions of each
+        self.predictions: list[tuple[bytes, bytes | None, Headers]] = []
+        self.letters: list[DeadLetter] = []
+
+    def produce(self, topic: str, value: bytes, key: bytes | None, headers: Headers | None) -> None:
+        if topic == "dead":
+            self.letters.append(decode_dead_letter(value))
+            return
+        size = len(value) + len(key or b"") + sum(len(name) + len(content or b"") for name, content in headers or ())
+        assert size <= LIMIT, "the broker would refuse it"
+        self.calls.append(1)
+        self.predictions.append((value, key, list(headers or ())))
+
+    def produce_all(self, topic: str, values: list[bytes], keys: list[bytes | None]) -> None:
+        assert topic == "out"
+        self.calls.append(len(values))
+        self.predictions += [(value, key, []) for value, key in zip(values, keys, strict=True)]
+        assert all(len(value) + len(key or b"") <= LIMIT for value, key in zip(values, keys, strict=True))
+
+
+def answered_of(events: int, **changes: Any) -> Answered:
+    made = replace(block("e" * events), **changes)
+    batch = MicroBatch((Rows(made, 0, events, 0, events),), "size")
+    rows = np.arange(events)
+    return Answered(0, batch, {"y": rows.astype(np.float64)}, rows, {}, np.zeros(events, np.int64))
+
+
+def sink_of(outputs: Outputs = OUTPUTS, epochs: Epochs = EPOCHS) -> tuple[Sink, MemoryDelivery, Metrics]:
+    delivery, metrics = MemoryDelivery(), Metrics("p")
+    return Sink(cast("Delivery", delivery), outputs, epochs=lambda: epochs, metrics=metrics), delivery, metrics
+
+
+def test_predictions_without_headers_go_in_one_call() -> None:
+    sink, delivery, _ = sink_of()
+    assert sink.write([answered_of(5)]) == {("in", 0): (1, 5)}
+    assert delivery.calls == [5]
+
+
+def test_predictions_between_those_with_headers_go_in_one_call() -> None:
+    headers: dict[int, Headers] = {1: [("trace", b"a")], 2: [("other", b"b")], 4: [("trace", b"c")]}
+    sink, delivery, _ = sink_of()
+    sink.write([answered_of(5, headers=headers)])
+    assert delivery.calls == [1, 1, 2, 1]
+    assert [carried for _, _, carried in delivery.predictions] == [[], [("trace", b"a")], [], [], [("trace", b"c")]]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"keys": [b"k", b"x" * LIMIT, b"k"]},
+        {"headers": {1: [("trace", b"x" * LIMIT)]}},
+        {"headers": {1: [("trace", b"")] * 200}},
+        {"keys": [b"k", b"x" * (LIMIT // 2), b"k"], "headers": {1: [("trace", b"x" * (LIMIT // 2))]}},
+    ],
+    ids=["key", "header", "many headers", "both"],
+)
+def test_prediction_that_key_or_headers_make_too_large_is_a_dead_letter(changes: dict[str, Any]) -> None:
+    """The broker would refuse it each time: the pipeline would never get past it."""
+    sink, delivery, _ = sink_of()
+    ends = sink.write([answered_of(3, **changes)])
+    assert len(delivery.predictions) == 2
+    (letter,) = delivery.letters
+    assert (letter.reason, letter.offset) == ("prediction_too_large", 1)
+    assert "more than topic out takes" in letter.error
+    assert ends == {("in", 0): (1, 3)}
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, LIMIT + 100) | st.none(), st.integers(0, LIMIT + 100) | st.none()),
+        min_size=1,
+        max_size=12,
+    ),
+    st.sets(st.integers(0, 11)),
+    st.sets(st.integers(0, 11)),
+)
+def test_each_event_has_a_prediction_that_its_topic_takes_or_a_dead_letter(
+    sizes: list[tuple[int | None, int | None]], rejected: set[int], foreign: set[int]
+) -> None:
+    """Keys and headers of any size, events that the model rejected, partitions that went meanwhile: in the records' order."""
+    count = len(sizes)
+    places = np.array([1 if row in foreign else 0 for row in range(count)])
+    one = answered_of(
+        count,
+        keys=[None if size is None else b"k" * size for size, _ in sizes],
+        headers={row: [("trace", b"t" * size)] for row, (_, size) in enumerate(sizes) if size is not None},
+        places=places,
+        partitions={0: ("in", 0), 1: ("in", 1)},
+    )
+    kept = np.array([row for row in range(count) if row not in rejected], np.int64)
+    why = {row: Rejection("model_rejected", "no") for row in rejected if row < count}
+    one = replace(
+        one,
+        rows=kept,
+        outputs={"y": kept.astype(np.float64)},
+        rejected=why,
+        prediction_times=np.zeros(len(kept), np.int64),
+    )
+    sink, delivery, _ = sink_of(epochs={("in", 0): 1})
+    ends = sink.write([one])
+    ours = [row for row in range(count) if row not in foreign]
+    ids = [f'"event_id":"{row}"'.encode() for row in range(count)]
+    written = [row for value, _, _ in delivery.predictions for row in range(count) if ids[row] in value]
+    letters = {letter.offset: letter.reason for letter in delivery.letters}
+    assert sorted([*written, *letters]) == ours
+    assert written == sorted(written)
+    for row in ours:
+        large = sum(size or 0 for size in sizes[row]) > LIMIT - FRAME
+        if row in rejected:
+            assert letters[row] == "model_rejected"
+        elif large:
+            assert letters[row] == "prediction_too_large"
+    assert ends == ({("in", 0): (1, ours[-1] + 1)} if ours else {})
+
+
+class BuggyEncoder(JsonPredictionEncoder):
+    """Raises when an output is 2."""
+
+    def encode(self, event_ids: Any, *times: Any) -> Any:
+        if 2 in times[-1]["y"]:
+            raise KeyError("2")
+        return super().encode(event_ids, *times)
+
+
+def test_event_that_breaks_the_encoder_is_a_dead_letter_among_predictions() -> None:
+    predictions = BuggyEncoder(pipeline="p", model="m", version=1, variant="primary")
+    sink, delivery, metrics = sink_of(replace(OUTPUTS, predictions=predictions))
+    sink.write([answered_of(5)])
+    assert len(delivery.predictions) == 4
+    assert [(letter.reason, letter.offset) for letter in delivery.letters] == [("internal_error", 2)]
+    assert metrics.registry.get_sample_value(INTERNAL_ERRORS.name, {"pipeline": "p", "stage": "encode"}) == 1
+
+
+def test_pipeline_that_stops_at_an_internal_error_has_written_nothing_of_the_batch() -> None:
+    predictions = BuggyEncoder(pipeline="p", model="m", version=1, variant="primary")
+    sink, delivery, _ = sink_of(replace(OUTPUTS, predictions=predictions, stop_at=frozenset({"internal_error"})))
+    with pytest.raises(EventRefused, match=r"offset 2 of in/0 was refused \(internal_error\)"):
+        sink.write([answered_of(5)])
+    assert delivery.predictions == []
+
+
+def test_dead_letter_that_cannot_be_written_whole_is_written_without_its_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    encode = DeadLetterEncoder.encode
+
+    def buggy(self: DeadLetterEncoder, letter: DeadLetter) -> bytes:
+        if letter.value is not None:
+            raise KeyError("value")
+        return encode(self, letter)
+
+    monkeypatch.setattr(DeadLetterEncoder, "encode", buggy)
+    sink, delivery, _ = sink_of()
+    one = replace(
+        answered_of(2), rows=np.array([0]), outputs={"y": np.zeros(1)}, prediction_times=np.zeros(1, np.int64)
+    )
+    sink.write([replace(one, rejected={1: Rejection("model_rejected", "no")})])
+    (letter,) = delivery.letters
+    assert (letter.reason, letter.offset, letter.value) == ("model_rejected", 1, None)
+    assert "it can't be written: KeyError" in letter.error

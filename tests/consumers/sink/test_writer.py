@@ -1,0 +1,465 @@
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from queue import SimpleQueue
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.consumers.errors import DeliveryFailed, TransactionAborted, WentBack
+from millstream.consumers.events import Answered, Answers, Barrier, Ends
+from millstream.consumers.flow.held import Held, Weight
+from millstream.consumers.flow.window import Window
+from millstream.consumers.record_types import Partition
+from millstream.consumers.sink.result_sink import Sink
+from millstream.consumers.sink.writer import Checkpoints, Writer
+from tests.consumers.in_memory import answered, ended, offsets, running
+
+FOREVER = 1e9  # seconds
+Message = Answered | Barrier | WentBack | None
+
+
+class MemorySink:
+    """Writes into a list; fails for good at its call number `fails_at`."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.written: list[int] = []  # offsets, and all of them acknowledged up to `safe`
+        self.safe = 0
+        self.checkpoints = 0
+        self._calls_left = fails_at
+        self.dropping = False
+        self.pushed: list[int] = []  # how many were written when that was
+
+    def write(self, answers: Sequence[Answered]) -> Ends:
+        self._call()
+        if self.dropping:
+            return {}
+        self.written += [offset for one in answers for offset in offsets(one.batch)]
+        return {("in", 0): (1, self.written[-1] + 1)}
+
+    def checkpoint(self, ends: Ends) -> None:  # noqa: ARG002
+        self._call()
+        self.checkpoints += 1
+        self.safe = len(self.written)
+
+    def push(self) -> None:
+        self._call()
+        self.pushed.append(len(self.written))
+
+    def kept(self, ends: Ends) -> Ends:
+        return {} if self.dropping else ends
+
+    def drop(self) -> None:
+        self.dropping = True
+
+    def _call(self) -> None:
+        if self._calls_left == 0:
+            raise DeliveryFailed("the broker refuses")
+        if self._calls_left is not None:
+            self._calls_left -= 1
+
+
+class Clock:
+    """In place of the writer's; it goes on by what a `TickingSink` takes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0  # seconds
+        monkeypatch.setattr("millstream.consumers.sink.writer.time.monotonic", lambda: self.now)
+
+
+class TickingSink(MemorySink):
+    """A call takes so many seconds of a clock."""
+
+    def __init__(self, clock: Clock, *, write: float, checkpoint: float = 0.0) -> None:
+        super().__init__()
+        self._clock = clock
+        self._write, self._checkpoint = write, checkpoint
+
+    def write(self, answers: Sequence[Answered]) -> Ends:
+        self._clock.now += self._write
+        return super().write(answers)
+
+    def checkpoint(self, ends: Ends) -> None:
+        self._clock.now += self._checkpoint
+        super().checkpoint(ends)
+
+
+class NotingWindow(Window):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+        self.reported: list[float] = []
+        self.written: list[float] = []
+        self.publications: list[float] = []
+
+    def report(self, seconds: float) -> None:
+        self.reported.append(seconds)
+
+    def note_written(self, seconds: float) -> None:
+        self.written.append(seconds)
+
+    def note_publication(self, now: float, every: float) -> None:
+        self.publications.append(now + every)
+
+
+class Stage:
+    """A writing stage with what is around it."""
+
+    def __init__(
+        self,
+        messages: Sequence[Message],
+        *,
+        every: float = FOREVER,
+        records: int = 1000,
+        sink: MemorySink | None = None,
+        transactional: bool = False,
+    ) -> None:
+        self.window = NotingWindow()
+        self.answers: Answers = SimpleQueue()
+        self.departed = 0
+        self.held = Held(10_000, 10_000_000)
+        for message in messages:
+            self.put(message)
+        self.sink = sink or MemorySink()
+        self.acknowledged: list[int] = []  # the offset of the next record to read, at each checkpoint with one
+        self.news = threading.Event()
+        self.read_again = threading.Event()
+        self.writer = Writer(
+            self.answers,
+            sink=cast("Sink", self.sink),
+            held=self.held,
+            acknowledge=self._acknowledge,
+            read_again=self.read_again.set,
+            checkpoints=Checkpoints(every, self.held.part(records, 0), publish=transactional),
+            window=self.window,
+        )
+
+    def put(self, message: Message) -> None:
+        if isinstance(message, Answered):
+            self.put_together(message)
+        else:
+            self.answers.put(message)
+
+    def put_together(self, *answers: Answered) -> None:
+        for one in answers:
+            self.held.add(one.batch.records, one.batch.bytes, one.batch.arrived)
+        self.answers.put([replace(one, number=number) for number, one in enumerate(answers, self.departed)])
+        self.departed += len(answers)
+
+    def _acknowledge(self, ends: Mapping[Partition, tuple[int, int]]) -> None:
+        for epoch, end in ends.values():
+            assert epoch == 1
+            # Not one record is let go before the commit knows of it: `until_idle` ends when nothing is held.
+            assert self.held.events >= end - (self.acknowledged[-1] if self.acknowledged else 0)
+            self.acknowledged.append(end)
+        self.news.set()
+
+
+def test_results_are_written_in_their_order() -> None:
+    stage = Stage([answered("ert"), answered("ee", 3), answered("t", 5), None])
+    stage.writer.run()
+    assert stage.sink.written == [0, 1, 2, 3, 4, 5]
+
+
+def test_results_that_come_together_are_written_and_acknowledged_together() -> None:
+    stage = Stage([])
+    closed = [replace(answered("ee", at), batch=replace(answered("ee", at).batch, closed=1.0)) for at in (0, 2, 4)]
+    stage.put_together(*closed[:2])
+    stage.put_together(closed[2])
+    stage.put(Barrier(threading.Event()))
+    stage.put(None)
+    stage.writer.run()
+    assert (stage.sink.written, stage.acknowledged) == ([0, 1, 2, 3, 4, 5], [6])
+    assert (stage.held.events, stage.held.bytes) == (0, 0)
+    assert len(stage.window.reported) == 3
+
+
+def test_abort_of_results_that_came_together_makes_room_for_all_of_them() -> None:
+    stage = Stage([], sink=AbortingSink(at="write"))
+    stage.put_together(answered("ee"), answered("ee", 2))
+    stage.put(None)
+    stage.writer.run()
+    assert (stage.acknowledged, stage.read_again.is_set()) == ([], True)
+    assert (stage.held.events, stage.held.bytes) == (0, 0)
+
+
+class MovingSink(MemorySink):
+    """Sees by the epoch that the partition has gone and come back since the last write."""
+
+    def write(self, answers: Sequence[Answered]) -> Ends:
+        super().write(answers)
+        return {("in", 0): (answers[-1].number + 1, len(self.written))}
+
+
+def test_transaction_with_results_from_before_a_partition_went_is_committed_as_such() -> None:
+    """So that it does not count, though the partition is back: the delivery holds the epoch against the current one."""
+    stage = Stage([answered("ee"), answered("ee", 2)], sink=MovingSink(), transactional=True)
+    stage.put(Barrier(threading.Event()))
+    stage.put(None)
+    stage.writer.run()
+    assert stage.acknowledged == [2]
+
+
+def test_checkpoint_comes_after_so_many_records() -> None:
+    stage = Stage([answered("ee"), answered("rt", 2), answered("e", 4), None], records=4)
+    stage.writer.run()
+    assert stage.acknowledged == [4]
+    assert stage.held.events == 1
+
+
+def test_checkpoint_comes_after_so_many_bytes() -> None:
+    """Few large events fill what a worker may hold as many small ones do."""
+    stage = Stage([answered("ee"), answered("rt", 2), answered("e", 4), None], records=1000)
+    stage.held = stage.writer._held = Held(10_000, 300, Weight(1, 10))
+    stage.held.add(5, 40, 0.0)
+    stage.writer.run()
+    assert stage.acknowledged == [2, 4]  # each a tenth of the bytes or more, as 1000 records would be of the events
+    assert stage.held.events == 1
+
+
+def test_checkpoint_comes_after_so_long_while_results_keep_coming(monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = TickingSink(Clock(monkeypatch), write=0.6)
+    stage = Stage([*(answered("e", at) for at in range(5)), None], every=1.0, sink=sink)
+    stage.writer.run()
+    assert stage.acknowledged == [2, 4]
+
+
+def closed_by_time(one: Answered) -> Answered:
+    """No full micro-batch."""
+    return replace(one, batch=replace(one.batch, reason="time"))
+
+
+class EndingSink(MemorySink):
+    """Ends its stage with the micro-batch of this number."""
+
+    stage: Stage
+
+    def __init__(self, last: int) -> None:
+        super().__init__()
+        self._last = last
+
+    def write(self, answers: Sequence[Answered]) -> Ends:
+        if answers[-1].number == self._last:
+            self.stage.put(None)
+        return super().write(answers)
+
+
+def test_results_after_a_pause_wait_for_no_company(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So long after the checkpoint before, not after the first result: a lone event is not held back."""
+    clock = Clock(monkeypatch)
+    sink = EndingSink(0)
+    sink.stage = stage = Stage([closed_by_time(answered("e"))], every=1.0, sink=sink)
+    clock.now += 1.0
+    stage.writer.run()
+    assert stage.acknowledged == [1]
+
+
+def test_backlog_after_a_pause_is_not_stopped_for_its_first_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    sink = EndingSink(3)
+    full = [answered("e", at) for at in range(3)]
+    sink.stage = stage = Stage([*full, closed_by_time(answered("e", 3))], every=1.0, sink=sink)
+    clock.now += 5.0
+    stage.writer.run()
+    assert stage.acknowledged == [4]  # with the last one, behind which nothing waits
+
+
+@pytest.mark.parametrize(("reason", "acknowledged"), [("time", [2, 3, 4, 5, 6, 7, 8, 9]), ("size", [2, 9])])
+def test_full_micro_batches_are_checkpointed_less_often(
+    monkeypatch: pytest.MonkeyPatch, reason: str, acknowledged: list[int]
+) -> None:
+    """Eight times as long as the last checkpoint took, after its end: half a second here."""
+
+    class FeedingSink(TickingSink):
+        def write(self, answers: Sequence[Answered]) -> Ends:
+            stage.put(following.pop(0))  # nothing waits before
+            return super().write(answers)
+
+    sink = FeedingSink(Clock(monkeypatch), write=0.6, checkpoint=0.5)
+    batches = [answered("e", at) for at in range(9)]
+    following: list[Message] = [replace(one, batch=replace(one.batch, reason=reason)) for one in batches]
+    following.append(None)
+    stage = Stage([following.pop(0)], every=1.0, sink=sink)
+    stage.writer.run()
+    assert stage.acknowledged == acknowledged
+
+
+def test_results_are_sent_at_once_where_no_more_come_soon() -> None:
+    reasons = ["time", "time", "time", "size"]
+    batches = [answered("e", at) for at in range(4)]
+    batches = [
+        replace(one, batch=replace(one.batch, reason=reason)) for one, reason in zip(batches, reasons, strict=True)
+    ]
+
+    class FeedingSink(MemorySink):
+        def write(self, answers: Sequence[Answered]) -> Ends:
+            if answers[-1].number == 3:  # with nothing behind it, and full
+                stage.put(None)
+            return super().write(answers)
+
+        def push(self) -> None:
+            super().push()
+            stage.put(batches[2])
+            stage.put(batches[3])
+
+    stage = Stage(batches[:2], sink=FeedingSink())
+    stage.writer.run()
+    assert stage.sink.pushed == [2]
+
+
+def test_checkpoint_comes_after_so_long_when_nothing_more_comes() -> None:
+    stage = Stage([answered("ee")], every=0.01)
+    thread = running(stage.writer.run)
+    assert stage.news.wait(10)
+    stage.put(None)
+    assert ended(thread)
+    assert stage.acknowledged == [2]
+    assert (stage.held.events, stage.held.bytes) == (0, 0)
+    assert stage.sink.checkpoints == 1
+
+
+@pytest.mark.parametrize(("transactional", "seconds"), [(False, [1.0, 2.0]), (True, [4.0, 4.0])])
+def test_time_until_results_can_be_read_is_reported(
+    monkeypatch: pytest.MonkeyPatch, transactional: bool, seconds: list[float]
+) -> None:
+    """At once, or with the checkpoint that publishes them."""
+    sink = TickingSink(Clock(monkeypatch), write=1.0, checkpoint=2.0)
+    closed = [replace(one, batch=replace(one.batch, closed=100.0)) for one in (answered("ee"), answered("e", 2))]
+    drained = answered("e", 3)
+    stage = Stage([*closed, Barrier(threading.Event()), drained, None], sink=sink, transactional=transactional)
+    stage.writer.run()
+    assert stage.window.reported == seconds
+
+
+@pytest.mark.parametrize(("transactional", "publications"), [(False, []), (True, [105.0, 107.0])])
+def test_window_is_told_when_results_written_from_now_on_are_published(
+    monkeypatch: pytest.MonkeyPatch, transactional: bool, publications: list[float]
+) -> None:
+    """Before the checkpoint, in which events go on coming: here they begin at 101 and 103 s."""
+    sink = TickingSink(Clock(monkeypatch), write=1.0, checkpoint=1.0)
+    closed = [replace(one, batch=replace(one.batch, closed=99.0)) for one in (answered("ee"), answered("e", 2))]
+    barriers = [Barrier(threading.Event()) for _ in closed]
+    messages = [message for pair in zip(closed, barriers, strict=True) for message in pair]
+    stage = Stage([*messages, None], sink=sink, transactional=transactional, every=4.0)
+    stage.writer.run()
+    assert stage.window.publications == publications
+    assert stage.window.written == [2.0, 4.0]
+
+
+def test_barrier_is_answered_when_all_before_it_is_acknowledged() -> None:
+    barrier = Barrier(threading.Event())
+    stage = Stage([answered("eee"), barrier, answered("e", 3), None])
+    stage.writer.run()
+    assert barrier.done.is_set()
+    assert stage.acknowledged == [3]
+    assert stage.held.events == 1
+
+
+def test_barrier_with_nothing_before_it_is_answered() -> None:
+    barrier = Barrier(threading.Event())
+    Stage([barrier, None]).writer.run()
+    assert barrier.done.is_set()
+
+
+def test_end_acknowledges_nothing_more() -> None:
+    stage = Stage([answered("ee"), None])
+    stage.writer.run()
+    assert stage.acknowledged == []
+    assert stage.held.events == 2
+
+
+STEPS = st.lists(st.sampled_from(["e", "eet", "rt", "barrier"]), min_size=1, max_size=12)
+
+
+@settings(max_examples=60)
+@given(STEPS, st.integers(0, 15), st.integers(1, 6))
+def test_what_a_failing_sink_did_not_write_is_never_acknowledged(steps: list[str], fails_at: int, records: int) -> None:
+    messages: list[Message] = []
+    start = 0
+    for step in steps:
+        messages.append(Barrier(threading.Event()) if step == "barrier" else answered(step, start))
+        start += 0 if step == "barrier" else len(step)
+    stage = Stage([*messages, None], records=records, sink=MemorySink(fails_at))
+    failed = False
+    try:
+        stage.writer.run()
+    except DeliveryFailed:
+        failed = True
+    done = stage.acknowledged[-1] if stage.acknowledged else 0
+    assert done == stage.sink.safe
+    assert stage.acknowledged == sorted(set(stage.acknowledged))
+    assert stage.held.events == start - done
+    barriers = [one.done.is_set() for one in messages if isinstance(one, Barrier)]
+    assert barriers == sorted(barriers, reverse=True)
+    assert failed or all(barriers)
+
+
+@pytest.mark.parametrize("fails_at", [0, 1], ids=["write", "checkpoint"])
+def test_failure_ends_the_stage_and_leaves_the_barrier_unanswered(fails_at: int) -> None:
+    barrier = Barrier(threading.Event())
+    stage = Stage([answered("ee"), barrier, None], sink=MemorySink(fails_at))
+    with pytest.raises(DeliveryFailed, match="the broker refuses"):
+        stage.writer.run()
+    assert not barrier.done.is_set()
+    assert stage.acknowledged == []
+    assert stage.held.events == 2
+
+
+def test_what_comes_before_records_that_were_given_twice_counts_and_nothing_after_it() -> None:
+    stage = Stage([answered("ee"), WentBack("offset 1 again"), answered("e", 1), answered("e", 2), None], records=1)
+    stage.writer.run()
+    assert (stage.sink.written, stage.sink.safe, stage.acknowledged) == ([0, 1], 2, [2])
+    assert stage.read_again.is_set()
+    assert (stage.held.events, stage.held.bytes) == (0, 0)
+
+
+def test_results_that_passed_dropped_ones_are_never_acknowledged() -> None:
+    stage = Stage([None])
+    stage.answers.get()
+    for number, at in [(1, 2), (0, 0)]:
+        if number == 0:
+            stage.answers.put(WentBack("offset 1 again"))
+        one = replace(answered("ee", at), number=number)
+        stage.held.add(2, one.batch.bytes, one.batch.arrived)
+        stage.answers.put([one])
+    stage.answers.put(Barrier(threading.Event()))
+    stage.answers.put(None)
+    stage.writer.run()
+    assert stage.sink.written == [2, 3]
+    assert (stage.acknowledged, stage.held.events) == ([], 0)
+
+
+class AbortingSink(MemorySink):
+    """Aborts the transaction in its first checkpoint, or in its first write."""
+
+    def __init__(self, *, at: str) -> None:
+        super().__init__()
+        self.at = at
+        self.aborted = 0
+
+    def write(self, answers: Sequence[Answered]) -> Ends:
+        self._maybe_abort("write")
+        return super().write(answers)
+
+    def checkpoint(self, ends: Ends) -> None:
+        self._maybe_abort("checkpoint")
+        super().checkpoint(ends)
+
+    def abort(self) -> None:
+        self.aborted += 1
+
+    def _maybe_abort(self, place: str) -> None:
+        if self.at == place and not self.aborted:
+            raise TransactionAborted("the broker says so")
+
+
+@pytest.mark.parametrize("place", ["write", "checkpoint"])
+def test_aborted_transaction_acknowledges_nothing_and_asks_to_read_again(place: str) -> None:
+    sink = AbortingSink(at=place)
+    stage = Stage([answered("ee"), None], records=2, sink=sink)
+    stage.writer.run()
+    assert (sink.aborted, stage.acknowledged, stage.read_again.is_set()) == (1, [], True)
+    assert (stage.held.events, stage.held.bytes) == (0, 0)  # the loop has room to read them again

@@ -1,0 +1,55 @@
+"""A worker with a bug that one event triggers: `buggy_stage.py BUG work PIPELINE ...`."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import TYPE_CHECKING
+
+from millstream.consumers.batch.batcher import Batcher
+from millstream.consumers.cli import main as cli
+from millstream.consumers.decode.decoder import BlockDecoder
+from millstream.consumers.worker import worker
+
+if TYPE_CHECKING:
+    from millstream.consumers.events import Block, Polled
+
+TRIGGER = b'"e7"'  # in the value of an event
+
+
+def break_decoder(*, hangs: bool) -> None:
+    """Let the decoder raise, or never return, when the event is among the records."""
+    decode = BlockDecoder.decode
+
+    def buggy(self: BlockDecoder, polled: Polled) -> Block:
+        if polled.refuse is None and any(TRIGGER in (value or b"") for value in polled.records.values):
+            if hangs:
+                threading.Event().wait()
+            raise KeyError("e7")
+        return decode(self, polled)
+
+    BlockDecoder.decode = buggy  # type: ignore[method-assign]
+
+
+def break_batcher() -> None:
+    """Let the batcher, which no net is under, raise when a block holds the event."""
+    add = Batcher.add
+
+    def buggy(self: Batcher, block: Block) -> None:
+        if "e7" in list(block.ids):
+            raise KeyError("e7")
+        add(self, block)
+
+    Batcher.add = buggy  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    match sys.argv[1]:
+        case "decode-raises":
+            break_decoder(hangs=False)
+        case "decode-hangs":
+            worker.DECODE_TIMEOUT = 2.0  # in place of a bound that leaves a slow registry its time
+            break_decoder(hangs=True)
+        case "batch-raises":
+            break_batcher()
+    sys.exit(cli.run(sys.argv[2:]))

@@ -1,0 +1,173 @@
+"""What the pipeline file and the model's config say is what the worker's stages are given."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pytest
+
+from millstream.consumers.batch.batcher import Limits
+from millstream.consumers.events import Polled
+from millstream.consumers.execute.lanes import Lanes
+from millstream.consumers.observability.health import Health
+from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.record_types import Record
+from millstream.consumers.records import Records
+from millstream.consumers.source.crashes import CrashGuard
+from millstream.consumers.worker import worker
+from millstream.consumers.worker.compute import Compute
+from millstream.consumers.worker.plan import Plan, batches_ahead, collecting, make_plan, settings_of, stages_of
+from millstream.consumers.worker.stages import Stages
+from millstream.consumers.worker.worker import Worker
+from millstream.pipeline.loading import load_pipeline
+from tests.broker.choice import Broker
+from tests.consumers.in_memory import EPOCHS, MemoryRecord, NegatingExecutor, batch_of
+from tests.consumers.python_service import python_service
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from millstream.consumers.sink.result_sink import Sink
+    from millstream.consumers.source.kafka_source import Source
+    from millstream.inference.executors.interface import Executor, ModelExecutor, Tensors
+
+NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
+BATCH = {
+    "max_events": 8,
+    "max_bytes": "64KiB",
+    "max_wait": "200ms",
+    "target_p99": "50ms",
+    "cost": "x",
+    "max_cost": 40,
+}
+LIMITS = Limits(8, 65536, 0.2, 40, 0.05)
+
+
+def plan_of(folder: Path, **sections: Any) -> Plan:
+    service = python_service(folder, NOWHERE, 'return {"y": inputs["x"]}', with_topics=False, **sections)
+    return make_plan(load_pipeline(service.file, {}))
+
+
+@pytest.mark.parametrize(("max_wait", "asked"), [(0.0, None), (0.004, None), (0.005, "6"), (0.008, "10"), (0.5, "12")])
+def test_broker_collects_while_a_batch_may_wait(max_wait: float, asked: str | None) -> None:
+    assert collecting(max_wait).get("fetch.wait.max.ms") == asked
+    assert ("fetch.min.bytes" in collecting(max_wait)) == (asked is not None)
+
+
+@pytest.mark.parametrize(
+    ("device", "lanes", "max_events", "ahead"),
+    [("cpu", 1, 256, 0), ("cpu", 2, 256, 16), ("cuda", 1, 256, 16), ("tensorrt", 1, 10_000, 1)],
+)
+def test_device_has_batches_waiting_while_the_next_block_is_decoded(
+    device: str, lanes: int, max_events: int, ahead: int
+) -> None:
+    assert batches_ahead(device, lanes, max_events) == ahead
+
+
+# From the files to the settings
+
+
+def test_batch_section_is_the_batchers_limits(tmp_path: Path) -> None:
+    assert settings_of(plan_of(tmp_path, batch=BATCH), until_idle=True).batch == LIMITS
+
+
+def test_batch_section_says_nothing_of_cost_and_target_where_they_are_left_out(tmp_path: Path) -> None:
+    limits = settings_of(plan_of(tmp_path, batch={"max_events": 8}), until_idle=True).batch
+    assert (limits.max_cost, limits.target_p99) == (None, None)
+
+
+@pytest.mark.parametrize(("takes", "expected"), [(3, 3), (100, 8)])
+def test_batches_are_no_larger_than_the_executor_takes(tmp_path: Path, takes: int, expected: int) -> None:
+    executor = cast("ModelExecutor", SimpleNamespace(max_events=takes))
+    plan = replace(plan_of(tmp_path, batch=BATCH), executors=[executor])
+    assert settings_of(plan, until_idle=True).batch == replace(LIMITS, max_events=expected)
+
+
+def test_field_that_the_batch_section_names_is_what_events_cost(tmp_path: Path) -> None:
+    values = [b'{"id": "a", "x": 3.0}', b'{"id": "b", "x": 4.5}']
+    records: list[Record] = [MemoryRecord(at, value) for at, value in enumerate(values)]
+    block = plan_of(tmp_path, batch=BATCH).decoder.decode(Polled(Records.of(records), EPOCHS, 0.0, 0))
+    assert block.costs is not None
+    assert np.diff(block.costs, prepend=0).tolist() == [3, 5]
+
+
+def test_as_many_copies_of_the_model_are_loaded_and_run_as_many_batches_as_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def largest(_client: object, topics: Sequence[str]) -> dict[str, int]:
+        return dict.fromkeys(topics, 1_000_000)
+
+    monkeypatch.setattr("millstream.consumers.worker.plan.largest_records", largest)
+    plan = plan_of(tmp_path, model={"name": "number", "instances": 3, "in_flight": 2})
+    stages = stages_of(plan, Metrics("p"), slot="p-0", until_idle=True)
+    assert len({id(executor) for executor in stages.executors}) == 3
+    assert stages.executors == plan.executors
+    assert stages.in_flight == 2
+
+
+# From the settings to the stages
+
+
+class Made:
+    """What a worker makes of its settings and of these executors; it reads and writes nothing."""
+
+    lanes: Lanes
+    compute: Compute
+    limits: Limits  # that the computing stage is given
+    abandon: threading.Event
+
+    def __init__(self, plan: Plan, executors: Sequence[Executor], in_flight: int) -> None:
+        source = cast("Source", SimpleNamespace(starts=SimpleNamespace(begins={})))
+        guard = CrashGuard(3, 100)
+        stages = Stages(plan.decoder, executors, in_flight, 1, guard, lambda _: source, self._sink, None)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(worker, "Lanes", self._lanes)
+            patch.setattr(worker, "Compute", self._compute)
+            Worker(settings_of(plan, until_idle=True), stages, Health(60), Metrics("p"))
+
+    def _sink(self, _source: Source, abandon: threading.Event) -> Sink:
+        self.abandon = abandon
+        return cast("Sink", None)
+
+    def _lanes(self, *given: Any, **named: Any) -> Lanes:
+        self.lanes = Lanes(*given, **named)
+        return self.lanes
+
+    def _compute(self, *given: Any, limits: Limits, **named: Any) -> Compute:
+        self.limits, self.compute = limits, Compute(*given, limits=limits, **named)
+        return self.compute
+
+
+def test_batcher_and_its_window_are_given_the_batch_section(tmp_path: Path) -> None:
+    made = Made(plan_of(tmp_path, batch=BATCH), [NegatingExecutor()], 1)
+    assert made.limits == LIMITS
+    assert made.compute.window.enough == 8
+    assert made.compute.window.length == 0.05  # the target leaves no more
+
+
+@pytest.mark.parametrize(("instances", "in_flight"), [(1, 2), (2, 1), (2, 3)])
+def test_each_executor_has_as_many_batches_in_the_model_at_a_time_as_told(
+    tmp_path: Path, instances: int, in_flight: int
+) -> None:
+    """All wait for each other in the model: one by one none would come out."""
+    together = threading.Barrier(instances * in_flight, timeout=10)
+
+    def wait_for_all(_inputs: Tensors) -> None:
+        try:
+            together.wait()
+        finally:
+            if together.broken:
+                made.abandon.set()
+
+    executors = [NegatingExecutor(wait_for_all) for _ in range(instances)]
+    made = Made(plan_of(tmp_path), executors, in_flight)
+    for number in range(instances * in_flight):
+        made.lanes.dispatch(batch_of("e", number))
+    made.lanes.settle()
+    made.lanes.close()
+    assert [len(executor.sizes) for executor in executors] == [in_flight] * instances

@@ -1,0 +1,84 @@
+"""Workers that end: told to, under load, or because nothing is left to do."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.load import vector_events, write_load
+from millstream.consumers.observability import metrics as m
+from tests.broker.clients import read_all
+from tests.consumers.processes import Worker
+from tests.consumers.service import id_of, value_of, vector_service
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.broker.choice import Broker
+    from tests.consumers.service import Service
+
+# Small batches make the backlog last long enough for a worker to be told to end in the middle of it.
+SLOW = {"max_events": 4, "max_wait": "1ms"}
+
+
+@pytest.mark.durable
+def test_told_to_end_under_load_a_worker_commits_exactly_what_it_wrote(kafka: Broker, tmp_path: Path) -> None:
+    """Two workers are told in turn, a third finishes: nothing is lost and nothing is there twice."""
+    service = vector_service(tmp_path, kafka, batch=SLOW, limits={"held_events": 2000})
+    load = vector_events(30_000, seed=13)
+    write_load(kafka.bootstrap, service.inputs[0], load)
+    ends = service.input_ends()
+    for how, at_least in ((signal.SIGTERM, 1000), (signal.SIGINT, 8000)):
+        with Worker(service.file) as worker:
+            service.wait_written(at_least)
+            assert worker.stop(how) == 0
+            assert f"{how.name}: draining" in worker.log
+            assert "all that was read is written and committed" in worker.log
+        assert service.committed() != ends  # it ended in the middle
+        assert _ids_below_committed(service) == Counter(map(id_of, service.predictions()))
+    with Worker(service.file, "--until-idle") as last:
+        assert last.wait() == 0
+    assert service.committed() == ends
+    assert Counter(map(id_of, service.predictions())) == Counter(f"event-{n:010d}" for n in range(len(load.values)))
+
+
+def _ids_below_committed(service: Service) -> Counter[str]:
+    committed = service.committed()
+    return Counter(
+        value_of(message)[6:22].decode()
+        for message in read_all(service.bootstrap, service.inputs[0])
+        if (message.offset() or 0) < committed.get((service.inputs[0], message.partition() or 0), 0)
+    )
+
+
+@pytest.mark.durable
+def test_until_idle_ends_when_nothing_is_left(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    with Worker(service.file, "--until-idle") as worker:
+        assert worker.wait() == 0
+    assert service.predictions() == []
+    write_load(kafka.bootstrap, service.inputs[0], vector_events(10_000, seed=17))
+    with Worker(service.file, "--until-idle") as first, Worker(service.file, "--until-idle") as second:
+        assert (first.wait(), second.wait()) == (0, 0)
+    assert service.committed() == service.input_ends()
+    expected = Counter(f"event-{number:010d}" for number in range(10_000))
+    assert Counter(map(id_of, service.predictions())) == expected
+    with Worker(service.file, "--until-idle") as worker:
+        assert worker.wait() == 0
+    assert Counter(map(id_of, service.predictions())) == expected
+
+
+def test_live_and_ready_say_how_a_worker_is(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    with Worker(service.file) as worker:
+        worker.wait_for(lambda: worker.get("/live")[0] == 200, 30, "live")
+        early = worker.get("/ready")
+        assert early[0] == 200 or early[1].startswith("not ready: ")
+        worker.wait_ready()
+        assert worker.get("/ready") == (200, "ready\n")
+        assert worker.get("/nowhere")[0] == 404
+        assert worker.metrics()[m.READY.name] == 1
+        assert worker.stop() == 0

@@ -1,0 +1,169 @@
+"""Shadows beside the primary and by themselves: what is compared, and that the primary does not notice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka import Consumer
+
+from millstream.consumers.observability import metrics as m
+from millstream.consumers.shadow.sampling import sampled
+from millstream.schemas.comparisons import ComparisonDecoder, Comparisons
+from millstream.schemas.directory import DirectoryStore
+from millstream.schemas.records import OWN_SCHEMAS_FOLDER
+from tests.broker.clients import create_topic, ensure_topic, read_all, wait_until
+from tests.consumers.processes import Worker
+from tests.consumers.python_service import answered, python_service, send
+from tests.consumers.service import value_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.broker.choice import Broker
+    from tests.consumers.service import Service
+
+NEGATE = 'return {"y": -inputs["x"]}'
+
+
+def shadowed(
+    folder: Path, kafka: Broker, body: str, *, shadow: dict[str, Any] | None = None, **sections: Any
+) -> Service:
+    """A primary that negates, and a shadow, version 2, with this body."""
+    shadows = [{"version": 2, **(shadow or {})}]
+    service = python_service(folder, kafka, NEGATE, shadows=shadows, **sections)
+    for topic in (f"{service.group}-comparisons", f"{service.group}-evaluations"):
+        (create_topic if kafka.durable else _ensure)(kafka.bootstrap, topic, 4, {})
+    first, second = folder / "models" / "number" / "1", folder / "models" / "number" / "2"
+    second.mkdir()
+    (second / "config.yaml").write_text((first / "config.yaml").read_text())
+    (second / "model.py").write_text((first / "model.py").read_text().replace(NEGATE, body.replace("\n", "\n        ")))
+    file = service.file.read_text()
+    service.file.write_text(file.replace("  name: number\n", "  name: number\n  version: 1\n"))
+    return service
+
+
+def _ensure(bootstrap: str, topic: str, *_: Any) -> None:
+    ensure_topic(bootstrap, topic)
+
+
+def comparisons(service: Service) -> Comparisons:
+    values = [value_of(message) for message in read_all(service.bootstrap, f"{service.group}-comparisons")]
+    found, bad = ComparisonDecoder(DirectoryStore(OWN_SCHEMAS_FOLDER)).decode(values)
+    assert bad == {}
+    return found
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", pytest.param("exactly_once", marks=pytest.mark.durable)])
+def test_every_event_is_compared_once_where_the_worker_has_time(kafka: Broker, tmp_path: Path, delivery: str) -> None:
+    service = shadowed(tmp_path, kafka, 'return {"y": 2 * inputs["x"]}', delivery=delivery)
+    with Worker(service.file) as worker:
+        worker.wait_ready()
+        for start in range(0, 200, 50):
+            send(service, range(start, start + 50))
+            service.wait_written(start + 50)
+        shed = f"{m.UNCOMPARED.name}{{reason=shed,shadow=shadow}}"  # where the machine stands still for a second
+        worker.wait_for(
+            lambda: worker.metrics().get(m.COMPARISONS.name, 0) + worker.metrics().get(shed, 0) >= 200, 60, "done"
+        )
+        left_out = worker.metrics().get(shed, 0)
+        assert worker.stop() == 0
+    found = comparisons(service)
+    ids = {f"e{number}" for number in range(200)}
+    assert Counter(answered(service)) == Counter(ids)
+    assert len(found.ids) == len(set(found.ids)) == 200 - left_out
+    assert ids.issuperset(found.ids)
+    by_id = dict(zip(found.ids, zip(found.primary, found.shadow, strict=True), strict=True))
+    assert all(primary["y"] * -2 == (shadow or {}).get("y") for primary, shadow in by_id.values())
+    (pair,) = found.pairs
+    assert (pair.primary.version, pair.shadow.version, pair.shadow.name) == (1, 2, "shadow")
+    assert (found.primary_ms > 0).all()
+    assert (found.shadow_ms > 0).all()
+    assert service.dead_letters() == []
+
+
+@pytest.mark.durable
+def test_shadow_that_fails_costs_comparisons_their_answer_and_nothing_else(kafka: Broker, tmp_path: Path) -> None:
+    body = 'if (inputs["x"] == 7).any():\n    raise ValueError("seven")\nreturn {"y": inputs["x"]}'
+    service = shadowed(tmp_path, kafka, body)
+    with Worker(service.file) as worker:
+        worker.wait_ready()
+        send(service, range(20))
+        worker.wait_for(lambda: worker.metrics().get(m.COMPARISONS.name, 0) >= 20, 60, "done comparing")
+        assert worker.stop() == 0
+    found = comparisons(service)
+    assert [event for event, answer in zip(found.ids, found.shadow, strict=True) if answer is None] == ["e7"]
+    assert len(answered(service)) == 20
+    assert service.dead_letters() == []
+
+
+@pytest.mark.durable
+def test_slow_shadow_is_left_out_and_the_primary_does_not_wait(kafka: Broker, tmp_path: Path) -> None:
+    body = 'while not (FOLDER / "go").exists():\n    time.sleep(0.01)\nreturn {"y": inputs["x"]}'
+    service = shadowed(tmp_path, kafka, body, batch={"max_events": 16})
+    with Worker(service.file) as worker:
+        worker.wait_ready()
+        for start in range(0, 1000, 100):
+            send(service, range(start, start + 100))
+            service.wait_written(start + 100)  # while the shadow is in its first batch, and stays there
+        service.wait_committed()
+        shed = f"{m.UNCOMPARED.name}{{reason=shed,shadow=shadow}}"
+        worker.wait_for(lambda: worker.metrics().get(shed, 0) > 0, 30, "leaving events out")
+        assert worker.metrics().get(m.COMPARISONS.name, 0) == 0
+        (tmp_path / "go").touch()
+        worker.wait_for(
+            lambda: worker.metrics().get(m.COMPARISONS.name, 0) + worker.metrics()[shed] == 1000, 60, "done comparing"
+        )
+        assert worker.stop() == 0
+    assert Counter(answered(service)) == Counter(f"e{number}" for number in range(1000))
+    found = Counter(comparisons(service).ids)
+    assert set(found.values()) == {1}
+    assert len(found) < 1000
+
+
+@pytest.mark.durable
+def test_detached_shadow_compares_its_sample_exactly_once_over_restarts(kafka: Broker, tmp_path: Path) -> None:
+    shadow = {"share": 0.5, "detached": True, "name": "candidate"}
+    service = shadowed(
+        tmp_path, kafka, NEGATE, shadow=shadow, delivery="exactly_once", batch={"max_events": 8}, commit_every="20ms"
+    )
+    send(service, range(400))
+    for _ in range(2):
+        with Worker(service.file, "--role", "shadow", "--until-idle") as worker:
+            assert worker.wait() == 0
+    ids = [f"e{number}" for number in range(400)]
+    expected = [one for one, taken in zip(ids, sampled([None] * 400, ids, 0.5, "candidate"), strict=True) if taken]
+    found = comparisons(service)
+    assert Counter(found.ids) == Counter(expected)
+    assert service.predictions() == []
+    with Worker(service.file, "--until-idle") as primary:  # it is in a group of its own, and runs no detached shadow
+        assert primary.wait() == 0
+    assert Counter(answered(service)) == Counter(ids)
+    assert len(comparisons(service).ids) == len(expected)
+
+
+@pytest.mark.durable
+def test_role_without_a_detached_shadow_is_refused(kafka: Broker, tmp_path: Path) -> None:
+    service = shadowed(tmp_path, kafka, NEGATE)
+    with Worker(service.file, "--role", "shadow") as worker:
+        assert worker.wait() != 0
+    assert "expected one with `detached: true`" in worker.log
+    assert "Traceback" not in worker.log
+
+
+@pytest.mark.durable
+def test_detached_shadow_is_refused_in_a_group_that_something_else_uses(kafka: Broker, tmp_path: Path) -> None:
+    service = shadowed(tmp_path, kafka, NEGATE, shadow={"detached": True})
+    group, other = f"{service.group}-shadow", f"{service.group}-comparisons"
+    stranger = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group, "client.id": "stranger"})
+    stranger.subscribe([other])
+    try:
+        wait_until(lambda: stranger.poll(0.1) is None and bool(stranger.assignment()), 60, "its assignment")
+        with Worker(service.file, "--role", "shadow", "--log-level", "error") as worker:
+            assert worker.wait() == 1
+            [message] = worker.log.splitlines()
+    finally:
+        stranger.close()
+    assert f"group {group} is in use by something else: its member stranger" in message
+    assert f"reads {other}" in message

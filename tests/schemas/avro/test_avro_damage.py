@@ -1,0 +1,247 @@
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from millstream.schemas.avro.plan import record_reader, resolve
+from millstream.schemas.avro.types import kind_of, wanted_fields
+from millstream.schemas.store import AvroType, Schema
+from millstream.schemas.wire import frame
+from tests.schemas.avro.avro_cases import (
+    SYMBOLS,
+    WRITER_ID,
+    decoder,
+    goes_by_blocks,
+    plain,
+    record,
+    schemas_with_data,
+    written,
+)
+
+LONG_ARRAY = {"type": "array", "items": "long"}
+FLOAT_ARRAY = {"type": "array", "items": "float"}
+ENUM = {"type": "enum", "name": "E", "symbols": SYMBOLS}
+
+
+@pytest.mark.parametrize(
+    ("field_type", "body", "said"),
+    [
+        ("boolean", b"\x02", "byte 0 or 1"),
+        ("boolean", b"", "ends before the field"),
+        ("int", b"\x80\x80\x80\x80\x10", "too large for its type"),  # 2^31
+        ("int", b"\x82\x80\x80\x80\x80\x00", "too large for its type"),  # six bytes
+        ("long", b"\x82" + b"\x80" * 9 + b"\x00", "too large for its type"),
+        ("long", b"\xff" * 9 + b"\x02", "too large for its type"),
+        ("long", b"\x80", "ends before the field"),
+        ("double", b"\x00" * 7, "ends before the field"),
+        ("double", b"\x00" * 9, "1 bytes are left over"),
+        ("string", b"\x01a", "negative length"),
+        ("string", b"\x06ab", "ends before the field"),
+        ("string", b"\xfe\xff\xff\xff\xff\x7fab", "too large for its type"),
+        ("string", b"\x04\xc3\x28", "invalid utf"),
+        ("string", b"\x06\xed\xa0\x80", "invalid utf"),  # half of a surrogate pair
+        (ENUM, b"\x06", "3 symbols"),
+        (ENUM, b"\x01", "3 symbols"),
+        (["null", ENUM], b"\x02\x06", "3 symbols"),
+        (["null", "long"], b"\x04\x02", "2 types"),
+        (["null", "long"], b"\x01\x02", "2 types"),
+        (["long", "null"], b"\x04", "2 types"),
+        (FLOAT_ARRAY, b"\xfe\xff\xff\xff\x7f\x00", "ends before the field"),  # a count of some billions
+        (FLOAT_ARRAY, b"\x02\x00\x00\x00\x00", "ends before the field"),  # the block that ends it is missing
+        (FLOAT_ARRAY, b"\x01\x0a\x00\x00\x00\x00\x00", "not of the size that it states"),
+        (LONG_ARRAY, b"\x04\x02", "ends before the field"),
+        (LONG_ARRAY, b"\x04\x02" + b"\x80" * 10 + b"\x00\x00", "too large for its type"),
+        (LONG_ARRAY, b"\x04" + b"\x80" * 10 + b"\x00\x02\x00", "too large for its type"),
+        (LONG_ARRAY, b"\x02\x02" * 300 + b"\x00", "more than 256 blocks"),
+        ({"type": "map", "values": "long"}, b"\xfe\xff\xff\xff\x7f\x00", "malformed"),
+        (["int", "string"], b"\x06\x00", "malformed"),
+        (["int", "string"], b"\x00\x80\x80\x80\x80\x10\x02", "left over"),
+    ],
+    ids=repr,
+)
+def test_malformed_bodies_are_undecodable(field_type: AvroType, body: bytes, said: str) -> None:
+    # Where the field can't be a column it is passed over, which must find the same.
+    schema = record(("x", field_type), ("end", record(name="Empty")))
+    wanted = ["end"] if kind_of(field_type) == "map" or field_type == ["int", "string"] else ["x", "end"]
+    found = decoder(schema, fields=wanted).decode([frame(WRITER_ID) + body])
+    assert [(bad.row, bad.reason) for bad in found.bad] == [(0, "undecodable")]
+    assert said in found.bad[0].error
+
+
+MAP = ("m", {"type": "map", "values": "long"})  # makes a schema one that is read record by record
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        "boolean", "int", "long", "float", "double", "string", "bytes",
+        {"type": "fixed", "name": "Four", "size": 4},
+        ["null", "long"],
+        {"type": "array", "items": "float"},
+        record(("a", "double"), name="Item"),
+    ],
+    ids=repr,
+)  # fmt: skip
+@pytest.mark.parametrize("blocks", [True, False], ids=["by blocks", "one by one"])
+def test_claim_of_many_items_is_refused_at_once_also_in_a_field_that_nobody_wants(
+    items: AvroType, blocks: bool
+) -> None:
+    schema = record(("x", "long"), *([] if blocks else [MAP]), ("unwanted", {"type": "array", "items": items}))
+    claim = b"\x80\x80\x80\x80\x80\x40"  # 2^40 items, of which none is there
+    body = b"\x02" + (b"" if blocks else b"\x00") + claim
+    for rest in (b"", b"\x00" * 8):
+        found = decoder(schema, fields=["x"]).decode([frame(WRITER_ID) + body + rest])
+        assert [(bad.row, bad.reason) for bad in found.bad] == [(0, "undecodable")]
+
+
+@pytest.mark.parametrize("blocks", [True, False], ids=["by blocks", "one by one"])
+@pytest.mark.parametrize(
+    ("field_type", "value"),
+    [
+        ("string", "some text"),
+        ("bytes", b"some bytes"),
+        ("double", 0.5),
+        ({"type": "fixed", "name": "Four", "size": 4}, b"four"),
+        ({"type": "array", "items": "double"}, [0.5, 1.5]),
+        (["null", "string"], "text"),
+    ],
+    ids=repr,
+)
+def test_record_cut_anywhere_is_undecodable_also_in_a_field_that_nobody_wants(
+    field_type: AvroType, value: Any, blocks: bool
+) -> None:
+    schema = record(("x", "long"), *([] if blocks else [MAP]), ("unwanted", field_type))
+    [whole] = written(Schema(WRITER_ID, "", schema), [{"x": 7, "m": {"k": 1}, "unwanted": value}])
+    reader = decoder(schema, fields=["x"])
+    assert reader.decode([whole]).frame.to_dicts() == [{"x": 7}]
+    cuts = [whole[:end] for end in range(len(frame(WRITER_ID)), len(whole))]
+    found = reader.decode([*cuts, whole])
+    assert [(bad.row, bad.reason) for bad in found.bad] == [(row, "undecodable") for row in range(len(cuts))]
+    assert found.frame.to_dicts() == [{"x": 7}]
+
+
+@pytest.mark.parametrize(
+    ("body", "items"),
+    [
+        (b"\x02\x02\x02\x04\x00", [1, 2]),  # two blocks
+        (b"\x03\x04\x02\x04\x00", [1, 2]),  # a block with its size
+        (b"\x03\x04\x02\x04\x02\x06\x00", [1, 2, 3]),
+        (b"\x00", []),
+        (b"\x02\x82\x80\x00\x00", [1]),  # longer than needed, which is allowed
+    ],
+)
+def test_all_forms_of_arrays_are_read(body: bytes, items: list[int]) -> None:
+    found = decoder(record(("x", LONG_ARRAY), ("y", FLOAT_ARRAY))).decode(
+        [frame(WRITER_ID) + body + b"\x00", frame(WRITER_ID) + b"\x00\x00", frame(WRITER_ID) + body + b"\x00"]
+    )
+    assert found.bad == []
+    assert found.frame["x"].to_list() == [items, [], items]
+
+
+def corrupted(values: list[bytes], rng: random.Random) -> tuple[list[bytes], set[int]]:
+    """Damage one value, or move bytes between two neighbours, as a broken producer would; return what was touched."""
+    damaged = list(values)
+    row = rng.randrange(len(values) - 1)
+    body = bytearray(values[row])
+    match rng.randrange(5):
+        case 0:
+            del body[5 + rng.randrange(len(body) - 5) :]
+        case 1:
+            place = 5 + rng.randrange(len(body) - 5)
+            body[place] ^= 1 << rng.randrange(8)
+        case 2:
+            body += rng.randbytes(rng.randrange(1, 9))
+        case 3:
+            place = 5 + rng.randrange(len(body) - 5)
+            body[place:] = rng.randbytes(rng.randrange(20))
+        case _:
+            moved = rng.randrange(1, len(body) - 4)
+            damaged[row + 1] = values[row + 1][:5] + bytes(body[-moved:]) + values[row + 1][5:]
+            damaged[row] = bytes(body[:-moved])
+            return damaged, {row, row + 1}
+    damaged[row] = bytes(body)
+    return damaged, {row}
+
+
+WIDE = record(
+    ("id", "string"),
+    ("flag", "boolean"),
+    ("count", "int"),
+    ("time", "long"),
+    ("maybe", ["null", "string"]),
+    ("side", ENUM),
+    ("values", FLOAT_ARRAY),
+    ("inner", record(("a", ["double", "null"]), ("b", LONG_ARRAY), name="Inner")),
+    ("raw", "bytes"),
+    ("last", "int"),
+)
+
+
+@pytest.mark.parametrize("extra", [[], [("m", {"type": "map", "values": "string"})]], ids=["by blocks", "one by one"])
+def test_damage_stays_with_the_damaged_record(extra: list[Any], capfd: pytest.CaptureFixture[str]) -> None:
+    schema = record(*WIDE["fields"], *extra)
+    rng = random.Random(5)
+    events = [
+        {
+            "id": f"event-{row}",
+            "flag": row % 2 == 0,
+            "count": row * 1000,
+            "time": 1_700_000_000_000 + row,
+            "maybe": None if row % 3 else "text",
+            "side": SYMBOLS[row % 3],
+            "values": [float(row)] * row,
+            "inner": {"a": None if row % 2 else 0.5, "b": list(range(row * 40, row * 45))},
+            "raw": b"\xff" * row,
+            "last": row,
+            "m": {"k": "v" * row},
+        }
+        for row in range(8)
+    ]
+    names = [field["name"] for field in WIDE["fields"]]
+    reader = decoder(schema, fields=names)
+    values = written(Schema(WRITER_ID, "", schema), events)
+    expected = reader.decode(values).frame.to_dicts()
+    for _ in range(120):
+        damaged, touched = corrupted(values, rng)
+        found = reader.decode(damaged)
+        bad = {record.row for record in found.bad}
+        assert sorted([*found.rows.tolist(), *bad]) == list(range(8))
+        assert bad <= touched
+        by_row = dict(zip(found.rows.tolist(), found.frame.to_dicts(), strict=True))
+        assert all(plain(by_row[row]) == plain(expected[row]) for row in range(8) if row not in touched)
+        for row in touched:  # alone as among neighbours
+            alone = reader.decode([damaged[row]])
+            assert len(alone.bad) == (row in bad)
+            assert row in bad or plain(alone.frame.to_dicts()) == [plain(by_row[row])]
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == ("", "")
+
+
+@given(st.data(), st.integers())
+@settings(max_examples=50, deadline=None)
+def test_what_blocks_accept_fastavro_reads_the_same(draw: st.DataObject, seed: int) -> None:
+    schema, events = draw.draw(schemas_with_data().filter(lambda case: goes_by_blocks(case[0])))
+    as_schema = Schema(WRITER_ID, "", schema)
+    fields = wanted_fields(as_schema, [field["name"] for field in schema["fields"]])
+    sources = resolve(as_schema, as_schema, fields)
+    damaged, touched = corrupted(written(as_schema, [*events, events[0]]), random.Random(seed))
+    found = decoder(schema).decode(damaged)
+    assert {record.row for record in found.bad} <= touched
+    one_by_one = record_reader(as_schema, as_schema, sources)
+    if len(found.rows):
+        again = one_by_one.read([damaged[row] for row in found.rows])
+        assert plain(again.to_dicts()) == plain(found.frame.to_dicts())
+
+
+def test_poll_of_nothing_but_damage_is_all_bad() -> None:
+    schema = record(("x", "string"))
+    found = decoder(schema).decode([frame(WRITER_ID) + b"\x04\xff\xff"] * 100)
+    assert [bad.row for bad in found.bad] == list(range(100))
+    assert {bad.reason for bad in found.bad} == {"undecodable"}
+
+
+def test_error_of_a_record_read_by_itself_is_the_same_each_time() -> None:
+    found = decoder(record(("x", "double"), MAP), fields=["x"]).decode([frame(WRITER_ID) + b"\x00"] * 2)
+    assert [bad.error for bad in found.bad] == ["the Avro body is malformed: EOFError: cannot read double"] * 2
