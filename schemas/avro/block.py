@@ -42,7 +42,7 @@ class BlockReader:
         """
         try:
             return assemble(self.sources, self._read_block(values), len(values))
-        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
             raise Unreadable("undecodable", f"the Avro body can't be read: {error}") from error
 
     def read_alike(self, values: Sequence[bytes]) -> pl.DataFrame | None:

@@ -117,6 +117,8 @@ class _Size:
         if isinstance(node, str):
             # A name not seen yet is a primitive, or a type that contains itself, which other code refuses.
             return self._named.get(node, (1, 1))
+        if isinstance(node, list):
+            self._check_union(node)
         size = self._within(node if isinstance(node, list) else self._inner(node))
         if isinstance(node, dict) and isinstance(node.get("name"), str):
             self._named[node["name"]] = size
@@ -148,6 +150,11 @@ class _Size:
     def _within(self, inner: list[AvroType]) -> tuple[int, int]:
         sizes = [self.of(one) for one in inner]
         return 1 + sum(types for types, _ in sizes), 1 + max((levels for _, levels in sizes), default=0)
+
+    def _check_union(self, branches: list[AvroType]) -> None:
+        # Avro forbids it, and readers that take it differ in what they read.
+        if any(isinstance(branch, list) for branch in branches):
+            raise BadSchemaError(f"{self._place}: expected no union directly within a union: make it one union")
 
     def _check_name(self, name: Any, of: str) -> None:
         # Half of a surrogate pair is no text either.

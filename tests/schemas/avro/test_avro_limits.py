@@ -62,6 +62,7 @@ TOO_LARGE = [
         (record(("x", "int"), ("f", _fixed(size))), f"size from 0 to {MOST_FIXED} for the fixed type F, found")
         for size in (2**70, 2**31, -1, "7", None, True, 1.5, 10**4000)
     ],
+    (record(("x", "int"), ("u", [["null", "int"], "null"])), "no union directly within a union"),
     ({**record(("x", "R9")), "__fastavro_parsed": True, "__named_schemas": {}}, "fastavro's internal keys"),
     (record(("x", {"type": ["null", {**record(name="R"), "__fastavro_parsed": True}]})), "fastavro's internal keys"),
 ]
@@ -74,6 +75,7 @@ NO_SCHEMA: list[AvroType] = [
     {"type": []},
     {"type": "record"},
     record(("x", "R9")),
+    record(("x", "int"), ("u", ["null", {"type": ["null", "int"]}])),
     record({"name": [], "type": "int"}),
     record({"name": "\ud800", "type": "int"}),
     record({"name": "", "type": "int"}),
