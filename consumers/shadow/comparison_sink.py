@@ -9,6 +9,7 @@ import numpy.typing as npt
 from millstream.consumers.events import Answered, Ends, Epochs
 from millstream.consumers.observability.metrics import COMPARISONS, STAGE_SECONDS, Metrics
 from millstream.consumers.shadow.shadow_lane import Shadow
+from millstream.consumers.sink.dead_letter_sink import BESIDE, record_bytes
 from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.result_sink import Outputs, Sink
 
@@ -23,6 +24,8 @@ class ComparisonSink(Sink):
         shadows: Sequence[Shadow],
         *,
         topic: str,
+        max_bytes: int,
+        leave_out: Callable[[], object],
         epochs: Callable[[], Epochs],
         metrics: Metrics,
     ) -> None:
@@ -31,12 +34,16 @@ class ComparisonSink(Sink):
         outputs: of the primary.
         shadows: compared with it.
         topic: of the comparisons.
+        max_bytes: of a record, as that topic takes it.
+        leave_out: called for each comparison that the topic would refuse, and that is left out.
         epochs: gives the current assignment.
         metrics: where to count.
         """
         super().__init__(delivery, outputs, epochs=epochs, metrics=metrics)
         self._shadows = shadows
         self._topic = topic
+        self._max_bytes = max_bytes
+        self._leave_out = leave_out
 
     def write(self, answers: Sequence[Answered]) -> Ends:
         """See `Sink.write`."""
@@ -49,10 +56,16 @@ class ComparisonSink(Sink):
         started = time.perf_counter()
         among = self._among(answered)
         for shadow in self._shadows:
-            compared = shadow.compare(answered, among)
-            for event_id, value in compared:
-                self._delivery.produce(self._topic, value, event_id.encode(), None)
-            self._metrics.count(COMPARISONS, len(compared), shadow.name)
+            written = 0
+            for event_id, value in shadow.compare(answered, among):
+                key = event_id.encode()
+                # The broker would refuse it each time, and the worker would never get past it.
+                if record_bytes(value, key, (), BESIDE) > self._max_bytes:
+                    self._leave_out()
+                    continue
+                self._delivery.produce(self._topic, value, key, None)
+                written += 1
+            self._metrics.count(COMPARISONS, written, shadow.name)
         ends: Ends = {}
         for part in answered.batch.parts:
             ends |= self._ends_of(part, self._ours(part.block.epochs))

@@ -178,7 +178,9 @@ def stages_of(plan: Plan, metrics: Metrics, *, slot: str, until_idle: bool) -> S
     """The worker's stages; `slot` names it in its group, and lasts over restarts."""
     pipeline = plan.pipeline
     client = pipeline.client_config()
-    limits = largest_records(client, (pipeline.output.topic, pipeline.dead_letters.topic))
+    topic = pipeline.comparison.topic
+    outputs_here = (pipeline.output.topic, pipeline.dead_letters.topic, *([topic] if plan.detached else []))
+    limits = largest_records(client, outputs_here)
     outputs = outputs_of(plan, limits)
     quarter = max(pipeline.limits.held_bytes // 4 // 1024, 1)  # KiB
     # A batch of records that is larger than its topic takes would be refused as one.
@@ -203,7 +205,6 @@ def stages_of(plan: Plan, metrics: Metrics, *, slot: str, until_idle: bool) -> S
     )
 
     shadows = make_shadows(plan.shadows, pipeline, plan.model, plan.store)
-    topic = pipeline.comparison.topic
     guard = CrashGuard(pipeline.limits.crash_attempts, span=4 * pipeline.batch.max_events)
 
     def source(on_revoke: Callable[[list[Partition]], object]) -> Source:
@@ -220,7 +221,14 @@ def stages_of(plan: Plan, metrics: Metrics, *, slot: str, until_idle: bool) -> S
             delivery = AtLeastOnce(producer, abandon=abandon, metrics=metrics)
         if plan.detached:
             return ComparisonSink(
-                delivery, outputs, shadows, topic=topic, epochs=lambda: source.epochs, metrics=metrics
+                delivery,
+                outputs,
+                shadows,
+                topic=topic,
+                max_bytes=limits[topic],
+                leave_out=lambda: count_undelivered(shadows, metrics),
+                epochs=lambda: source.epochs,
+                metrics=metrics,
             )
         return Sink(delivery, outputs, epochs=lambda: source.epochs, metrics=metrics)
 

@@ -1,0 +1,66 @@
+"""The sink of detached shadows: comparisons that the topic takes, and none that would stop the worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from millstream.consumers.events import Answered, MicroBatch, Rows
+from millstream.consumers.observability.metrics import COMPARISONS, Metrics
+from millstream.consumers.shadow.comparison_sink import ComparisonSink
+from tests.consumers.in_memory import EPOCHS, block
+from tests.consumers.sink.test_sink import OUTPUTS
+
+if TYPE_CHECKING:
+    from millstream.consumers.shadow.shadow_lane import Shadow
+    from millstream.consumers.sink.delivery import Delivery
+
+LIMIT = 2000
+
+
+class Compared:
+    """A shadow whose comparisons are given; it compares every event."""
+
+    name = "v2"
+
+    def __init__(self, comparisons: list[tuple[str, bytes]]) -> None:
+        self._comparisons = comparisons
+
+    def compare(self, *_: Any) -> list[tuple[str, bytes]]:
+        return self._comparisons
+
+
+class Kept:
+    """Keeps what it is handed; the topic refuses what is larger than its limit."""
+
+    publishes_at_checkpoint = False
+
+    def __init__(self) -> None:
+        self.records: list[tuple[str, bytes, bytes]] = []
+
+    def produce(self, topic: str, value: bytes, key: bytes, _headers: object) -> None:
+        assert len(value) + len(key) <= LIMIT, "the broker would refuse it"
+        self.records.append((topic, value, key))
+
+
+def test_comparison_that_its_topic_refuses_is_left_out_and_counted() -> None:
+    delivery, metrics, left_out = Kept(), Metrics("p"), []
+    compared = [("a", b"x"), ("b" * LIMIT, b"x"), ("c", b"x" * LIMIT), ("d", b"x" * 1000)]
+    sink = ComparisonSink(
+        cast("Delivery", delivery),
+        OUTPUTS,
+        [cast("Shadow", Compared(compared))],
+        topic="compared",
+        max_bytes=LIMIT,
+        leave_out=lambda: left_out.append(1),
+        epochs=lambda: EPOCHS,
+        metrics=metrics,
+    )
+    batch = MicroBatch((Rows(block("eeee"), 0, 4, 0, 4),), "size")
+    answered = Answered(0, batch, {"y": np.zeros(4)}, np.arange(4), {}, np.zeros(4, np.int64))
+    assert sink.write([answered]) == {("in", 0): (1, 4)}
+    assert [key for _, _, key in delivery.records] == [b"a", b"d"]
+    assert len(left_out) == 2
+    written = metrics.registry.get_sample_value(COMPARISONS.name, {"pipeline": "p", "shadow": "v2"})
+    assert written == 2
