@@ -158,7 +158,13 @@ class ComparisonApp:
     def _agent(self, topic: Any, handle: Callable[[Any], Any]) -> None:
         async def run(stream: Any) -> None:
             async for event in stream.events():
-                await handle(event)
+                try:
+                    await handle(event)
+                except Exception:
+                    # Faust would say nothing, and commit past the records.
+                    count = len(event.value) if isinstance(event.value, list) else 1
+                    log.exception("%d records of %s don't count: an unexpected error", count, event.message.topic)
+                    self._metrics.leave_out(count, "internal_error")
 
         self.faust.agent(topic, name=handle.__name__)(run)
 

@@ -19,7 +19,8 @@ LEFT_OUT = Metric(
     "name), bad_labels (no label), late (comparison of a closed window, or summary of a window beyond those that are kept), "
     "ahead (comparison of more than 5 minutes ahead of the clock), unknown_labels (no comparison came for the label), "
     "repeated_labels (too many labels of the same events), damaged (record of the job's own topics that the job did not write), "
-    "bad_batch (in a batch that decompresses to more than 64 MiB), too_large (summary of a window that no record can hold).",
+    "bad_batch (in a batch that decompresses to more than 64 MiB), too_large (summary of a window that no record can hold), "
+    "internal_error (the job raised an unexpected error on them: its log has the traceback).",
     ("reason",),
 )
 LAG = Metric("millstream_comparison_lag_records", "gauge", "Records not yet processed.", ("topic", "partition"))

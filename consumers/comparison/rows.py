@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import polars as pl
 
 from millstream.consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Rows
 from millstream.schemas.avro.decoder import AvroDecoder
+from millstream.schemas.errors import SchemaUnavailable
 from millstream.schemas.json.decoder import JsonDecoder
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from millstream.schemas.comparisons import Comparisons
     from millstream.schemas.decoded import Decoder
     from millstream.schemas.store import SchemaStore
+
+log = logging.getLogger(__name__)
 
 _OFFSET_BITS = 48
 _NONE = math.nan
@@ -120,7 +124,28 @@ class LabelReader:
     def rows(
         self, values: Sequence[bytes | None], partitions: Sequence[int], offsets: Sequence[int]
     ) -> tuple[list[str], Rows, int]:
-        """The event ids, the rows of the join (LABEL_ROW), and how many records are no labels. Raises SchemaUnavailable."""
+        """The event ids, the rows of the join (LABEL_ROW), and how many records are no labels. Raises SchemaUnavailable.
+
+        Records that make the decoder raise are no labels; the others of the fetch count.
+        """
+        try:
+            return self._rows(values, partitions, offsets)
+        except SchemaUnavailable:
+            raise
+        except Exception as error:
+            if len(values) == 1:
+                log.error(
+                    "the label at offset %d of partition %d breaks the decoder: %r", offsets[0], partitions[0], error
+                )
+                return [], np.zeros(0, LABEL_ROW), 1
+            middle = len(values) // 2
+            ids, rows, bad = self.rows(values[:middle], partitions[:middle], offsets[:middle])
+            more = self.rows(values[middle:], partitions[middle:], offsets[middle:])
+            return ids + more[0], np.concatenate([rows, more[1]]), bad + more[2]
+
+    def _rows(
+        self, values: Sequence[bytes | None], partitions: Sequence[int], offsets: Sequence[int]
+    ) -> tuple[list[str], Rows, int]:
         decoded = self._decoder.decode([value or b"" for value in values])
         number = pl.col(self._section.value).cast(pl.Float64, strict=False)
         frame = decoded.frame.select(

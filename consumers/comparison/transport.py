@@ -39,9 +39,22 @@ class Folded:
     serialized_value_size: int = 0
 
 
+class _ConsumerThread(driver.AIOKafkaConsumerThread):
+    logger = log
+
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer = super()._create_worker_consumer(transport)
+        # Faust reads only committed records only where it writes in transactions itself.
+        consumer._isolation_level = "read_committed"
+        return consumer
+
+
 class _FoldingConsumer(driver.Consumer):
     app: FoldingApp
     logger = log
+
+    def _new_consumer_thread(self) -> Any:
+        return _ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
     async def _getmany(self, active_partitions: Any, timeout: float) -> Any:
         found = await super()._getmany(active_partitions=active_partitions, timeout=timeout)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from confluent_kafka import Producer
 
 from millstream.consumers.comparison.chunks import LABEL_ROW, Chunk
 from millstream.consumers.comparison.join import WRITERS
@@ -58,6 +59,17 @@ def hostile_comparisons(scene: Scene) -> int:
     return len(pairs) + 1
 
 
+def aborted_comparisons(scene: Scene, events: Events) -> None:
+    """Comparisons that would count, in a transaction that is taken back."""
+    producer = Producer({"bootstrap.servers": scene.bootstrap, "transactional.id": f"aborts-{scene.pipeline.name}"})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for value in forged(events, ("delay", 1), Variant("delay", 2)):
+        producer.produce(scene.pipeline.comparison.topic, value, b"k", 0)
+    producer.flush(30)
+    producer.abort_transaction(30)
+
+
 def hostile_state(scene: Scene) -> None:
     """Write to the topics that are the job's own."""
     name = app_name(scene.pipeline)
@@ -97,6 +109,7 @@ def test_hostile_records_of_every_topic_are_counted_and_the_results_are_exact(tm
     with Job(scene, "--metrics-port", "0") as job:
         job.wait_for(lambda: job.metric("millstream_comparison_update_seconds") > 0, "at work")
         scene.compare(events.part(0, 1000))
+        aborted_comparisons(scene, Events.make(30, seed=11))
         strangers = hostile_comparisons(scene)
         hostile_state(scene)
         for value in (b"", b"junk", b'{"event": "a", "happened": NaN}', b"[" * 10_000, b"\0\0\0\0\1\xff"):

@@ -107,3 +107,22 @@ def test_true_and_false_are_labels(tmp_path: Path) -> None:
     labels, _ = reader(tmp_path, format="json", value="late")
     ids, found, bad = read(labels, [b'{"event": "a", "late": true}', b'{"event": "b", "late": false}'])
     assert (ids, found["value"].tolist(), bad) == (["a", "b"], [1.0, 0.0], 0)
+
+
+def test_label_that_breaks_the_decoder_is_none_and_the_others_of_its_fetch_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    labels, _ = reader(tmp_path, format="json")
+    decode = labels._decoder.decode
+
+    def buggy(values: list[bytes]) -> Any:
+        if b"evil" in values:
+            raise OSError("failed to fill whole buffer")
+        return decode(values)
+
+    monkeypatch.setattr(labels._decoder, "decode", buggy)
+    good: list[bytes | None] = [b'{"event": "e%d", "value": 1.0}' % number for number in range(5)]
+    ids, found, bad = read(labels, [*good[:3], b"evil", *good[3:]])
+    assert (ids, bad) == ([f"e{number}" for number in range(5)], 1)
+    assert found["position"].tolist() == [(2 << 48) + offset for offset in (10, 11, 12, 14, 15)]
+    assert "the label at offset 13 of partition 2 breaks the decoder" in caplog.text
