@@ -47,6 +47,7 @@ class PartitionLag:
     counted: bool  # whether `messages` is exact
     seconds: float | None  # age of the oldest unprocessed record, by its timestamp; None where it can't be read in time
     deleted: int  # offsets that retention took before the group had read them
+    held_back: int = 0  # offsets from `end` on, which nobody can read before the open transaction at `end` has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ class Bounds:
     committed: int  # negative: nothing committed
     low: int  # oldest offset still there
     start: int
-    end: int
+    end: int  # of what a reader of committed records reaches
+    stored: int  # offset after the last record, readable or not
 
 
 @dataclass(slots=True)
@@ -145,8 +147,9 @@ class LagReader:
         committed = self._committed(places)
         lows = self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         ends = self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+        stored = self._offsets(places, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]
         return {
-            place: self._bound(found.offset, lows[place], ends[place])
+            place: self._bound(found.offset, lows[place], ends[place], stored[place])
             for place, found in zip(places, committed, strict=True)
         }
 
@@ -154,16 +157,18 @@ class LagReader:
         wanted = [TopicPartition(*place) for place in places]
         return asked_again(lambda: self._consumer.committed(wanted, timeout=ANSWER_TIMEOUT), COORDINATOR_MOVES)
 
-    def _bound(self, committed: int, low: int, end: int) -> Bounds:
+    def _bound(self, committed: int, low: int, end: int, stored: int) -> Bounds:
         # A negative offset says that nothing is committed; what retention has deleted is nobody's lag.
         start = end if committed < 0 and self._from_end else max(committed, low)
-        return Bounds(committed, low, start, end)
+        return Bounds(committed, low, start, end, stored)
 
-    def _offsets(self, places: list[Place], spec: OffsetSpec) -> dict[Place, int]:
-        """One answer for all partitions; at the end, what a reader of committed records reaches."""
+    def _offsets(
+        self, places: list[Place], spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
+    ) -> dict[Place, int]:
+        """One answer for all partitions; at the end, by default, what a reader of committed records reaches."""
         asked = self._admin.list_offsets(
             {TopicPartition(*place): spec for place in places},
-            isolation_level=IsolationLevel.READ_COMMITTED,
+            isolation_level=isolation,
             request_timeout=ANSWER_TIMEOUT,
         )
         answers: dict[TopicPartition, Future[Any]] = asked
@@ -246,4 +251,5 @@ def _lag(place: Place, bounds: Bounds, sample: Sample | None, now: float) -> Par
         counted=counted,
         seconds=seconds,
         deleted=max(bounds.low - bounds.committed, 0) if bounds.committed >= 0 else 0,
+        held_back=max(bounds.stored - bounds.end, 0),
     )

@@ -172,17 +172,24 @@ class LagCollector(Collector):
         deleted = family(
             "deleted_events", "Offsets that retention took before the group had read them.", "topic", "partition"
         )
+        held_back = family(
+            "held_back_offsets",
+            "Offsets behind a producer's open transaction: nobody can read them before it ends.",
+            "topic",
+            "partition",
+        )
         arrival = family("arrival_rate", "Events a second that come.")
         growth = family("lag_growth", "Events a second by which the lag grows; negative where it shrinks.")
         drain = family("drain_seconds", "Seconds until nothing waits, if it goes on like this; +Inf: never.")
         for lag in look.lags:
             deleted.add_metric([*self._of, lag.topic, str(lag.partition)], lag.deleted)
+            held_back.add_metric([*self._of, lag.topic, str(lag.partition)], lag.held_back)
         if look.total is not None:
             arrival.add_metric(self._of, look.total.arrival)
             growth.add_metric(self._of, look.total.growth)
         if look.drain is not None:
             drain.add_metric(self._of, look.drain)
-        return [deleted, arrival, growth, drain]
+        return [deleted, held_back, arrival, growth, drain]
 
 
 def by_topic(lags: Sequence[PartitionLag]) -> dict[str, list[PartitionLag]]:

@@ -121,6 +121,26 @@ def in_transactions(kafka: Broker, topic: str, *sizes: int) -> None:
     wait_for_transactions(kafka, topic)
 
 
+@pytest.mark.durable
+def test_offsets_behind_an_open_transaction_are_told(kafka: Broker, make_topic: MakeTopic) -> None:
+    topic = make_topic(1)
+    produce(kafka.bootstrap, topic, [(None, b"v")], partition=0)
+    holder = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"holder-of-{topic}"})
+    holder.init_transactions(30)
+    holder.begin_transaction()
+    holder.produce(topic, b"open", partition=0)
+    holder.flush(10)
+    produce(kafka.bootstrap, topic, [(None, b"behind")] * 3, partition=0)
+    reader = LagReader({"bootstrap.servers": kafka.bootstrap}, f"group-of-{topic}", [topic])
+    (held,) = reader.read()
+    holder.commit_transaction(30)
+    wait_for_transactions(kafka, topic)
+    (ended,) = reader.read()
+    reader.close()
+    assert (held.messages, held.held_back) == (1, 4)
+    assert (ended.messages, ended.held_back) == (5, 0)
+
+
 def wait_for_transactions(kafka: Broker, topic: str) -> None:
     """Wait until none is open in partition 0: the broker confirms a commit first, and writes the transaction's end then."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
