@@ -18,7 +18,7 @@ from millstream.schemas.yaml_file import Fault, NodeReader, YamlError, composed,
 _EXPECTED = {
     **EXPECTED,
     "int_parsing": "a whole number",
-    "int_parsing_size": "a whole number",
+    "int_parsing_size": "a whole number of fewer digits",
     "float_type": "a number or a text",
     "bool_parsing": "true or false",
     "list_type": "a list",

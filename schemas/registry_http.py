@@ -114,8 +114,10 @@ class RegistryHttp:
         except NoAnswerError:
             raise
         except Exception as error:
-            said = str(error) or type(error).__name__
-            raise NoAnswerError(said, failure_of(error)) from error
+            cause: BaseException = error
+            while isinstance(cause, BaseExceptionGroup):  # of tasks of the HTTP library
+                cause = cause.exceptions[0]
+            raise NoAnswerError(str(cause) or type(cause).__name__, failure_of(error)) from error
         finally:
             self._client.cookies.clear()  # unused; a registry could fill memory with them
 

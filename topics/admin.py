@@ -22,6 +22,14 @@ DEFAULT_MAX_BYTES = 1_048_588  # Kafka's own default for `max.message.bytes`
 EVALUATIONS = "evaluations"  # the role of that topic
 
 
+_NO_CAUSE = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}  # they follow from the cause
+_ADVICE = {
+    KafkaError._AUTHENTICATION: "Correct the user, the password or the mechanism under `kafka.client` in the pipeline file",
+    KafkaError._SSL: "Check the certificates and `security.protocol` under `kafka.client` in the pipeline file",
+    KafkaError._RESOLVE: "Correct the host's name in `kafka.bootstrap` of the pipeline file",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class TopicState:
     """One topic of a pipeline."""
@@ -44,9 +52,24 @@ def roles(pipeline: Pipeline) -> list[tuple[str, str]]:
     ]
 
 
+class _Admin(AdminClient):
+    """Remembers why it can't connect: the call that fails for that says no more than that it failed."""
+
+    def __init__(self, client: Mapping[str, Any]) -> None:
+        self._told: list[KafkaError] = []
+        settings: dict[str, Any] = {**client, "error_cb": self._told.append}
+        super().__init__(settings, logger=logging.getLogger("kafka.admin"))
+
+    @property
+    def causes(self) -> Sequence[KafkaError]:
+        """What the client has told so far, the latest last."""
+        self.poll(0)
+        return self._told
+
+
 def connect(client: Mapping[str, Any]) -> AdminClient:
     """An administrator's client."""
-    return AdminClient(dict(client), logger=logging.getLogger("kafka.admin"))
+    return _Admin(client)
 
 
 def states(client: Mapping[str, Any], names: Iterable[tuple[str, str]]) -> list[TopicState]:
@@ -212,7 +235,16 @@ def _metadata(admin: AdminClient, bootstrap: str) -> Any:
     try:
         return admin.list_topics(timeout=ANSWER_TIMEOUT)
     except KafkaException as error:
-        raise BrokerUnreachableError(
-            f"no Kafka broker answers at {bootstrap} ({error.args[0].str()}). Start one, correct `kafka.bootstrap` in the "
-            f"pipeline file, or check the user and TLS settings under `kafka.client`."
-        ) from None
+        raise unreachable(bootstrap, error.args[0], admin.causes if isinstance(admin, _Admin) else ()) from None
+
+
+def unreachable(bootstrap: str, error: KafkaError, causes: Sequence[KafkaError] = ()) -> BrokerUnreachableError:
+    """The error for a broker that does not answer: with its cause, where the client told that to its `error_cb`."""
+    told = [cause for cause in causes if cause.code() not in _NO_CAUSE]
+    cause = told[-1] if told else error
+    said = " ".join(cause.str().split())
+    advice = _ADVICE.get(
+        cause.code(),
+        "Start one, correct `kafka.bootstrap` in the pipeline file, or check the user and TLS settings under `kafka.client`",
+    )
+    return BrokerUnreachableError(f"no Kafka broker answers at {bootstrap} ({said}). {advice}.")

@@ -93,8 +93,8 @@ def _check(pipeline: Pipeline, schema: Schema, option: tuple[str, str], field: s
     there = field_names(schema)
     if field is not None and field not in there:
         raise PlanError(
-            f"{pipeline.at(*option)}: expected a field of schema `{schema.name}` ({', '.join(sorted(there))}), found "
-            f"`{field}`. Name one of these."
+            f"{pipeline.at(*option)}: expected a field of schema `{schema.name}` (id {schema.id}: {', '.join(sorted(there))}), "
+            f"found `{field}`. Name one of these, or take the schema back if another than yours was registered under this name."
         )
 
 

@@ -161,7 +161,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
         ("a: &a [*a]", r":1: a\[0\]: this alias \(\*name\) refers to what it is part of. Write the value out."),
         ("inputs: " + "[" * 2000, "nested too deeply"),
         ("a: 1\ninputs: " + "[" * 2000, ":2: can't be read: the YAML is nested too deeply"),
-        (f"batch_sizes: [{'9' * 5000}]", r":1: batch_sizes\[0\]: expected a whole number, found '999"),
+        (f"batch_sizes: [{'9' * 5000}]", r":1: batch_sizes\[0\]: expected a whole number of fewer digits, found '999"),
         ("batch_sizes: [1e999]", r":1: batch_sizes\[0\]: expected a whole number, found '1e999'."),
         (
             "inputs: [{tensor: x, field: a, longest: 4, pad: .inf, dtype: float32}]\noutputs: [{tensor: y}]",

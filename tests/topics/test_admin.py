@@ -117,3 +117,25 @@ def test_wanted_topics_are_there_when_ensured_and_another_partition_count_is_ref
     assert [state.partitions for state in admin.states(client, [("own", name)])] == [3]
     with pytest.raises(TopicError, match=f"topic {name}: expected 2 partitions, found 3"):
         admin.ensure(client, {name: {}}, partitions=2, replication=1)
+
+
+def test_host_that_does_not_resolve_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT", 2.0)
+    said = r"\(nohost\.invalid:9092.*resolve.*\)\. Correct the host's name in `kafka\.bootstrap`"
+    with pytest.raises(BrokerUnreachableError, match=said):
+        admin.states({"bootstrap.servers": "nohost.invalid:9092", "log_level": 0}, [("input", "t")])
+
+
+def test_user_whom_the_broker_refuses_is_told_so_and_no_secret(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT", 2.0)
+    client = {
+        "bootstrap.servers": kafka.bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "user",
+        "sasl.password": "sesame",
+        "log_level": 0,
+    }
+    with pytest.raises(BrokerUnreachableError, match="SASL") as refused:
+        admin.states(client, [("input", "t")])
+    assert "sesame" not in str(refused.value)
