@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-mock faults fuzz check format bench bench-gpu broker lock docs clean
+.PHONY: help demo test test-unit test-mock faults fuzz check format bench bench-gpu broker lock docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,8 +18,11 @@ demo: $(VENV)/.demo $(if $(findstring shadow,$(ARGS)),$(VENV)/.comparison) ## Re
 test: $(VENV)/.dev ## All tests, on the best broker there is; ARGS="-k name"
 	@$(BIN)/python -m pytest $(ARGS)
 
+test-unit: $(VENV)/.dev ## The tests that need no broker and start no process; a minute or two
+	@$(BIN)/python -m pytest -m unit $(ARGS)
+
 test-mock: $(VENV)/.dev ## The tests that need Kafka, on the embedded broker alone
-	@MILLSTREAM_TEST_BROKER=mock $(BIN)/python -m pytest -m kafka $(ARGS)
+	@MILLSTREAM_TEST_BROKER=mock $(BIN)/python -m pytest -m broker $(ARGS)
 
 faults: $(VENV)/.dev ## Kill workers and brokers, then account for every event; a shorter form is part of `make test`
 	@MILLSTREAM_FAULTS=full $(BIN)/python -m pytest tests/faults tests/comparison tests/fuzz $(ARGS)

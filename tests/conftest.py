@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -24,6 +25,8 @@ settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
+PROCESS_FOLDERS = {"cli", "comparison", "deploy", "examples", "fuzz", "harness"}
+"""Folders of tests that start processes: commands, jobs, servers."""
 _CHOICE = pytest.StashKey[Choice]()
 
 
@@ -48,13 +51,27 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what uses the broker, so that `-m "not kafka"` leaves it out, and skip what the mock can't promise."""
+    """Mark each test by what it needs, so that `-m unit` runs in seconds, and skip what the mock can't promise."""
     choice = config.stash[_CHOICE]
     for item in items:
-        if "kafka" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.kafka)
+        for kind in _kinds(item):
+            item.add_marker(kind)
         if not choice.durable and item.get_closest_marker("durable") is not None:
             item.add_marker(pytest.mark.skip(reason=f"needs a durable broker; this run has a mock: {choice.why}"))
+
+
+def _kinds(item: pytest.Item) -> Iterator[str]:
+    """What a test needs; `unit` is one that needs nothing and runs in this process."""
+    parts = item.path.relative_to(Path(__file__).parent).parts
+    fixtures = set(getattr(item, "fixturenames", ()))
+    kinds = {
+        "faults": parts[0] == "faults",
+        "process": parts[0] in PROCESS_FOLDERS or item.get_closest_marker("process") is not None,
+        "broker": bool(fixtures & {"kafka", "registry"}) or item.get_closest_marker("broker") is not None,
+    }
+    yield from (kind for kind, holds in kinds.items() if holds)
+    if not any(kinds.values()):
+        yield "unit"
 
 
 @pytest.fixture(scope="session")

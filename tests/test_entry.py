@@ -11,6 +11,7 @@ import pytest
 from millstream.consumers.cli.main import COMMANDS
 from millstream.consumers.cli.metrics import metrics_markdown
 
+pytestmark = pytest.mark.process
 COMMAND = [str(Path(sys.executable).with_name("millstream"))]
 AS_MODULE = [sys.executable, "-m", "millstream"]
 

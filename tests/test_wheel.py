@@ -14,6 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+pytestmark = pytest.mark.process
 ROOT = Path(__file__).parents[1]
 TEAM = ("consumers", "inference", "pipeline", "schemas", "topics")
 PIPELINE = """\

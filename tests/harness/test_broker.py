@@ -96,7 +96,7 @@ def own_kafka() -> Iterator[MavenKafka]:
 
 
 @pytest.mark.durable
-@pytest.mark.kafka
+@pytest.mark.broker
 def test_data_outlives_a_restart_and_a_crash(own_kafka: MavenKafka) -> None:
     bootstrap = own_kafka.bootstrap
     create_topic(bootstrap, "kept", 1, {})
@@ -110,7 +110,7 @@ def test_data_outlives_a_restart_and_a_crash(own_kafka: MavenKafka) -> None:
 
 
 @pytest.mark.durable
-@pytest.mark.kafka
+@pytest.mark.broker
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
 def test_broker_command_leaves_no_broker_behind(own_kafka: MavenKafka, tmp_path: Path, end: signal.Signals) -> None:
     del own_kafka  # it is here for the jars, and so that two brokers run side by side
@@ -135,7 +135,7 @@ def test_broker_command_leaves_no_broker_behind(own_kafka: MavenKafka, tmp_path:
 
 
 @pytest.mark.durable
-@pytest.mark.kafka
+@pytest.mark.broker
 def test_a_broker_that_cannot_start_shows_the_end_of_its_log() -> None:
     if (missing := missing_for_maven()) is not None:
         pytest.skip(f"no broker of its own: {missing}")
