@@ -182,8 +182,8 @@ class Writer:
         log.warning("the transaction is aborted, its events are read again: %s", error)
         self._sink.abort()
         self._note_done(unwritten, {})
+        self._read_again()  # before nothing is held: a worker that holds nothing may take itself for idle
         self._release()
-        self._read_again()
 
     def _go_back(self, error: WentBack) -> None:
         """What came before it is right, and counts; nothing that comes after it is written."""

@@ -55,6 +55,7 @@ class Worker:
         self._stopping = threading.Event()
         self._abandon = threading.Event()
         self._read_again = threading.Event()
+        self._rewinds = 0  # how many times all was read again from the committed offsets
         self._failure: BaseException | None = None
         self._guard = stages.guard
         self._held = Held(settings.held_events, settings.held_bytes // 2, settings.weight, settings.batch.max_events)
@@ -67,7 +68,6 @@ class Worker:
         self._paused = False
         self._ended = False
         self._ticked = 0.0
-        self._first_read = self._last_acknowledged = 0.0
         self._inbox: SimpleQueue[Polled | Barrier | None] = SimpleQueue()
         self._answers: Answers = SimpleQueue()
         self._source = stages.source(self._finish)
@@ -141,10 +141,6 @@ class Worker:
         """Ask the worker to drain and end; safe from a signal handler."""
         self._stopping.set()
 
-    def span(self) -> tuple[float, float]:
-        """When the first record was read and the last was acknowledged, seconds on the monotonic clock."""
-        return self._first_read, self._last_acknowledged
-
     def run(self) -> bool:
         """Work until told to stop, or until idle.
 
@@ -165,11 +161,7 @@ class Worker:
         watch(lambda: None if self._ended else ("the worker's loop", self._health.turned), 2 * self._health.stall_after)
         try:
             self._source.subscribe()
-            while not self._stopping.is_set() and self._failure is None:
-                self._turn()
-                if self._settings.until_idle and self._source.idle and not self._held.events:
-                    break
-            drained = self._drain()
+            drained = self._work()
         except Exception as error:
             self._fail(error)
             raise
@@ -180,6 +172,19 @@ class Worker:
         if self._failure is not None:
             raise as_worker_error(self._failure)
         return drained
+
+    def _work(self) -> bool:
+        """Turn until told to stop, or until idle; then drain. Whether that was in time."""
+        while True:
+            while not self._stopping.is_set() and self._failure is None:
+                self._turn()
+                if self._settings.until_idle and self._source.idle and not self._held.events:
+                    break
+            rewinds = self._rewinds
+            drained = self._drain()
+            # What was taken back while the worker drained is not read again yet: it is not idle.
+            if self._rewinds == rewinds or self._stopping.is_set() or self._failure is not None:
+                return drained
 
     def _warm_up(self) -> bool:
         """Wait for the executor, as long as it is away; False where told to end meanwhile."""
@@ -226,6 +231,7 @@ class Worker:
         # Before the offsets are asked for: another abort while they come is another rewind.
         self._read_again.clear()
         if self._source.rewind():
+            self._rewinds += 1
             return True
         self._read_again.set()
         self._paused = True
@@ -246,7 +252,6 @@ class Worker:
             self._metrics.count(m.RECORDS_READ, count, topic)
             if self._shares is not None:
                 self._shares.add(topic, count)
-        self._first_read = self._first_read or polled.arrived
         self._held.add(len(polled.records), polled.records.bytes, polled.arrived)
         self._inbox.put(polled)
 
@@ -312,7 +317,6 @@ class Worker:
     def _acknowledge(self, ends: Ends) -> None:
         with self._lock:
             self._acknowledged |= ends
-        self._last_acknowledged = time.monotonic()
 
     def _commit(self, *, wait: bool) -> bool:
         """Commit what is acknowledged; False where `wait` and that failed."""

@@ -1,0 +1,160 @@
+"""The worker's loop over a source and a sink in memory."""
+
+from __future__ import annotations
+
+import threading
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from millstream.consumers.batch.batcher import Limits
+from millstream.consumers.decode.decoder import BlockDecoder, EventFields
+from millstream.consumers.errors import TransactionAborted
+from millstream.consumers.flow.held import RECORD
+from millstream.consumers.observability.health import Health
+from millstream.consumers.observability.metrics import RECORDS_READ, Metrics
+from millstream.consumers.source.crashes import CrashGuard
+from millstream.consumers.worker.stages import Settings, Stages
+from millstream.consumers.worker.worker import Worker
+from tests.consumers.in_memory import SIGNATURE, NegatingExecutor, NumberDecoder, polled
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.consumers.events import Answered, Ends, Epochs, Polled
+
+PARTITION = ("in", 0)
+RECORDS = 40
+SETTINGS = Settings(
+    batch=Limits(10, 1 << 20, 0.01),
+    held_events=1000,
+    held_bytes=1 << 20,
+    weight=RECORD,
+    commit_every=0.05,
+    exactly_once=True,
+    ordering="partition",
+    weights=None,
+    allow_nan_outputs=False,
+    batch_timeout=30.0,
+    drain_timeout=30.0,
+    until_idle=True,
+)
+
+
+class MemorySource:
+    """One partition of so many records, and the offset up to which it is committed."""
+
+    def __init__(self) -> None:
+        self.assigned_once = True
+        self.topics = frozenset({"in"})
+        self.epochs: Epochs = {PARTITION: 1}
+        self.committed = 0
+        self.rewinds = 0
+        self._next = 0
+        self.starts = SimpleNamespace(begins={PARTITION: 0}, note_committed=lambda _offsets: None)
+
+    @property
+    def idle(self) -> bool:
+        return self._next == RECORDS
+
+    def poll(self, limit: int, timeout: float, _window: object = None) -> Polled | None:
+        count = min(limit, RECORDS - self._next)
+        if not count:
+            time.sleep(min(timeout, 0.005))
+            return None
+        found = polled([b"1"] * count, self._next, epochs=self.epochs)
+        self._next += count
+        return found
+
+    def rewind(self) -> bool:
+        self.rewinds += 1
+        self.epochs = {PARTITION: 1 + self.rewinds}
+        self._next = self.committed
+        return True
+
+    def note_settled(self, offsets: dict[Any, int]) -> None:
+        self.committed = max(self.committed, offsets.get(PARTITION, 0))
+
+    def lag(self, _done: object) -> dict[Any, int]:
+        return {}
+
+    def subscribe(self) -> None: ...
+    def begin(self) -> None: ...
+    def pause(self, _topics: object) -> None: ...
+    def refresh_metadata(self) -> None: ...
+    def close(self, _failure: object) -> None: ...
+
+
+class MemorySink:
+    """Counts what is committed; the first transactions are aborted."""
+
+    def __init__(self, source: MemorySource, aborted: int) -> None:
+        self._source = source
+        self._aborted = aborted
+        self._open: list[int] = []
+        self.committed: list[int] = []  # offsets
+
+    def write(self, answers: Sequence[Answered]) -> Ends:
+        ends: Ends = {}
+        for answered in answers:
+            for part in answered.batch.parts:
+                if part.block.epochs == self._source.epochs:
+                    self._open += part.block.offsets[part.start : part.stop].tolist()
+                    ends[PARTITION] = part.block.epochs[PARTITION], self._open[-1] + 1
+        return ends
+
+    def checkpoint(self, _ends: Ends) -> None:
+        if self._aborted and self._open:
+            self._aborted -= 1
+            raise TransactionAborted("the broker took it back")
+        self.committed += self._open
+        self._open = []
+
+    def abort(self) -> None:
+        self._open = []
+
+    def kept(self, ends: Ends) -> Ends:
+        return ends
+
+    def start(self) -> None: ...
+    def push(self) -> None: ...
+    def drop(self) -> None: ...
+
+
+def run_until_idle(aborted: int) -> tuple[bool, MemorySource, MemorySink, Metrics]:
+    source, metrics = MemorySource(), Metrics("p")
+    sink = MemorySink(source, aborted)
+    decoder = BlockDecoder(NumberDecoder(), EventFields(None, None, 1), SIGNATURE, allow_nan=False)
+    stages = Stages(
+        decoder=decoder,
+        executors=[NegatingExecutor()],
+        in_flight=1,
+        ahead=0,
+        guard=CrashGuard(3, 100),
+        source=lambda _on_revoke: cast("Any", source),
+        sink=lambda _source, _abandon: cast("Any", sink),
+        shadows=None,
+    )
+    worker = Worker(SETTINGS, stages, Health(60.0), metrics)
+    ended: list[bool] = []
+    thread = threading.Thread(target=lambda: ended.append(worker.run()), daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()
+    return ended[0], source, sink, metrics
+
+
+def test_worker_ends_when_idle_with_everything_committed() -> None:
+    drained, source, sink, metrics = run_until_idle(aborted=0)
+    assert (drained, source.committed, source.rewinds) == (True, RECORDS, 0)
+    assert sink.committed == list(range(RECORDS))
+    assert metrics.registry.get_sample_value(RECORDS_READ.name, {"pipeline": "p", "topic": "in"}) == RECORDS
+
+
+def test_what_an_aborted_transaction_took_back_is_read_again_before_the_worker_ends() -> None:
+    """After the abort nothing is held, and yet nothing is done."""
+    drained, source, sink, _ = run_until_idle(aborted=2)
+    assert (drained, source.committed, source.rewinds) == (True, RECORDS, 2)
+    assert np.array_equal(sink.committed, np.arange(RECORDS))
