@@ -102,7 +102,10 @@ def _fill_array(
 ) -> npt.NDArray[Any] | None:
     whole = _whole_array(series, entry, DTYPES[entry.dtype][1])
     if whole is not None:
-        return whole
+        array, is_finite = whole
+        if not is_finite and not allow_nan:
+            _find_nan(array, entry, problems)
+        return array
     lengths = series.list.len()
     is_wrong = (lengths != entry.width).fill_null(value=True).to_numpy()
     if is_wrong.any():
@@ -127,16 +130,20 @@ def _fill_array(
     return array
 
 
-def _whole_array(series: pl.Series, entry: TensorInput, polars_type: pl.DataType) -> npt.NDArray[Any] | None:
-    """The tensor where all is as it should be, which is usual and takes a tenth of the time; else None."""
+def _whole_array(
+    series: pl.Series, entry: TensorInput, polars_type: pl.DataType
+) -> tuple[npt.NDArray[Any], bool] | None:
+    """The tensor, and whether all of it is finite, in a tenth of the time. None if a length is another, or something null."""
     if not polars_type.is_float() or series.null_count() or not len(series):
         return None
     try:
         array = series.cast(pl.Array(polars_type, entry.width)).to_numpy()
     except pl.exceptions.PolarsError:  # a length is another
         return None
-    # A null in an array would be NaN here.
-    return array.reshape(len(series), *entry.shape) if np.isfinite(array).all() else None
+    is_finite = bool(np.isfinite(array).all())
+    if not is_finite and series.explode().null_count():  # a null in an array is NaN here
+        return None
+    return array.reshape(len(series), *entry.shape), is_finite
 
 
 def _fill_ragged(

@@ -79,11 +79,12 @@ class DeadLetterEncoder:
 
     def headers(self, letter: DeadLetter) -> list[tuple[str, bytes]]:
         """The headers of the record: enough to sort dead letters with any Kafka tool, without reading Avro."""
-        error = _valid(letter.error).encode()[:_HEADER_BYTES]
+        error = letter.error.encode("utf-8", "replace")
+        if len(error) > _HEADER_BYTES:  # cut between characters, not inside one
+            error = error[:_HEADER_BYTES].decode(errors="ignore").encode()
         return [
             ("millstream.reason", letter.reason.encode()),
-            # Cut between characters, not inside one.
-            ("millstream.error", error.decode(errors="ignore").encode()),
+            ("millstream.error", error),
             ("millstream.source.topic", letter.topic.encode()),
             ("millstream.source.partition", b"%d" % letter.partition),
             ("millstream.source.offset", b"%d" % letter.offset),

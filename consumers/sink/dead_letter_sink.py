@@ -16,6 +16,7 @@ from millstream.topics.dead_letters import attempts_before
 log = logging.getLogger(__name__)
 
 BESIDE = 512  # bytes of a record besides key, value and headers; rather too many
+_MOST_OF_HEADERS = 4096  # bytes of a dead letter's own headers: their texts are cut, or names of at most 250 characters
 _HEADER = 10  # bytes of a header's lengths, at most
 _TIMESTAMP_TYPES = (None, "create_time", "log_append_time")  # by Kafka's number for them
 
@@ -79,7 +80,8 @@ class DeadLetterSink:
         """Value, key and headers of the record. The event's content is left out if the topic does not take it."""
         output, key = self._output, letter.key
         encoded, headers = output.encoder.encode(letter), output.encoder.headers(letter)
-        if record_bytes(encoded, key, headers, BESIDE) > output.max_bytes:
+        small = len(encoded) + len(key or b"") + BESIDE + _MOST_OF_HEADERS <= output.max_bytes
+        if not small and record_bytes(encoded, key, headers, BESIDE) > output.max_bytes:
             # Otherwise the broker would refuse the record, and the worker would fail at this event forever.
             letter = _without_content(
                 letter, f"with them the dead letter is larger than topic {output.topic} takes (max.message.bytes)"

@@ -164,22 +164,25 @@ def _read_the_good(reader: _Reader, values: Sequence[bytes]) -> tuple[list[pl.Da
     frames: list[pl.DataFrame] = []
     good: list[int] = []
     bad: list[BadRecord] = []
-    todo = [list(range(len(values)))]
+    todo = [(list(range(len(values))), False)]
     while todo:
-        rows = todo.pop()
+        rows, checked = todo.pop()
         try:
-            frames.append(reader.read(values if len(rows) == len(values) else [values[row] for row in rows]))
+            chosen = values if len(rows) == len(values) else [values[row] for row in rows]
+            frames.append(reader.read(chosen, checked=checked))
             good += rows
         except FaultyRecords as error:
             faults = error.faults
             bad += [_bad(rows[index], fault) for index, fault in faults.items()]
-            todo += [rest] if (rest := [row for index, row in enumerate(rows) if index not in faults]) else []
+            rest = [row for index, row in enumerate(rows) if index not in faults]
+            todo += [(rest, True)] if rest else []
         except Unreadable as error:
             if len(rows) == 1:
                 bad.append(_bad(rows[0], error))
             else:
                 middle = len(rows) // 2
-                todo += [rows[middle:], rows[:middle]]  # the first half is taken up next: rows stay ascending
+                # The first half is taken up next: rows stay ascending.
+                todo += [(rows[middle:], checked), (rows[:middle], checked)]
     return frames, np.array(good, np.int64), sorted(bad, key=lambda record: record.row)
 
 

@@ -29,7 +29,7 @@ class RecordReader:
     reader: Any  # the wanted fields that the writer has, as fastavro parsed it
     sources: list[Source]
 
-    def read(self, values: Sequence[bytes]) -> pl.DataFrame:
+    def read(self, values: Sequence[bytes], *, checked: bool = False) -> pl.DataFrame:  # noqa: ARG002  (reading is checking)
         """Return a row per value.
 
         Raises FaultyRecords with those that can't be read, or Unreadable where a value is beyond its type.
