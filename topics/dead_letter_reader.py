@@ -9,7 +9,7 @@ from typing import Any, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterError
-from millstream.topics.dead_letters import NoLetter, Position, StoredLetter, marked
+from millstream.topics.dead_letters import NoLetter, Position, StoredLetter, Unread, marked
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.records import ANSWER_TIMEOUT, PASSING, ReadRecord, bounds, headers_of
 
@@ -19,6 +19,12 @@ TURN = 0.2  # seconds of one read where nothing comes: Ctrl-C is heard this ofte
 
 Decode = Callable[[bytes], DeadLetter]
 """The dead letter in a record's value. Raises DeadLetterError, SchemaUnavailable."""
+
+
+class _StuckError(TopicError):
+    def __init__(self, message: str, offset: int) -> None:
+        super().__init__(message)
+        self.offset = offset
 
 
 class DeadLetterReader:
@@ -47,32 +53,42 @@ class DeadLetterReader:
             raise
         self._partitions = sorted(found.partitions)
 
-    def letters(self, *, replayed: bool) -> Iterator[StoredLetter | NoLetter]:
+    def letters(self, *, replayed: bool) -> Iterator[StoredLetter | NoLetter | Unread]:
         """What is in the topic now, by partition and offset; with those that were replayed, or without.
+
+        A partition with an open transaction gives `Unread` in place of its letters: a marker may say that they were replayed.
 
         Nothing is held but the markers of one partition, so the topic may be of any size.
 
         Raises:
             BrokerUnreachableError: no broker answers.
-            TopicError: the topic can't be read to its end.
+            TopicError: the topic can't be read.
             SchemaUnavailable: the schema registry does not answer.
         """
         # All ends now: what fails again while its letter is being replayed is for the next time.
         bounds = {partition: self._bounds(self._topic, partition) for partition in self._partitions}
         for partition, (low, high) in bounds.items():
             # A marker is written after its letter, into the same partition: so they are read first.
-            marks = {
-                position: record.timestamp
-                for record in self._read(self._letters, self._topic, partition, low, high)
-                # A marker follows its letter in the same partition. Any other marker is forged and ignored.
-                if (position := marked(record)) is not None
-                and position.partition == partition
-                and low <= position.offset < record.offset
-            }
+            try:
+                marks = self._marks(partition, low, high)
+            except _StuckError as stuck:
+                yield Unread(Position(partition, stuck.offset), str(stuck))
+                continue
             for record in self._read(self._letters, self._topic, partition, low, high):
                 position = Position(partition, record.offset)
                 if replayed or position not in marks:
                     yield from self._stored(record, marks.get(position))
+
+    def _marks(self, partition: int, low: int, high: int) -> dict[Position, int]:
+        """When letters of a partition were replayed, by their positions."""
+        return {
+            position: record.timestamp
+            for record in self._read(self._letters, self._topic, partition, low, high)
+            # A marker follows its letter in the same partition. Any other marker is forged and ignored.
+            if (position := marked(record)) is not None
+            and position.partition == partition
+            and low <= position.offset < record.offset
+        }
 
     def letter(self, position: Position) -> StoredLetter | NoLetter:
         """The letter at a position. Raises what `letters` does, and TopicError where nothing is there."""
@@ -178,9 +194,10 @@ class DeadLetterReader:
             if first is not None:
                 moved = time.monotonic()
             elif time.monotonic() - moved > LONGEST_QUIET:
-                raise TopicError(
+                raise _StuckError(
                     f"{topic}/{partition} can't be read from offset {reached} to its end at {end}: a transaction that writes "
-                    f"there is still open, or the broker does not answer. Try again in a minute."
+                    f"there is still open, or the broker does not answer. Try again in a minute.",
+                    reached,
                 )
 
     @contextmanager

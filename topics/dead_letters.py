@@ -58,6 +58,14 @@ class NoLetter:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """A partition of the dead-letter topic that can't be read to its end: none of its letters is given."""
+
+    position: Position  # from where on
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Selection:
     """Which letters are wanted; an empty set wants all."""
 

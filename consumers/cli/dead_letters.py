@@ -23,7 +23,16 @@ from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSche
 from millstream.schemas.store import SchemaStore
 from millstream.schemas.wire import schema_id_of
 from millstream.topics.dead_letter_reader import DeadLetterReader, Decode
-from millstream.topics.dead_letters import NoLetter, Position, Replay, Selection, Stays, StoredLetter, parse_moment
+from millstream.topics.dead_letters import (
+    NoLetter,
+    Position,
+    Replay,
+    Selection,
+    Stays,
+    StoredLetter,
+    Unread,
+    parse_moment,
+)
 from millstream.topics.records import ReadRecord
 from millstream.topics.replay import Replayer, batches, plan
 
@@ -96,24 +105,28 @@ def _decoder(store: SchemaStore) -> Decode:
     return decode
 
 
-def _wanted(reader: DeadLetterReader, args: argparse.Namespace, *, replayed: bool) -> Iterator[StoredLetter]:
-    """The letters that the arguments select; says on stderr what is no letter."""
+def _wanted(
+    reader: DeadLetterReader, args: argparse.Namespace, unread: list[Unread], *, replayed: bool
+) -> Iterator[StoredLetter]:
+    """The letters that the arguments select; says on stderr what is no letter, and which partitions can't be read."""
     selection = Selection(
         frozenset(args.reason), frozenset(args.topic), frozenset(args.source_partition), args.since, args.until
     )
     for stored in reader.letters(replayed=replayed):
-        if isinstance(stored, NoLetter):
+        if isinstance(stored, NoLetter | Unread):
             print(f"{stored.position}: {printable(stored.error)}", file=sys.stderr)
+            unread += [stored] if isinstance(stored, Unread) else []
         elif selection.takes(stored.letter):
             yield stored
 
 
 def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
-    wanted = _wanted(reader, args, replayed=args.all)
+    unread = list[Unread]()
+    wanted = _wanted(reader, args, unread, replayed=args.all)
     if args.json:
         for stored in islice(wanted, args.limit):
             print(printable_json(_row(stored), ascii_only=True))
-        return 0
+        return 1 if unread else 0
     table = Table(box=None, pad_edge=False)
     for heading in ("position", "failed at", "reason", "event", "key", "attempts", "replayed", "error"):
         table.add_column(heading, overflow="fold")  # a name is shown whole
@@ -129,7 +142,7 @@ def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
     if table.row_count < reasons.total():
         console.print(f"... and {reasons.total() - table.row_count} more")
     console.print(_summary(reasons))
-    return 0
+    return 1 if unread else 0
 
 
 def _summary(reasons: Counter[str]) -> str:
@@ -250,7 +263,7 @@ def _dry_run(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namesp
 
 
 def _agreed(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespace) -> bool:
-    planned = plan(_wanted(reader, args, replayed=False), reader, pipeline)
+    planned = plan(_wanted(reader, args, [], replayed=False), reader, pipeline)
     count = sum(1 for _ in islice((item for item in planned if isinstance(item, Replay)), args.limit))
     return input(f"Write {count} events to {', '.join(pipeline.input.topics)} again? [y/N] ").strip().lower() in {
         "y",
@@ -263,7 +276,8 @@ def _replays(
 ) -> Iterator[Replay]:
     """What to write, up to the limit; what can't be replayed is told and added to `stays`."""
     count = 0
-    for item in plan(_wanted(reader, args, replayed=False), reader, pipeline):
+    unread = list[Unread]()
+    for item in plan(_wanted(reader, args, unread, replayed=False), reader, pipeline):
         if isinstance(item, Stays):
             _note(item, stays)
             continue
@@ -271,6 +285,7 @@ def _replays(
         count += 1
         if count == args.limit:
             return
+    stays += [Stays(one.position, one.error) for one in unread]  # told already
 
 
 def _note(item: Stays, stays: list[Stays]) -> None:

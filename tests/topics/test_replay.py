@@ -12,7 +12,7 @@ from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.dead_letters import DeadLetter, decode_dead_letter
 from millstream.topics.dead_letter_reader import DeadLetterReader
-from millstream.topics.dead_letters import NoLetter, Position, Replay, Stays, StoredLetter, marker
+from millstream.topics.dead_letters import NoLetter, Position, Replay, Stays, StoredLetter, Unread, marker
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.replay import Replayer, batches, plan
 from tests.broker.choice import Broker
@@ -54,9 +54,9 @@ def pipeline_of(folder: Path, kafka: Broker, events: str, letters: str, input_op
     return load_pipeline(file, {})
 
 
-def stored(found: Iterator[StoredLetter | NoLetter]) -> list[StoredLetter]:
+def stored(found: Iterator[StoredLetter | NoLetter | Unread]) -> list[StoredLetter]:
     each = list(found)
-    assert not [item for item in each if isinstance(item, NoLetter)]
+    assert not [item for item in each if isinstance(item, NoLetter | Unread)]
     return [item for item in each if isinstance(item, StoredLetter)]
 
 
@@ -195,15 +195,20 @@ def test_marker_above_a_workers_open_transaction_is_waited_for(
     worker.close()
 
 
-def test_end_that_stays_out_of_reach_is_told(
+def test_partition_whose_end_stays_out_of_reach_is_told_and_the_others_are_read(
     kafka: Broker, letters: str, reader: DeadLetterReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("millstream.topics.dead_letter_reader.LONGEST_QUIET", 0.5)
     worker = open_transaction(kafka, letters)
-    with pytest.raises(
-        TopicError, match=r"/0 can't be read from offset 0 to its end at 1: a transaction .* is still open"
-    ):
-        list(reader.letters(replayed=False))
+    write_letters(kafka.bootstrap, letters, [a_letter(offset=7)], partition=1)
+    unread, readable = reader.letters(replayed=False)
+    assert isinstance(unread, Unread)
+    assert unread.position == Position(0, 0)
+    assert (
+        "/0 can't be read from offset 0 to its end at 1: a transaction that writes there is still open" in unread.error
+    )
+    assert isinstance(readable, StoredLetter)
+    assert (readable.position.partition, readable.letter.offset) == (1, 7)
     worker.abort_transaction(30)
     worker.close()
 
