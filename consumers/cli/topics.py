@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millstream.consumers.cli.arguments import add_pipeline, positive, read_pipeline
-from millstream.topics.admin import BROKER_DEFAULT, create, roles, states
+from millstream.topics.admin import BROKER_DEFAULT, TopicState, create, roles, states
 
 WIDE = 1000  # columns of output that is no terminal's: one line a topic, so that `grep` finds it
 
@@ -36,9 +36,18 @@ def run(args: argparse.Namespace) -> int:
         table.add_column(heading, overflow="fold")  # a name is shown whole
     found = states(client, roles(pipeline))
     for state in found:
-        remark = "missing" if state.partitions is None else "created" if state.name in made else ""
+        remark = _remark(state, made, args)
         table.add_row(
             state.role, state.name, str(state.partitions or "-"), str(state.replication_factor or "-"), remark
         )
     Console(width=None if sys.stdout.isatty() else WIDE).print(table)
     return 1 if any(state.partitions is None for state in found) else 0
+
+
+def _remark(state: TopicState, made: list[str], args: argparse.Namespace) -> str:
+    if state.partitions is None:
+        return "missing"
+    if state.name in made:
+        return "created"
+    asked = args.partitions if args.action == "create" else BROKER_DEFAULT
+    return "" if asked in {BROKER_DEFAULT, state.partitions} else f"exists: not changed to {asked} partitions"

@@ -37,7 +37,8 @@ DEFAULTS = {
 }
 SEEK_TIMEOUT = 15.0  # seconds that a partition assigned this moment has to take a seek
 REWIND_TIMEOUT = 2.0  # seconds; an open transaction of a lost worker hides a partition's offset longer: asked for again
-WAKE_TIMEOUT, LEAVE_TIMEOUT = 0.05, 5.0  # seconds
+WAKE_TIMEOUT = 0.05  # seconds that the client is asked a question for, so that it looks at what it may fetch
+LEAVE_TIMEOUT = 5.0  # seconds that leaving the group may take
 NOTHING_ASSIGNED = 6.0  # seconds after which a member without partitions takes it that there are none for it
 MENDED = PASSING | {KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
 """Errors the client mends by itself: an outage makes lag and nothing worse."""
@@ -230,7 +231,10 @@ class Source:
         self.starts.note_committed(new)
         positions = [TopicPartition(*partition, offset) for partition, offset in new.items()]
         try:
-            self._consumer.commit(offsets=positions, asynchronous=not wait)  # type: ignore[call-overload]
+            if wait:
+                self._consumer.commit(offsets=positions, asynchronous=False)
+            else:
+                self._consumer.commit(offsets=positions)
         except KafkaException as error:
             self._committed(error.args[0], positions)
             return bool(error.args[0].code() == KafkaError._NO_OFFSET)

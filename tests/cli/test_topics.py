@@ -35,6 +35,9 @@ def test_create_makes_what_is_missing_and_is_a_no_op_after_that(
     assert rows_of(capsys.readouterr().out) == {topic: [role, "3", "1", "created"] for topic, role in topics.items()}
 
     assert cli.run(["topics", "create", str(service.file), "--partitions", "5"]) == 0
+    told = "exists: not changed to 5 partitions"
+    assert rows_of(capsys.readouterr().out) == {topic: [role, "3", "1", told] for topic, role in topics.items()}
+    assert cli.run(["topics", "create", str(service.file), "--partitions", "3"]) == 0
     there = {topic: [role, "3", "1"] for topic, role in topics.items()}
     assert rows_of(capsys.readouterr().out) == there
 
