@@ -125,7 +125,7 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "TorchScript": (bring("model.pt"), ["model.pt can run code", "`trust: true` under `model:`"]),
     "huge number in the config": (
         map_to(f"inputs: [{{tensor: x, field: x, dtype: float32, shape: [{'9' * 5000}]}}]\n" + OUTPUTS),
-        ["config.yaml:1: inputs[0].shape[0]: expected a whole number, found '999"],
+        ["config.yaml:1: inputs[0].shape[0]: expected a whole number of fewer digits, found '999"],
     ),
     "tag in the config": (
         map_to(OUTPUTS + "inputs: !!python/object/apply:os.getcwd []\n"),

@@ -33,6 +33,7 @@ def test_told_to_end_under_load_a_worker_commits_exactly_what_it_wrote(kafka: Br
     ends = service.input_ends()
     for how, at_least in ((signal.SIGTERM, 1000), (signal.SIGINT, 8000)):
         with Worker(service.file) as worker:
+            worker.wait_ready()  # the one before may have written as many already
             service.wait_written(at_least)
             assert worker.stop(how) == 0
             assert f"{how.name}: draining" in worker.log
