@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from millstream.schemas.wording import shown
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _TOPIC_PATTERN = "[A-Za-z0-9._-]{1,249}"
 _NAME_PATTERN = "[A-Za-z0-9._-]{1,200}"
 
 
-def _topic_name(name: str) -> str:
-    if name in {".", ".."} or not re.fullmatch(_TOPIC_PATTERN, name):
-        raise ValueError(
-            "expected a Kafka topic's name (1 to 249 of the characters a-z A-Z 0-9 . _ -, and not . or ..), "
-            f"found {shown(name)}"
-        )
-    return name
+def _matches(pattern: str, expected: str) -> Callable[[str], str]:
+    """A validator of names. `.` and `..` are none: a topic may not have them, and as a folder they lead elsewhere."""
 
+    def check(name: str) -> str:
+        if name in {".", ".."} or not re.fullmatch(pattern, name):
+            raise ValueError(
+                f"expected {expected} of the characters a-z A-Z 0-9 . _ -, and not . or ..), found {shown(name)}"
+            )
+        return name
 
-def _folder_name(name: str) -> str:
-    """Check a name: it is used as a folder name, so it must not be a path, and as a metrics label."""
-    if name in {".", ".."} or not re.fullmatch(_NAME_PATTERN, name):
-        raise ValueError(
-            "expected one name, not a path (1 to 200 of the characters a-z A-Z 0-9 . _ -, and not . or ..), "
-            f"found {shown(name)}"
-        )
-    return name
+    return check
 
 
 def _one_or_several(value: object) -> object:
@@ -47,13 +44,13 @@ def _some_all_different(names: tuple[str, ...]) -> tuple[str, ...]:
 
 TopicName = Annotated[
     str,
-    AfterValidator(_topic_name),
+    AfterValidator(_matches(_TOPIC_PATTERN, "a Kafka topic's name (1 to 249")),
     WithJsonSchema({"type": "string", "pattern": f"^{_TOPIC_PATTERN}$", "$comment": "topic's name"}),
 ]
 TopicNames = Annotated[tuple[TopicName, ...], BeforeValidator(_one_or_several), AfterValidator(_some_all_different)]
 Name = Annotated[
     str,
-    AfterValidator(_folder_name),
+    AfterValidator(_matches(_NAME_PATTERN, "one name, not a path (1 to 200")),
     WithJsonSchema({"type": "string", "pattern": f"^{_NAME_PATTERN}$", "$comment": "name"}),
 ]
 Version = Annotated[int, Field(ge=1, le=2**31 - 1)]  # fits the prediction's schema (int)

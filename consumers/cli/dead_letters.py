@@ -115,7 +115,8 @@ def _wanted(
     for stored in reader.letters(replayed=replayed):
         if isinstance(stored, NoLetter | Unread):
             print(f"{stored.position}: {printable(stored.error)}", file=sys.stderr)
-            unread += [stored] if isinstance(stored, Unread) else []
+            if isinstance(stored, Unread):
+                unread.append(stored)
         elif selection.takes(stored.letter):
             yield stored
 

@@ -44,7 +44,7 @@ class _ConsumerThread(driver.AIOKafkaConsumerThread):
 
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
-        # Faust reads only committed records only where it writes in transactions itself.
+        # Faust asks for committed records only if it writes in transactions itself.
         consumer._isolation_level = "read_committed"
         return consumer
 

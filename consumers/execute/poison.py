@@ -138,7 +138,7 @@ def _without_nan(
     if not bad:
         return outputs, rows, rejected
     found = {int(rows[place]): why for place, why in bad.items()}
-    good = np.setdiff1d(np.arange(len(rows)), np.fromiter(bad, np.int64))
+    good = np.delete(np.arange(len(rows)), list(bad))
     if not len(good):
         return {}, np.empty(0, np.int64), {**rejected, **found}
     return {name: array[good] for name, array in outputs.items()}, rows[good], {**rejected, **found}
