@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
 from millstream.pipeline.pipeline import Pipeline
-from millstream.topics.errors import BrokerUnreachableError, TopicError
+from millstream.topics.errors import TopicError, unreachable
 
 ANSWER_TIMEOUT = 10.0  # seconds
 BROKER_DEFAULT = -1
@@ -20,14 +20,6 @@ BROKER_DEFAULT = -1
 DEAD_LETTER_ROOM = 65_536  # bytes
 DEFAULT_MAX_BYTES = 1_048_588  # Kafka's own default for `max.message.bytes`
 EVALUATIONS = "evaluations"  # the role of that topic
-
-
-_NO_CAUSE = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}  # they follow from the cause
-_ADVICE = {
-    KafkaError._AUTHENTICATION: "Correct the user, the password or the mechanism under `kafka.client` in the pipeline file",
-    KafkaError._SSL: "Check the certificates and `security.protocol` under `kafka.client` in the pipeline file",
-    KafkaError._RESOLVE: "Correct the host's name in `kafka.bootstrap` of the pipeline file",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +59,7 @@ class _Admin(AdminClient):
         return self._told
 
 
-def connect(client: Mapping[str, Any]) -> AdminClient:
+def connect(client: Mapping[str, Any]) -> _Admin:
     """An administrator's client."""
     return _Admin(client)
 
@@ -182,7 +174,7 @@ def ensure(
         _wait_for([topic.topic for topic in asked], admin, bootstrap)
 
 
-def _create(admin: AdminClient, asked: list[NewTopic]) -> None:
+def _create(admin: _Admin, asked: list[NewTopic]) -> None:
     for name, future in admin.create_topics(asked, request_timeout=ANSWER_TIMEOUT).items():
         try:
             future.result()
@@ -198,7 +190,7 @@ def _settings(role: str, room: int) -> dict[str, str]:
     return {"cleanup.policy": "compact"} if role == EVALUATIONS else {}
 
 
-def _wait_for(names: Sequence[str], admin: AdminClient, bootstrap: str) -> None:
+def _wait_for(names: Sequence[str], admin: _Admin, bootstrap: str) -> None:
     """Wait until the brokers know the topics: what the controller has made reaches them a little later."""
     until = time.monotonic() + ANSWER_TIMEOUT
     while time.monotonic() < until and not _topics(admin, bootstrap).keys() >= set(names):
@@ -212,7 +204,7 @@ def largest_records(client: Mapping[str, Any], names: Iterable[str]) -> dict[str
     return {name: DEFAULT_MAX_BYTES if embedded else _max_bytes(admin, name) for name in names}
 
 
-def _max_bytes(admin: AdminClient, topic: str) -> int:
+def _max_bytes(admin: _Admin, topic: str) -> int:
     asked = ConfigResource(ResourceType.TOPIC, topic)
     try:
         found = admin.describe_configs([asked], request_timeout=ANSWER_TIMEOUT)[asked].result()
@@ -221,7 +213,7 @@ def _max_bytes(admin: AdminClient, topic: str) -> int:
         return DEFAULT_MAX_BYTES
 
 
-def _topics(admin: AdminClient, bootstrap: str) -> dict[str, Any]:
+def _topics(admin: _Admin, bootstrap: str) -> dict[str, Any]:
     topics: dict[str, Any] = _metadata(admin, bootstrap).topics
     return topics
 
@@ -231,20 +223,8 @@ def _is_embedded(metadata: Any) -> bool:
     return str(metadata.cluster_id).startswith("mockCluster")
 
 
-def _metadata(admin: AdminClient, bootstrap: str) -> Any:
+def _metadata(admin: _Admin, bootstrap: str) -> Any:
     try:
         return admin.list_topics(timeout=ANSWER_TIMEOUT)
     except KafkaException as error:
-        raise unreachable(bootstrap, error.args[0], admin.causes if isinstance(admin, _Admin) else ()) from None
-
-
-def unreachable(bootstrap: str, error: KafkaError, causes: Sequence[KafkaError] = ()) -> BrokerUnreachableError:
-    """The error for a broker that does not answer: with its cause, where the client told that to its `error_cb`."""
-    told = [cause for cause in causes if cause.code() not in _NO_CAUSE]
-    cause = told[-1] if told else error
-    said = " ".join(cause.str().split())
-    advice = _ADVICE.get(
-        cause.code(),
-        "Start one, correct `kafka.bootstrap` in the pipeline file, or check the user and TLS settings under `kafka.client`",
-    )
-    return BrokerUnreachableError(f"no Kafka broker answers at {bootstrap} ({said}). {advice}.")
+        raise unreachable(bootstrap, error.args[0], admin.causes) from None

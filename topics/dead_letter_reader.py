@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterError
 from millstream.topics.dead_letters import NoLetter, Position, StoredLetter, Unread, marked
-from millstream.topics.errors import BrokerUnreachableError, TopicError
+from millstream.topics.errors import BrokerUnreachableError, TopicError, unreachable
 from millstream.topics.records import ANSWER_TIMEOUT, PASSING, ReadRecord, bounds, headers_of
 
 LONGEST_QUIET = 30.0  # seconds without anything new before the end of a partition is given up
@@ -169,7 +169,7 @@ class DeadLetterReader:
         except KafkaException as error:
             if error.args[0].code() in {KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART}:
                 raise TopicError(f"topic {topic} has no partition {partition} (any more).") from None
-            raise self._unreachable(error) from None
+            raise unreachable(self._bootstrap, error.args[0]) from None
 
     def _read(self, consumer: Consumer, topic: str, partition: int, start: int, end: int) -> Iterator[ReadRecord]:
         """The committed records with offsets from `start` to before `end`; waits for transactions that are open between them."""
@@ -205,13 +205,7 @@ class DeadLetterReader:
         try:
             yield
         except KafkaException as error:
-            raise self._unreachable(error) from None
-
-    def _unreachable(self, error: KafkaException) -> BrokerUnreachableError:
-        return BrokerUnreachableError(
-            f"no Kafka broker answers at {self._bootstrap} ({error.args[0].str()}). Start one, correct `kafka.bootstrap` in the "
-            f"pipeline file, or check the user and TLS settings under `kafka.client`."
-        )
+            raise unreachable(self._bootstrap, error.args[0]) from None
 
 
 def _consumer(client: Mapping[str, Any], isolation: str) -> Consumer:

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from millstream.topics.errors import BrokerUnreachableError, TopicError
+from millstream.topics.errors import TopicError, unreachable
 
 ANSWER_TIMEOUT = 10.0  # seconds
 DELIVERY_TIMEOUT = 30.0  # seconds
@@ -77,7 +77,7 @@ class RecordReader:
             )
         except KafkaException as error:
             self._consumer.close()
-            raise _unreachable(client, error.args[0]) from None
+            raise unreachable(str(client["bootstrap.servers"]), error.args[0]) from None
         except TopicError:
             self._consumer.close()
             raise
@@ -163,7 +163,7 @@ class RecordWriter:
         try:
             _partitions(self._producer, topic)
         except KafkaException as error:
-            raise _unreachable(client, error.args[0]) from None
+            raise unreachable(str(client["bootstrap.servers"]), error.args[0]) from None
 
     def write(self, value: bytes, key: bytes | None) -> None:
         """Hand a record to the client, which sends it soon.
@@ -218,13 +218,6 @@ def _partitions(client: Consumer | Producer, topic: str) -> list[int]:
     if found.error is not None:
         raise TopicError(f"topic {topic}: {found.error.str()}. Create it: millstream topics create PIPELINE")
     return sorted(found.partitions)
-
-
-def _unreachable(client: Mapping[str, Any], error: KafkaError) -> BrokerUnreachableError:
-    return BrokerUnreachableError(
-        f"no Kafka broker answers at {client['bootstrap.servers']} ({error.str()}). Start one, correct `kafka.bootstrap` in the "
-        f"pipeline file, or check the user and TLS settings under `kafka.client`."
-    )
 
 
 def headers_of(message: Any) -> Headers | None:
