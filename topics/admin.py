@@ -11,7 +11,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
 from millstream.pipeline.pipeline import Pipeline
-from millstream.topics.errors import TopicError, unreachable
+from millstream.topics.errors import TopicError
+from millstream.topics.unreachable import unreachable
 
 ANSWER_TIMEOUT = 10.0  # seconds
 BROKER_DEFAULT = -1

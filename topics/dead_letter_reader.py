@@ -10,8 +10,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterError
 from millstream.topics.dead_letters import NoLetter, Position, StoredLetter, Unread, marked
-from millstream.topics.errors import BrokerUnreachableError, TopicError, unreachable
+from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.records import ANSWER_TIMEOUT, PASSING, ReadRecord, bounds, headers_of
+from millstream.topics.unreachable import unreachable
 
 LONGEST_QUIET = 30.0  # seconds without anything new before the end of a partition is given up
 PIECE = 500  # records of one read

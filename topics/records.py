@@ -9,7 +9,8 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from millstream.topics.errors import TopicError, unreachable
+from millstream.topics.errors import TopicError
+from millstream.topics.unreachable import unreachable
 
 ANSWER_TIMEOUT = 10.0  # seconds
 DELIVERY_TIMEOUT = 30.0  # seconds

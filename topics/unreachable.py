@@ -1,0 +1,26 @@
+"""The error for a broker that does not answer. Apart from the others, which need no Kafka client: `--help` loads those."""
+
+from collections.abc import Sequence
+
+from confluent_kafka import KafkaError
+
+from millstream.topics.errors import BrokerUnreachableError
+
+_NO_CAUSE = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}  # they follow from the cause
+_ADVICE = {
+    KafkaError._AUTHENTICATION: "Correct the user, the password or the mechanism under `kafka.client` in the pipeline file",
+    KafkaError._SSL: "Check the certificates and `security.protocol` under `kafka.client` in the pipeline file",
+    KafkaError._RESOLVE: "Correct the host's name in `kafka.bootstrap` of the pipeline file",
+}
+
+
+def unreachable(bootstrap: str, error: KafkaError, causes: Sequence[KafkaError] = ()) -> BrokerUnreachableError:
+    """The error for a broker that does not answer: with its cause, where the client told that to its `error_cb`."""
+    told = [cause for cause in causes if cause.code() not in _NO_CAUSE]
+    cause = told[-1] if told else error
+    said = " ".join(cause.str().split())
+    advice = _ADVICE.get(
+        cause.code(),
+        "Start one, correct `kafka.bootstrap` in the pipeline file, or check the user and TLS settings under `kafka.client`",
+    )
+    return BrokerUnreachableError(f"no Kafka broker answers at {bootstrap} ({said}). {advice}.")
