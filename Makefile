@@ -2,6 +2,7 @@
 PYTHON ?= python3
 ARGS ?=
 VENV := .venv
+C_PAGES := consumers/source/fetched.c schemas/columns.h schemas/avro/avro_columns.c schemas/json/json_columns.c
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
@@ -62,7 +63,7 @@ lock: $(VENV)/.dev ## Pin the newest versions that pyproject.toml allows
 	  requirements/build.in --output-file requirements/build.txt
 
 clean: ## Remove what was made here: the environment, caches, the fetched broker
-	rm -rf $(VENV) consumers/source/libfetched.so schemas/json/libcolumns.so .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) consumers/source/libfetched.so schemas/*/lib*.so .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || { \
@@ -74,10 +75,10 @@ $(VENV)/.build: requirements/build.txt | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/build.txt
 	@touch $@
 
-$(VENV)/.demo: requirements/demo.txt pyproject.toml hatch_build.py consumers/source/fetched.c schemas/json/columns.c $(VENV)/.build
+$(VENV)/.demo: requirements/demo.txt pyproject.toml hatch_build.py $(C_PAGES) $(VENV)/.build
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --require-hashes -r requirements/demo.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
-	@test -e schemas/json/libcolumns.so || echo "No C compiler that works (Debian: apt-get install gcc libc6-dev): workers read records one by one, which takes more CPU. Then again: touch consumers/source/fetched.c"
+	@test -e schemas/json/libjson_columns.so || echo "No C compiler that works (Debian: apt-get install gcc libc6-dev): workers read records one by one, which takes more CPU. Then again: touch consumers/source/fetched.c"
 	@touch $@
 
 $(VENV)/.comparison: requirements/comparison.txt $(VENV)/.demo

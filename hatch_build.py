@@ -11,7 +11,8 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 LIBRARIES = {
     "consumers/source/fetched.c": "consumers/source/libfetched.so",
-    "schemas/json/columns.c": "schemas/json/libcolumns.so",
+    "schemas/avro/avro_columns.c": "schemas/avro/libavro_columns.so",
+    "schemas/json/json_columns.c": "schemas/json/libjson_columns.so",
 }
 FLAGS = "-O2", "-shared", "-fPIC"
 

@@ -10,6 +10,7 @@ import polars as pl
 
 from millstream.inference.ragged import Ints, Ragged, offsets_of
 from millstream.inference.signature import DTYPES, TensorInput
+from millstream.schemas.table import Lists, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,24 +30,24 @@ class Fitted:
     unfit: list[Unfit]  # the rest, ascending
 
 
-def fit(frame: pl.DataFrame, inputs: Sequence[TensorInput], *, allow_nan: bool) -> Fitted:
-    """Turn a frame of events into tensors, leaving out the events that don't fit, each with the reason."""
+def fit(table: Table, inputs: Sequence[TensorInput], *, allow_nan: bool) -> Fitted:
+    """Turn a table of events into tensors, leaving out the events that don't fit, each with the reason."""
     problems: dict[int, str] = {}
     filled: dict[str, Any] = {
-        entry.tensor: _fill(frame, entry, problems, allow_nan=allow_nan) for entry in inputs if entry.longest is None
+        entry.tensor: _fill(table, entry, problems, allow_nan=allow_nan) for entry in inputs if entry.longest is None
     }
     if varying := [entry for entry in inputs if entry.longest is not None and not entry.mask]:
-        filled |= _fill_ragged(frame, varying, problems, allow_nan=allow_nan)
+        filled |= _fill_ragged(table, varying, problems, allow_nan=allow_nan)
     if not problems:
-        return Fitted(filled, np.arange(len(frame)), [])
-    fits = np.ones(len(frame), np.bool_)
+        return Fitted(filled, np.arange(len(table)), [])
+    fits = np.ones(len(table), np.bool_)
     fits[list(problems)] = False
     rows = np.flatnonzero(fits)
     if len(filled) == len(inputs) and all(array is not None for array in filled.values()):
         return Fitted({name: array[rows] for name, array in filled.items()}, rows, _unfit(problems))
     # The rest may show more: a column with a null was not looked through for NaN, for instance. So do ragged inputs, which are
     # compared with one another.
-    kept = fit(frame[rows], inputs, allow_nan=allow_nan)
+    kept = fit(table.take(rows), inputs, allow_nan=allow_nan)
     problems |= {int(rows[unfit.row]): unfit.error for unfit in kept.unfit}
     return Fitted(kept.tensors, rows[kept.rows], _unfit(problems))
 
@@ -55,13 +56,14 @@ def _unfit(problems: Mapping[int, str]) -> list[Unfit]:
     return [Unfit(row, problems[row]) for row in sorted(problems)]
 
 
-def _fill(
-    frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str], *, allow_nan: bool
-) -> npt.NDArray[Any] | None:
+def _fill(table: Table, entry: TensorInput, problems: dict[int, str], *, allow_nan: bool) -> npt.NDArray[Any] | None:
     """The tensor, [events, *shape]. What doesn't fit is added to `problems` by row; None where it can't be in an array."""
-    if entry.array:
-        return _fill_array(frame[entry.fields[0]], entry, problems, allow_nan=allow_nan)
-    array = _fill_scalars(frame, entry, problems)
+    if not entry.array:
+        array = _fill_scalars(table, entry, problems)
+    elif (lists := _lists_of(table, entry)) is not None:
+        array = _fill_lists(lists, entry, problems)
+    else:
+        return _fill_array(table[entry.fields[0]], entry, problems, allow_nan=allow_nan)
     if array is not None and not allow_nan:
         _find_nan(array, entry, problems)
     return array
@@ -77,14 +79,14 @@ def _find_nan(array: npt.NDArray[Any], entry: TensorInput, problems: dict[int, s
         problems.setdefault(row, f"field {where} is NaN or infinite, which tensor `{entry.tensor}` does not take")
 
 
-def _fill_scalars(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[Any] | None:
+def _fill_scalars(table: Table, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[Any] | None:
     numpy_type, polars_type = DTYPES[entry.dtype]
-    array = np.empty((len(frame), len(entry.fields)), numpy_type)
+    array = np.empty((len(table), len(entry.fields)), numpy_type)
     lacking = np.zeros(
-        len(frame), np.bool_
+        len(table), np.bool_
     )  # events with a problem: only one message each, since a thousand fields may be null
     for column, field in enumerate(entry.fields):
-        series = frame[field]
+        series = table[field]
         cast = series if series.dtype == polars_type else series.cast(polars_type, strict=False)
         if cast.null_count():
             null = cast.is_null().to_numpy()
@@ -94,7 +96,35 @@ def _fill_scalars(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, s
             lacking |= null
         else:
             array[:, column] = cast.to_numpy()
-    return None if lacking.any() else array.reshape(len(frame), *entry.shape)
+    return None if lacking.any() else array.reshape(len(table), *entry.shape)
+
+
+def _lists_of(table: Table, entry: TensorInput) -> Lists | None:
+    """The lists of the entry's field, where their items are of the tensor's type, or come to be by a cast that any may have."""
+    lists = table.column(entry.fields[0]).lists
+    wanted = np.dtype(DTYPES[entry.dtype][0])
+    if lists is None or not (lists.items.dtype == wanted or lists.items.dtype.kind == wanted.kind == "f"):
+        return None
+    with np.errstate(over="ignore"):  # infinity, which is told
+        return Lists(lists.items.astype(wanted, copy=False), lists.lengths)
+
+
+def _fill_lists(lists: Lists, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[Any]:
+    """The tensor of lists; zeros where one has another length, which is added to `problems`."""
+    shape = len(lists.lengths), *entry.shape
+    is_right = lists.lengths == entry.width
+    if is_right.all():
+        return lists.items.reshape(shape)
+    wrong = np.flatnonzero(~is_right)
+    for row, length in zip(wrong.tolist(), lists.lengths[wrong].tolist(), strict=True):
+        problems.setdefault(row, _other_length(entry, f"{length} values"))
+    array = np.zeros((len(is_right), entry.width), lists.items.dtype)
+    array[is_right] = lists.items[np.repeat(is_right, lists.lengths)].reshape(-1, entry.width)
+    return array.reshape(shape)
+
+
+def _other_length(entry: TensorInput, found: str) -> str:
+    return f"field `{entry.fields[0]}` has {found}, but tensor `{entry.tensor}` needs {entry.width} values"
 
 
 def _fill_array(
@@ -111,9 +141,7 @@ def _fill_array(
     if is_wrong.any():
         for row in np.flatnonzero(is_wrong).tolist():
             found = "null" if lengths[row] is None else f"{lengths[row]} values"
-            problems.setdefault(
-                row, f"field `{entry.fields[0]}` has {found}, but tensor `{entry.tensor}` needs {entry.width} values"
-            )
+            problems.setdefault(row, _other_length(entry, found))
         # What is wrong with the others is told too, so that nobody has to look through the rest of the frame once more.
         rest = np.flatnonzero(~is_wrong)
         others: dict[int, str] = {}
@@ -147,13 +175,13 @@ def _whole_array(
 
 
 def _fill_ragged(
-    frame: pl.DataFrame, inputs: Sequence[TensorInput], problems: dict[int, str], *, allow_nan: bool
+    table: Table, inputs: Sequence[TensorInput], problems: dict[int, str], *, allow_nan: bool
 ) -> dict[str, Ragged]:
     """The variable-length tensors. If an event doesn't fit, `problems` gets its reason by row, and tensors are missing."""
     first, *others = inputs
-    lengths = _lengths(frame, first, problems)
+    lengths = _lengths(table, first, problems)
     for entry in others:
-        for row in np.flatnonzero(_lengths(frame, entry, problems) != lengths).tolist():
+        for row in np.flatnonzero(_lengths(table, entry, problems) != lengths).tolist():
             problems.setdefault(
                 row,
                 f"fields `{first.fields[0]}` and `{entry.fields[0]}` differ in length, but the model needs equal lengths",
@@ -163,14 +191,14 @@ def _fill_ragged(
     offsets = offsets_of(lengths)
     tensors: dict[str, Ragged] = {}
     for entry in inputs:
-        items = _items(frame[entry.fields[0]], entry, offsets, problems)
+        items = _items(table[entry.fields[0]], entry, offsets, problems)
         if items is not None and (allow_nan or _items_finite(items, entry, offsets, problems)):
             tensors[entry.tensor] = Ragged(items, offsets)
     return tensors
 
 
-def _lengths(frame: pl.DataFrame, entry: TensorInput, problems: dict[int, str]) -> Ints:
-    field, series = entry.fields[0], frame[entry.fields[0]]
+def _lengths(table: Table, entry: TensorInput, problems: dict[int, str]) -> Ints:
+    field, series = entry.fields[0], table[entry.fields[0]]
     lengths = series.list.len().cast(pl.Int64).fill_null(-1).to_numpy()
     assert entry.longest is not None
     for row in np.flatnonzero((lengths < 0) | (lengths > entry.longest)).tolist():

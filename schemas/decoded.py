@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
 from millstream.schemas.errors import Reason
-
-Rows = npt.NDArray[np.int64]
+from millstream.schemas.table import Rows, Table
 
 
 class BadRecord(NamedTuple):
@@ -24,21 +22,21 @@ class BadRecord(NamedTuple):
 class Part(NamedTuple):
     """Records that were read together."""
 
-    frame: pl.DataFrame  # a row per record, in the order of the values; only the wanted columns
+    table: Table  # a row per record, in the order of the values; only the wanted columns
     rows: Rows  # index of each in the values given, ascending
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """A poll's records as columns: parts of it, since records that were read in different ways are costly to put in one frame."""
+    """A poll's records as columns: parts of it, since records that were read in different ways are costly to put in one table."""
 
     parts: Sequence[Part]  # at least one; a row of the values is in one of them, or bad
     bad: list[BadRecord]  # the rest, ascending by row
 
     @classmethod
-    def of(cls, frame: pl.DataFrame, rows: Rows, bad: list[BadRecord]) -> "Decoded":
+    def of(cls, table: Table, rows: Rows, bad: list[BadRecord]) -> "Decoded":
         """Build from one part."""
-        return cls([Part(frame, rows)], bad)
+        return cls([Part(table, rows)], bad)
 
     @classmethod
     def end_to_end(cls, placed: Sequence[tuple[Rows, "Decoded"]], others: Sequence[BadRecord] = ()) -> "Decoded":
@@ -48,7 +46,7 @@ class Decoded:
             placed: at least one, each with the rows of its values in the poll, ascending.
             others: bad records that are in none, with their rows in the poll.
         """
-        parts = [Part(part.frame, of[part.rows]) for of, decoded in placed for part in decoded.parts]
+        parts = [Part(part.table, of[part.rows]) for of, decoded in placed for part in decoded.parts]
         bad = [record._replace(row=int(of[record.row])) for of, decoded in placed for record in decoded.bad]
         return cls([part for part in parts if len(part.rows)] or parts[:1], sorted([*bad, *others]))
 
@@ -56,8 +54,8 @@ class Decoded:
     def frame(self) -> pl.DataFrame:
         """All that could be decoded, in the order of the values."""
         if len(self.parts) == 1:
-            return self.parts[0].frame
-        return pl.concat([part.frame for part in self.parts])[self._order()]
+            return self.parts[0].table.frame()
+        return pl.concat([part.table.frame() for part in self.parts])[self._order()]
 
     @property
     def rows(self) -> Rows:

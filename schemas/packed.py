@@ -11,7 +11,7 @@ Bytes1D = npt.NDArray[np.uint8]
 Bytes2D = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
 _SHORT = 64  # bytes of a string, on average: of longer ones an index for each byte takes too much memory
-_FEW = 256  # texts, of which a column is quicker made by way of objects
+_FEW = 256  # strings, of which a column is quicker made by way of objects
 
 
 class Packed(Sequence[bytes]):
@@ -87,11 +87,13 @@ class Packed(Sequence[bytes]):
         places = np.repeat(self.starts[order] - starts, lengths) + np.arange(lengths.sum())
         return Packed(self.buffer[places], starts, lengths)
 
-    def of_width(self, rows: Numbers) -> Bytes2D:
-        """Copy the strings at these ascending places, at least one and all of one width, into a table [strings, bytes]."""
-        width = int(self.lengths[rows[0]])
-        # Row `i` of this view is the `width` bytes from byte `i` on. Numpy copies rows in a sixth of a join's time.
-        return np.lib.stride_tricks.sliding_window_view(self.buffer, width)[self.starts[rows]]
+    def each_of(self, rows: Numbers) -> Iterator[bytes]:
+        """Those at these places, each made when it is asked for."""
+        if self._strings is not None:
+            return map(self._strings.__getitem__, rows.tolist())
+        buffer = self.buffer.data
+        ends = self.starts[rows] + self.lengths[rows]
+        return (bytes(buffer[start:end]) for start, end in zip(self.starts[rows].tolist(), ends.tolist(), strict=True))
 
     def __iter__(self) -> Iterator[bytes]:
         """Each as an object of its own."""
@@ -128,6 +130,16 @@ class Packed(Sequence[bytes]):
         if last - first == int(self.lengths.sum()):
             return self.buffer[first:last].data
         return b"".join(self)
+
+    def column(self, name: str) -> pl.Series:
+        """As a column of bytes."""
+        if (cells := self.cells) is not None:
+            return pl.Series(name, cells).cast(pl.List(pl.UInt8)).cast(pl.Binary)
+        if len(self) < _FEW:
+            return pl.Series(name, list(self), pl.Binary)
+        places = pl.DataFrame({"start": self.starts, "length": self.lengths})
+        whole = pl.lit(pl.Series([self.buffer.tobytes()]))
+        return places.select(whole.bin.slice("start", "length").alias(name)).to_series()
 
     @property
     def longest(self) -> int:
@@ -169,13 +181,7 @@ class Texts(Sequence[str]):
 
     def column(self, name: str) -> pl.Series:
         """As a column of this name. Raises PolarsError where one is no UTF-8."""
-        if (cells := self.utf8.cells) is not None:
-            return texts_of_cells(name, cells)
-        if len(self) < _FEW:
-            return pl.Series(name, list(self.utf8), pl.Binary).cast(pl.String)
-        places = pl.DataFrame({"start": self.utf8.starts, "length": self.utf8.lengths})
-        whole = pl.lit(pl.Series([self.utf8.buffer.tobytes()]))
-        return places.select(whole.bin.slice("start", "length").cast(pl.String).alias(name)).to_series()
+        return self.utf8.column(name).cast(pl.String)
 
     @classmethod
     def end_to_end(cls, parts: Sequence["Texts"]) -> "Texts":
@@ -205,8 +211,3 @@ class Texts(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         """Each as an object of its own."""
         return map(bytes.decode, self.utf8)
-
-
-def texts_of_cells(name: str, cells: Bytes2D) -> pl.Series:
-    """A column of texts of one width, the rows of a table, [texts, bytes]. Raises PolarsError where one is no UTF-8."""
-    return pl.Series(name, cells).cast(pl.List(pl.UInt8)).cast(pl.Binary).cast(pl.String)

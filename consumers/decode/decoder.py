@@ -15,6 +15,7 @@ from millstream.inference.signature import Signature
 from millstream.schemas.decoded import Decoder, Part
 from millstream.schemas.errors import SchemaUnavailable
 from millstream.schemas.packed import Packed, Texts
+from millstream.schemas.table import Column, Table
 
 MOST_COST = float(1 << 40)  # of an event
 MAX_DEADLINE_DIGITS = 19  # those of 2^63
@@ -129,40 +130,40 @@ class BlockDecoder:
             error.row = int(rows[error.row])
             raise
         refused += [Refused(int(rows[bad.row]), bad.reason, bad.error) for bad in decoded.bad]
-        return [Part(part.frame, rows[part.rows]) for part in decoded.parts]
+        return [Part(part.table, rows[part.rows]) for part in decoded.parts]
 
     def _events(self, part: Part, records: Records, refused: list[Refused]) -> _Events:
         """Turn a part into events. Adds those that are unfit to `refused`."""
-        frame, rows = self._with_ids(part, refused)
-        fitted = fit(frame, self._inputs, allow_nan=self._allow_nan)
+        table, rows = self._with_ids(part, refused)
+        fitted = fit(table, self._inputs, allow_nan=self._allow_nan)
         refused += [Refused(int(rows[unfit.row]), "unfit", unfit.error) for unfit in fitted.unfit]
         fields = self._fields
         events = _Events(
             rows,
-            ids=None if fields.event_id is None else _texts_of(frame[fields.event_id]),
-            times=self._event_times(frame, records.timestamps[rows]),
-            costs=None if fields.cost is None else costs_of(frame[fields.cost]),
-            features=frame.select(self._keep) if self._keep else None,
+            ids=None if fields.event_id is None else _texts_of(table.column(fields.event_id)),
+            times=self._event_times(table, records.timestamps[rows]),
+            costs=None if fields.cost is None else costs_of(table[fields.cost]),
+            features=table.frame(self._keep) if self._keep else None,
             tensors=fitted.tensors,
         )
         return events if len(fitted.rows) == len(rows) else events.kept(fitted.rows)
 
     def _with_ids(self, part: Part, refused: list[Refused]) -> Part:
         """Set apart the events whose id is null."""
-        frame, rows = part
+        table, rows = part
         field = self._fields.event_id
-        if field is None or not frame[field].null_count():
+        if field is None or table.column(field).texts is not None or not table[field].null_count():
             return part
-        missing = frame[field].is_null().to_numpy()
+        missing = table[field].is_null().to_numpy()
         refused += [Refused(row, "unfit", f"field `{field}`, the event id, is null") for row in rows[missing].tolist()]
-        return Part(frame.filter(~missing), rows[~missing])
+        return Part(table.take(np.flatnonzero(~missing)), rows[~missing])
 
-    def _event_times(self, frame: pl.DataFrame, timestamps: Ints) -> Ints:
+    def _event_times(self, table: Table, timestamps: Ints) -> Ints:
         """Times in ms; an event without a time of its own has its record's."""
         field = self._fields.event_time
         if field is None:
             return timestamps
-        column = frame[field]
+        column = table[field]
         missing = column.null_count() > 0
         times = (column.fill_null(0) if missing else column).to_numpy().astype(np.int64, copy=False)
         if self._fields.time_unit != 1:
@@ -205,8 +206,10 @@ def _together(parts: Sequence[_Events]) -> _Events:
     )
 
 
-def _texts_of(ids: pl.Series) -> Texts:
-    return Texts.of_column(ids if ids.dtype == pl.String else ids.cast(pl.String))
+def _texts_of(ids: Column) -> Texts:
+    if ids.texts is not None:
+        return ids.texts
+    return Texts.of_column(ids.series if ids.series.dtype == pl.String else ids.series.cast(pl.String))
 
 
 def _places_as_ids(partitions: Mapping[int, Partition], places: Ints, offsets: Ints) -> Texts:

@@ -21,6 +21,7 @@ from millstream.inference.executors.interface import Tensors
 from millstream.inference.fitting import fit
 from millstream.inference.signature import TensorInput
 from millstream.schemas.comparisons import ComparisonEncoder
+from millstream.schemas.table import Table
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ class Shadow:
     def _answer(self, frame: pl.DataFrame) -> tuple[Tensors | None, dict[int, str]]:
         """The outputs of the events that have any, in order, and the errors of the others by row."""
         try:
-            fitted = fit(frame, self._inputs, allow_nan=self._allow_nan)
+            fitted = fit(Table.of(frame), self._inputs, allow_nan=self._allow_nan)
             errors = {unfit.row: unfit.error for unfit in fitted.unfit}
             if not len(fitted.rows):
                 return None, errors

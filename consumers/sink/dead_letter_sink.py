@@ -3,14 +3,18 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from millstream.consumers.events import Block, Refused
 from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metrics
+from millstream.consumers.records import Ints
 from millstream.consumers.resilience.safety_net import ERRORS, SafetyNet
 from millstream.consumers.sink.delivery import Delivery
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder
+from millstream.schemas.packed import Packed
 from millstream.topics.dead_letters import attempts_before
 
 log = logging.getLogger(__name__)
@@ -55,13 +59,13 @@ class DeadLetterSink:
         now = time.time_ns() // 1_000_000
         counts = {DEAD_LETTERS: Counter[str](), SKIPPED: Counter[str]()}
         try:
-            for refusal in refused:
-                if refusal.reason in self._output.skip:
-                    counts[SKIPPED][refusal.reason] += 1
+            for letter in _letters_of(block, refused, self._output.pipeline, now):
+                if letter.reason in self._output.skip:
+                    counts[SKIPPED][letter.reason] += 1
                     continue
-                value, key, headers = self._encode(_letter_of(block, refusal, self._output.pipeline, now))
+                value, key, headers = self._encode(letter)
                 self._delivery.produce(self._output.topic, value, key, headers)
-                counts[DEAD_LETTERS][refusal.reason] += 1
+                counts[DEAD_LETTERS][letter.reason] += 1
         finally:
             for metric, of_reasons in counts.items():
                 for reason, count in of_reasons.items():
@@ -92,25 +96,34 @@ class DeadLetterSink:
         return encoded, key, headers
 
 
-def _letter_of(block: Block, refusal: Refused, pipeline: str, now: int) -> DeadLetter:
-    row = refusal.row
-    topic, partition = block.partition(row)
-    sent_with = tuple(block.headers.get(row, ()))
-    return DeadLetter(
-        reason=refusal.reason,
-        error=refusal.error,
-        pipeline=pipeline,
-        topic=topic,
-        partition=partition,
-        offset=int(block.offsets[row]),
-        timestamp=int(block.timestamps[row]),
-        timestamp_type=_TIMESTAMP_TYPES[block.timestamp_types[row]],
-        failed_at=now,
-        key=block.keys[row],
-        value=block.values[row],
-        headers=sent_with,
-        attempts=attempts_before(sent_with) + 1,
-    )
+def _letters_of(block: Block, refused: Sequence[Refused], pipeline: str, now: int) -> Iterator[DeadLetter]:
+    """The dead letters, each made when it is asked for: a hostile stream's contents may be large."""
+    rows = np.fromiter((refusal.row for refusal in refused), np.int64, len(refused))
+    columns = (block.places, block.offsets, block.timestamps, block.timestamp_types)
+    numbers = (column[rows].tolist() for column in columns)
+    contents = (_each_of(strings, rows) for strings in (block.keys, block.values))
+    for refusal, place, offset, timestamp, stamped, key, value in zip(refused, *numbers, *contents, strict=True):
+        topic, partition = block.partitions[place]
+        sent_with = tuple(block.headers.get(refusal.row, ()))
+        yield DeadLetter(
+            reason=refusal.reason,
+            error=refusal.error,
+            pipeline=pipeline,
+            topic=topic,
+            partition=partition,
+            offset=offset,
+            timestamp=timestamp,
+            failed_at=now,
+            key=key,
+            value=value,
+            timestamp_type=_TIMESTAMP_TYPES[stamped],
+            headers=sent_with,
+            attempts=attempts_before(sent_with) + 1,
+        )
+
+
+def _each_of(strings: Sequence[bytes | None], rows: Ints) -> Iterator[bytes | None]:
+    return strings.each_of(rows) if isinstance(strings, Packed) else (strings[row] for row in rows.tolist())
 
 
 def _without_content(letter: DeadLetter, why: str) -> DeadLetter:

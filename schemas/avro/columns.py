@@ -1,102 +1,156 @@
-"""The wanted columns and where each comes from in the records of one writer schema."""
+"""Avro records to columns, many a call: without an object for each feature, and without the interpreter's lock.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+`avro_columns.c` is compiled when Millstream is installed. Records of schemas that it doesn't take are for `each` to read.
+"""
 
+import ctypes
+from collections.abc import Sequence
+from functools import cache, partial
+from itertools import chain, pairwise
+from pathlib import Path
+
+import numpy as np
 import polars as pl
 
-from millstream.schemas.avro.types import Field, kind_of, nullable
-from millstream.schemas.errors import FaultyRecords, Unreadable
-from millstream.schemas.store import AvroType
+from millstream.schemas.avro.program import Program, program_of
+from millstream.schemas.avro.sources import Source
+from millstream.schemas.column_buffers import ROOM, ColumnBuffers
+from millstream.schemas.decoded import BadRecord, Decoded
+from millstream.schemas.errors import Reason
+from millstream.schemas.packed import Packed
+from millstream.schemas.store import Schema
+from millstream.schemas.table import Column, Rows, Table
+
+LIBRARY = Path(__file__).with_name("libavro_columns.so")
+_FINE, _OTHER_SCHEMA = 0, 1
+_TOO_LARGE = "an integer too large for its type"
+_FAULTS: list[tuple[Reason, str]] = [  # as in avro_columns.c
+    ("undecodable", ""),  # none
+    ("undecodable", ""),  # of another schema
+    ("undecodable", "{place}: the record ends before the field does"),
+    ("undecodable", "{place}: expected the byte 0 or 1 of a boolean"),
+    ("undecodable", f"{{place}}: {_TOO_LARGE} (int)"),
+    ("undecodable", f"{{place}}: {_TOO_LARGE} (long)"),
+    ("undecodable", f"{{place}}: {_TOO_LARGE} (length)"),
+    ("undecodable", "{place}: negative length"),
+    ("undecodable", "{place}: the union's index isn't that of one of its {members} types"),
+    ("undecodable", "{place}: the enum's index isn't that of one of its {size} symbols"),
+    ("undecodable", "{place}: a block of an array or a map is not of the size that it states"),
+    ("undecodable", "{place}: invalid utf-8 in its text"),
+    ("schema_incompatible", "{place} is null, which the reader schema doesn't allow"),
+    ("undecodable", "{count} bytes are left over after the last field"),
+    ("undecodable", "{place}: more values than its bytes have room for"),
+]
+_LEFT_OVER = 13
+_STEP_NUMBERS = 6  # of a step
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where a wanted column comes from."""
+class ColumnReader:
+    """Reads wire-format values of one writer schema. Threads may share it."""
 
-    field: Field
-    writer_name: str | None  # None: the writer doesn't have it, all rows get the default
-    writer_type: AvroType  # a tree; "null" where the writer doesn't have it
+    def __init__(self, head: bytes, program: Program, sources: Sequence[Source]) -> None:
+        """Args:
+        head: that its values begin with.
+        program: from `program_of` of these sources.
+        sources: of the columns, in their order.
 
-    @cached_property
-    def symbols(self) -> pl.Series | None:
-        """An enum's symbols: the block reader gives their indexes."""
-        writer, _ = nullable(self.writer_type)
-        return pl.Series(writer["symbols"], dtype=pl.String) if kind_of(writer) == "enum" else None
-
-    @cached_property
-    def refuses_null(self) -> bool:
-        """Whether the writer may write nulls that the reader schema doesn't allow."""
-        return nullable(self.writer_type)[1] and not nullable(self.field.type)[1]
-
-    @cached_property
-    def casts(self) -> bool:
-        """Whether the column's type is another than that of what is read: a number's promotion."""
-        return kind_of(nullable(self.writer_type)[0]) != kind_of(nullable(self.field.type)[0])
-
-    @cached_property
-    def has_text(self) -> bool:
-        """Whether the column has text, which the block reader returns as bytes."""
-        return _has_text(nullable(self.writer_type)[0])
-
-    def constant(self, rows: int) -> pl.Series:
-        """The column of a field that the writer doesn't have."""
-        return pl.Series(self.field.name, [self.field.default], self.field.dtype).new_from_index(0, rows)
-
-    def convert(self, column: pl.Series) -> pl.Series:
-        """Convert the block reader's column to the wanted type.
-
-        Raises Unreadable for a null that isn't allowed, and FaultyRecords for text that isn't UTF-8.
+        Raises:
+            LookupError: `avro_columns.c` is not compiled.
         """
-        name, dtype = self.field.name, self.field.dtype
-        if self.has_text and column.dtype != dtype:
-            column = _as_text(column, dtype, name)
-        if self.refuses_null and column.null_count():
-            raise Unreadable("schema_incompatible", f"field '{name}' is null, which the reader schema doesn't allow")
-        if self.symbols is not None:
-            # Indexing takes a fourth of gather()'s time, and fails where all are null.
-            column = self.symbols.gather(column) if column.null_count() else self.symbols[column]
-        if self.casts:
-            # Avro's resolution goes through double: an integer becomes the float nearest to the double nearest to it.
-            column = (column.cast(pl.Float64) if dtype == pl.Float32 else column).cast(dtype)
-        return column if column.name == name else column.alias(name)
+        self._function = _function()
+        self._head = head
+        self._program = program
+        self._sources = sources
+        self._symbols, self._steps = _laid_out(program)
+        self.buffers = ColumnBuffers(program.nodes, null_is_nan=False)
+
+    def read(self, values: Packed) -> tuple[Decoded, Rows]:
+        """Read the values that have this reader's head; returns the rows of the others too."""
+        rooms = self.buffers.rooms(values.lengths)
+        bounds = [0, *(np.flatnonzero(np.diff(rooms.cumsum() // ROOM)) + 1).tolist(), len(values)]
+        pieces = [self._piece(values[start:stop]) for start, stop in pairwise(bounds)]
+        faults, where = pieces[0][1] if len(pieces) == 1 else np.concatenate([found for _, found in pieces], axis=1)
+        table = pieces[0][0]
+        if len(pieces) > 1:
+            table = Table.of(pl.concat([table.frame() for table, _ in pieces], rechunk=True))
+        if not faults.any():
+            return Decoded.of(table, np.arange(len(values)), []), np.empty(0, np.int64)
+        wrong = np.flatnonzero(faults > _OTHER_SCHEMA)
+        bad = [
+            self._bad(*each) for each in zip(wrong.tolist(), faults[wrong].tolist(), where[wrong].tolist(), strict=True)
+        ]
+        return Decoded.of(table, np.flatnonzero(faults == _FINE), bad), np.flatnonzero(faults == _OTHER_SCHEMA)
+
+    def _piece(self, values: Packed) -> tuple[Table, Rows]:
+        """The columns of those that could be read; and of each value what is wrong, and where, [2, values]."""
+        filled = self.buffers.filled(values)
+        faults = np.empty((2, len(values)), np.int64)
+        starts, lengths = (np.ascontiguousarray(each, np.int64) for each in (values.starts, values.lengths))
+        nodes, counters, steps, text, starts_at, lengths_at, faults_at = (
+            each.ctypes.data
+            for each in (filled.nodes, filled.counters, self._steps, values.buffer, starts, lengths, faults)
+        )
+        of_nodes = nodes, len(filled.nodes), counters
+        self._function(*of_nodes, steps, self._head, text, starts_at, lengths_at, len(values), faults_at)
+        read = dict(zip(self._program.names, self.buffers.columns(filled), strict=True))
+        rows = int(filled.counters[0, 0])
+        columns = {
+            source.field.name: Column(partial(source.default, rows))
+            if source.writer_name is None
+            else read[source.writer_name]
+            for source in self._sources
+        }
+        return Table(columns, rows), faults
+
+    def _bad(self, row: int, fault: int, where: int) -> BadRecord:
+        reason, said = _FAULTS[fault]
+        step = 0 if fault == _LEFT_OVER else where
+        of_step, place = self._program.steps[step], self._program.places[step]
+        return BadRecord(row, reason, said.format(place=place, members=of_step.members, size=of_step.size, count=where))
 
 
-def _has_text(tree: AvroType) -> bool:
-    core, _ = nullable(tree)
-    match kind_of(core):
-        case "array":
-            return _has_text(core["items"])
-        case "record":
-            return any(_has_text(entry["type"]) for entry in core["fields"])
-    return kind_of(core) == "string"
+def column_reader(head: bytes, writer: Schema, sources: Sequence[Source]) -> ColumnReader | None:
+    """The reader of a writer schema; None where it takes another, or is not compiled."""
+    if not is_compiled() or (program := program_of(writer, sources)) is None:
+        return None
+    return ColumnReader(head, program, sources)
 
 
-def _as_text(column: pl.Series, dtype: pl.DataType, name: str) -> pl.Series:
-    """Decode bytes as UTF-8. Raises FaultyRecords, or PolarsError for invalid text within arrays and records."""
+def is_compiled() -> bool:
+    """Whether `avro_columns.c` was compiled for this machine."""
     try:
-        return column.cast(dtype)
-    except pl.exceptions.PolarsError:
-        if dtype != pl.String:
-            raise
-    faults = [row for row, text in enumerate(column.to_list()) if text is not None and not _is_utf8(text)]
-    raise FaultyRecords(dict.fromkeys(faults, f"field '{name}': invalid utf-8 in its text"))
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
+        _function()
+    except LookupError:
         return False
     return True
 
 
-def assemble(sources: list[Source], read: Mapping[str, pl.Series], rows: int) -> pl.DataFrame:
-    """Make the wanted columns of the writer's fields that were read, so many rows, in the order of `sources`."""
-    return pl.DataFrame(
-        [
-            source.constant(rows) if source.writer_name is None else source.convert(read[source.writer_name])
-            for source in sources
-        ]
-    )
+@cache
+def _function() -> "ctypes._NamedFuncPointer":
+    try:
+        function = ctypes.CDLL(str(LIBRARY))["avro_columns"]
+    except (OSError, AttributeError) as missing:
+        raise LookupError(str(missing)) from None
+    function.restype = None
+    values = (_POINTER, _POINTER, _POINTER, _COUNT)
+    function.argtypes = _POINTER, _COUNT, _POINTER, _POINTER, ctypes.c_char_p, *values, _POINTER
+    return function
+
+
+def _laid_out(program: Program) -> tuple[list[object], Rows]:
+    """The steps as C has them, [steps, 6], and what they point to."""
+    kept: list[object] = []
+    steps = np.zeros((len(program.steps), _STEP_NUMBERS), np.int64)
+    for row, step in enumerate(program.steps):
+        steps[row] = (*step[:-1], 0)
+        if step.symbols:
+            symbols = (_POINTER * (2 * len(step.symbols)))()
+            symbols[:] = list(chain.from_iterable((_address(text), len(text)) for text in step.symbols))
+            kept += [symbols, step.symbols]
+            steps[row, -1] = ctypes.addressof(symbols)
+    return kept, steps
+
+
+def _address(text: bytes) -> int:
+    return ctypes.cast(ctypes.c_char_p(text), _POINTER).value or 0

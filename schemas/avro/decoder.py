@@ -1,41 +1,38 @@
 """Avro records to columns, many at a time.
 
-Where the writer schema allows, the values of a poll become one block that polars reads in one go (`block`), after
-`bounds` has found the malformed ones; where all of them are laid out alike not even that is needed (`layout`).
-Records of other schemas are read one by one (`each`). All give the same columns; `plan` says which schema goes
-which way. Each record is checked by itself, so what is wrong with one never depends on its neighbours.
+Records become columns in C, a whole poll in one call (`columns`). Records of schemas that it has no program for are read one
+by one (`each`), and all where it was not compiled. Both give the same columns. Each record is checked by itself, so what is
+wrong with one never depends on its neighbours.
 """
 
 import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import polars as pl
 
-from millstream.schemas.avro.block import BlockReader
+from millstream.schemas.avro.columns import ColumnReader, column_reader, is_compiled
 from millstream.schemas.avro.each import RecordReader
 from millstream.schemas.avro.heads import Rows, by_head
 from millstream.schemas.avro.limits import types_of
-from millstream.schemas.avro.plan import block_reader, record_reader, resolve
+from millstream.schemas.avro.record_reader import record_reader
+from millstream.schemas.avro.sources import sources_of
 from millstream.schemas.avro.types import parsed, title, wanted_fields
 from millstream.schemas.decoded import BadRecord, Decoded
-from millstream.schemas.errors import (
-    BadSchemaError,
-    FaultyRecords,
-    NotWireFormat,
-    SchemaUnavailable,
-    UnknownSchema,
-    Unreadable,
-)
+from millstream.schemas.errors import BadSchemaError, NotWireFormat, SchemaUnavailable, UnknownSchema, Unreadable
 from millstream.schemas.packed import Packed
 from millstream.schemas.recently_used import RecentlyUsed
 from millstream.schemas.store import Schema, SchemaStore
+from millstream.schemas.table import Table
 from millstream.schemas.time_budget import TimeBudget
-from millstream.schemas.wire import HEAD_BYTES, schema_id_of
+from millstream.schemas.wire import schema_id_of
 
-_LONGEST_ERROR = 500  # characters; polars and fastavro quote data and schemas at length
-_Reader = BlockReader | RecordReader
+log = logging.getLogger(__name__)
+
+_LONGEST_ERROR = 500  # characters; registries and fastavro quote schemas at length
+_Reader = ColumnReader | RecordReader
 _MOST_SECONDS = 15.0  # of look-ups for one poll; those that it gave are kept, and the caller comes back for the others
 # Time to prepare readers: large schemas, one a record, would take all of it. A usual schema takes one or two milliseconds.
 _COMPILING = {"share": 0.1, "burst": 5.0}
@@ -59,6 +56,11 @@ class AvroDecoder:
         self._fields = wanted_fields(reader, fields)
         self._compiling = TimeBudget(**_COMPILING)
         self._readers = RecentlyUsed[bytes, _Reader | Unreadable](_MOST_KEPT)  # by a value's head
+        self._usual = b""  # head of the schema that most records of the last poll were of
+        if not is_compiled():
+            log.info(
+                "Avro records are read one by one, which takes more CPU: schemas/avro/avro_columns.c is not compiled"
+            )
 
     @property
     def columns(self) -> Mapping[str, pl.DataType]:
@@ -67,17 +69,24 @@ class AvroDecoder:
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
         """Decode values; what is wrong with a value is in the result. Raises only SchemaUnavailable (retry)."""
-        if not values:
-            return self._none([])
-        known = self._readers.get(values[0][:HEAD_BYTES])
-        if isinstance(known, BlockReader) and (alike := known.read_alike(values)) is not None:
-            return Decoded.of(alike, np.arange(len(values)), [])
         packed = Packed.of(values)
-        groups = by_head(packed)
+        usual = self._readers.get(self._usual)
+        if not isinstance(usual, ColumnReader):
+            return self._by_schema(packed)
+        decoded, others = usual.read(packed)  # finds those of other schemas, too: cheaper than to group all first
+        if not len(others):
+            return decoded
+        if 2 * len(others) > len(packed):
+            self._usual = b""  # find another
+        return Decoded.end_to_end([(np.arange(len(packed)), decoded), (others, self._by_schema(packed.take(others)))])
+
+    def _by_schema(self, values: Packed) -> Decoded:
+        """Decode values of any schemas. Raises SchemaUnavailable."""
         until = time.monotonic() + _MOST_SECONDS
         parts: list[tuple[Rows, Decoded]] = []
         bad: list[BadRecord] = []
         # The most frequent schema is looked up first, so a flood of other IDs can't starve it.
+        groups = by_head(values)
         for head, rows in groups:
             try:
                 reader = self._readers.get(head) or self._look_up(head, until)
@@ -86,33 +95,17 @@ class AvroDecoder:
                 raise
             if isinstance(reader, Unreadable):
                 bad += _all_bad(rows.tolist(), reader)
-            elif len(groups) == 1:
-                return self._read(reader, packed)
+                continue
+            of_head = values if len(groups) == 1 else values.take(rows)
+            if isinstance(reader, RecordReader):
+                parts.append((rows, reader.read(of_head)))
             else:
-                parts.append((rows, self._read(reader, packed.take(rows))))
+                self._usual = self._usual or head
+                parts.append((rows, reader.read(of_head)[0]))
         return Decoded.end_to_end(parts or [(np.empty(0, np.int64), self._none([]))], bad)
 
-    def _read(self, reader: _Reader, values: Packed) -> Decoded:
-        most = reader.read_most(values) if isinstance(reader, BlockReader) else None
-        if most is None:
-            return self._read_all(reader, values)
-        frame, rows = most
-        alike = Decoded.of(frame, np.arange(len(rows)), [])
-        if len(rows) == len(values):
-            return alike
-        is_odd = np.ones(len(values), np.bool_)
-        is_odd[rows] = False
-        odd = np.flatnonzero(is_odd)
-        return Decoded.end_to_end([(rows, alike), (odd, self._read_all(reader, values.take(odd)))])
-
-    def _read_all(self, reader: _Reader, values: Packed) -> Decoded:
-        frames, rows, bad = _read_the_good(reader, values)
-        if not frames:
-            return self._none(bad)
-        return Decoded.of(pl.concat(frames) if len(frames) > 1 else frames[0], rows, bad)
-
     def _none(self, bad: list[BadRecord]) -> Decoded:
-        return Decoded.of(pl.DataFrame(schema=dict(self.columns)), np.empty(0, np.int64), bad)
+        return Decoded.of(Table.of(pl.DataFrame(schema=dict(self.columns))), np.empty(0, np.int64), bad)
 
     def _look_up(self, head: bytes, until: float) -> _Reader | Unreadable:
         """The reader of an ID that is not known yet; `until` is on the monotonic clock. Raises SchemaUnavailable."""
@@ -135,15 +128,15 @@ class AvroDecoder:
                 f"{title(writer)} was not prepared for reading: records of many large schemas come at a time. Replay this record "
                 "later",
             )
-        reader = self._compiled(writer)
+        reader = self._compiled(head, writer)
         self._compiling.spend(time.monotonic(), time.monotonic() - began)
         self._readers.put(head, reader, _size_of(writer))
         return reader
 
-    def _compiled(self, writer: Schema) -> _Reader | Unreadable:
+    def _compiled(self, head: bytes, writer: Schema) -> _Reader | Unreadable:
         try:
-            sources = resolve(writer, self._reader, self._fields)
-            return block_reader(writer, sources) or record_reader(writer, self._reader, sources)
+            sources = sources_of(writer, self._reader, self._fields)
+            return column_reader(head, writer, sources) or record_reader(writer, self._reader, sources)
         except BadSchemaError as error:
             return Unreadable("schema_incompatible", str(error))
         except Unreadable as error:
@@ -159,38 +152,6 @@ def _size_of(writer: Schema) -> int:
     return 10 + types + len(json.dumps(writer.definition)) // 64
 
 
-def _read_the_good(reader: _Reader, values: Sequence[bytes]) -> tuple[list[pl.DataFrame], Rows, list[BadRecord]]:
-    """Read all values; where some can't be read, find them by halving and read the others. Both ascending by row."""
-    frames: list[pl.DataFrame] = []
-    good: list[int] = []
-    bad: list[BadRecord] = []
-    todo = [(list(range(len(values))), False)]
-    while todo:
-        rows, checked = todo.pop()
-        try:
-            chosen = values if len(rows) == len(values) else [values[row] for row in rows]
-            frames.append(reader.read(chosen, checked=checked))
-            good += rows
-        except FaultyRecords as error:
-            faults = error.faults
-            bad += [_bad(rows[index], fault) for index, fault in faults.items()]
-            rest = [row for index, row in enumerate(rows) if index not in faults]
-            todo += [(rest, True)] if rest else []
-        except Unreadable as error:
-            if len(rows) == 1:
-                bad.append(_bad(rows[0], error))
-            else:
-                middle = len(rows) // 2
-                # The first half is taken up next: rows stay ascending.
-                todo += [(rows[middle:], checked), (rows[:middle], checked)]
-    return frames, np.array(good, np.int64), sorted(bad, key=lambda record: record.row)
-
-
 def _all_bad(rows: Sequence[int], error: Unreadable) -> list[BadRecord]:
     reason, text = error.reason, str(error)[:_LONGEST_ERROR]
     return [BadRecord(row, reason, text) for row in rows]
-
-
-def _bad(row: int, fault: str | Unreadable) -> BadRecord:
-    error = Unreadable("undecodable", fault) if isinstance(fault, str) else fault
-    return BadRecord(row, error.reason, str(error)[:_LONGEST_ERROR])

@@ -1,60 +1,86 @@
-"""Reads Avro records one by one with fastavro, for the schemas that the block reader can't read.
+"""Reads Avro records one by one with fastavro, where `columns` was not compiled, or has no program for their schema.
 
-Intact records come out the same either way. Of malformed ones fastavro takes some that the block reader refuses: a boolean of
-2, a varint with more bytes than its type has, a union's or an enum's index from the end, a block of another size than it states.
+Intact records come out the same either way. Of malformed ones fastavro takes some that `columns` refuses: a boolean of 2, a
+varint with more bytes than its type has, a union's or an enum's index from the end, a block of another size than it states.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
 import fastavro
+import numpy as np
 import polars as pl
 from fastavro.read import SchemaResolutionError
 
-from millstream.schemas.avro.columns import Source
-from millstream.schemas.errors import FaultyRecords, Unreadable
+from millstream.schemas.avro.sources import Source
+from millstream.schemas.decoded import BadRecord, Decoded
+from millstream.schemas.errors import Unreadable
+from millstream.schemas.table import Table
 from millstream.schemas.wire import HEAD_BYTES
 
 _MOST_BYTES = 2 << 20  # of a record: as Python objects, all its fields at a time, it takes up to 160 times as many
+_LONGEST_ERROR = 500  # characters; polars and fastavro quote data and schemas at length
+_Placed = tuple[int, dict[str, Any]]  # a record, and its row
 
 
 @dataclass(frozen=True, slots=True)
 class RecordReader:
-    """Reads wire-format values of one writer schema, all or none of them."""
+    """Reads wire-format values of one writer schema."""
 
     writer: Any  # as fastavro parsed it
     whole: Any  # a schema with the same encoding, see `same_bytes`
     reader: Any  # the wanted fields that the writer has, as fastavro parsed it
     sources: list[Source]
 
-    def read(self, values: Sequence[bytes], *, checked: bool = False) -> pl.DataFrame:  # noqa: ARG002  (reading is checking)
-        """Return a row per value.
-
-        Raises FaultyRecords with those that can't be read, or Unreadable where a value is beyond its type.
-        """
-        records: list[dict[str, Any]] = []
-        faults: dict[int, str | Unreadable] = {}
+    def read(self, values: Iterable[bytes]) -> Decoded:
+        """Read them; what is wrong with a value is in the result."""
+        records: list[_Placed] = []
+        bad: list[BadRecord] = []
         for row, value in enumerate(values):
             try:
-                records.append(self._record(value))
+                records.append((row, self._record(value)))
             except Unreadable as fault:
-                faults[row] = fault
-        if faults:
-            raise FaultyRecords(faults)
+                bad.append(_bad(row, fault))
+        frames = list(self._frames(records, bad)) if records else [self._frame([])]
+        refused = {one.row for one in bad}
+        rows = [row for row, _ in records if row not in refused]
+        frame = pl.concat(frames) if len(frames) > 1 else frames[0]
+        return Decoded.of(Table.of(frame), np.array(rows, np.int64), sorted(bad))
+
+    def _frames(self, records: Sequence[_Placed], bad: list[BadRecord]) -> Iterator[pl.DataFrame]:
+        """Make columns of records; where one doesn't fit, it is found by halving. At least one frame."""
         try:
-            return pl.DataFrame([_column(source, records) for source in self.sources])
+            yield self._frame(records)
+        except Unreadable as fault:
+            if len(records) == 1:
+                bad.append(_bad(records[0][0], fault))
+                yield self._frame([])
+                return
+            middle = len(records) // 2
+            yield from self._frames(records[:middle], bad)
+            yield from self._frames(records[middle:], bad)
+
+    def _frame(self, records: Sequence[_Placed]) -> pl.DataFrame:
+        try:
+            return pl.DataFrame([self._column(source, records) for source in self.sources])
         except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
             # fastavro reads an int field of any size; the column refuses it.
             raise Unreadable("undecodable", f"a value doesn't fit its type: {error}") from error
+
+    def _column(self, source: Source, records: Sequence[_Placed]) -> pl.Series:
+        name = source.field.name
+        if source.writer_name is None:
+            return source.default(len(records))
+        return pl.Series(name, [record[name] for _, record in records], source.field.dtype)
 
     def _record(self, value: bytes) -> dict[str, Any]:
         if len(value) > _MOST_BYTES:
             raise Unreadable(
                 "undecodable",
-                f"expected at most {_MOST_BYTES:,} bytes of a record with maps, unions or arrays of records, found "
-                f"{len(value):,}: send smaller records",
+                f"expected at most {_MOST_BYTES:,} bytes of a record that is read by itself, found {len(value):,}: send smaller "
+                "records",
             )
         body = BytesIO(value)
         try:
@@ -76,8 +102,5 @@ class RecordReader:
         return record
 
 
-def _column(source: Source, records: list[dict[str, Any]]) -> pl.Series:
-    name = source.field.name
-    if source.writer_name is None:
-        return source.constant(len(records))
-    return pl.Series(name, [record[name] for record in records], source.field.dtype)
+def _bad(row: int, fault: Unreadable) -> BadRecord:
+    return BadRecord(row, fault.reason, str(fault)[:_LONGEST_ERROR])

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from millstream.schemas.avro.bounds import fixed_size
-from millstream.schemas.avro.types import kind_of, parsed, record_tree, title
+from millstream.schemas.avro.types import fixed_size, kind_of, parsed, record_tree, title
 from millstream.schemas.errors import BadSchemaError
 from millstream.schemas.store import AvroType, Schema
 

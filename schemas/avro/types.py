@@ -53,6 +53,17 @@ def nullable(tree: AvroType) -> tuple[AvroType, bool]:
     return tree, False
 
 
+def fixed_size(tree: AvroType) -> int | None:
+    """Bytes of every value of a type, where that is one number and any bytes will do."""
+    kind = kind_of(tree)
+    if kind == "fixed":
+        return int(tree["size"])
+    if kind == "record":
+        sizes = [fixed_size(entry["type"]) for entry in tree["fields"]]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+    return {"null": 0, "float": 4, "double": 8}.get(kind)
+
+
 def parsed(schema: Schema) -> Any:
     """Return the schema parsed for fastavro, without logical types: a timestamp stays an integer.
 

@@ -53,12 +53,12 @@ class JsonDecoder:
         """Decode values; what is wrong with a value is in the result. Raises nothing."""
         if self._columns is None:
             return self._each.read(values)
-        frame, is_odd = self._columns.read(Packed.of(values))
+        table, is_odd = self._columns.read(Packed.of(values))
         if not is_odd.any():
-            return Decoded.of(frame, np.arange(len(values)), [])
+            return Decoded.of(table, np.arange(len(values)), [])
         good, odd = np.flatnonzero(~is_odd), np.flatnonzero(is_odd)
         each = self._each.read([values[row] for row in odd.tolist()])
-        return Decoded.end_to_end([(good, Decoded.of(frame, np.arange(len(good)), [])), (odd, each)])
+        return Decoded.end_to_end([(good, Decoded.of(table, np.arange(len(good)), [])), (odd, each)])
 
 
 def _refuse_unreadable(tree: AvroType, place: str) -> None:

@@ -15,6 +15,7 @@ import polars as pl
 from millstream.schemas.avro.types import NO_DEFAULT, Field, default_of, kind_of, nullable
 from millstream.schemas.decoded import BadRecord, Decoded
 from millstream.schemas.store import AvroType
+from millstream.schemas.table import Table
 
 TOGETHER = 256  # events that are objects at a time: the processor's cache still holds them when they become columns
 _MOST_FILLED = 200_000  # lists and records that defaults may add to an event: each `{}`, two bytes, may get many
@@ -69,7 +70,7 @@ class EventReader:
         bad: list[BadRecord] = []
         frames = [self._frame(self._events(values[start:stop], start, rows, bad)) for start, stop in _pieces(values)]
         frame = pl.concat(frames, rechunk=True) if frames else self._frame([])
-        return Decoded.of(frame, np.array(rows, np.int64), bad)
+        return Decoded.of(Table.of(frame), np.array(rows, np.int64), bad)
 
     def _events(self, values: Sequence[bytes], start: int, rows: list[int], bad: list[BadRecord]) -> list[Any]:
         """The events of values that lie from `start` on; notes in `rows` where each was, in `bad` what was none."""

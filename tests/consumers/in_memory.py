@@ -17,6 +17,7 @@ from millstream.inference.executors.interface import Tensors, rows_of
 from millstream.inference.signature import Signature, TensorInput, TensorOutput
 from millstream.schemas.decoded import BadRecord, Decoded
 from millstream.schemas.packed import Texts
+from millstream.schemas.table import Table
 
 EPOCHS: Epochs = {("in", 0): 1, ("in", 1): 1}
 SIGNATURE = Signature(
@@ -86,7 +87,7 @@ class NumberDecoder:
         frame = pl.DataFrame({"number": numbers}, schema={"number": pl.Float64}).with_columns(
             make(numbers).alias(name) for name, make in self._extra.items()
         )
-        return Decoded.of(frame, np.array(rows, np.int64), bad)
+        return Decoded.of(Table.of(frame), np.array(rows, np.int64), bad)
 
 
 @dataclass

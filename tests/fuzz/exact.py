@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from millstream.schemas.json.columns import ColumnReader
+from millstream.schemas.column_buffers import ColumnBuffers
 from millstream.schemas.packed import Numbers, Packed
 
 
@@ -22,11 +22,11 @@ def exact_packed(values: Sequence[bytes]) -> Packed:
 
 @dataclass(frozen=True, slots=True)
 class _Apart:
-    """What `_Filled` of `schemas.json.columns` is, each column in memory of its own."""
+    """What `Filled` of `schemas.column_buffers` is, each column in memory of its own."""
 
     nodes: npt.NDArray[Any]
     memory: npt.NDArray[np.uint8]
-    for_yyjson: int
+    beside: int
     columns: list[list[npt.NDArray[np.uint8]]]  # [3, nodes]
     counters: Numbers
 
@@ -34,21 +34,15 @@ class _Apart:
         return np.frombuffer(self.columns[which][index], dtype, count)
 
 
-class _ExactReader(ColumnReader):
-    def _filled(self, values: Packed) -> Any:
-        filled = super()._filled(values)
-        capacity, room = self._most(len(values), int(values.lengths.sum()))
-        sizes = self._widths * capacity
-        sizes[0] += room
+class ExactBuffers(ColumnBuffers):
+    """Buffers of a reader that are so: set its `buffers.__class__`."""
+
+    def filled(self, values: Packed, beside: int = 0) -> Any:
+        """See ColumnBuffers."""
+        filled = super().filled(values, beside)
+        sizes = self.sizes(len(values), int(values.lengths.sum()))
         columns = [[np.empty(size, np.uint8) for size in row] for row in sizes.tolist()]
         cells, lengths, valid = (np.array([part.ctypes.data for part in row]) for row in columns)
         filled.nodes["cells"], filled.nodes["lengths"] = cells, lengths
-        filled.nodes["valid"] = np.where(self._has_valid, valid, 0)
-        memory = np.empty(filled.for_yyjson, np.uint8)
-        return _Apart(filled.nodes, memory, filled.for_yyjson, columns, filled.counters)
-
-
-def exact_columns(reader: ColumnReader) -> ColumnReader:
-    """The reader, filling such buffers."""
-    reader.__class__ = _ExactReader
-    return reader
+        filled.nodes["valid"] = np.where(self.has_valid, valid, 0)
+        return _Apart(filled.nodes, np.empty(beside, np.uint8), beside, columns, filled.counters)

@@ -1,6 +1,6 @@
 import math
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.fitting import Fitted, _fill_scalars, fit
 from millstream.inference.signature import DTYPES, Signature, TensorInput, TensorOutput, check_fields
+from millstream.schemas.table import Column, Lists, Table
 
 WIDE = 20_000  # items of an event
 NUMBERS = ("float32", "float64", "int32", "int64")
@@ -86,12 +87,31 @@ def cases(draw: st.DrawFn) -> tuple[pl.DataFrame, dict[str, list[Any]], list[Ten
     return pl.DataFrame(columns, schema=types), columns, inputs
 
 
-@given(cases(), st.booleans())
+def as_arrays(frame: pl.DataFrame) -> Table:
+    """The frame as decoders give it: lists of numbers as arrays, where none is null."""
+    columns: dict[str, Column] = {}
+    for series in frame:
+        lists = None
+        flat = series.explode(empty_as_null=False, keep_nulls=False) if series.dtype == pl.List else series
+        if (
+            isinstance(series.dtype, pl.List)
+            and flat.dtype.is_numeric()
+            and not series.null_count() + flat.null_count()
+        ):
+            lists = Lists(flat.to_numpy(), series.list.len().cast(pl.Int64).to_numpy())
+        columns[series.name] = Column(lambda series=series: series, lists=lists)  # type: ignore[misc]
+    return Table(columns, frame.height)
+
+
+@pytest.mark.parametrize("table_of", [Table.of, as_arrays], ids=["series", "arrays"])
+@given(case=cases(), allow_nan=st.booleans())
 def test_exactly_the_wrong_events_are_unfit_and_the_rest_are_the_tensors(
-    case: tuple[pl.DataFrame, dict[str, list[Any]], list[TensorInput]], allow_nan: bool
+    case: tuple[pl.DataFrame, dict[str, list[Any]], list[TensorInput]],
+    allow_nan: bool,
+    table_of: Callable[[pl.DataFrame], Table],
 ) -> None:
     frame, columns, inputs = case
-    fitted = fit(frame, inputs, allow_nan=allow_nan)
+    fitted = fit(table_of(frame), inputs, allow_nan=allow_nan)
     tensors, good = slow_fit(columns, inputs, allow_nan=allow_nan)
     assert fitted.rows.tolist() == good
     assert [unfit.row for unfit in fitted.unfit] == sorted(set(range(len(frame))) - set(good))
@@ -107,7 +127,7 @@ def test_exactly_the_wrong_events_are_unfit_and_the_rest_are_the_tensors(
 
 
 def fitted_scalars(a: Any, b: Any, entry: TensorInput = SCALARS) -> Fitted:
-    return fit(pl.DataFrame({"a": a, "b": b}), [entry], allow_nan=False)
+    return fit(Table.of(pl.DataFrame({"a": a, "b": b})), [entry], allow_nan=False)
 
 
 def test_events_wrong_in_different_ways_are_all_found() -> None:
@@ -130,7 +150,7 @@ def test_events_wrong_in_different_ways_are_all_found() -> None:
 def test_unfit_scalar_names_field_tensor_and_what_was_found(a: float | None, dtype: str, says: str) -> None:
     kind = pl.Int64 if dtype == "int32" else pl.Float64
     frame = pl.DataFrame({"a": pl.Series([a], dtype=kind), "b": pl.Series([1], dtype=kind)})
-    (unfit,) = fit(frame, [TensorInput("scalars", ("a", "b"), False, dtype, (2,))], allow_nan=False).unfit
+    (unfit,) = fit(Table.of(frame), [TensorInput("scalars", ("a", "b"), False, dtype, (2,))], allow_nan=False).unfit
     assert unfit.error == says
 
 
@@ -146,7 +166,7 @@ def test_unfit_scalar_names_field_tensor_and_what_was_found(a: float | None, dty
 )
 def test_unfit_array_names_field_place_tensor_and_what_was_found(values: list[float | None] | None, says: str) -> None:
     frame = pl.DataFrame({"v": [values]}, schema={"v": pl.List(pl.Float64)})
-    (unfit,) = fit(frame, [VECTOR], allow_nan=False).unfit
+    (unfit,) = fit(Table.of(frame), [VECTOR], allow_nan=False).unfit
     assert unfit.error == says
 
 
@@ -159,7 +179,7 @@ def test_events_full_of_what_does_not_fit_take_little_memory_and_one_reason_each
     frame = pl.DataFrame({"v": [[1.0] * WIDE, *[[1.0] + [value] * (WIDE - 1)] * 9]}, schema={"v": pl.List(pl.Float32)})
     tracemalloc.start()
     try:
-        fitted = fit(frame, [entry], allow_nan=False)
+        fitted = fit(Table.of(frame), [entry], allow_nan=False)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -172,7 +192,7 @@ def test_event_without_any_of_a_thousand_fields_is_told_one_reason_and_costs_no_
     fields = tuple(f"f{place}" for place in range(1000))
     frame = pl.DataFrame({field: [1.0, None] for field in fields}, schema=dict.fromkeys(fields, pl.Float32))
     problems = Counted()
-    assert _fill_scalars(frame, TensorInput("t", fields, False, "float32", (1000,)), problems) is None
+    assert _fill_scalars(Table.of(frame), TensorInput("t", fields, False, "float32", (1000,)), problems) is None
     assert problems.keys() == {1}
     assert problems.added == 1
 
@@ -192,7 +212,7 @@ def test_problems_of_all_fields_are_told_where_a_length_is_wrong() -> None:
         {"v": [[1.0], [1.0, math.nan, 1.0], [1.0, 2.0, 3.0]], "a": [1.0, 1.0, math.inf], "b": [1.0] * 3},
         schema={"v": pl.List(pl.Float64), "a": pl.Float64, "b": pl.Float64},
     )
-    fitted = fit(frame, [VECTOR, SCALARS], allow_nan=False)
+    fitted = fit(Table.of(frame), [VECTOR, SCALARS], allow_nan=False)
     assert [unfit.error.partition(",")[0] for unfit in fitted.unfit] == [
         "field `v` has 1 values",
         "field `v`[1] is NaN or infinite",
@@ -208,19 +228,19 @@ def test_event_is_told_the_first_of_its_problems_only() -> None:
 
 def test_frame_without_events_gives_tensors_without_events() -> None:
     schema: dict[str, pl.DataType] = {"a": pl.Float64(), "b": pl.Float64(), "v": pl.List(pl.Float64)}
-    fitted = fit(pl.DataFrame(schema=schema), [SCALARS, VECTOR], allow_nan=False)
+    fitted = fit(Table.of(pl.DataFrame(schema=schema)), [SCALARS, VECTOR], allow_nan=False)
     assert {name: array.shape for name, array in fitted.tensors.items()} == {"scalars": (0, 2), "vector": (0, 3)}
 
 
 def test_nan_and_infinity_pass_where_they_are_allowed() -> None:
     frame = pl.DataFrame({"a": [math.nan, -math.inf], "b": [1.0, 2.0]})
-    found = fit(frame, [SCALARS], allow_nan=True).tensors["scalars"]
+    found = fit(Table.of(frame), [SCALARS], allow_nan=True).tensors["scalars"]
     np.testing.assert_array_equal(found, [[math.nan, 1.0], [-math.inf, 2.0]])
 
 
 def test_fields_of_a_tensor_keep_their_places_and_mix_types() -> None:
     frame = pl.DataFrame({"a": [True, False], "b": [7, 8]})
-    assert fit(frame, [SCALARS], allow_nan=False).tensors["scalars"].tolist() == [[1.0, 7.0], [0.0, 8.0]]
+    assert fit(Table.of(frame), [SCALARS], allow_nan=False).tensors["scalars"].tolist() == [[1.0, 7.0], [0.0, 8.0]]
 
 
 def test_signature_lists_each_field_once() -> None:

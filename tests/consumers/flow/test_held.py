@@ -13,6 +13,7 @@ from millstream.consumers.flow.held import RECORD, Held, Shares, Weight, weight_
 from millstream.inference.fitting import fit
 from millstream.inference.ragged import Ragged
 from millstream.inference.signature import Signature, TensorInput
+from millstream.schemas.table import Table
 from tests.consumers.in_memory import ended, running
 
 STEPS = st.lists(st.tuples(st.booleans(), st.integers(1, 6), st.integers(0, 20)), max_size=40)
@@ -128,7 +129,7 @@ def test_items_that_take_most_for_their_bytes_take_no_more_than_they_count(
     inputs = [TensorInput(f"t{at}", ("x",), True, dtype, (size,), longest=size) for at in range(tensors)]
     # An object for each text, as there is for what is decoded.
     frame = pl.DataFrame({"x": [[item] * size]})
-    columns: list[Ragged] = list(fit(frame, inputs, allow_nan=False).tensors.values())
+    columns: list[Ragged] = list(fit(Table.of(frame), inputs, allow_nan=False).tensors.values())
     taken = sum(column.values.nbytes + column.offsets.nbytes for column in columns)
     if dtype == "string":
         taken += sum(sys.getsizeof(text) for column in columns for text in column.values.tolist() if len(text) > 0)

@@ -1,4 +1,4 @@
-"""Avro: the block reader, the layout reader and the record-by-record reader agree on every record."""
+"""Avro: the columns that the C extension fills are what fastavro reads of each record."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from millstream.schemas.avro.block import BlockReader
+from millstream.schemas.avro.columns import ColumnReader, column_reader
 from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.avro.each import RecordReader
-from millstream.schemas.avro.plan import block_reader, record_reader, resolve
+from millstream.schemas.avro.record_reader import record_reader
+from millstream.schemas.avro.sources import sources_of
 from millstream.schemas.avro.types import wanted_fields
-from millstream.schemas.errors import BadFieldError, BadSchemaError, FaultyRecords, Unreadable
+from millstream.schemas.errors import BadFieldError, BadSchemaError, Unreadable
 from millstream.schemas.store import Schema
 from millstream.schemas.wire import frame
 from tests.fuzz.avro_bodies import Body
 from tests.fuzz.avro_schemas import Evolution, SchemaMaker
 from tests.fuzz.case import Case, Counts, Wrong
 from tests.fuzz.damage import damaged
+from tests.fuzz.exact import ExactBuffers, exact_packed
 from tests.fuzz.fates import Fate, check_neighbours, counts_of, fates_of, rows_of
 from tests.schemas.avro.avro_cases import READER_ID, WRITER_ID, Store
 
 RECORDS = 60
 # What fastavro takes though it is malformed: see schemas/avro/each.py.
-_ONLY_BLOCKS_REFUSE = (
+_ONLY_C_REFUSES = (
     "expected the byte 0 or 1 of a boolean",
     "an integer too large for its type",
     "the union's index isn't that",
     "the enum's index isn't that",
     "not of the size that it states",
-    "an array in more than 256 blocks",
 )
 
 
@@ -38,7 +39,7 @@ class Avro:
 
     name = "avro"
     share = 0.3
-    in_c = False
+    in_c = True
 
     def make(self, rng: Random) -> Case:
         """See Target."""
@@ -70,13 +71,15 @@ class Avro:
         fates = check_neighbours(fate_of, case.values)
         fields = wanted_fields(reader, names)
         try:
-            sources = resolve(writer, reader, fields)
-            blocks, each = block_reader(writer, sources), record_reader(writer, reader, sources)
+            sources = sources_of(writer, reader, fields)
+            in_c = column_reader(frame(WRITER_ID), writer, sources)
+            each = record_reader(writer, reader, sources)
         except (Unreadable, BadSchemaError):
             return counts_of(fates)
-        _check_each(case.values, fates, blocks, each)
-        if blocks is not None:
-            _check_alike(case.values, fates, blocks)
+        _check_each(case.values, fates, each, in_c=in_c is not None)
+        if in_c is not None:
+            in_c.buffers.__class__ = ExactBuffers
+            _check_columns(case.values, fates, in_c)
         return counts_of(fates)
 
 
@@ -94,8 +97,8 @@ def _can_be_column(reader: Schema, name: str) -> bool:
     return True
 
 
-def _check_each(values: Sequence[bytes], fates: Sequence[Fate], blocks: BlockReader | None, each: RecordReader) -> None:
-    """What blocks take is what fastavro takes; what they refuse it refuses, too, save what it is known not to look at."""
+def _check_each(values: Sequence[bytes], fates: Sequence[Fate], each: RecordReader, *, in_c: bool) -> None:
+    """What C takes is what fastavro takes; what it refuses fastavro refuses, too, save what that is known not to look at."""
     for value, (kind, said) in zip(values, fates, strict=True):
         if value[:5] != frame(WRITER_ID):
             continue
@@ -104,29 +107,21 @@ def _check_each(values: Sequence[bytes], fates: Sequence[Fate], blocks: BlockRea
             continue
         if "row" not in {kind, one_by_one[0]}:  # in other words: what is malformed may be incompatible, too
             continue
-        known = blocks is not None and kind == "undecodable" and any(known in said for known in _ONLY_BLOCKS_REFUSE)
-        if not known:
+        if not (in_c and kind == "undecodable" and any(known in said for known in _ONLY_C_REFUSES)):
             raise Wrong(f"{value.hex()} is {(kind, said)}, and one by one {one_by_one}")
 
 
-def _check_alike(values: Sequence[bytes], fates: Sequence[Fate], blocks: BlockReader) -> None:
-    """What is read by its layout is what blocks read of it."""
-    by_length: dict[int, list[int]] = {}
-    for row, value in enumerate(values):
-        by_length.setdefault(len(value), []).append(row)
-    for rows in (*by_length.values(), *([row] for row in range(len(values)))):
-        same = [values[row] for row in rows]
-        if any(value[:5] != frame(WRITER_ID) for value in same) or (alike := blocks.read_alike(same)) is None:
-            continue
-        found = [("row", row) for row in rows_of(alike)]
-        if found != [fates[row] for row in rows]:
-            raise Wrong(f"by layout: {found}, by blocks: {[fates[row] for row in rows]}")
+def _check_columns(values: Sequence[bytes], fates: Sequence[Fate], in_c: ColumnReader) -> None:
+    """The same from buffers that end where the records and the columns do."""
+    for rows in (range(len(values)), *([row] for row in range(len(values)))):
+        decoded, others = in_c.read(exact_packed([values[row] for row in rows]))
+        found: dict[int, Fate] = {bad.row: (bad.reason, bad.error) for bad in decoded.bad}
+        found |= zip(decoded.rows.tolist(), [("row", row) for row in rows_of(decoded.frame)], strict=True)
+        right = {place: fates[row] for place, row in enumerate(rows) if place not in set(others.tolist())}
+        if found != right:
+            raise Wrong(f"columns have {found}, right is {right}")
 
 
 def _read(reader: RecordReader, value: bytes) -> Fate:
-    try:
-        return "row", rows_of(reader.read([value]))[0]
-    except FaultyRecords as error:
-        return "undecodable", str(error)
-    except Unreadable as error:
-        return error.reason, str(error)
+    found = reader.read([value])
+    return (found.bad[0].reason, found.bad[0].error) if found.bad else ("row", rows_of(found.frame)[0])

@@ -10,7 +10,8 @@ import fastavro
 from hypothesis import strategies as st
 
 from millstream.schemas.avro.decoder import AvroDecoder
-from millstream.schemas.avro.plan import block_reader, resolve
+from millstream.schemas.avro.program import program_of
+from millstream.schemas.avro.sources import sources_of
 from millstream.schemas.avro.types import wanted_fields
 from millstream.schemas.errors import SchemaUnavailable, UnknownSchema
 from millstream.schemas.store import AvroType, Schema
@@ -65,12 +66,12 @@ def decoder(writer: AvroType, reader: AvroType = None, fields: Sequence[str] | N
     return AvroDecoder(store, Schema(READER_ID, "reader", reader), names)
 
 
-def goes_by_blocks(writer: AvroType, reader: AvroType = None, fields: Sequence[str] | None = None) -> bool:
-    """Whether records of this schema are read by blocks."""
+def has_program(writer: AvroType, reader: AvroType = None, fields: Sequence[str] | None = None) -> bool:
+    """Whether records of this schema become columns in C."""
     schema = Schema(READER_ID, "reader", reader or writer)
     names = fields if fields is not None else [field["name"] for field in schema.definition["fields"]]
     of_writer = Schema(WRITER_ID, "writer", writer)
-    return block_reader(of_writer, resolve(of_writer, schema, wanted_fields(schema, names))) is not None
+    return program_of(of_writer, sources_of(of_writer, schema, wanted_fields(schema, names))) is not None
 
 
 # Schemas and data
@@ -219,7 +220,7 @@ def evolved_type(draw: st.DrawFn, of: AvroType) -> AvroType:
 
 @st.composite
 def nested_evolution(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any]]:
-    """A writer's schema of one field, a record or an array, which goes by blocks; and a reader's with that evolved."""
+    """A writer's schema of one field, a record or an array; and a reader's with that evolved."""
     within = draw(st.sampled_from(["", "", "null", "array"]))
     kinds = ["float", "double"] if within == "array" else ["int", "long", "float", "double", "string"]
     inner = draw(st.lists(st.sampled_from(kinds), min_size=2, max_size=3))

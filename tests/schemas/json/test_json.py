@@ -36,7 +36,7 @@ def reading(request: pytest.FixtureRequest) -> Iterator[None]:
     """Both ways that events are read, the second by leaving out the compiled page."""
     if request.param == "many at a time":
         if not json_columns.LIBRARY.exists():
-            pytest.skip("schemas/json/columns.c is not compiled: no C compiler")
+            pytest.skip("schemas/json/json_columns.c is not compiled: no C compiler")
         yield
         return
     with pytest.MonkeyPatch.context() as patch:

@@ -22,7 +22,9 @@ from millstream.schemas.packed import Packed
 from millstream.schemas.store import AvroType, Schema
 from tests.schemas.avro.avro_cases import json_cases, record
 
-pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="schemas/json/columns.c is not compiled: no C compiler")
+pytestmark = pytest.mark.skipif(
+    not LIBRARY.exists(), reason="schemas/json/json_columns.c is not compiled: no C compiler"
+)
 
 OK = {"name": "ok", "type": ["null", "boolean"], "default": None}
 POINT = record({"name": "x", "type": "long", "default": 5}, OK, name="Point")
@@ -100,11 +102,11 @@ def hostile(draw: st.DrawFn) -> bytes:
 @settings(max_examples=300, deadline=None)
 def test_what_is_read_is_what_msgspec_reads(values: list[bytes]) -> None:
     columns, one_by_one = of_event()
-    frame, odd = columns.read(Packed.of(values))
+    table, odd = columns.read(Packed.of(values))
     each = one_by_one.read([value for value, is_odd in zip(values, odd, strict=True) if not is_odd])
     assert each.bad == []
-    assert frame.schema == each.frame.schema
-    assert repr(frame.to_dicts()) == repr(each.frame.to_dicts())  # tells -0.0 from 0.0
+    assert table.frame().schema == each.frame.schema
+    assert repr(table.frame().to_dicts()) == repr(each.frame.to_dicts())  # tells -0.0 from 0.0
 
 
 def test_each_field_takes_the_values_that_msgspec_takes() -> None:
@@ -130,13 +132,13 @@ def test_each_field_takes_the_values_that_msgspec_takes() -> None:
         for text in [*NUMBERS, *TEXTS, *others]
     ]
     columns, one_by_one = of_event()
-    (frame, odd), each = columns.read(Packed.of(values)), one_by_one.read(values)
+    (table, odd), each = columns.read(Packed.of(values)), one_by_one.read(values)
     bad = {record.row for record in each.bad}
     unread = "1e400"  # msgspec takes it where nobody wants it
     assert [n for n in np.flatnonzero(odd).tolist() if n not in bad and unread.encode() not in values[n]] == []
     assert [n for n in bad if not odd[n]] == []
     kept = each.frame.filter(~odd[each.rows])
-    assert repr(frame.to_dicts()) == repr(kept.to_dicts())
+    assert repr(table.frame().to_dicts()) == repr(kept.to_dicts())
 
 
 @given(json_cases())
@@ -145,9 +147,9 @@ def test_well_formed_events_of_any_schema_are_left_to_nobody(case: tuple[dict[st
     schema, events = case
     columns, each = readers(schema)
     values = [json.dumps(event).encode() for event in events]
-    frame, odd = columns.read(Packed.of(values))
+    table, odd = columns.read(Packed.of(values))
     assert not odd.any()
-    assert frame.to_dicts() == each.read(values).frame.to_dicts()
+    assert table.frame().to_dicts() == each.read(values).frame.to_dicts()
 
 
 def event(**members: Any) -> bytes:
@@ -175,11 +177,11 @@ def test_what_only_msgspec_takes_is_left_to_it_alone(value: bytes) -> None:
 def test_what_was_appended_of_a_refused_event_is_taken_back() -> None:
     points = [{"x": 7}, {"x": 8}]
     values = [event(points=points), event(points=[*points, {"x": "no"}], ratios=[1.0, "no"]), event(text="last")]
-    frame, odd = of_event()[0].read(Packed.of(values))
+    table, odd = of_event()[0].read(Packed.of(values))
     assert odd.tolist() == [False, True, False]
-    assert frame["text"].to_list() == ["a", "last"]
-    assert frame["ratios"].to_list() == [[1.0, None, 2.5]] * 2
-    assert frame["points"].to_list() == [[{"x": 7, "ok": None}, {"x": 8, "ok": None}], [{"x": 1, "ok": None}]]
+    assert table["text"].to_list() == ["a", "last"]
+    assert table["ratios"].to_list() == [[1.0, None, 2.5]] * 2
+    assert table["points"].to_list() == [[{"x": 7, "ok": None}, {"x": 8, "ok": None}], [{"x": 1, "ok": None}]]
 
 
 @pytest.mark.parametrize(
@@ -192,17 +194,17 @@ def test_more_than_there_is_room_for_is_left_to_msgspec(items: AvroType, default
     many = {"name": "many", "type": {"type": "array", "items": items}, "default": default}
     columns, each = readers(record(("items", {"type": "array", "items": record(many, name="Item")})))
     values = [b'{"items": [%b]}' % b",".join([b"{}"] * count) for count in (1, 1000)]
-    frame, odd = columns.read(Packed.of(values))
+    table, odd = columns.read(Packed.of(values))
     assert odd.tolist() == [False, True]
-    assert frame.to_dicts() == each.read(values[:1]).frame.to_dicts()
+    assert table.frame().to_dicts() == each.read(values[:1]).frame.to_dicts()
 
 
 def test_an_event_that_might_fill_too_much_is_left_to_msgspec(monkeypatch: pytest.MonkeyPatch) -> None:
     values = [event(small=1), event(text="x" * 5000), b"{", event(small=2)]
     monkeypatch.setattr(json_columns, "ROOM", 20_000)
-    frame, odd = of_event()[0].read(Packed.of(values))
+    table, odd = of_event()[0].read(Packed.of(values))
     assert odd.tolist() == [False, True, True, False]
-    assert frame["small"].to_list() == [1, 2]
+    assert table["small"].to_list() == [1, 2]
 
 
 @given(json_cases())
@@ -210,28 +212,28 @@ def test_an_event_that_might_fill_too_much_is_left_to_msgspec(monkeypatch: pytes
 def test_columns_are_not_of_the_memory_that_is_filled_anew(case: tuple[dict[str, Any], list[dict[str, Any]]]) -> None:
     schema, events = case
     columns, _ = readers(schema)
-    frame, _ = columns.read(Packed.of([json.dumps(event).encode() for event in events]))
-    before = frame.to_dicts()
-    [memory] = columns._spare
+    table, _ = columns.read(Packed.of([json.dumps(event).encode() for event in events]))
+    before = table.frame().to_dicts()
+    [memory] = columns.buffers._spare
     memory[: 1 << 16] = 0xFF
-    assert frame.to_dicts() == before
+    assert table.frame().to_dicts() == before
 
 
 def test_long_texts_of_one_width_are_not_of_that_memory_either() -> None:
     columns, _ = of_event()
-    frame, _ = columns.read(Packed.of([event(text=letter * 1000) for letter in "abc"]))
+    table, _ = columns.read(Packed.of([event(text=letter * 1000) for letter in "abc"]))
     columns.read(Packed.of([event(text="x" * 1000) for _ in range(3)]))
-    assert frame["text"].to_list() == [letter * 1000 for letter in "abc"]
+    assert table["text"].to_list() == [letter * 1000 for letter in "abc"]
 
 
 def test_what_needs_more_memory_than_is_kept_is_read_as_well() -> None:
     columns, _ = readers(EVENT)
     values = [event(text="x" * (1 << 20)), event(small=2)]
     for _ in range(2):
-        frame, odd = columns.read(Packed.of(values))
+        table, odd = columns.read(Packed.of(values))
         assert not odd.any()
-        assert frame["text"].str.len_bytes().to_list() == [1 << 20, 1]
-    assert columns._spare == []
+        assert table["text"].str.len_bytes().to_list() == [1 << 20, 1]
+    assert columns.buffers._spare == []
 
 
 def test_arrays_within_too_many_arrays_are_left_to_msgspec() -> None:
@@ -248,22 +250,22 @@ def test_arrays_within_too_many_arrays_are_left_to_msgspec() -> None:
 def test_records_of_no_fields_are_records(form: AvroType) -> None:
     columns, each = readers(record(("x", form)))
     values = [b'{"x": null}', b'{"x": {}}', b'{"x": {"y": 1}}', b'{"x": []}', b'{"x": [{}, {}]}']
-    found, (frame, odd) = each.read(values), columns.read(Packed.of(values))
+    found, (table, odd) = each.read(values), columns.read(Packed.of(values))
     assert [bad.row for bad in found.bad] == np.flatnonzero(odd).tolist()
-    assert frame.to_dicts() == found.frame.to_dicts()
+    assert table.frame().to_dicts() == found.frame.to_dicts()
 
 
 def test_events_are_read_in_pieces_of_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_columns, "ROOM", 20_000)
     values = [b"{" if n % 7 == 0 else event(small=n, text="x" * (n % 50)) for n in range(100)]
-    frame, odd = of_event()[0].read(Packed.of(values))
+    table, odd = of_event()[0].read(Packed.of(values))
     assert odd.tolist() == [n % 7 == 0 for n in range(100)]
-    assert frame["small"].to_list() == [n for n in range(100) if n % 7]
-    assert frame["text"].to_list() == ["x" * (n % 50) for n in range(100) if n % 7]
+    assert table["small"].to_list() == [n for n in range(100) if n % 7]
+    assert table["text"].to_list() == ["x" * (n % 50) for n in range(100) if n % 7]
 
 
 def test_it_compiles_without_a_warning(tmp_path: Path) -> None:
-    compile_library(LIBRARY.with_name("columns.c"), tmp_path / "library.so", "-Wall", "-Wextra", "-Werror")
+    compile_library(LIBRARY.with_name("json_columns.c"), tmp_path / "library.so", "-Wall", "-Wextra", "-Werror")
 
 
 @pytest.mark.parametrize("missing", ["library", "package", "function"])

@@ -1,14 +1,11 @@
-/* JSON events, parsed by yyjson and copied into columns; `columns.py` calls this and makes the columns.
+/* JSON events, parsed by yyjson and copied into columns; `columns.py` calls this.
  *
  * yyjson gives a text's values side by side, a container before what is in it: yyjson.h says how, and its inline functions, which
  * every program that uses it is compiled with, read them as is done here. Its functions come as pointers, from the library
  * that is loaded, so that nothing is linked: any C compiler makes this file, without a header of anybody's. Of a number with 769
  * digits or more the last bit may be another than msgspec's: yyjson looks at so many. */
 
-#include <math.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <string.h>
+#include "../columns.h"
 
 typedef struct { /* yyjson_val */
   uint64_t tag;  /* the kind in the lowest byte; above it the length of a text, or how many items or pairs there are */
@@ -22,21 +19,7 @@ typedef struct { /* yyjson_val */
 } value;
 
 enum { NONE = 2, NO = 3, YES = 11, NATURAL = 4, NEGATIVE = 12, REAL = 20, ITEMS = 6, PAIRS = 7 }; /* kinds of value */
-enum { BOOLEAN, INT, LONG, FLOAT, DOUBLE, STRING, ENUM, ARRAY, RECORD, SYMBOL };                  /* kinds of node */
-
-typedef struct { /* a type within the event's: the event itself, a field, an array's items, a symbol */
-  int64_t kind, is_nullable;
-  int64_t first, members; /* a record's fields, an array's items, an enum's symbols: nodes side by side */
-  const char *name;       /* of a field or symbol */
-  int64_t name_length;
-  const value *missing;         /* what a field is that isn't there; NULL: it must be there */
-  int64_t capacity, room;       /* values, bytes of text */
-  char *cells;                  /* numbers, booleans, or texts end to end */
-  int64_t *lengths;             /* of texts and arrays */
-  uint8_t *valid;               /* of nullable ones: 0 for null. Floats and doubles have none: null is NaN, which JSON has not */
-} node;
-
-_Static_assert(sizeof(value) == 16 && sizeof(node) == 96, "pointers of 8 bytes, as columns.py writes them");
+_Static_assert(sizeof(value) == 16, "pointers of 8 bytes");
 
 typedef struct {
   void *(*read)(const char *text, size_t length, uint32_t flags, const void *allocator, void *error); /* yyjson_read_opts */
@@ -44,9 +27,8 @@ typedef struct {
 } library;
 
 typedef struct {
-  const node *nodes;
-  int64_t *counts, *sizes; /* values of each node so far, and their bytes of text */
-  int64_t *seen;           /* the last record that had the field */
+  columns to;
+  int64_t *seen; /* of each node, the last record that had the field */
   int64_t records;
 } state;
 
@@ -93,29 +75,7 @@ static int is_symbol(const node *symbols, int64_t count, const value *text) {
   return 0;
 }
 
-/* All of these return 0 where the value doesn't fit: what was appended before is taken back by the caller. */
 static int append(state *s, int64_t index, const value *v);
-
-static int append_null(state *s, int64_t index) {
-  const node *n = s->nodes + index;
-  int64_t count = s->counts[index];
-  if (count == n->capacity) return 0;
-  s->counts[index]++;
-  if (n->valid) n->valid[count] = 0;
-  switch (n->kind) {
-  case BOOLEAN: n->cells[count] = 0; return 1;
-  case INT: ((int32_t *)n->cells)[count] = 0; return 1;
-  case LONG: ((int64_t *)n->cells)[count] = 0; return 1;
-  case FLOAT: ((float *)n->cells)[count] = NAN; return 1;
-  case DOUBLE: ((double *)n->cells)[count] = NAN; return 1;
-  case RECORD:
-    for (int64_t member = n->first; member < n->first + n->members; member++)
-      if (!append_null(s, member)) return 0;
-    return 1;
-  }
-  n->lengths[count] = 0;
-  return 1;
-}
 
 static int append_integer(const node *n, int64_t count, const value *v) {
   int64_t number = v->is.integer;
@@ -146,15 +106,10 @@ static int append_real(const node *n, int64_t count, const value *v) {
   return 1;
 }
 
-static int append_text(state *s, int64_t index, int64_t count, const value *v) {
-  const node *n = s->nodes + index;
-  int64_t length = (int64_t)(v->tag >> 8);
-  if (!is_text(v) || length > n->room - s->sizes[index]) return 0;
-  if (n->kind == ENUM && !is_symbol(s->nodes + n->first, n->members, v)) return 0;
-  memcpy(n->cells + s->sizes[index], v->is.text, (size_t)length);
-  s->sizes[index] += length;
-  n->lengths[count] = length;
-  return 1;
+static int append_text(state *s, int64_t index, int64_t place, const value *v) {
+  const node *n = s->to.nodes + index;
+  if (!is_text(v) || (n->kind == ENUM && !is_symbol(s->to.nodes + n->first, n->members, v))) return 0;
+  return append_bytes(&s->to, index, place, v->is.text, (int64_t)(v->tag >> 8));
 }
 
 static int append_items(state *s, const node *n, int64_t count, const value *v) {
@@ -170,7 +125,7 @@ static int append_members(state *s, const node *n, const value *v) {
   int64_t record = ++s->records, likely = 0, found = 0;
   const value *key = v + 1;
   for (uint64_t left = v->tag >> 8; left; left--, key = after(key + 1)) {
-    int64_t member = field_of(s->nodes + n->first, n->members, likely, key);
+    int64_t member = field_of(s->to.nodes + n->first, n->members, likely, key);
     if (member < 0) {
       if (!is_shallow(key + 1)) return 0;
       continue;
@@ -184,19 +139,17 @@ static int append_members(state *s, const node *n, const value *v) {
   }
   if (found == n->members) return 1;
   for (int64_t member = n->first; member < n->first + n->members; member++) {
-    const value *missing = s->nodes[member].missing;
+    const value *missing = s->to.nodes[member].missing;
     if (s->seen[member] != record && (!missing || !append(s, member, missing))) return 0;
   }
   return 1;
 }
 
 static int append(state *s, int64_t index, const value *v) {
-  const node *n = s->nodes + index;
-  if (v->tag == NONE) return n->is_nullable && append_null(s, index);
-  int64_t count = s->counts[index];
-  if (count == n->capacity) return 0;
-  s->counts[index]++;
-  if (n->valid) n->valid[count] = 1;
+  const node *n = s->to.nodes + index;
+  if (v->tag == NONE) return n->is_nullable && append_null(&s->to, index);
+  int64_t count = next_place(&s->to, index);
+  if (count < 0) return 0;
   switch (n->kind) {
   case BOOLEAN:
     n->cells[count] = v->tag == YES;
@@ -217,7 +170,7 @@ static int append(state *s, int64_t index, const value *v) {
  * and what `seen` takes. `memory` is for yyjson: so much that the longest text fits. */
 void json_columns(const library *lib, const node *nodes, int64_t node_count, int64_t *counters, const char *text,
                   const int64_t *starts, const int64_t *lengths, int64_t count, char *memory, int64_t size, uint8_t *odd) {
-  state s = {nodes, counters, counters + node_count, counters + 4 * node_count, 0};
+  state s = {{nodes, counters, counters + node_count}, counters + 4 * node_count, 0};
   int64_t *before = counters + 2 * node_count;
   size_t bytes = 2 * (size_t)node_count * sizeof *counters;
   void *allocator[4]; /* yyjson_alc */

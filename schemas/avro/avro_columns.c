@@ -1,0 +1,278 @@
+/* Avro records of one writer schema, checked whole, and their wanted fields copied into columns; `columns.py` calls this.
+ *
+ * `program.py` makes a step of each type of the writer schema. A step passes a value, and appends it to its node where it has one.
+ * Nothing is read beyond a record's end, and each item of an array or a map takes at least a byte, so that a record takes no more
+ * time than its bytes are worth. Encoding: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding */
+
+#include "../columns.h"
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "floats are copied as Avro has them: the lowest byte first"
+#endif
+
+typedef struct {
+  const char *text;
+  int64_t length;
+} symbol;
+
+typedef struct { /* a type of the writer schema */
+  int64_t kind;   /* a node's, or one of the three below */
+  int64_t target; /* the node that takes the values; -1: nobody wants them */
+  int64_t first, members; /* a record's fields, a union's branches, an array's items, a map's values: steps side by side */
+  int64_t size;   /* bytes of a fixed value or of one to pass, symbols of an enum */
+  const symbol *symbols; /* of an enum that is wanted */
+} step;
+
+enum { PASS = FIXED + 1, MAP, UNION }; /* PASS: so many bytes, whatever they are */
+
+_Static_assert(sizeof(step) == 48, "pointers of 8 bytes, as columns.py writes them");
+
+typedef enum { /* as in columns.py */
+  FINE, OTHER_SCHEMA, ENDS_EARLY, NO_BOOLEAN, INT_TOO_LARGE, LONG_TOO_LARGE, LENGTH_TOO_LARGE, NEGATIVE, NO_BRANCH, NO_SYMBOL,
+  WRONG_SIZE, NO_UTF8, NULL_REFUSED, LEFT_OVER, NO_ROOM
+} fault;
+
+typedef struct {
+  const step *steps;
+  columns to;
+  const uint8_t *at, *end;
+  fault fault;
+  const step *where; /* of the fault */
+} reader;
+
+enum { HEAD = 5, LONGEST_LENGTH = 5 }; /* a Kafka record is smaller than 2^34 bytes */
+
+static int read_value(reader *r, const step *s);
+
+static int fail(reader *r, const step *s, fault why) {
+  r->fault = why;
+  r->where = s;
+  return 0;
+}
+
+/* An integer of at most `longest` bytes, the last of which is at most `last`. */
+static int read_integer(reader *r, const step *s, int longest, uint8_t last, fault too_large, int64_t *to) {
+  uint64_t raw = 0;
+  for (int place = 0; place < longest; place++) {
+    if (r->at == r->end) return fail(r, s, ENDS_EARLY);
+    uint8_t byte = *r->at++;
+    if (place == longest - 1 && byte > last) break;
+    raw |= (uint64_t)(byte & 0x7F) << 7 * place;
+    if (byte < 0x80) {
+      *to = (int64_t)(raw >> 1) ^ -(int64_t)(raw & 1);
+      return 1;
+    }
+  }
+  return fail(r, s, too_large);
+}
+
+/* A length, a count or an index. */
+static int read_length(reader *r, const step *s, int64_t *to) {
+  return read_integer(r, s, LONGEST_LENGTH, 0x7F, LENGTH_TOO_LARGE, to);
+}
+
+static int pass_bytes(reader *r, const step *s, int64_t count, int64_t size) {
+  if (size && count > (r->end - r->at) / size) return fail(r, s, ENDS_EARLY);
+  r->at += count * size;
+  return 1;
+}
+
+/* The place for a value in the step's node. */
+static int take_place(reader *r, const step *s, int64_t *place) {
+  *place = next_place(&r->to, s->target);
+  return *place >= 0 || fail(r, s, NO_ROOM);
+}
+
+static int read_number(reader *r, const step *s) {
+  int64_t whole = 0, place;
+  double real = 0;
+  switch (s->kind) {
+  case BOOLEAN:
+    if (r->at == r->end) return fail(r, s, ENDS_EARLY);
+    if ((whole = *r->at++) > 1) return fail(r, s, NO_BOOLEAN);
+    break;
+  case INT:
+    if (!read_integer(r, s, 5, 0x0F, INT_TOO_LARGE, &whole)) return 0;
+    break;
+  case LONG:
+    if (!read_integer(r, s, 10, 0x01, LONG_TOO_LARGE, &whole)) return 0;
+    break;
+  case FLOAT: {
+    float single = 0;
+    if (!pass_bytes(r, s, 1, sizeof single)) return 0;
+    memcpy(&single, r->at - sizeof single, sizeof single);
+    real = single;
+    break;
+  }
+  default:
+    if (!pass_bytes(r, s, 1, sizeof real)) return 0;
+    memcpy(&real, r->at - sizeof real, sizeof real);
+  }
+  if (s->target < 0) return 1;
+  if (!take_place(r, s, &place)) return 0;
+  const node *n = r->to.nodes + s->target;
+  if (s->kind <= LONG) real = (double)whole; /* Avro's resolution goes through double */
+  switch (n->kind) {
+  case BOOLEAN: n->cells[place] = (char)whole; break;
+  case INT: ((int32_t *)n->cells)[place] = (int32_t)whole; break;
+  case LONG: ((int64_t *)n->cells)[place] = whole; break;
+  case FLOAT:
+    if (s->kind == FLOAT) memcpy((float *)n->cells + place, r->at - sizeof(float), sizeof(float)); /* NaN with its bits */
+    else ((float *)n->cells)[place] = (float)real;
+    break;
+  default: ((double *)n->cells)[place] = real;
+  }
+  return 1;
+}
+
+static int is_utf8(const uint8_t *at, const uint8_t *end) {
+  while (at < end) {
+    uint64_t eight;
+    if (end - at >= 8 && (memcpy(&eight, at, 8), !(eight & 0x8080808080808080))) {
+      at += 8;
+      continue;
+    }
+    uint8_t first = *at++;
+    if (first < 0x80) continue;
+    int more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : 1;
+    if (first < 0xC2 || first > 0xF4 || end - at < more) return 0;
+    /* Of the second byte: neither a longer form than needed, nor half of a surrogate pair, nor beyond U+10FFFF. */
+    uint8_t low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80, high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
+    if (*at < low || *at > high) return 0;
+    for (at++; --more; at++)
+      if ((*at & 0xC0) != 0x80) return 0;
+  }
+  return 1;
+}
+
+static int read_text(reader *r, const step *s) {
+  int64_t length = s->size, place;
+  if (s->kind != FIXED) {
+    if (!read_length(r, s, &length)) return 0;
+    if (length < 0) return fail(r, s, NEGATIVE);
+  }
+  const uint8_t *text = r->at;
+  if (!pass_bytes(r, s, length, 1)) return 0;
+  if (s->target < 0) return 1;
+  if (s->kind == STRING && !is_utf8(text, r->at)) return fail(r, s, NO_UTF8);
+  return take_place(r, s, &place) && (append_bytes(&r->to, s->target, place, text, length) || fail(r, s, NO_ROOM));
+}
+
+static int read_enum(reader *r, const step *s) {
+  int64_t index = 0, place;
+  if (!read_length(r, s, &index)) return 0;
+  if (index < 0 || index >= s->size) return fail(r, s, NO_SYMBOL);
+  if (s->target < 0) return 1;
+  const symbol *found = s->symbols + index;
+  return take_place(r, s, &place) && (append_bytes(&r->to, s->target, place, found->text, found->length) || fail(r, s, NO_ROOM));
+}
+
+/* Items that are as many bytes each in the column as in the record: those of most vectors. */
+static int read_vector(reader *r, const step *item, int64_t count) {
+  const node *n = r->to.nodes + item->target;
+  int64_t size = item->kind == FLOAT ? sizeof(float) : sizeof(double), place = r->to.counts[item->target];
+  if (!pass_bytes(r, item, count, size)) return 0;
+  if (count > n->capacity - place) return fail(r, item, NO_ROOM);
+  memcpy(n->cells + place * size, r->at - count * size, (size_t)(count * size));
+  r->to.counts[item->target] += count;
+  return 1;
+}
+
+static int read_items(reader *r, const step *s, int64_t count) {
+  const step *item = r->steps + s->first;
+  if (s->kind == ARRAY && item->kind == PASS) return pass_bytes(r, s, count, item->size);
+  int is_real = item->kind == FLOAT || item->kind == DOUBLE;
+  if (is_real && item->target >= 0 && r->to.nodes[item->target].kind == item->kind && !r->to.nodes[item->target].valid)
+    return read_vector(r, item, count);
+  for (; count; count--) {
+    int64_t length = 0;
+    if (s->kind == MAP) {
+      if (!read_length(r, s, &length)) return 0;
+      if (length < 0) return fail(r, s, NEGATIVE);
+      if (!pass_bytes(r, s, length, 1)) return 0;
+      if (!is_utf8(r->at - length, r->at)) return fail(r, s, NO_UTF8); /* as fastavro has it */
+    }
+    if (!read_value(r, item)) return 0;
+  }
+  return 1;
+}
+
+/* An array or a map, in blocks: a negative count of items is followed by the block's size in bytes. */
+static int read_blocks(reader *r, const step *s) {
+  int64_t items = 0, count = 0, size = 0, place = 0;
+  if (s->target >= 0 && !take_place(r, s, &place)) return 0;
+  for (;;) {
+    if (!read_length(r, s, &count)) return 0;
+    if (!count) break;
+    int has_size = count < 0;
+    if (has_size) {
+      if (!read_length(r, s, &size)) return 0;
+      count = -count;
+    }
+    const uint8_t *begin = r->at;
+    if (!read_items(r, s, count)) return 0;
+    if (has_size && r->at - begin != size) return fail(r, s, WRONG_SIZE);
+    items += count;
+  }
+  if (s->target >= 0) r->to.nodes[s->target].lengths[place] = items;
+  return 1;
+}
+
+static int read_record(reader *r, const step *s) {
+  int64_t place;
+  if (s->target >= 0 && !take_place(r, s, &place)) return 0;
+  for (const step *member = r->steps + s->first, *end = member + s->members; member < end; member++)
+    if (!read_value(r, member)) return 0;
+  return 1;
+}
+
+/* Where a union is wanted, it is of null, which is passed in no bytes, and one other type. */
+static int read_union(reader *r, const step *s) {
+  int64_t index = 0;
+  if (!read_length(r, s, &index)) return 0;
+  if (index < 0 || index >= s->members) return fail(r, s, NO_BRANCH);
+  const step *branch = r->steps + s->first + index;
+  if (s->target < 0 || branch->target >= 0) return read_value(r, branch);
+  if (!r->to.nodes[s->target].is_nullable) return fail(r, s, NULL_REFUSED);
+  return append_null(&r->to, s->target) || fail(r, s, NO_ROOM);
+}
+
+static int read_value(reader *r, const step *s) {
+  switch (s->kind) {
+  case PASS: return pass_bytes(r, s, 1, s->size);
+  case STRING:
+  case BYTES:
+  case FIXED: return read_text(r, s);
+  case ENUM: return read_enum(r, s);
+  case ARRAY:
+  case MAP: return read_blocks(r, s);
+  case RECORD: return read_record(r, s);
+  case UNION: return read_union(r, s);
+  }
+  return read_number(r, s);
+}
+
+/* Reads `count` values, which lie in `text`, and appends those that are records of the schema to the columns of `nodes`. Of each,
+ * `faults` has what is wrong, `FINE` for nothing; and behind these the step where, or how many bytes are left over. `counters` are
+ * zeros, five for each node: values and bytes appended, and both again. */
+void avro_columns(const node *nodes, int64_t node_count, int64_t *counters, const step *steps, const char *head, const char *text,
+                  const int64_t *starts, const int64_t *lengths, int64_t count, int64_t *faults) {
+  reader r = {steps, {nodes, counters, counters + node_count}, NULL, NULL, FINE, steps};
+  int64_t *before = counters + 2 * node_count, *where = faults + count;
+  size_t bytes = 2 * (size_t)node_count * sizeof *counters;
+  for (int64_t i = 0; i < count; i++) {
+    const char *value = text + starts[i];
+    where[i] = 0;
+    if (lengths[i] < HEAD || memcmp(value, head, HEAD)) {
+      faults[i] = OTHER_SCHEMA;
+      continue;
+    }
+    memcpy(before, counters, bytes);
+    r.at = (const uint8_t *)value + HEAD;
+    r.end = (const uint8_t *)value + lengths[i];
+    r.fault = FINE;
+    if (!read_value(&r, steps)) where[i] = r.where - steps;
+    else if ((where[i] = r.end - r.at)) r.fault = LEFT_OVER;
+    if ((faults[i] = r.fault)) memcpy(counters, before, bytes);
+  }
+}

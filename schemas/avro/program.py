@@ -1,0 +1,172 @@
+"""A writer schema and the wanted fields as a program: the steps that `avro_columns.c` takes through a record."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from millstream.schemas.avro.sources import Source
+from millstream.schemas.avro.types import NO_DEFAULT, Field, fixed_size, kind_of, nullable, record_tree
+from millstream.schemas.column_buffers import KINDS, Node, nodes_of
+from millstream.schemas.store import AvroType, Schema
+
+_STEP_KINDS = {kind: number for number, kind in enumerate([*KINDS, "pass", "map", "union"])}  # as in avro_columns.c
+_NOBODY = -1  # the target of what is passed over
+_PROMOTIONS = {
+    ("int", "long"),
+    ("int", "float"),
+    ("int", "double"),
+    ("long", "float"),
+    ("long", "double"),
+    ("float", "double"),
+}
+
+
+class Step(NamedTuple):
+    """A type of the writer schema, as `avro_columns.c` has it."""
+
+    kind: int
+    target: int  # the node that takes its values
+    first: int = 0  # of the steps within it, which lie side by side
+    members: int = 0
+    size: int = 0  # bytes of a fixed value or of one to pass, symbols of an enum
+    symbols: tuple[bytes, ...] = ()  # of an enum that is wanted
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """How to read the records of a writer schema."""
+
+    nodes: list[Node]  # the first is the record, its members are `names`
+    names: list[str]  # of the writer's fields that are wanted
+    steps: list[Step]  # the first is the record
+    places: list[str]  # of each step, for messages
+
+
+def program_of(writer: Schema, sources: Sequence[Source]) -> Program | None:
+    """Compile; None where the program wouldn't give exactly what Avro's schema resolution gives."""
+    wanted: dict[str, Field] = {}
+    for source in sources:
+        if source.writer_name is None:
+            continue
+        first = wanted.setdefault(source.writer_name, source.field)
+        if first.type != source.field.type or not _takes(source.field.type, source.writer_type):
+            return None
+    fields = [
+        replace(field, name=name, type=_as_column(field.type), default=NO_DEFAULT) for name, field in wanted.items()
+    ]
+    compiler = _Compiler(nodes_of(fields, 1))
+    targets = dict(zip(wanted, compiler.nodes[0].members, strict=True))
+    compiler.compile(record_tree(writer), targets)
+    return Program(compiler.nodes, list(wanted), compiler.steps, compiler.places)
+
+
+def _takes(reader: AvroType, writer: AvroType) -> bool:
+    """Whether the program reads values of the writer's type as the reader's."""
+    (wanted, _), (written, _) = nullable(reader), nullable(writer)
+    kind = kind_of(written)
+    if kind != kind_of(wanted):
+        return (kind, kind_of(wanted)) in _PROMOTIONS
+    match kind:
+        case "fixed":
+            return bool(written["size"] == wanted["size"])
+        case "enum":
+            return set(written["symbols"]) <= set(wanted["symbols"])
+        case "array":
+            return _takes(wanted["items"], written["items"])
+        case "record":
+            ours, theirs = wanted["fields"], written["fields"]
+            return [entry["name"] for entry in ours] == [entry["name"] for entry in theirs] and all(
+                _takes(one["type"], other["type"]) for one, other in zip(ours, theirs, strict=True)
+            )
+    return kind not in ("union", "map", "null")
+
+
+def _as_column(tree: AvroType) -> AvroType:
+    """The type as its column is: of an enum that is text, its symbols are for the steps."""
+    if isinstance(tree, list):
+        return [_as_column(branch) for branch in tree]
+    match kind_of(tree):
+        case "enum":
+            return "string"
+        case "array":
+            return {"type": "array", "items": _as_column(tree["items"])}
+        case "record":
+            fields = [{"name": entry["name"], "type": _as_column(entry["type"])} for entry in tree["fields"]]
+            return {**tree, "fields": fields}
+    return tree
+
+
+class _Compiler:
+    """Makes the steps, those within a type side by side."""
+
+    def __init__(self, nodes: list[Node]) -> None:
+        self.nodes = nodes
+        self.steps: list[Step] = []
+        self.places: list[str] = []
+
+    def compile(self, record: AvroType, targets: dict[str, int]) -> None:
+        """Make the steps of a record whose fields of these names are wanted."""
+        parts = [
+            (entry["type"], f"field '{entry['name']}'", targets.get(entry["name"], _NOBODY))
+            for entry in record["fields"]
+        ]
+        self._room([(record, "record", 0)])
+        self.steps[0] = Step(_STEP_KINDS["record"], 0, *self._within(parts, 0))
+
+    def _room(self, parts: Sequence[tuple[AvroType, str, int]]) -> int:
+        first = len(self.steps)
+        self.steps += [Step(0, 0)] * len(parts)
+        self.places += [place for _, place, _ in parts]
+        return first
+
+    def _within(self, parts: Sequence[tuple[AvroType, str, int]], item_bytes: int) -> tuple[int, int]:
+        """Make the steps of these types, side by side; returns where they are, and how many."""
+        first = self._room(parts)
+        for at, (tree, place, target) in enumerate(parts, first):
+            self.steps[at] = self._step(tree, place, target, item_bytes)
+        return first, len(parts)
+
+    def _step(self, tree: AvroType, place: str, target: int, item_bytes: int) -> Step:
+        """A type's step. `item_bytes`: fewest of the innermost array's items around it, 0 for none."""
+        kind, size = kind_of(tree), fixed_size(tree)
+        if target == _NOBODY and size is not None:
+            return Step(_STEP_KINDS["pass"], _NOBODY, size=size)
+        if target != _NOBODY:
+            self.nodes[target].item_bytes = item_bytes
+        if kind == "enum":
+            symbols = () if target == _NOBODY else tuple(symbol.encode() for symbol in tree["symbols"])
+            return Step(_STEP_KINDS[kind], target, size=len(tree["symbols"]), symbols=symbols)
+        if kind == "array":
+            item_bytes = max(least_bytes(tree["items"]), 1)
+        return Step(_STEP_KINDS[kind], target, *self._within(self._parts(tree, place, target), item_bytes), size or 0)
+
+    def _parts(self, tree: AvroType, place: str, target: int) -> list[tuple[AvroType, str, int]]:
+        """The types within a type, with their places and targets."""
+        match kind_of(tree):
+            case "record":
+                return self._fields(tree, target)
+            case "union":
+                return [(branch, place, _NOBODY if branch == "null" else target) for branch in tree]
+            case "array":
+                return [(tree["items"], place, _NOBODY if target == _NOBODY else self.nodes[target].members[0])]
+            case "map":
+                return [(tree["values"], place, _NOBODY)]
+        return []
+
+    def _fields(self, record: AvroType, target: int) -> list[tuple[AvroType, str, int]]:
+        entries = record["fields"]
+        members = [_NOBODY] * len(entries) if target == _NOBODY else self.nodes[target].members
+        return [
+            (entry["type"], f"field '{entry['name']}'", member) for entry, member in zip(entries, members, strict=True)
+        ]
+
+
+def least_bytes(tree: AvroType) -> int:
+    """Fewest bytes of a value of a type."""
+    match kind_of(tree):
+        case "union":
+            return 1 + min(map(least_bytes, tree))
+        case "record":
+            return sum(least_bytes(entry["type"]) for entry in tree["fields"])
+    size = fixed_size(tree)
+    return 1 if size is None else size

@@ -1,0 +1,46 @@
+"""Where each wanted column comes from in the records of one writer schema."""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from millstream.schemas.avro.empty import refuse_many_empty
+from millstream.schemas.avro.types import NO_DEFAULT, Field, record_tree, title
+from millstream.schemas.errors import Unreadable
+from millstream.schemas.store import AvroType, Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a wanted column comes from."""
+
+    field: Field
+    writer_name: str | None  # None: the writer doesn't have it, all rows get the default
+    writer_type: AvroType  # a tree; "null" where the writer doesn't have it
+
+    def default(self, rows: int) -> pl.Series:
+        """The column, so many rows, of a field that the writer doesn't have."""
+        return pl.Series(self.field.name, [self.field.default], self.field.dtype).new_from_index(0, rows)
+
+
+def sources_of(writer: Schema, reader: Schema, fields: list[Field]) -> list[Source]:
+    """Find each wanted field in the writer schema.
+
+    Raises Unreadable (reason schema_incompatible) where a field has neither a value in these records nor a default, and
+    BadSchemaError for a writer schema whose records can't be read at all.
+    """
+    tree = record_tree(writer)
+    refuse_many_empty(tree, writer)
+    types = {entry["name"]: entry["type"] for entry in tree["fields"]}
+    return [_source(field, types, writer, reader) for field in fields]
+
+
+def _source(field: Field, types: dict[str, AvroType], writer: Schema, reader: Schema) -> Source:
+    name = next((name for name in (field.name, *field.aliases) if name in types), None)
+    if name is None and field.default is NO_DEFAULT:
+        raise Unreadable(
+            "schema_incompatible",
+            f"{title(writer)}, which the record was written with, lacks the field '{field.name}' that "
+            f"{title(reader)} wants: give it a default there, or write it",
+        )
+    return Source(field, name, types[name] if name else "null")
