@@ -1,6 +1,6 @@
 """What travels between the stages: plain frozen records, events as columns."""
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -34,27 +34,19 @@ class Polled:
     epochs: Epochs
     arrived: float  # seconds on the monotonic clock, when the first of them was read
     ingest_time: int  # ms since the epoch, the same moment
-    refuse: "Rejection | None" = None  # why none of them is to be decoded
-
-
-class Refused(NamedTuple):
-    """A record that can't become a prediction: it goes to the dead-letter topic."""
-
-    row: int  # in the block's records
-    reason: str  # a code: undecodable, unknown_schema, schema_incompatible, unfit, internal_error
-    error: str
+    rejection: "Rejection | None" = None  # why none of them is to be decoded
 
 
 class Rejection(NamedTuple):
-    """Why an event of a batch has no prediction."""
+    """Why an event has no prediction. The event goes to the dead-letter topic."""
 
-    reason: str  # a code: model_rejected, nan_output, expired, crashed, internal_error
-    error: str
+    reason: str  # a code, see docs/dead-letters.md
+    error: str  # a sentence for people
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """The records of some polls as columns: those that became events, those refused with reasons, tombstones with neither."""
+    """The records of some polls as columns: those that became events, those rejected with reasons, tombstones with neither."""
 
     epochs: Epochs
     arrived: float
@@ -79,7 +71,7 @@ class Block:
     features: pl.DataFrame | None  # the fields that shadows take, where there are any
     invalid_deadlines: int  # number of events whose deadline header is not a number of ms; the header is ignored
     # The others:
-    refused: list[Refused]  # ascending row
+    rejected: Mapping[int, Rejection]  # by row, ascending
 
     def partition(self, row: int) -> Partition:
         """The partition of a record."""
@@ -136,9 +128,9 @@ class Rows:
         np.maximum.at(last, self.block.places[self.start : self.stop], self.block.offsets[self.start : self.stop])
         return {self.block.partitions[place]: int(last[place]) + 1 for place in np.flatnonzero(last >= 0).tolist()}
 
-    def refused(self) -> Iterator[Refused]:
-        """The refused records of the range."""
-        return (refused for refused in self.block.refused if self.start <= refused.row < self.stop)
+    def rejected(self) -> dict[int, Rejection]:
+        """The rejected records of the range, by their rows in the block, ascending."""
+        return {row: why for row, why in self.block.rejected.items() if self.start <= row < self.stop}
 
 
 @dataclass(frozen=True, slots=True)

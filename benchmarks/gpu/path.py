@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from benchmarks.errors import PeerFailedError
-from millstream.consumers.batch.batcher import Limits
+from millstream.consumers.batch.batcher import Batcher, Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
 from millstream.consumers.events import Barrier, Polled
 from millstream.consumers.execute.lanes import Lanes
 from millstream.consumers.execute.poison import Isolation
+from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
 from millstream.consumers.flow.held import RECORD, Held
 from millstream.consumers.observability.health import Health
@@ -27,6 +28,7 @@ from millstream.consumers.records import Records
 from millstream.consumers.resilience.patience import Patience
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.sink.bundles import bundles
+from millstream.consumers.source.forward import Forward
 from millstream.consumers.worker.compute import DECODE_RECORDS, Compute
 from millstream.consumers.worker.plan import batches_ahead
 from millstream.schemas.avro.decoder import AvroDecoder
@@ -124,10 +126,11 @@ class DataPath:
             run.inbox,
             run.answers,
             decoder=IsolatingDecoder(self._decoder, patience=patience, watchdog=self._decoding, metrics=metrics),
-            limits=Limits(self._max_events, max_bytes=1 << 40, max_wait=3600),
+            batcher=Batcher(Limits(self._max_events, max_bytes=1 << 40, max_wait=3600)),
+            forward=Forward({}),
             lanes=Lanes(
                 runners,
-                run.answers,
+                ResultBuffer(run.answers),
                 ahead=self._ahead,
                 ordering="partition",
                 abandon=run.abandon,

@@ -63,11 +63,20 @@ class Batcher:
         self._bytes += rows.bytes
         self._cost += rows.cost
 
-    def due(self) -> float | None:
-        """When the next batch closes by age, seconds on the monotonic clock; None where nothing waits."""
-        if not self._waiting:
-            return None
-        return self._window.closes(min(queue[0].block.arrived for queue in self._waiting.values()))
+    @property
+    def max_events(self) -> int:
+        """Events that fill a batch."""
+        return self._limits.max_events
+
+    def due(self, undecoded: float | None = None) -> float | None:
+        """When the next batch closes by age, seconds on the monotonic clock; None where nothing waits.
+
+        Args:
+            undecoded: when the oldest of the records was read that are not added yet; None: there are none. They wait for the
+                same time, for one block of many records is cheaper to decode than many blocks of one.
+        """
+        oldest = min((queue[0].block.arrived for queue in self._waiting.values()), default=undecoded)
+        return None if oldest is None else self._window.closes(oldest)
 
     def take(self, now: float) -> MicroBatch | None:
         """The next closed batch, or None where none is closed yet."""

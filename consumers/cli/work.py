@@ -11,7 +11,8 @@ from types import FrameType
 from millstream.consumers.cli.arguments import add_metrics_host, add_pipeline, metrics_host, port_number, read_pipeline
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.metrics import Metrics
-from millstream.consumers.worker.plan import group_of, make_plan, settings_of, stages_of
+from millstream.consumers.worker.build import build_worker
+from millstream.consumers.worker.plan import group_of, make_plan
 from millstream.consumers.worker.slot import take_slot
 from millstream.consumers.worker.worker import Worker
 from millstream.topics.admin import refuse_unfit_broker, require
@@ -76,8 +77,7 @@ def run(args: argparse.Namespace) -> int:
         plan = make_plan(pipeline, detached=args.role == "shadow")
         refuse_foreign_group(pipeline.client_config(), pipeline, group_of(plan))
         slot = take_slot(args.slot, group=group_of(plan), bootstrap=pipeline.kafka.bootstrap)
-        stages = stages_of(plan, metrics, slot=slot.name, until_idle=args.until_idle)
-        worker = Worker(settings_of(plan, until_idle=args.until_idle), stages, health, metrics)
+        worker = build_worker(plan, health, metrics, slot=slot.name, until_idle=args.until_idle)
         _stop_on_signals(worker)
         log.info(
             "pid %d, slot %s, runs %s: %s on %s",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from millstream.consumers.events import NEVER, Block, Polled, Refused
+from millstream.consumers.events import NEVER, Block, Polled, Rejection
 from millstream.consumers.record_types import Headers, Partition
 from millstream.consumers.records import Ints, Records, rows_in
 from millstream.inference.executors.interface import Inputs, join_rows
@@ -89,8 +89,8 @@ class BlockDecoder:
         """
         records = polled.records
         partitions = dict(enumerate(records.partitions))
-        refused: list[Refused] = []
-        events = _together([self._events(part, records, refused) for part in self._parts(polled, refused)])
+        rejected: dict[int, Rejection] = {}
+        events = _together([self._events(part, records, rejected) for part in self._parts(polled, rejected)])
         rows = events.rows
         deadlines, invalid_deadlines = self._deadlines(events.times, records.headers, rows)
         return Block(
@@ -116,27 +116,27 @@ class BlockDecoder:
             costs=None if events.costs is None else events.costs.cumsum(),
             tensors=events.tensors,
             features=events.features,
-            refused=sorted(refused),
+            rejected=dict(sorted(rejected.items())),
         )
 
-    def _parts(self, polled: Polled, refused: list[Refused]) -> list[Part]:
-        """Decode the values to parts, whose rows are those of the records. Adds what can't be decoded to `refused`."""
+    def _parts(self, polled: Polled, rejected: dict[int, Rejection]) -> list[Part]:
+        """Decode the values to parts, whose rows are those of the records. Adds what can't be decoded to `rejected`."""
         rows, values = _without_tombstones(polled.records.values)
-        if polled.refuse:
-            refused += [Refused(int(row), polled.refuse.reason, polled.refuse.error) for row in rows]
+        if polled.rejection:
+            rejected |= dict.fromkeys(rows.tolist(), polled.rejection)
         try:
-            decoded = self._decoder.decode([] if polled.refuse else values)
+            decoded = self._decoder.decode([] if polled.rejection else values)
         except SchemaUnavailable as error:
             error.row = int(rows[error.row])
             raise
-        refused += [Refused(int(rows[bad.row]), bad.reason, bad.error) for bad in decoded.bad]
+        rejected |= {int(rows[bad.row]): Rejection(bad.reason, bad.error) for bad in decoded.bad}
         return [Part(part.table, rows[part.rows]) for part in decoded.parts]
 
-    def _events(self, part: Part, records: Records, refused: list[Refused]) -> _Events:
-        """Turn a part into events. Adds those that are unfit to `refused`."""
-        table, rows = self._with_ids(part, refused)
+    def _events(self, part: Part, records: Records, rejected: dict[int, Rejection]) -> _Events:
+        """Turn a part into events. Adds those that are unfit to `rejected`."""
+        table, rows = self._with_ids(part, rejected)
         fitted = fit(table, self._inputs, allow_nan=self._allow_nan)
-        refused += [Refused(int(rows[unfit.row]), "unfit", unfit.error) for unfit in fitted.unfit]
+        rejected |= {int(rows[unfit.row]): Rejection("unfit", unfit.error) for unfit in fitted.unfit}
         fields = self._fields
         events = _Events(
             rows,
@@ -148,14 +148,14 @@ class BlockDecoder:
         )
         return events if len(fitted.rows) == len(rows) else events.kept(fitted.rows)
 
-    def _with_ids(self, part: Part, refused: list[Refused]) -> Part:
+    def _with_ids(self, part: Part, rejected: dict[int, Rejection]) -> Part:
         """Set apart the events whose id is null."""
         table, rows = part
         field = self._fields.event_id
         if field is None or table.column(field).texts is not None or not table[field].null_count():
             return part
         missing = table[field].is_null().to_numpy()
-        refused += [Refused(row, "unfit", f"field `{field}`, the event id, is null") for row in rows[missing].tolist()]
+        rejected |= dict.fromkeys(rows[missing].tolist(), Rejection("unfit", f"field `{field}`, the event id, is null"))
         return Part(table.take(np.flatnonzero(~missing)), rows[~missing])
 
     def _event_times(self, table: Table, timestamps: Ints) -> Ints:

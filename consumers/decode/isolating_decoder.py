@@ -50,7 +50,7 @@ class IsolatingDecoder:
             for half in polled.records.halves():
                 yield from self.blocks(replace(polled, records=half))
             return
-        yield self._decode(replace(polled, refuse=self._net.rejection(error, self._decode)))
+        yield self._decode(replace(polled, rejection=self._net.rejection(error, self._decode)))
 
     def _decode(self, polled: Polled) -> Block:
         topic, partition, offset = polled.records.position(0)

@@ -1,33 +1,30 @@
 """Micro-batches on their way through executors: one at a time, or several in flight; results leave in the pipeline's order."""
 
 import threading
-import time
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
 from millstream.consumers.errors import Abandoned
-from millstream.consumers.events import Answered, Answers, MicroBatch
+from millstream.consumers.events import Answered, MicroBatch
 from millstream.consumers.execute.inflight import InFlight, Ordering
+from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
 
-# Seconds for which a result is kept for those right behind it. Where a call of the model takes longer it is handed over at once.
-TOGETHER = 0.006
 JOIN = 1.0  # seconds for all lanes to end
 LOOK = 0.1  # seconds between two looks at whether to give up
 
 
 class Lanes:
-    """Runs micro-batches, one a lane, and gives their results to `answers`. One thread calls it.
+    """Runs micro-batches, one a lane, and hands their results over. One thread calls it.
 
     A single lane with nothing `ahead` is the caller's own thread: handing a small batch to another costs more than running it
-    on the same cores. For the same reason it hands over the results of a quick model together where there is a backlog, those
-    of about 6 ms. A result waits for one call of the model at most, and for no outage.
+    on the same cores. For the same reason it hands over the results of a quick model together (`ResultBuffer`).
     """
 
     def __init__(
         self,
         runners: Sequence[Runner],
-        answers: Answers,
+        results: ResultBuffer,
         *,
         ahead: int = 0,
         ordering: Ordering,
@@ -36,19 +33,17 @@ class Lanes:
     ) -> None:
         """Args:
         runners: one a lane.
-        answers: where results go.
+        results: where they go.
         ahead: batches that may wait for a lane, so that it has the next one at once while the caller makes more.
         ordering: which results may pass others.
         abandon: set when waiting for a lane must end.
         fail: called, by a lane's thread, with what ended it.
         """
         self._runners = runners
-        self._answers = answers
+        self._results = results
         self._abandon = abandon
         self._fail = fail
         self._departed = 0
-        self._kept: list[Answered] = []  # of the single lane, not handed over yet
-        self._kept_since = 0.0  # seconds on the monotonic clock
         self._changed = threading.Condition()
         self._flying: InFlight[Answered] = InFlight(ordering)
         self._by_key = ordering == "key"
@@ -72,7 +67,7 @@ class Lanes:
         """
         number, self._departed = self._departed, self._departed + 1
         if not self._threads:
-            self._keep(self._runners[0].answer(number, batch))
+            self._results.keep(self._runners[0].answer(number, batch))
             return
         with self._changed:
             self._await(lambda: self._running < self._most)
@@ -80,19 +75,9 @@ class Lanes:
             self._flying.depart(number, batch.keys() if self._by_key else ())
         self._waiting.put((number, batch))
 
-    def _keep(self, answered: Answered) -> None:
-        now = time.monotonic()
-        if not self._kept:
-            self._kept_since = now
-        self._kept.append(answered)
-        if now - self._kept_since >= TOGETHER or answered.seconds >= TOGETHER:
-            self.flush()
-
     def flush(self) -> None:
-        """Hand over what was kept."""
-        if self._kept:
-            self._answers.put(self._kept)
-            self._kept = []
+        """Hand over the results that were kept."""
+        self._results.flush()
 
     def wait_for_one(self) -> bool:
         """Wait until a lane is free; whether there was anything to wait for. Raises Abandoned."""
@@ -104,13 +89,13 @@ class Lanes:
 
     def settle(self) -> None:
         """Wait until every batch is answered, and its result handed over. Raises Abandoned."""
-        self.flush()
+        self._results.flush()
         with self._changed:
             self._await(lambda: not self._flying)
 
     def close(self) -> None:
         """End the lanes' threads, each after what it runs; a model that never returns is not waited for."""
-        self.flush()
+        self._results.flush()
         for _ in self._threads:
             self._waiting.put(None)
         for thread in self._threads:
@@ -128,7 +113,7 @@ class Lanes:
                 with self._changed:
                     # Released under the lock: what leaves the order first must be first in the queue too.
                     for released in self._flying.arrive(answered.number, answered):
-                        self._answers.put([released])
+                        self._results.pass_on(released)
                     self._running -= 1
                     self._changed.notify_all()
         except BaseException as error:

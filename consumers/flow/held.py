@@ -1,6 +1,7 @@
 """What a worker holds: events read and not yet acknowledged, bounded."""
 
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from millstream.inference.signature import DTYPES, Signature
 # Of the limits, below which there is room again: soon, for in a backlog there is always to be something to decode; for one that
 # paused its partitions later, as that threw away what was fetched ahead.
 SOON, RESUME = 7 / 8, 1 / 2
+BUSY_AFTER = 1.0  # seconds that the oldest event is held, from which on there is a backlog
 
 
 class Weight(NamedTuple):
@@ -114,6 +116,12 @@ class Held:
     def bytes(self) -> int:
         """Bytes held: of the records' values, their copies and what is around them."""
         return self._bytes
+
+    def has_backlog(self) -> bool:
+        """Whether there is much to do: the oldest event is held for long, or a quarter of what may be is."""
+        oldest = self.oldest()
+        late = oldest is not None and time.monotonic() - oldest > BUSY_AFTER
+        return late or self.events > self._max_events // 4
 
     def oldest(self) -> float | None:
         """When the oldest held event was read, seconds on the monotonic clock; None where nothing is held."""

@@ -24,16 +24,23 @@ LOUD_AFTER = 60.0  # seconds of waiting, from which on each line of the log is a
 class Patience:
     """Calls what may be away, until it answers. Threads may share it."""
 
-    def __init__(self, abandon: threading.Event, health: Health, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        abandon: threading.Event,
+        health: Health,
+        metrics: Metrics,
+        before_waiting: Callable[[], object] | None = None,
+    ) -> None:
         """Args:
         abandon: set when waiting must end.
         health: told what is away, for as long as it is.
         metrics: where to count.
+        before_waiting: called before the first wait: an outage must not hold back the results that are there.
         """
         self._abandon = abandon
         self._health = health
         self._metrics = metrics
-        self.before_waiting: Callable[[], object] = lambda: None  # its owner may give another
+        self._before_waiting = before_waiting
 
     def call(self, what: str, call: Callable[[], T], position: Callable[[Exception], Position] | None = None) -> T:
         """The answer of `call`, whenever it comes.
@@ -61,7 +68,8 @@ class Patience:
         wait, longest = BACK_OFF
         since = time.monotonic()
         first: Position | None = None
-        self.before_waiting()
+        if self._before_waiting is not None:
+            self._before_waiting()
         try:
             while True:
                 before, first = first, position(error) if position else None

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from millstream.consumers.events import Answered, Ends, Epochs
+from millstream.consumers.events import Answered, Ends
+from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import COMPARISONS, STAGE_SECONDS, Metrics
 from millstream.consumers.shadow.shadow_lane import Shadow
 from millstream.consumers.sink.dead_letter_sink import BESIDE, record_bytes
@@ -26,7 +27,7 @@ class ComparisonSink(Sink):
         topic: str,
         max_bytes: int,
         leave_out: Callable[[], object],
-        epochs: Callable[[], Epochs],
+        assignment: Assignment,
         metrics: Metrics,
     ) -> None:
         """Args:
@@ -36,10 +37,10 @@ class ComparisonSink(Sink):
         topic: of the comparisons.
         max_bytes: of a record, as that topic takes it.
         leave_out: called for each comparison that the topic would refuse, and that is left out.
-        epochs: gives the current assignment.
+        assignment: which partitions still are this worker's.
         metrics: where to count.
         """
-        super().__init__(delivery, outputs, epochs=epochs, metrics=metrics)
+        super().__init__(delivery, outputs, assignment=assignment, metrics=metrics)
         self._shadows = shadows
         self._topic = topic
         self._max_bytes = max_bytes

@@ -14,6 +14,7 @@ import polars as pl
 
 from millstream.consumers.events import Answered, Ends
 from millstream.consumers.execute.poison import Isolation
+from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import COMPARISONS, SHADOW_SECONDS, UNCOMPARED, Metrics
 from millstream.consumers.shadow.sampling import sampled
 from millstream.consumers.sink.delivery import BestEffort
@@ -125,7 +126,7 @@ class ShadowLane:
         budget: float,
         room: int,
         busy: Callable[[], bool],
-        settled: Callable[[Ends], bool | None],
+        assignment: Assignment,
         metrics: Metrics,
     ) -> None:
         """Args:
@@ -135,7 +136,7 @@ class ShadowLane:
         budget: of the time, that shadows may take; the rest they pause.
         room: events that may wait.
         busy: whether the primary has so much to do that nothing is to be compared.
-        settled: whether these ends are committed; None where they never will be, by this worker.
+        assignment: says up to where events are committed.
         metrics: where to count.
         """
         self._shadows = shadows
@@ -144,7 +145,7 @@ class ShadowLane:
         self._budget = budget
         self._room = room
         self._busy = busy
-        self._settled = settled
+        self._assignment = assignment
         self._metrics = metrics
         self._queue: SimpleQueue[tuple[Answered, Ends] | None] = SimpleQueue()
         self._waiting = 0  # events in the queue
@@ -193,7 +194,7 @@ class ShadowLane:
                 self._leave_out(len(answered.rows), "failed")
 
     def _compare(self, answered: Answered, ends: Ends) -> None:
-        if not self._wait_settled(ends):
+        if not self._wait_committed(ends):
             self._leave_out(len(answered.rows), "uncommitted")
             return
         started = time.perf_counter()
@@ -207,10 +208,10 @@ class ShadowLane:
         self._publisher.serve()
         self._ending.wait(took * (1 / self._budget - 1))
 
-    def _wait_settled(self, ends: Ends) -> bool:
+    def _wait_committed(self, ends: Ends) -> bool:
         until = time.monotonic() + (LAST if self._ending.is_set() else PATIENCE)
-        while not (settled := self._settled(ends)):
-            if settled is None or time.monotonic() >= until:
+        while not (committed := self._assignment.is_committed(ends)):
+            if committed is None or time.monotonic() >= until:
                 return False
             time.sleep(LOOK)
         return True

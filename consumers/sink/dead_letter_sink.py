@@ -1,14 +1,14 @@
-"""Refused events to dead letters: each event whole, with the reason, in the order of the events."""
+"""Rejected events to dead letters: each event whole, with the reason, in the order of the events."""
 
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from millstream.consumers.events import Block, Refused
+from millstream.consumers.events import Block, Rejection
 from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metrics
 from millstream.consumers.records import Ints
 from millstream.consumers.resilience.safety_net import ERRORS, SafetyNet
@@ -50,8 +50,12 @@ class DeadLetterSink:
         self._metrics = metrics
         self._net: SafetyNet[DeadLetter] = SafetyNet("encode", metrics)
 
-    def write(self, block: Block, refused: Sequence[Refused]) -> None:
-        """Hand the dead letters of a block's refused events to the producer.
+    def write(self, block: Block, rejected: Mapping[int, Rejection]) -> None:
+        """Hand the dead letters of a block's rejected events to the producer, in the order of their records.
+
+        Args:
+            block: their records.
+            rejected: by row.
 
         Raises:
             DeliveryFailed, Abandoned, TransactionAborted: as `Delivery.produce`.
@@ -59,7 +63,7 @@ class DeadLetterSink:
         now = time.time_ns() // 1_000_000
         counts = {DEAD_LETTERS: Counter[str](), SKIPPED: Counter[str]()}
         try:
-            for letter in _letters_of(block, refused, self._output.pipeline, now):
+            for letter in _letters_of(block, rejected, self._output.pipeline, now):
                 if letter.reason in self._output.skip:
                     counts[SKIPPED][letter.reason] += 1
                     continue
@@ -96,18 +100,18 @@ class DeadLetterSink:
         return encoded, key, headers
 
 
-def _letters_of(block: Block, refused: Sequence[Refused], pipeline: str, now: int) -> Iterator[DeadLetter]:
+def _letters_of(block: Block, rejected: Mapping[int, Rejection], pipeline: str, now: int) -> Iterator[DeadLetter]:
     """The dead letters, each made when it is asked for: a hostile stream's contents may be large."""
-    rows = np.fromiter((refusal.row for refusal in refused), np.int64, len(refused))
+    rows = np.array(sorted(rejected), np.int64)
     columns = (block.places, block.offsets, block.timestamps, block.timestamp_types)
     numbers = (column[rows].tolist() for column in columns)
     contents = (_each_of(strings, rows) for strings in (block.keys, block.values))
-    for refusal, place, offset, timestamp, stamped, key, value in zip(refused, *numbers, *contents, strict=True):
+    for row, place, offset, timestamp, stamped, key, value in zip(rows.tolist(), *numbers, *contents, strict=True):
         topic, partition = block.partitions[place]
-        sent_with = tuple(block.headers.get(refusal.row, ()))
+        why, sent_with = rejected[row], tuple(block.headers.get(row, ()))
         yield DeadLetter(
-            reason=refusal.reason,
-            error=refusal.error,
+            reason=why.reason,
+            error=why.error,
             pipeline=pipeline,
             topic=topic,
             partition=partition,

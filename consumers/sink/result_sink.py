@@ -1,14 +1,15 @@
 """Results to records: predictions and dead letters, and how far each partition is done."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from millstream.consumers.errors import EventRefused
-from millstream.consumers.events import Answered, Block, Ends, Epochs, MicroBatch, Refused, Rejection, Rows
+from millstream.consumers.events import Answered, Block, Ends, Epochs, MicroBatch, Rejection, Rows
+from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import (
     END_TO_END,
     PREDICTIONS,
@@ -48,16 +49,16 @@ class Outputs:
 class Sink:
     """Writes results in arrival order. One thread calls it."""
 
-    def __init__(self, delivery: Delivery, outputs: Outputs, *, epochs: Callable[[], Epochs], metrics: Metrics) -> None:
+    def __init__(self, delivery: Delivery, outputs: Outputs, *, assignment: Assignment, metrics: Metrics) -> None:
         """Args:
         delivery: takes the records.
         outputs: what is written, where.
-        epochs: gives the current assignment.
+        assignment: which partitions still are this worker's.
         metrics: where to count.
         """
         self._delivery = delivery
         self._outputs = outputs
-        self._epochs = epochs
+        self._assignment = assignment
         self._metrics = metrics
         self._written: list[
             tuple[float, npt.NDArray[np.int64]]
@@ -129,15 +130,13 @@ class Sink:
         block = part.block
         ours = self._ours(block.epochs)
         good = block.good[part.first : part.last]
-        refused = [refused for refused in part.refused() if ours is None or block.partition(refused.row) in ours]
-        for event, why in rejected.items():
-            if ours is None or block.partition(int(good[event])) in ours:
-                refused.append(Refused(int(good[event]), why.reason, why.error))
+        dead = {**part.rejected(), **{int(good[event]): why for event, why in rejected.items()}}
+        if ours is not None:
+            dead = {row: why for row, why in dead.items() if block.partition(row) in ours}
         rows = good if len(events) == len(good) else good[events]
         keys = part.event_keys if len(events) == len(good) else _taken(part.event_keys, events)
-        written = self._produce(block, rows, values, keys, ours, refused)
-        # In the order of their records, whoever refused them.
-        self._dead_letters.write(block, sorted(refused))
+        written = self._produce(block, rows, values, keys, ours, dead)
+        self._dead_letters.write(block, dead)
         model = (self._outputs.model, str(self._outputs.version), self._outputs.variant)
         self._metrics.count(PREDICTIONS, len(written), *model)
         self._written.append((time.time(), block.timestamps[written]))
@@ -150,11 +149,11 @@ class Sink:
         values: Sequence[bytes],
         keys: Sequence[Key],
         ours: set[Partition] | None,
-        refused: list[Refused],
+        dead: dict[int, Rejection],
     ) -> npt.NDArray[np.int64]:
         """Write the predictions of these rows in their order, in as few calls as may be.
 
-        Those with headers go by themselves. Those that are too large are added to `refused`; those of partitions that are not
+        Those with headers go by themselves. Those that are too large are added to `dead`; those of partitions that are not
         ours any more are dropped. Returns the rows written.
         """
         topic, start = self._outputs.prediction_topic, 0
@@ -168,7 +167,7 @@ class Sink:
                 dropped.append(place)
             elif (size := record_bytes(value, key, headers or (), FRAME)) > self._outputs.prediction_bytes:
                 dropped.append(place)
-                refused.append(self._too_large(block, row, size))
+                dead[row] = self._too_large(block, row, size)
             else:
                 self._delivery.produce(topic, value, key, headers)
         if start < len(values):
@@ -200,7 +199,7 @@ class Sink:
             )
         return sorted(apart)
 
-    def _too_large(self, block: Block, row: int, size: int) -> Refused:
+    def _too_large(self, block: Block, row: int, size: int) -> Rejection:
         reason = "prediction_too_large"
         error = (
             f"the prediction has {size} bytes with its key and headers, more than topic {self._outputs.prediction_topic} takes "
@@ -208,7 +207,7 @@ class Sink:
         )
         if reason in self._outputs.stop_at:
             raise EventRefused(block.partition(row), int(block.offsets[row]), reason, error)
-        return Refused(row, reason, error)
+        return Rejection(reason, error)
 
     def _note_latencies(self) -> None:
         """Measure how old the events were when their predictions could be read; a record without a timestamp tells nothing."""
@@ -223,7 +222,7 @@ class Sink:
 
     def _ours(self, read_under: Epochs) -> set[Partition] | None:
         """The partitions whose records still are to be written; None: all, which is usual, and none need be asked."""
-        epochs = self._epochs()
+        epochs = self._assignment.epochs
         if read_under is epochs and min(epochs.values(), default=0) > self._floor:
             return None
         return {p for p, epoch in read_under.items() if epochs.get(p) == epoch and epoch > self._floor}
@@ -236,7 +235,7 @@ class Sink:
         stale = 0 if ours is None else covered - int(block.is_of(ours)[part.start : part.stop].sum())
         if stale:
             self._metrics.count(STALE, stale)
-        tombstones = covered - (part.last - part.first) - sum(1 for _ in part.refused())
+        tombstones = covered - (part.last - part.first) - len(part.rejected())
         if tombstones and not stale:
             self._metrics.count(TOMBSTONES, tombstones)
         return ends
@@ -249,15 +248,15 @@ class Sink:
         for part in batch.parts:
             good = part.block.good[part.first : part.last]
             ours = self._ours(part.block.epochs)
-            rejected = [
-                Refused(int(good[event - first]), why.reason, why.error)
+            of_model = {
+                int(good[event - first]): why
                 for event, why in rejected_events.items()
                 if first <= event < first + len(good)
-            ]
-            for refused in sorted([*part.refused(), *rejected], key=lambda refused: refused.row):
-                partition, offset = part.block.partition(refused.row), int(part.block.offsets[refused.row])
-                if refused.reason in self._outputs.stop_at and (ours is None or partition in ours):
-                    raise EventRefused(partition, offset, refused.reason, refused.error)
+            }
+            for row, why in sorted({**part.rejected(), **of_model}.items()):
+                partition = part.block.partition(row)
+                if why.reason in self._outputs.stop_at and (ours is None or partition in ours):
+                    raise EventRefused(partition, int(part.block.offsets[row]), why.reason, why.error)
             first += len(good)
 
     def _carried(self, block: Block, row: int) -> Headers | None:
@@ -290,7 +289,7 @@ class Sink:
 
     def drop(self) -> None:
         """Write nothing more of what was read up to now: it is read again."""
-        self._floor = max(self._epochs().values(), default=self._floor)
+        self._floor = max(self._assignment.epochs.values(), default=self._floor)
 
 
 def _taken(keys: Sequence[Key], places: npt.NDArray[np.int64]) -> Sequence[Key]:

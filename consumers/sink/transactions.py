@@ -5,13 +5,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from millstream.consumers.errors import DeliveryFailed, SlotTaken, TransactionAborted
-from millstream.consumers.events import Ends, Epochs
+from millstream.consumers.events import Ends
+from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import RETRIES, TRANSACTIONS, Metrics
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.sink.bulk import Bulk
@@ -42,15 +42,6 @@ HANGS = 20.0
 FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 
 
-@dataclass(frozen=True, slots=True)
-class Membership:
-    """The consumer's side of a transaction."""
-
-    epochs: Callable[[], Epochs]  # the current assignment
-    lock: threading.Lock  # held while it changes
-    group_metadata: Callable[[], Any]  # the broker refuses offsets of a member that it has thrown out (KIP-447)
-
-
 class ExactlyOnce(Counted):
     """Records and offsets count together, by a Kafka transaction (KIP-98, KIP-447).
 
@@ -65,7 +56,7 @@ class ExactlyOnce(Counted):
         client: Mapping[str, Any],
         *,
         transactional_id: str,
-        membership: Membership,
+        assignment: Assignment,
         abandon: threading.Event,
         metrics: Metrics,
     ) -> None:
@@ -79,7 +70,7 @@ class ExactlyOnce(Counted):
         super().__init__(
             {**DEFAULTS, **client}, {**EXACTLY_ONCE, "transactional.id": transactional_id}, abandon, metrics
         )
-        self._membership = membership
+        self._assignment = assignment
         self._bulk = _bulk(self._producer, self._error_cb)
         self._one_by_one = False  # whether this transaction's records go so, as the one before was aborted
         self._open = False
@@ -118,11 +109,11 @@ class ExactlyOnce(Counted):
         self._begin()
         offsets = [TopicPartition(*partition, offset) for partition, (_, offset) in ends.items()]
         # A partition can't go while its offsets are being committed: the callback that lets it go takes the same lock.
-        with self._membership.lock:
-            epochs = self._membership.epochs()
+        with self._assignment.lock:
+            epochs = self._assignment.epochs
             gone = [partition for partition, (epoch, _) in ends.items() if epochs.get(partition) != epoch]
             if not gone:
-                group = self._membership.group_metadata()
+                group = self._assignment.group_metadata
                 self._step("send_offsets", lambda: self._producer.send_offsets_to_transaction(offsets, group, STEP))
                 self._step("commit", lambda: self._producer.commit_transaction(STEP))
                 self._ended = time.monotonic()

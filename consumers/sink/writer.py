@@ -8,6 +8,7 @@ from queue import Empty
 
 from millstream.consumers.errors import TransactionAborted, WentBack
 from millstream.consumers.events import Answered, Answers, Barrier, Ends
+from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.flow.held import Held
 from millstream.consumers.flow.window import Window
 from millstream.consumers.sink.result_sink import Sink
@@ -39,8 +40,7 @@ class Writer:
         *,
         sink: Sink,
         held: Held,
-        acknowledge: Callable[[Ends], None],
-        read_again: Callable[[], None],
+        assignment: Assignment,
         checkpoints: Checkpoints,
         window: Window,
         offer: Callable[[Answered, Ends], object] | None = None,
@@ -49,9 +49,8 @@ class Writer:
         answers: what to write.
         sink: where to.
         held: told of records that are done.
-        acknowledge: called with the offsets up to which everything is written.
-        read_again: called when a transaction was aborted, or the client gave records twice: what was read since the last
-            checkpoint is to be read again.
+        assignment: told the offsets up to which everything is delivered; and that what was read since the last checkpoint is
+            to be read again, when a transaction was aborted or the client gave records twice.
         checkpoints: when one is due.
         window: told how long micro-batches take from being closed, and when their results can be read.
         offer: called with each result that is checkpointed, for the shadows.
@@ -59,8 +58,7 @@ class Writer:
         self._answers = answers
         self._sink = sink
         self._held = held
-        self._acknowledge = acknowledge
-        self._read_again = read_again
+        self._assignment = assignment
         self._checkpoints = checkpoints
         self._watermark: Watermark[tuple[Answered, Ends]] = Watermark()
         self._unsafe = False  # whether anything was written since the last checkpoint
@@ -165,7 +163,7 @@ class Writer:
             self._abort(error)
             return
         self._took = time.monotonic() - self._began
-        self._acknowledge(self._ends)
+        self._assignment.note_delivered(self._ends)
         self._report_readable()
         if self._offer is not None:
             for answered, ends in self._fresh:
@@ -182,7 +180,7 @@ class Writer:
         log.warning("the transaction is aborted, its events are read again: %s", error)
         self._sink.abort()
         self._note_done(unwritten, {})
-        self._read_again()  # before nothing is held: a worker that holds nothing may take itself for idle
+        self._assignment.rewind_wanted.set()  # before nothing is held: a worker that holds nothing may take itself for idle
         self._release()
 
     def _go_back(self, error: WentBack) -> None:
@@ -190,7 +188,7 @@ class Writer:
         log.warning("%s", error)
         self._checkpoint()
         self._sink.drop()
-        self._read_again()
+        self._assignment.rewind_wanted.set()
 
     def _release(self) -> None:
         self._held.release(self._records, self._bytes)

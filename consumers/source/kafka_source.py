@@ -1,4 +1,4 @@
-"""The input side of Kafka: one consumer, its assignment epochs, pause and resume, commits. The only module that reads."""
+"""The input side of Kafka: one consumer, pause and resume, commits. The only module that reads."""
 
 import logging
 import threading
@@ -12,7 +12,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millstream.consumers.errors import WorkerError
-from millstream.consumers.events import Ends, Epochs, Polled
+from millstream.consumers.events import Epochs, Polled
+from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.flow.window import Window
 from millstream.consumers.observability.metrics import ASSIGNED, KAFKA_ERRORS, PAUSED, REBALANCES, Metrics
 from millstream.consumers.record_types import Partition
@@ -39,6 +40,7 @@ SEEK_TIMEOUT = 15.0  # seconds that a partition assigned this moment has to take
 REWIND_TIMEOUT = 2.0  # seconds; an open transaction of a lost worker hides a partition's offset longer: asked for again
 WAKE_TIMEOUT = 0.05  # seconds that the client is asked a question for, so that it looks at what it may fetch
 LEAVE_TIMEOUT = 5.0  # seconds that leaving the group may take
+REFRESH = 1.0  # seconds between two questions to the client how the broker knows this member
 NOTHING_ASSIGNED = 6.0  # seconds after which a member without partitions takes it that there are none for it
 MENDED = PASSING | {KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
 """Errors the client mends by itself: an outage makes lag and nothing worse."""
@@ -65,7 +67,7 @@ class Source:
         client: Mapping[str, Any],
         subscription: Subscription,
         *,
-        on_revoke: Callable[[list[Partition]], object],
+        assignment: Assignment,
         guard: CrashGuard,
         metrics: Metrics,
     ) -> None:
@@ -74,16 +76,14 @@ class Source:
         Args:
             client: the pipeline's client settings, `bootstrap.servers` among them.
             subscription: what to read, as whom.
-            on_revoke: called with partitions about to go, while they still are ours: finish and commit what belongs to them.
+            assignment: told which partitions are this worker's, and up to where they are committed.
             guard: told of the workers that ended at the offsets where this one begins.
             metrics: where to count.
         """
         self._subscription = subscription
-        self._on_revoke = on_revoke
+        self._assignment = assignment
+        self._before_revoke: Callable[[list[Partition]], object] = lambda _gone: None
         self._metrics = metrics
-        self._epochs: Epochs = {}
-        self._number = 0  # of the latest assignment
-        self.lock = threading.Lock()  # held while the assignment changes
         self._paused: frozenset[str] = frozenset()  # topics
         self._at_end: set[Partition] = set()
         self._fatal: KafkaError | None = None
@@ -91,9 +91,8 @@ class Source:
         self._unreadable = UnreadableBatches(metrics)
         self.assigned_once = False
         self._reassigned = 0.0  # when the assignment last changed
-        self._committed_to: Ends = {}  # what the broker has confirmed, for `settled`
+        self._refreshed = 0.0  # when the broker was last asked how it knows this member
         self._sent: dict[Partition, int] = {}  # offsets whose commit was sent and did not fail
-        self.group_metadata: Any = None  # goes with the offsets of a transaction
         error_cb = self._on_error  # one object: it shows the reader where the client is
         self._consumer = Consumer(
             {
@@ -119,12 +118,16 @@ class Source:
         return frozenset(self._subscription.topics)
 
     @property
-    def epochs(self) -> Epochs:
-        """The current assignment; an object that never changes, another one after each rebalance."""
-        return self._epochs
+    def _epochs(self) -> Epochs:
+        return self._assignment.epochs
 
-    def subscribe(self) -> None:
-        """Join the group."""
+    def subscribe(self, before_revoke: Callable[[list[Partition]], object]) -> None:
+        """Join the group.
+
+        Args:
+            before_revoke: called with partitions about to go, while they still are ours: finish and commit what belongs to them.
+        """
+        self._before_revoke = before_revoke
         self._consumer.subscribe(
             list(self._subscription.topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
@@ -150,8 +153,9 @@ class Source:
         records, now = self._consume(limit, timeout, window)
         if self._fatal is not None:
             raise WorkerError(f"the Kafka consumer can't go on: {self._fatal.str()}")
+        if before is not self._epochs or time.monotonic() - self._refreshed > REFRESH:
+            self._refresh_metadata()
         if before is not self._epochs:
-            self.refresh_metadata()
             # The client joins again a second after the last time at the earliest, and those that left a partition to a member
             # wait for it; an answer about topics lifts that.
             with suppress(KafkaException):
@@ -240,23 +244,10 @@ class Source:
             return bool(error.args[0].code() == KafkaError._NO_OFFSET)
         return True
 
-    def note_settled(self, offsets: Mapping[Partition, int]) -> None:
-        """The broker has confirmed these offsets."""
-        self._committed_to |= {p: (self._epochs[p], offset) for p, offset in offsets.items() if p in self._epochs}
-
-    def settled(self, ends: Ends) -> bool | None:
-        """Whether these ends are committed; None where they never will be, by this worker."""
-        for partition, (epoch, end) in ends.items():
-            if self._epochs.get(partition) != epoch:
-                return None
-            committed = self._committed_to.get(partition)
-            if committed is None or committed[0] != epoch or committed[1] < end:
-                return False
-        return True
-
-    def refresh_metadata(self) -> None:
+    def _refresh_metadata(self) -> None:
         """Learn anew how the broker knows this member. Only the thread that polls may ask: another was seen to wait for ever."""
-        self.group_metadata = self._consumer.consumer_group_metadata()
+        self._refreshed = time.monotonic()
+        self._assignment.group_metadata = self._consumer.consumer_group_metadata()
 
     def rewind(self) -> bool:
         """Read every partition again from its committed offset: what was read since does not count.
@@ -267,9 +258,7 @@ class Source:
         Raises:
             WorkerError: the offsets can't be had; the worker ends, and its successor reads from them.
         """
-        with self.lock:
-            self._number += 1
-            self._epochs = dict.fromkeys(self._epochs, self._number)
+        self._assignment.renew()
         self._at_end.clear()
         try:
             # Others begin there by themselves, and a seek would not last (github.com/confluentinc/librdkafka/issues/2256).
@@ -328,9 +317,7 @@ class Source:
             log.warning("the group was not left within %g s: the broker is away", LEAVE_TIMEOUT)
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        with self.lock:
-            self._number += 1
-            self._epochs = {**self._epochs, **{(p.topic, p.partition): self._number for p in partitions}}
+        self._assignment.add((p.topic, p.partition) for p in partitions)
         self.assigned_once = True
         self._at_end -= {(p.topic, p.partition) for p in partitions}
         if partitions:
@@ -350,7 +337,7 @@ class Source:
 
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = [(p.topic, p.partition) for p in partitions]
-        self._on_revoke(gone)
+        self._before_revoke(gone)
         if not self._crashed:
             self.starts.uncount(gone)
         self._drop(consumer, "revoked", partitions)
@@ -360,8 +347,7 @@ class Source:
 
     def _drop(self, consumer: Consumer, kind: str, partitions: list[TopicPartition]) -> None:
         gone = {(p.topic, p.partition) for p in partitions}
-        with self.lock:
-            self._epochs = {partition: number for partition, number in self._epochs.items() if partition not in gone}
+        self._assignment.remove(gone)
         self._at_end -= gone
         self._unreadable.passed(gone)
         self.starts.forget(gone)
@@ -380,7 +366,7 @@ class Source:
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         if error is None:
-            self.note_settled({(p.topic, p.partition): p.offset for p in partitions})
+            self._assignment.note_committed({(p.topic, p.partition): p.offset for p in partitions})
         if error is None or error.code() == KafkaError._NO_OFFSET:
             return
         for position in partitions:

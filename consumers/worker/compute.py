@@ -6,13 +6,12 @@ from dataclasses import replace
 from itertools import chain, groupby
 from queue import Empty, SimpleQueue
 
-from millstream.consumers.batch.batcher import Batcher, Limits
+from millstream.consumers.batch.batcher import Batcher
 from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
 from millstream.consumers.errors import WentBack
 from millstream.consumers.events import Answers, Barrier, Block, MicroBatch, Polled
 from millstream.consumers.execute.lanes import Lanes
 from millstream.consumers.flow.held import Shares
-from millstream.consumers.flow.window import Window
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.records import Records
 from millstream.consumers.source.forward import Forward
@@ -33,7 +32,8 @@ class Compute:
         answers: Answers,
         *,
         decoder: IsolatingDecoder,
-        limits: Limits,
+        batcher: Batcher,
+        forward: Forward,
         lanes: Lanes,
         metrics: m.Metrics,
         shares: Shares | None = None,
@@ -42,7 +42,8 @@ class Compute:
         inbox: what was read.
         answers: where results and barriers go.
         decoder: makes columns of records.
-        limits: when a micro-batch is closed.
+        batcher: closes micro-batches.
+        forward: sees that nothing is read twice.
         lanes: run them.
         metrics: where to count.
         shares: of the topics, where these have weights; told of what goes to the executor.
@@ -50,11 +51,9 @@ class Compute:
         self._inbox = inbox
         self._answers = answers
         self._decoder = decoder
-        self._limits = limits
-        self.window = Window(limits.max_wait, limits.target_p99, enough=limits.max_events)
-        self._batcher = Batcher(limits, shares.weights if shares else None, window=self.window)
+        self._batcher = batcher
         self._shares = shares
-        self.forward = Forward({})  # sees that nothing is read twice; its owner may give it where partitions begin
+        self._forward = forward
         self._lanes = lanes
         self._metrics = metrics
         self._gathered: list[Polled] = []
@@ -101,7 +100,7 @@ class Compute:
         Decoding waits for as long as batching does: one block of many records is cheaper than many blocks of one.
         """
         while self._records < DECODE_RECORDS:
-            enough = self._records >= self._limits.max_events
+            enough = self._records >= self._batcher.max_events
             try:
                 message = self._inbox.get(timeout=0 if enough else self._due_in())
             except Empty:
@@ -116,9 +115,7 @@ class Compute:
 
     def _due_in(self) -> float | None:
         """Seconds until the oldest event has waited long enough; None where nothing waits."""
-        due = self._batcher.due()
-        if due is None and self._gathered:
-            due = self.window.closes(self._gathered[0].arrived)
+        due = self._batcher.due(self._gathered[0].arrived if self._gathered else None)
         return None if due is None else max(due - time.monotonic(), 0.0)
 
     def _decode(self) -> None:
@@ -132,7 +129,7 @@ class Compute:
 
     def _add(self, block: Block) -> None:
         try:
-            self.forward.check(block.partitions, block.places, block.offsets, block.epochs)
+            self._forward.check(block.partitions, block.places, block.offsets, block.epochs)
         except WentBack as back:
             self._answers.put(back)
         if block.invalid_deadlines:
@@ -149,7 +146,7 @@ class Control:
 
 def _joined(polls: list[Polled]) -> Iterator[Polled]:
     """Polls read under the same assignment as one."""
-    for _, group in groupby(polls, lambda polled: (id(polled.epochs), id(polled.refuse))):
+    for _, group in groupby(polls, lambda polled: (id(polled.epochs), id(polled.rejection))):
         first, *others = group
         if not others:
             yield first

@@ -1,7 +1,6 @@
 """From a pipeline file to the parts of a worker: everything is loaded and checked here, before the first event."""
 
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,32 +18,21 @@ from millstream.consumers.decode.named_fields import (
 )
 from millstream.consumers.errors import PlanError
 from millstream.consumers.flow.held import weight_of
-from millstream.consumers.observability.metrics import Metrics
-from millstream.consumers.record_types import Partition
 from millstream.consumers.schema_store import open_store, own_schema_id
-from millstream.consumers.shadow.comparison_sink import ComparisonSink
-from millstream.consumers.shadow.shadow_lane import ShadowLane
 from millstream.consumers.shadow.shadow_plan import (
     ShadowPlan,
-    count_undelivered,
     load_shadows,
-    make_shadows,
     shadow_fields,
 )
-from millstream.consumers.sink.dead_letter_sink import BESIDE, DeadLetterOutput
-from millstream.consumers.sink.delivery import AtLeastOnce, BestEffort, Delivery
-from millstream.consumers.sink.result_sink import Outputs, Sink
-from millstream.consumers.sink.transactions import ExactlyOnce, Membership
-from millstream.consumers.source.crashes import CrashGuard
-from millstream.consumers.source.kafka_source import Source, Subscription
+from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
+from millstream.consumers.sink.result_sink import Outputs
 from millstream.consumers.worker.compute import DECODE_RECORDS
-from millstream.consumers.worker.stages import Settings, Stages
+from millstream.consumers.worker.shared import Settings
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import ModelExecutor
 from millstream.inference.repository import ModelVersion, load_version
 from millstream.inference.signature import blank, check_fields
-from millstream.pipeline.client_trial import membership
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.dead_letters import DeadLetterEncoder
@@ -58,12 +46,8 @@ from millstream.schemas.predictions import (
 )
 from millstream.schemas.records import DEAD_LETTER, PREDICTION
 from millstream.schemas.store import Schema, SchemaStore
-from millstream.topics.admin import largest_records
-from millstream.topics.group import client_id
 
 VARIANT = "primary"
-MUCH = 100_000  # bytes that the broker answers with at once: full micro-batches of small events
-LEAST_COLLECTING, MOST_COLLECTING = 6, 12  # milliseconds that it collects them for otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,82 +158,6 @@ def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
     )
 
 
-def stages_of(plan: Plan, metrics: Metrics, *, slot: str, until_idle: bool) -> Stages:
-    """The worker's stages; `slot` names it in its group, and lasts over restarts."""
-    pipeline = plan.pipeline
-    client = pipeline.client_config()
-    topic = pipeline.comparison.topic
-    outputs_here = (pipeline.output.topic, pipeline.dead_letters.topic, *([topic] if plan.detached else []))
-    limits = largest_records(client, outputs_here)
-    outputs = outputs_of(plan, limits)
-    quarter = max(pipeline.limits.held_bytes // 4 // 1024, 1)  # KiB
-    # A batch of records that is larger than its topic takes would be refused as one.
-    producer = {
-        "batch.size": min(1_000_000, *(limit - BESIDE for limit in limits.values())),
-        "queue.buffering.max.kbytes": quarter,
-        **client,
-    }
-    exactly_once = pipeline.delivery == "exactly_once"
-
-    subscription = Subscription(
-        group=group_of(plan),
-        topics=pipeline.input.topics,
-        start=pipeline.input.start,
-        # What the client fetches ahead of the worker, in all: its own default is 64 MiB.
-        client={
-            **_membership(pipeline, slot),
-            **collecting(pipeline.batch.max_wait),
-            "queued.max.messages.kbytes": str(quarter),
-        },
-        until_idle=until_idle,
-    )
-
-    shadows = make_shadows(plan.shadows, pipeline, plan.model, plan.store)
-    guard = CrashGuard(pipeline.limits.crash_attempts, span=4 * pipeline.batch.max_events)
-
-    def source(on_revoke: Callable[[list[Partition]], object]) -> Source:
-        return Source(client, subscription, on_revoke=on_revoke, guard=guard, metrics=metrics)
-
-    def sink(source: Source, abandon: threading.Event) -> Sink:
-        delivery: Delivery
-        if exactly_once:
-            membership = Membership(lambda: source.epochs, source.lock, lambda: source.group_metadata)
-            delivery = ExactlyOnce(
-                producer, transactional_id=slot, membership=membership, abandon=abandon, metrics=metrics
-            )
-        else:
-            delivery = AtLeastOnce(producer, abandon=abandon, metrics=metrics)
-        if plan.detached:
-            return ComparisonSink(
-                delivery,
-                outputs,
-                shadows,
-                topic=topic,
-                max_bytes=limits[topic],
-                leave_out=lambda: count_undelivered(shadows, metrics),
-                epochs=lambda: source.epochs,
-                metrics=metrics,
-            )
-        return Sink(delivery, outputs, epochs=lambda: source.epochs, metrics=metrics)
-
-    def lane(source: Source, busy: Callable[[], bool]) -> ShadowLane:
-        return ShadowLane(
-            shadows,
-            BestEffort(client, lost=lambda: count_undelivered(shadows, metrics), metrics=metrics),
-            topic=topic,
-            budget=min(shadow.section.budget for shadow in plan.shadows),
-            room=8 * pipeline.batch.max_events,
-            busy=busy,
-            settled=source.settled,
-            metrics=metrics,
-        )
-
-    beside = lane if shadows and not plan.detached else None
-    in_flight = pipeline.model.in_flight
-    ahead = batches_ahead(plan.executor.device, in_flight * len(plan.executors), pipeline.batch.max_events)
-    return Stages(plan.decoder, plan.executors, in_flight, ahead, guard, source, sink, beside)
-
-
 def batches_ahead(device: str, lanes: int, max_events: int) -> int:
     """Micro-batches that may wait for a lane: what one decoded block gives, so that a device computes while the next is decoded.
 
@@ -267,23 +175,6 @@ def _weights(pipeline: Pipeline) -> dict[str, float] | None:
     """Each input topic's weight, where the pipeline file has any."""
     weights = pipeline.input.weights
     return {topic: weights.get(topic, 1.0) for topic in pipeline.input.topics} if weights else None
-
-
-def _membership(pipeline: Pipeline, slot: str) -> dict[str, str]:
-    """How the consumer is a member of its group."""
-    named = {**membership(pipeline), "client.id": client_id(pipeline)}  # where `kafka.client` says nothing else
-    return {**named, "group.instance.id": slot} if pipeline.membership.static else named
-
-
-def collecting(max_wait: float) -> dict[str, str]:
-    """How long the broker collects for one answer, where it has less than much; `max_wait` of a micro-batch in seconds.
-
-    At a trickle an answer for each event costs broker and worker more than all else. Where batches wait, the broker may wait as
-    well; not for long, and not too short either: an idle worker asks anew after it. A little longer than batches do: what it has
-    collected is a bunch then, with nothing behind it in the window, and events don't wait twice.
-    """
-    wait = min(round(1.2 * max_wait * 1000), MOST_COLLECTING)
-    return {"fetch.min.bytes": str(MUCH), "fetch.wait.max.ms": str(wait)} if wait >= LEAST_COLLECTING else {}
 
 
 def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:

@@ -1,145 +1,90 @@
-"""The worker: source -> decode -> batch -> execute -> encode -> sink, and what keeps them going.
+"""The worker's loop: polls, commits, pauses, drains, and never computes. `build.py` puts the worker together.
 
-Three threads. The caller's polls and commits and never computes (this file); one decodes, batches and runs the model
-(compute.py); one encodes, produces and waits for acknowledgement (writer.py). What flows between them is bounded by what the
-worker may hold in all (held.py).
+Three threads. This one polls and commits; one decodes, batches and runs the model (compute.py); one encodes, produces and waits
+for delivery (writer.py). What flows between them is bounded by what the worker may hold in all (held.py).
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
 
-from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
 from millstream.consumers.errors import Abandoned, as_worker_error
-from millstream.consumers.events import Answers, Barrier, Ends, Polled, Rejection
-from millstream.consumers.execute.lanes import Lanes
-from millstream.consumers.execute.poison import Isolation
-from millstream.consumers.execute.runner import Runner
-from millstream.consumers.flow.held import Held, Shares
+from millstream.consumers.events import Barrier, Polled, Rejection
+from millstream.consumers.flow.window import Window
 from millstream.consumers.observability import metrics as m
-from millstream.consumers.observability.health import Health
 from millstream.consumers.record_types import Partition
 from millstream.consumers.resilience.patience import Patience
-from millstream.consumers.resilience.safety_net import SafetyNet
-from millstream.consumers.resilience.watchdog import Watchdog, watch
-from millstream.consumers.sink.writer import Checkpoints, Writer
-from millstream.consumers.source.forward import Forward
-from millstream.consumers.worker.compute import DECODE_RECORDS, Compute
-from millstream.consumers.worker.stages import Settings, Stages
+from millstream.consumers.resilience.watchdog import watch
+from millstream.consumers.shadow.shadow_lane import ShadowLane
+from millstream.consumers.sink.result_sink import Sink
+from millstream.consumers.source.kafka_source import Source
+from millstream.consumers.worker.backpressure import WAIT, Backpressure
+from millstream.consumers.worker.compute import DECODE_RECORDS
+from millstream.consumers.worker.gauges import Gauges
+from millstream.consumers.worker.shared import Shared
 from millstream.inference.executors.interface import Executor
 
 log = logging.getLogger(__name__)
 
-CHECKPOINT = 1 / 2  # of what a worker may hold, is written at most before it is made to count
-WAIT = 0.1  # seconds that the loop waits for something before it turns again
-PAUSE_AFTER = 0.5  # seconds without room; a shorter wait is cheaper than a pause, which drops what was fetched ahead
-BUSY_AFTER = 1.0  # seconds that the oldest event is held, from which on the shadows are left out
-TICK = 1.0  # seconds between two updates of the gauges
 QUICK = 5.0  # seconds that one event by itself usually takes at most; beyond, the group is polled to stay a member
-DECODE_TIMEOUT = 90.0  # seconds at least: a slow registry may take half of it
-NONE: frozenset[str] = frozenset()
 JOIN = 2.0  # seconds that a thread has to end when the worker does: one that hangs must not keep the process
+Stage = tuple[str, Callable[[], None]]
+"""The name of a thread, and what it runs."""
 
 
 class Worker:
     """One member of a pipeline's consumer group."""
 
-    def __init__(self, settings: Settings, stages: Stages, health: Health, metrics: m.Metrics) -> None:
-        self._settings = settings
-        self._executors = stages.executors
-        self._health = health
-        self._metrics = metrics
-        self._stopping = threading.Event()
-        self._abandon = threading.Event()
-        self._read_again = threading.Event()
+    def __init__(
+        self,
+        shared: Shared,
+        *,
+        source: Source,
+        inbox: "SimpleQueue[Polled | Barrier | None]",
+        window: Window,
+        stages: Sequence[Stage],
+        executors: Sequence[Executor],
+        sink: Sink,
+        shadows: ShadowLane | None,
+    ) -> None:
+        """Args:
+        shared: what the stages share.
+        source: where events come from.
+        inbox: what was read, for the computing stage.
+        window: told what comes, so that batches wait as long as it pays.
+        stages: the computing and the writing stage.
+        executors: warmed up before anything is read, and closed at the end.
+        sink: started before anything is read.
+        shadows: closed at the end.
+        """
+        self._settings = shared.settings
+        self._health = shared.health
+        self._metrics = shared.metrics
+        self._assignment = shared.assignment
+        self._guard = shared.guard
+        self._held = shared.held
+        self._shares = shared.shares
+        self._ending = shared.ending
+        self._source = source
+        self._inbox = inbox
+        self._window = window
+        self._executors = executors
+        self._sink = sink
+        self._shadows = shadows
+        self._backpressure = Backpressure(source, shared)
+        self._gauges = Gauges(source, shared)
         self._rewinds = 0  # how many times all was read again from the committed offsets
-        self._failure: BaseException | None = None
-        self._guard = stages.guard
-        self._held = Held(settings.held_events, settings.held_bytes // 2, settings.weight, settings.batch.max_events)
-        self._shares = Shares(settings.weights, settings.held_events // 2) if settings.weights else None
-        self._lock = threading.Lock()
-        self._acknowledged: Ends = {}
-        self._done: dict[Partition, int] = {}  # of those, the assigned partitions'
-        self._lag_of: set[Partition] = set()  # whose lag is exported
-        self._full_since: float | None = None
-        self._paused = False
         self._ended = False
-        self._ticked = 0.0
-        self._inbox: SimpleQueue[Polled | Barrier | None] = SimpleQueue()
-        self._answers: Answers = SimpleQueue()
-        self._source = stages.source(self._finish)
-        patience = Patience(self._abandon, health, metrics)
-        lanes = Lanes(
-            [self._runner(one, patience) for _ in range(stages.in_flight) for one in stages.executors],
-            self._answers,
-            ahead=stages.ahead,
-            # In a transaction are exactly the results below the offsets that it commits.
-            ordering="partition" if settings.exactly_once else settings.ordering,
-            abandon=self._abandon,
-            fail=self._fail,
-        )
-        patience.before_waiting = lanes.flush  # an outage must not hold back the results that are there
-        compute = Compute(
-            self._inbox,
-            self._answers,
-            decoder=IsolatingDecoder(
-                stages.decoder,
-                patience=patience,
-                watchdog=Watchdog(max(2 * health.stall_after, DECODE_TIMEOUT)),
-                metrics=metrics,
-            ),
-            limits=settings.batch,
-            lanes=lanes,
-            metrics=metrics,
-            shares=self._shares,
-        )
-        compute.forward = Forward(self._source.starts.begins)
-        self._window = compute.window
-        self._sink = stages.sink(self._source, self._abandon)
-        self._shadows = stages.shadows(self._source, self._busy) if stages.shadows else None
-        writer = Writer(
-            self._answers,
-            sink=self._sink,
-            held=self._held,
-            acknowledge=self._acknowledge,
-            read_again=self._read_again.set,
-            checkpoints=Checkpoints(settings.commit_every, CHECKPOINT, settings.exactly_once),
-            window=self._window,
-            offer=self._shadows.offer if self._shadows else None,
-        )
         self._threads = [
-            threading.Thread(target=self._run_stage, args=(run,), name=name, daemon=True)
-            for name, run in (("compute", compute.run), ("write", writer.run))
+            threading.Thread(target=self._run_stage, args=(run,), name=name, daemon=True) for name, run in stages
         ]
-
-    def _runner(self, executor: Executor, patience: Patience) -> Runner:
-        limits = self._settings.batch
-        return Runner(
-            Isolation(
-                executor.run,
-                max_events=limits.max_events,
-                allow_nan_outputs=self._settings.allow_nan_outputs,
-                net=SafetyNet("infer", self._metrics),
-            ),
-            max_events=limits.max_events,
-            watchdog=Watchdog(self._settings.batch_timeout),
-            patience=patience,
-            abandon=self._abandon,
-            metrics=self._metrics,
-        )
-
-    def _busy(self) -> bool:
-        """Whether the primary has a backlog: then nothing is compared."""
-        oldest = self._held.oldest()
-        late = oldest is not None and time.monotonic() - oldest > BUSY_AFTER
-        return late or self._held.events > self._settings.held_events // 4
 
     def stop(self) -> None:
         """Ask the worker to drain and end; safe from a signal handler."""
-        self._stopping.set()
+        self._ending.stopping.set()
 
     def run(self) -> bool:
         """Work until told to stop, or until idle.
@@ -160,37 +105,37 @@ class Worker:
             thread.start()
         watch(lambda: None if self._ended else ("the worker's loop", self._health.turned), 2 * self._health.stall_after)
         try:
-            self._source.subscribe()
+            self._source.subscribe(self._finish)
             drained = self._work()
         except Exception as error:
-            self._fail(error)
+            self._ending.fail(error)
             raise
         finally:
             self._end()
-        if isinstance(self._failure, Abandoned):
+        if isinstance(self._ending.failure, Abandoned):
             return False
-        if self._failure is not None:
-            raise as_worker_error(self._failure)
+        if self._ending.failure is not None:
+            raise as_worker_error(self._ending.failure)
         return drained
 
     def _work(self) -> bool:
         """Turn until told to stop, or until idle; then drain. Whether that was in time."""
         while True:
-            while not self._stopping.is_set() and self._failure is None:
+            while not self._ending.stopping.is_set() and self._ending.failure is None:
                 self._turn()
                 if self._settings.until_idle and self._source.idle and not self._held.events:
                     break
             rewinds = self._rewinds
             drained = self._drain()
             # What was taken back while the worker drained is not read again yet: it is not idle.
-            if self._rewinds == rewinds or self._stopping.is_set() or self._failure is not None:
+            if self._rewinds == rewinds or self._ending.stopping.is_set() or self._ending.failure is not None:
                 return drained
 
     def _warm_up(self) -> bool:
         """Wait for the executor, as long as it is away; False where told to end meanwhile."""
         try:
             for executor in self._executors:
-                Patience(self._stopping, self._health, self._metrics).call("executor", executor.warm_up)
+                Patience(self._ending.stopping, self._health, self._metrics).call("executor", executor.warm_up)
         except Abandoned:
             return False
         return True
@@ -201,27 +146,27 @@ class Worker:
         A rebalance at that moment refuses the commit, or aborts the transaction: both pass when the loop turns on.
         """
         until = time.monotonic() + self._settings.drain_timeout
-        while not (drained := self._finish(list(self._source.epochs))):
-            if self._failure is not None or time.monotonic() >= until:
+        while not (drained := self._finish(list(self._assignment.epochs))):
+            if self._ending.failure is not None or time.monotonic() >= until:
                 break
             self._turn()
         return drained
 
     def _turn(self) -> None:
-        """One turn of the loop: commit what is acknowledged, read what there is room for."""
+        """One turn of the loop: commit what is delivered, read what there is room for."""
         self._health.turn()
         self._set_ready()
         again = (
-            self._read_again.is_set()
-        )  # looked at first: what was acknowledged before is taken note of before all is read again
+            self._assignment.rewind_wanted.is_set()
+        )  # first: what was delivered before is committed before all is read again
         self._commit(wait=False)
         if again and not self._rewind():
             return
-        self._update_gauges()
+        self._gauges.update()
         self._source.begin()
         if (most := self._guard.most) is not None:
             self._run_carefully(most)
-        elif self._has_room():
+        elif self._backpressure.may_poll():
             room = self._settings.held_events - self._held.events
             most = DECODE_RECORDS if self._shares is None else self._shares.least
             self._read(max(min(most, room), 1))
@@ -229,13 +174,12 @@ class Worker:
     def _rewind(self) -> bool:
         """Read again what was taken back; False where that can't be yet: then only the group is kept."""
         # Before the offsets are asked for: another abort while they come is another rewind.
-        self._read_again.clear()
+        self._assignment.rewind_wanted.clear()
         if self._source.rewind():
             self._rewinds += 1
             return True
-        self._read_again.set()
-        self._paused = True
-        self._source.pause(self._source.topics)
+        self._assignment.rewind_wanted.set()
+        self._backpressure.pause()
         self._source.poll(1, WAIT)
         return False
 
@@ -255,29 +199,12 @@ class Worker:
         self._held.add(len(polled.records), polled.records.bytes, polled.arrived)
         self._inbox.put(polled)
 
-    def _has_room(self) -> bool:
-        """Whether to poll: there is room; or there is none for long, and paused partitions are polled to stay a member."""
-        wait = 0 if self._paused else WAIT
-        if self._health.outage is None and self._held.wait_for_room(wait, paused=self._paused):
-            self._full_since = None
-            self._paused = False
-            self._source.pause(self._shares.full if self._shares is not None else NONE)
-            return True
-        now = time.monotonic()
-        self._full_since = self._full_since or now
-        if now - self._full_since >= PAUSE_AFTER:
-            self._paused = True
-            self._source.pause(self._source.topics)
-        else:
-            self._stopping.wait(WAIT)
-        return self._paused
-
     def _run_carefully(self, most: int) -> None:
         """Read and run a few events by themselves: earlier workers ended, one after the other, at what is about to run."""
         if self._held.events:
             self._wait_for_all()
             return
-        self._source.pause(NONE)
+        self._backpressure.resume()
         polled = self._source.poll(most, WAIT)
         if polled is None:
             return
@@ -285,13 +212,13 @@ class Worker:
         if any(map(self._guard.refuses, counts)):  # then it is one event
             (place,), offset = counts, int(polled.records.offsets[0])
             log.error("workers crashed running the event at offset %d of %s/%d: it is refused", offset, *place)
-            polled = replace(polled, refuse=Rejection("crashed", "the worker that ran it crashed, each time"))
+            polled = replace(polled, rejection=Rejection("crashed", "the worker that ran it crashed, each time"))
         else:
             self._source.starts.note_running(polled.records)
         self._take(polled)
         if self._wait_for_all():
             for partition, events in counts.items():
-                if self._source.epochs.get(partition) == polled.epochs.get(partition):
+                if self._assignment.epochs.get(partition) == polled.epochs.get(partition):
                     self._guard.done(partition, events)
 
     def _wait_for_all(self) -> bool:
@@ -299,13 +226,13 @@ class Worker:
         done = threading.Event()
         self._inbox.put(Barrier(done))
         since = time.monotonic()
-        while not done.wait(WAIT) and self._failure is None and not self._stopping.is_set():
+        while not done.wait(WAIT) and self._ending.failure is None and not self._ending.stopping.is_set():
             self._health.turn()
             if time.monotonic() - since > QUICK:  # a pause throws away what was fetched ahead
-                self._source.pause(self._source.topics)
+                self._backpressure.pause()
                 if polled := self._source.poll(1, WAIT):
                     self._take(polled)
-        return done.is_set() and self._commit(wait=True) and not self._read_again.is_set()
+        return done.is_set() and self._commit(wait=True) and not self._assignment.rewind_wanted.is_set()
 
     def _set_ready(self) -> None:
         ready = self._source.assigned_once and self._health.outage is None
@@ -314,75 +241,49 @@ class Worker:
             self._health.ready = True
             log.info("ready")
 
-    def _acknowledge(self, ends: Ends) -> None:
-        with self._lock:
-            self._acknowledged |= ends
-
     def _commit(self, *, wait: bool) -> bool:
-        """Commit what is acknowledged; False where `wait` and that failed."""
-        with self._lock:
-            acknowledged = dict(self._acknowledged)
-        epochs = self._source.epochs
-        # A partition that went and came back starts anew: what was acknowledged under its earlier epoch is its past.
-        self._done = {p: end for p, (epoch, end) in acknowledged.items() if epochs.get(p) == epoch}
-        if self._settings.exactly_once:  # the sink has committed them, in a transaction
-            self._source.starts.note_committed(self._done)
-            self._source.note_settled(self._done)
+        """Commit what is delivered; False where `wait` and that failed."""
+        delivered = self._assignment.delivered()
+        if self._settings.exactly_once:  # the sink has committed it, in a transaction
+            self._source.starts.note_committed(delivered)
+            self._assignment.note_committed(delivered)
             return True
-        return self._source.commit(self._done, wait=wait)
-
-    def _update_gauges(self) -> None:
-        now = time.monotonic()
-        if now - self._ticked < TICK:
-            return
-        self._ticked = now
-        self._source.refresh_metadata()
-        oldest = self._held.oldest()
-        self._metrics.set(m.OLDEST_UNCOMMITTED, 0.0 if oldest is None else now - oldest)
-        self._metrics.set(m.HELD_EVENTS, self._held.events)
-        self._metrics.set(m.HELD_BYTES, self._held.bytes)
-        self._metrics.set(m.IN_FLIGHT, self._answers.qsize())
-        lags = self._source.lag(self._done)
-        for topic, partition in self._lag_of - lags.keys():
-            self._metrics.forget(m.LAG, topic, str(partition))
-        for (topic, partition), lag in lags.items():
-            self._metrics.set(m.LAG, lag, topic, str(partition))
-        self._lag_of = set(lags)
+        return self._source.commit(delivered, wait=wait)
 
     def _finish(self, partitions: list[Partition]) -> bool:
         """Finish and commit all that was read, within the drain time; whether that was in time.
 
         Called when `partitions` are about to go, and at the end. What is not done in time is dropped by its epoch, not written.
         """
-        if not partitions or self._ended or self._failure is not None:
-            return self._failure is None
+        if not partitions or self._ended or self._ending.failure is not None:
+            return self._ending.failure is None
         done = threading.Event()
         self._inbox.put(Barrier(done))
         until = time.monotonic() + self._settings.drain_timeout
-        while not done.wait(WAIT) and time.monotonic() < until and self._failure is None:
+        while not done.wait(WAIT) and time.monotonic() < until and self._ending.failure is None:
             self._health.turn()
         # What is not done because the broker is away can't be committed either, and waiting for that takes its own time.
         committed = self._commit(wait=done.is_set())
-        if not done.is_set() and self._failure is None:
+        if not done.is_set() and self._ending.failure is None:
             log.warning(
                 "%d events were not finished within the drain time of %g s: they are not committed, and are read again",
                 self._held.events,
                 self._settings.drain_timeout,
             )
-        return done.is_set() and committed and not self._read_again.is_set()
+        return done.is_set() and committed and not self._assignment.rewind_wanted.is_set()
 
     def _end(self) -> None:
         self._ended = True  # leaving the group revokes what is assigned, and that is finished as far as it can be
         self._health.ready = False
         self._health.waiting_for = "nothing: the worker ends"
         self._metrics.set(m.READY, 0)
-        self._abandon.set()
+        self._ending.abandon.set()
         self._inbox.put(None)
         try:
             if self._shadows is not None:
                 self._shadows.close()
         finally:
-            self._source.close(self._failure)
+            self._source.close(self._ending.failure)
         for thread in self._threads:
             thread.join(JOIN)
         if not any(thread.is_alive() for thread in self._threads):
@@ -394,8 +295,4 @@ class Worker:
         try:
             run()
         except BaseException as error:
-            self._fail(error)
-
-    def _fail(self, error: BaseException) -> None:
-        self._failure = self._failure or error
-        self._answers.put(None)
+            self._ending.fail(error)

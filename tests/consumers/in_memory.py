@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from millstream.consumers.events import Answered, Block, Epochs, MicroBatch, Polled, Refused, Rows
+from millstream.consumers.events import Answered, Block, Epochs, MicroBatch, Polled, Rejection, Rows
+from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.record_types import Headers, Partition, Record
 from millstream.consumers.records import Records
 from millstream.inference.executors.interface import Tensors, rows_of
@@ -90,6 +91,18 @@ class NumberDecoder:
         return Decoded.of(Table.of(frame), np.array(rows, np.int64), bad)
 
 
+class GivenAssignment(Assignment):
+    """Has the epochs that it is given."""
+
+    def __init__(self, epochs: Epochs) -> None:
+        super().__init__()
+        self.given = epochs
+
+    @property
+    def epochs(self) -> Epochs:
+        return self.given
+
+
 @dataclass
 class NegatingExecutor:
     """`y` = -`x`, after whatever `before` does with the inputs: raise, wait, or nothing."""
@@ -151,7 +164,7 @@ def block(
         features=None,
         invalid_deadlines=0,
         tensors={"x": (good + start).astype(np.float32).reshape(-1, 1)},
-        refused=[Refused(row, "undecodable", "no") for row, kind in enumerate(kinds) if kind == "r"],
+        rejected={row: Rejection("undecodable", "no") for row, kind in enumerate(kinds) if kind == "r"},
     )
 
 

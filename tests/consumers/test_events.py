@@ -23,11 +23,11 @@ def test_part_without_events_leaves_the_tensors_alone() -> None:
 def test_range_without_records_has_no_bytes_and_refuses_nothing() -> None:
     rows = Rows(block("err"), 1, 1, 1, 1)
     assert rows.bytes == 0
-    assert list(rows.refused()) == []
+    assert rows.rejected() == {}
 
 
 def test_range_refuses_only_its_own() -> None:
-    assert [refused.row for refused in Rows(block("rerr"), 1, 3, 0, 1).refused()] == [2]
+    assert list(Rows(block("rerr"), 1, 3, 0, 1).rejected()) == [2]
 
 
 @pytest.mark.parametrize("travelling", [block("e"), batch_of("e"), answered("e")], ids=lambda one: type(one).__name__)

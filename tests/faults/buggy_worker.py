@@ -38,7 +38,7 @@ def offsets_first() -> None:
 
     def checkpoint(self: ExactlyOnce, ends: Ends) -> None:
         if ends:
-            _commit(self, ends, self._membership.group_metadata(), "commit_offsets")
+            _commit(self, ends, self._assignment.group_metadata, "commit_offsets")
             while later:
                 produce(self, *later.pop(0))
             self._begin()
@@ -63,9 +63,7 @@ def never_reads_again() -> None:
     """After an abort it goes on where it was, and what was aborted is lost."""
 
     def rewind(self: Source, *_: object) -> bool:
-        with self.lock:
-            self._number += 1
-            self._epochs = dict.fromkeys(self._epochs, self._number)
+        self._assignment.renew()
         return True
 
     Source.rewind = rewind  # type: ignore[method-assign]

@@ -130,12 +130,9 @@ def test_events_of_a_batch_are_the_good_rows_of_its_records(made: list[Block], l
 @given(blocks(), LIMITS)
 def test_refused_records_and_tombstones_ride_in_their_place(made: list[Block], limits: Limits) -> None:
     found = [
-        part.block.offsets[refused.row]
-        for batch, _ in batched(made, limits)
-        for part in batch.parts
-        for refused in part.refused()
+        part.block.offsets[row] for batch, _ in batched(made, limits) for part in batch.parts for row in part.rejected()
     ]
-    assert found == [one.offsets[refused.row] for one in made for refused in one.refused]
+    assert found == [one.offsets[row] for one in made for row in one.rejected]
 
 
 @FEWER

@@ -39,7 +39,7 @@ def test_each_record_is_an_event_or_refused_or_a_tombstone(values: list[bytes | 
     assert block.good.tolist() == good
     assert block.tensors["x"][:, 0].tolist() == [finite[values[row] or b""] for row in good]
     assert list(block.ids) == [f"in-0-{100 + row}" for row in good]
-    assert [(bad.row, bad.reason) for bad in block.refused] == [
+    assert [(row, why.reason) for row, why in block.rejected.items()] == [
         (row, reasons[value]) for row, value in enumerate(values) if value in reasons
     ]
     assert len(block.event_times) == len(good)
@@ -87,7 +87,7 @@ def test_block_of_records_that_were_read_in_several_ways_is_the_same(pairs: list
     for name in ("good", "event_times", "costs"):
         assert getattr(several, name).tolist() == getattr(one, name).tolist()
     assert list(several.ids) == list(one.ids)
-    assert several.refused == one.refused
+    assert several.rejected == one.rejected
     assert several.tensors["x"].tolist() == one.tensors["x"].tolist()
     assert several.features is not None
     assert one.features is not None
@@ -117,7 +117,7 @@ def test_costs_are_those_of_the_events_that_are_left() -> None:
 
 
 def test_refused_record_says_why() -> None:
-    undecodable, unfit = decode([b"x", b"null"]).refused
+    undecodable, unfit = decode([b"x", b"null"]).rejected.values()
     assert undecodable.error == "b'x' is no number"
     assert unfit.error == "field `number` is null, but tensor `x` needs a value"
 
@@ -164,13 +164,13 @@ def test_event_without_its_id_is_refused_and_the_rows_of_the_others_stay_right()
     """Three kinds of refusal in one block: each counts rows after the ones before it have gone."""
     ids = column(None, "b", "c", None, "e", dtype=pl.String())
     block = decode([None, b"1", b"x", b"2", b"nan", b"null", b"5"], EventFields("id", None, 1), id=ids)
-    assert [(bad.row, bad.reason) for bad in block.refused] == [
+    assert [(row, why.reason) for row, why in block.rejected.items()] == [
         (1, "unfit"),
         (2, "undecodable"),
         (4, "unfit"),
         (5, "unfit"),
     ]
-    assert block.refused[0].error == "field `id`, the event id, is null"
+    assert next(iter(block.rejected.values())).error == "field `id`, the event id, is null"
     assert (block.good.tolist(), list(block.ids)) == ([3, 6], ["b", "e"])
     assert block.tensors["x"][:, 0].tolist() == [2.0, 5.0]
 
@@ -195,7 +195,7 @@ def test_event_times_leave_out_the_refused() -> None:
 
 def test_nan_passes_where_the_model_takes_it() -> None:
     decoder = BlockDecoder(NumberDecoder(), RECORD_FIELDS, SIGNATURE, allow_nan=True)
-    assert decoder.decode(polled([b"nan"])).refused == []
+    assert decoder.decode(polled([b"nan"])).rejected == {}
 
 
 def test_schemas_that_are_away_leave_the_records_for_later() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from millstream.consumers.errors import Abandoned
 from millstream.consumers.events import Answered, Answers, MicroBatch
-from millstream.consumers.execute.lanes import TOGETHER, Lanes
+from millstream.consumers.execute.lanes import Lanes
+from millstream.consumers.execute.result_buffer import TOGETHER, ResultBuffer
 from millstream.consumers.execute.runner import Runner
 from tests.consumers.in_memory import answered, batch_of, ended, running
 
@@ -21,7 +22,7 @@ class TimedRunner:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> None:
         self._seconds = list(seconds)
         self._now = 100.0
-        monkeypatch.setattr("millstream.consumers.execute.lanes.time.monotonic", lambda: self._now)
+        monkeypatch.setattr("millstream.consumers.execute.result_buffer.time.monotonic", lambda: self._now)
 
     def answer(self, number: int, batch: MicroBatch) -> Answered:
         took = self._seconds.pop(0)
@@ -33,7 +34,7 @@ def handed_over(monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> li
     """The numbers of what came together, where each batch was so long in the model."""
     answers: Answers = SimpleQueue()
     runner = cast("Runner", TimedRunner(monkeypatch, seconds))
-    lanes = Lanes([runner], answers, ordering="partition", abandon=threading.Event(), fail=print)
+    lanes = Lanes([runner], ResultBuffer(answers), ordering="partition", abandon=threading.Event(), fail=print)
     for _ in seconds:
         lanes.dispatch(batch_of("e"))
     lanes.flush()
@@ -60,7 +61,7 @@ def test_results_are_kept_for_about_as_long_as_a_quick_model_takes_for_a_few(
 def test_what_was_answered_is_handed_over_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: Answers = SimpleQueue()
     runner = cast("Runner", TimedRunner(monkeypatch, [0.0]))
-    lanes = Lanes([runner], answers, ordering="partition", abandon=threading.Event(), fail=print)
+    lanes = Lanes([runner], ResultBuffer(answers), ordering="partition", abandon=threading.Event(), fail=print)
     lanes.dispatch(batch_of("e"))
     assert answers.empty()
     lanes.close()
@@ -84,7 +85,12 @@ def test_batches_wait_for_a_busy_lane_up_to_so_many_and_leave_in_order() -> None
     answers: Answers = SimpleQueue()
     runner = HeldRunner()
     lanes = Lanes(
-        [cast("Runner", runner)], answers, ahead=2, ordering="partition", abandon=threading.Event(), fail=print
+        [cast("Runner", runner)],
+        ResultBuffer(answers),
+        ahead=2,
+        ordering="partition",
+        abandon=threading.Event(),
+        fail=print,
     )
     for _ in range(3):  # one runs, two wait
         lanes.dispatch(batch_of("e"))
@@ -104,7 +110,9 @@ def test_batches_wait_for_a_busy_lane_up_to_so_many_and_leave_in_order() -> None
 def test_dispatch_waits_where_as_many_wait_as_may() -> None:
     answers: Answers = SimpleQueue()
     runner, abandon = HeldRunner(), threading.Event()
-    lanes = Lanes([cast("Runner", runner)], answers, ahead=1, ordering="partition", abandon=abandon, fail=print)
+    lanes = Lanes(
+        [cast("Runner", runner)], ResultBuffer(answers), ahead=1, ordering="partition", abandon=abandon, fail=print
+    )
     for _ in range(2):
         lanes.dispatch(batch_of("e"))
     abandon.set()

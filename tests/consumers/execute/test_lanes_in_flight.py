@@ -15,6 +15,7 @@ from millstream.consumers.errors import Abandoned
 from millstream.consumers.events import Answered, Answers, MicroBatch, Rows
 from millstream.consumers.execute.inflight import Ordering
 from millstream.consumers.execute.lanes import Lanes
+from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
 from millstream.consumers.record_types import Partition
 from tests.consumers.in_memory import answered, block
@@ -72,7 +73,9 @@ def lanes_of(
         failures.append(error)
         abandon.set()  # what waits for the lane would wait forever
 
-    lanes = Lanes([cast("Runner", one) for one in runners], answers, ordering=ordering, abandon=abandon, fail=fail)
+    lanes = Lanes(
+        [cast("Runner", one) for one in runners], ResultBuffer(answers), ordering=ordering, abandon=abandon, fail=fail
+    )
     try:
         yield lanes
     finally:

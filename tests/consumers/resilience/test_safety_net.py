@@ -70,7 +70,7 @@ def test_records_that_break_the_decoder_are_rejected_and_the_others_decoded(
     blocks = [*stage.blocks(polled(values[:1])), *stage.blocks(polled(values, 1))]
     fate = {int(offset): "" for block in blocks for offset in block.offsets[block.good]}
     for block in blocks:
-        fate |= {int(block.offsets[refused.row]): refused.reason for refused in block.refused}
+        fate |= {int(block.offsets[row]): why.reason for row, why in block.rejected.items()}
     reasons = {b"bug": "internal_error", b"x": "undecodable", b"null": "unfit"}
     assert fate == {
         0: reasons.get(values[0], ""),
@@ -83,7 +83,7 @@ def test_records_that_break_the_decoder_are_rejected_and_the_others_decoded(
 def test_rejection_says_what_broke_where_and_what_to_do() -> None:
     decoder = BlockDecoder(BuggyDecoder(), FIELDS, SIGNATURE, allow_nan=False)
     (block,) = isolating_decoder(decoder).blocks(polled([b"bug"]))
-    (refused,) = block.refused
+    (refused,) = block.rejected.values()
     assert "the decode stage raised KeyError: 'price'" in refused.error
     assert "test_safety_net.py" in refused.error
     assert "in decode" in refused.error
@@ -109,7 +109,7 @@ def test_fault_before_any_good_record_ends_the_worker_after_a_few() -> None:
     numbers.broken = True
     stage = isolating_decoder(BlockDecoder(numbers, FIELDS, SIGNATURE, allow_nan=False))
     blocks = list(stage.blocks(polled([b"1"] * MAX_UNPROVEN)))
-    assert [block.refused[0].reason for block in blocks] == ["internal_error"] * MAX_UNPROVEN
+    assert [block.rejected[0].reason for block in blocks] == ["internal_error"] * MAX_UNPROVEN
     with pytest.raises(KeyError):
         list(stage.blocks(polled([b"1"])))
 
@@ -118,7 +118,7 @@ def test_flood_of_records_that_break_the_decoder_does_not_end_the_worker() -> No
     stage = isolating_decoder(BlockDecoder(BuggyDecoder(), FIELDS, SIGNATURE, allow_nan=False))
     list(stage.blocks(polled([b"1"])))
     blocks = list(stage.blocks(polled([b"bug"] * 500, 1)))
-    assert sum(len(block.refused) for block in blocks) == 500
+    assert sum(len(block.rejected) for block in blocks) == 500
 
 
 def test_schemas_that_are_away_are_waited_for_and_not_isolated() -> None:
@@ -226,7 +226,7 @@ def test_schemas_that_are_away_while_a_good_record_is_tried_are_waited_for() -> 
 
     numbers.decode = interrupted  # type: ignore[method-assign]
     (block,) = stage.blocks(polled([b"bug"]))
-    assert block.refused[0].reason == "internal_error"
+    assert block.rejected[0].reason == "internal_error"
     assert not away
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from millstream.consumers.events import Answered, MicroBatch, Rows
 from millstream.consumers.observability.metrics import COMPARISONS, Metrics
 from millstream.consumers.shadow.comparison_sink import ComparisonSink
-from tests.consumers.in_memory import EPOCHS, block
+from tests.consumers.in_memory import EPOCHS, GivenAssignment, block
 from tests.consumers.sink.test_sink import OUTPUTS
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def test_comparison_that_its_topic_refuses_is_left_out_and_counted() -> None:
         topic="compared",
         max_bytes=LIMIT,
         leave_out=lambda: left_out.append(1),
-        epochs=lambda: EPOCHS,
+        assignment=GivenAssignment(EPOCHS),
         metrics=metrics,
     )
     batch = MicroBatch((Rows(block("eeee"), 0, 4, 0, 4),), "size")

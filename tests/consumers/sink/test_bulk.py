@@ -10,9 +10,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from millstream.consumers.errors import DeliveryFailed, TransactionAborted
+from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.sink.bulk import Bulk
-from millstream.consumers.sink.transactions import ExactlyOnce, Membership
+from millstream.consumers.sink.transactions import ExactlyOnce
 from millstream.schemas.packed import Packed
 from tests.broker.clients import read_all
 
@@ -103,12 +104,13 @@ def test_nothing_is_handed_to_a_closed_producer(kafka: Broker, make_topic: MakeT
 def exactly_once(kafka: Broker) -> Iterator[ExactlyOnce]:
     """Of a worker that is in no group: offsets are not looked at by these tests."""
     consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": uuid.uuid4().hex})
-    membership = Membership(lambda: {}, threading.Lock(), consumer.consumer_group_metadata)
+    assignment = Assignment()
+    assignment.group_metadata = consumer.consumer_group_metadata()
     soon = {"topic.metadata.propagation.max.ms": 500, "topic.metadata.refresh.interval.ms": 500}
     delivery = ExactlyOnce(
         {"bootstrap.servers": kafka.bootstrap, **soon},
         transactional_id=uuid.uuid4().hex,
-        membership=membership,
+        assignment=assignment,
         abandon=threading.Event(),
         metrics=Metrics("p"),
     )

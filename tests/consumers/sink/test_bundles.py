@@ -20,7 +20,7 @@ from millstream.consumers.sink.result_sink import Outputs, Sink
 from millstream.schemas.avro.write import text
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder, decode_dead_letter
 from millstream.schemas.predictions import PredictionEncoder
-from tests.consumers.in_memory import EPOCHS, answered, block
+from tests.consumers.in_memory import EPOCHS, GivenAssignment, answered, block
 
 OUTPUTS = Outputs(
     model="m",
@@ -87,7 +87,7 @@ def results(draw: st.DrawFn) -> list[Answered]:
 
 def written(groups: list[list[Answered]]) -> tuple[MemoryDelivery, Ends]:
     delivery = MemoryDelivery()
-    sink = Sink(cast("Delivery", delivery), OUTPUTS, epochs=lambda: EPOCHS, metrics=Metrics("p"))
+    sink = Sink(cast("Delivery", delivery), OUTPUTS, assignment=GivenAssignment(EPOCHS), metrics=Metrics("p"))
     ends: Ends = {}
     for group in groups:
         ends |= sink.write(group)

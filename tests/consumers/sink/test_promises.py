@@ -18,6 +18,7 @@ from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.errors import DeliveryFailed, TransactionAborted
 from millstream.consumers.events import Answered, Barrier, MicroBatch, Polled, Rejection
 from millstream.consumers.execute.inflight import InFlight
+from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.flow.held import Held
 from millstream.consumers.flow.window import Window
 from millstream.consumers.observability.metrics import Metrics
@@ -147,12 +148,9 @@ class Member:
     def __init__(self, kafka: Kafka, *, exactly_once: bool, ordering: Ordering) -> None:
         self._kafka = kafka
         self._exactly_once = exactly_once
-        self.epochs: Epochs = {}
-        self._epoch = 0
+        self.assignment = Assignment()
         self._positions: dict[Partition, int] = {}
         self._begins: dict[Partition, int] = {}
-        self._acknowledged: Ends = {}
-        self._read_again = False
         fields = EventFields(None, None, 1)
         self._decoder = BlockDecoder(NumberDecoder(), fields, SIGNATURE, allow_nan=False)
         self._forward = Forward(self._begins)
@@ -165,13 +163,16 @@ class Member:
         self.delivery = MemoryDelivery(kafka, self, exactly_once=exactly_once)
         self._writer = Writer(
             self._answers,
-            sink=Sink(self.delivery, OUTPUTS, epochs=lambda: self.epochs, metrics=Metrics("p")),
+            sink=Sink(self.delivery, OUTPUTS, assignment=self.assignment, metrics=Metrics("p")),
             held=Held(1 << 30, 1 << 40),
-            acknowledge=self._acknowledge,
-            read_again=self._note_read_again,
+            assignment=self.assignment,
             checkpoints=Checkpoints(FOREVER, 5 / (1 << 30), exactly_once),
             window=Window(0.0),
         )
+
+    @property
+    def epochs(self) -> Epochs:
+        return self.assignment.epochs
 
     def assign(self, partition: Partition) -> None:
         """Take a partition, from its committed offset on."""
@@ -179,16 +180,15 @@ class Member:
         self._begin([partition])
 
     def _begin(self, partitions: Sequence[Partition]) -> None:
-        self._epoch += 1
         for partition in partitions:
             self._positions[partition] = self._begins[partition] = self._kafka.committed[partition]
-        self.epochs = {**self.epochs, **dict.fromkeys(partitions, self._epoch)}
+        self.assignment.add(partitions)
 
     def revoke(self, partition: Partition, order: int, *, finish: bool) -> None:
         """Give a partition up, with what is under way finished or not."""
         if finish:
             self.finish(order)
-        self.epochs = {other: epoch for other, epoch in self.epochs.items() if other != partition}
+        self.assignment.remove([partition])
 
     def read(self, most: int) -> None:
         """Read some of each partition, in turn, and send full micro-batches to the model."""
@@ -246,19 +246,12 @@ class Member:
         self._answers.put(None)
         self._writer.run()
         if not self._exactly_once:
-            ours = {p: end for p, (epoch, end) in self._acknowledged.items() if self.epochs.get(p) == epoch}
-            self._kafka.commit(self, ours)
-        if self._read_again:
-            self._read_again = False
+            self._kafka.commit(self, self.assignment.delivered())
+        if self.assignment.rewind_wanted.is_set():
+            self.assignment.rewind_wanted.clear()
             # It hears of a rebalance now, where there was one.
-            self.epochs = {p: epoch for p, epoch in self.epochs.items() if self._kafka.owner.get(p) is self}
+            self.assignment.remove([p for p in self.epochs if self._kafka.owner.get(p) is not self])
             self._begin(list(self.epochs))
-
-    def _acknowledge(self, ends: Ends) -> None:
-        self._acknowledged |= ends
-
-    def _note_read_again(self) -> None:
-        self._read_again = True
 
 
 class _Done:

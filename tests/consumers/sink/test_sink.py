@@ -19,7 +19,7 @@ from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.result_sink import FRAME, Outputs, Sink
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder, decode_dead_letter
 from millstream.schemas.predictions import JsonPredictionEncoder
-from tests.consumers.in_memory import EPOCHS, block
+from tests.consumers.in_memory import EPOCHS, GivenAssignment, block
 
 LIMIT = 2000  # bytes that the output topic takes
 OUTPUTS = Outputs(
@@ -71,7 +71,11 @@ def answered_of(events: int, **changes: Any) -> Answered:
 
 def sink_of(outputs: Outputs = OUTPUTS, epochs: Epochs = EPOCHS) -> tuple[Sink, MemoryDelivery, Metrics]:
     delivery, metrics = MemoryDelivery(), Metrics("p")
-    return Sink(cast("Delivery", delivery), outputs, epochs=lambda: epochs, metrics=metrics), delivery, metrics
+    return (
+        Sink(cast("Delivery", delivery), outputs, assignment=GivenAssignment(epochs), metrics=metrics),
+        delivery,
+        metrics,
+    )
 
 
 def test_predictions_without_headers_go_in_one_call() -> None:

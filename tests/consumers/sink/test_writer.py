@@ -1,5 +1,5 @@
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import cast
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from millstream.consumers.errors import DeliveryFailed, TransactionAborted, WentBack
 from millstream.consumers.events import Answered, Answers, Barrier, Ends
+from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.flow.held import Held, Weight
 from millstream.consumers.flow.window import Window
 from millstream.consumers.record_types import Partition
@@ -105,6 +106,17 @@ class NotingWindow(Window):
         self.publications.append(now + every)
 
 
+class NotingAssignment(Assignment):
+    """Tells what is delivered."""
+
+    def __init__(self, told: Callable[[Ends], None]) -> None:
+        super().__init__()
+        self._told = told
+
+    def note_delivered(self, ends: Ends) -> None:
+        self._told(ends)
+
+
 class Stage:
     """A writing stage with what is around it."""
 
@@ -126,13 +138,13 @@ class Stage:
         self.sink = sink or MemorySink()
         self.acknowledged: list[int] = []  # the offset of the next record to read, at each checkpoint with one
         self.news = threading.Event()
-        self.read_again = threading.Event()
+        self.assignment = NotingAssignment(self._acknowledge)
+        self.read_again = self.assignment.rewind_wanted
         self.writer = Writer(
             self.answers,
             sink=cast("Sink", self.sink),
             held=self.held,
-            acknowledge=self._acknowledge,
-            read_again=self.read_again.set,
+            assignment=self.assignment,
             checkpoints=Checkpoints(every, self.held.part(records, 0), publish=transactional),
             window=self.window,
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from millstream.consumers.batch.batcher import Batcher
 from millstream.consumers.cli import main as cli
 from millstream.consumers.decode.decoder import BlockDecoder
-from millstream.consumers.worker import worker
+from millstream.consumers.worker import build
 
 if TYPE_CHECKING:
     from millstream.consumers.events import Block, Polled
@@ -22,7 +22,7 @@ def break_decoder(*, hangs: bool) -> None:
     decode = BlockDecoder.decode
 
     def buggy(self: BlockDecoder, polled: Polled) -> Block:
-        if polled.refuse is None and any(TRIGGER in (value or b"") for value in polled.records.values):
+        if polled.rejection is None and any(TRIGGER in (value or b"") for value in polled.records.values):
             if hangs:
                 threading.Event().wait()
             raise KeyError("e7")
@@ -48,7 +48,7 @@ if __name__ == "__main__":
         case "decode-raises":
             break_decoder(hangs=False)
         case "decode-hangs":
-            worker.DECODE_TIMEOUT = 2.0  # in place of a bound that leaves a slow registry its time
+            build.DECODE_TIMEOUT = 2.0  # in place of a bound that leaves a slow registry its time
             break_decoder(hangs=True)
         case "batch-raises":
             break_batcher()

@@ -1,6 +1,6 @@
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.consumers.batch.batcher import Limits
+from millstream.consumers.batch.batcher import Batcher, Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
 from millstream.consumers.errors import Abandoned, BeganEarly, WentBack
@@ -16,11 +16,13 @@ from millstream.consumers.events import Answered, Answers, Barrier, Polled, Reje
 from millstream.consumers.execute.inflight import Ordering
 from millstream.consumers.execute.lanes import Lanes
 from millstream.consumers.execute.poison import Isolation
+from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
 from millstream.consumers.flow.held import Shares
+from millstream.consumers.flow.window import Window
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import BLOCKED, RETRIES, Metrics
-from millstream.consumers.record_types import Record
+from millstream.consumers.record_types import Partition, Record
 from millstream.consumers.records import Records
 from millstream.consumers.resilience import patience as waiting
 from millstream.consumers.resilience.patience import Patience
@@ -75,6 +77,7 @@ class Stage:
         ordering: Ordering = "partition",
         weights: dict[str, float] | None = None,
         fields: EventFields = NO_FIELDS,
+        begins: Mapping[Partition, int] | None = None,
     ) -> None:
         self.inbox: SimpleQueue[Message] = SimpleQueue()
         self.answers: Answers = SimpleQueue()
@@ -87,22 +90,24 @@ class Stage:
         self.executor = NegatingExecutor(before) if before else NegatingExecutor()
         self.failure: BaseException | None = None
         self.health = Health(60)
-        patience = Patience(self.abandon, self.health, self.metrics)
+        results = ResultBuffer(self.answers)
+        patience = Patience(self.abandon, self.health, self.metrics, before_waiting=results.flush)
+        self.window = Window(limits.max_wait, limits.target_p99, enough=limits.max_events)
         its_lanes = Lanes(
             [self._runner(limits, patience) for _ in range(lanes)],
-            self.answers,
+            results,
             ahead=ahead,
             ordering=ordering,
             abandon=self.abandon,
             fail=self._fail,
         )
-        patience.before_waiting = its_lanes.flush
         decoder = BlockDecoder(self.numbers, fields, SIGNATURE, allow_nan=False)
         self.compute = Compute(
             self.inbox,
             self.answers,
             decoder=IsolatingDecoder(decoder, patience=patience, watchdog=WATCHDOG, metrics=self.metrics),
-            limits=limits,
+            batcher=Batcher(limits, weights, window=self.window),
+            forward=Forward(dict(begins or {})),
             lanes=its_lanes,
             metrics=self.metrics,
             shares=Shares(weights, 1000) if weights else None,
@@ -230,7 +235,7 @@ def test_micro_batch_closes_by_time_while_nothing_more_comes() -> None:
 def test_micro_batch_whose_results_nobody_can_read_sooner_stays_open() -> None:
     """Its window is over at once; it closes by what comes while it waits for the next publication."""
     stage = Stage([], Limits(2, 1000, 0.0))
-    stage.compute.window.note_publication(time.monotonic(), FOREVER)
+    stage.window.note_publication(time.monotonic(), FOREVER)
     thread = running(stage.compute.run)
     stage.inbox.put(polled([b"1"]))
     with pytest.raises(Empty):
@@ -244,7 +249,7 @@ def test_micro_batch_whose_results_nobody_can_read_sooner_stays_open() -> None:
 
 def test_micro_batch_goes_once_the_publication_that_it_waited_for_is_past() -> None:
     stage = Stage([polled([b"1"])], Limits(2, 1000, 0.0))
-    stage.compute.window.note_publication(time.monotonic(), 0.05)
+    stage.window.note_publication(time.monotonic(), 0.05)
     began = time.monotonic()
     thread = running(stage.compute.run)
     assert order([stage.next()]) == [0]
@@ -258,7 +263,7 @@ def test_lone_events_do_not_wait_for_others_that_seldom_come() -> None:
     seldom = [polled([b"1"], at, arrived=now - 10 * FOREVER + 2 * FOREVER * at) for at in range(5)]
     stage = Stage(seldom, Limits(1000, 1000, FOREVER))
     for one in seldom:
-        stage.compute.window.note(one.arrived, 1)  # as the reader does
+        stage.window.note(one.arrived, 1)  # as the reader does
     thread = running(stage.compute.run)
     first = stage.next()
     stage.inbox.put(polled([b"1"], 5))
@@ -362,8 +367,7 @@ def test_word_of_records_given_twice_goes_ahead_of_them() -> None:
 
 
 def test_records_from_before_the_beginning_end_the_stage() -> None:
-    stage = Stage([polled([b"1"] * 4), None])
-    stage.compute.forward = Forward({("in", 0): 1})
+    stage = Stage([polled([b"1"] * 4), None], begins={("in", 0): 1})
     with pytest.raises(BeganEarly, match="everything below 1 is committed"):
         stage.run()
 
@@ -716,10 +720,10 @@ def test_topics_share_the_executor_by_their_weights() -> None:
 
 
 def test_refused_records_are_not_decoded() -> None:
-    refused = replace(polled([b"1"], 7), refuse=Rejection("crashed", "it takes workers down"))
+    refused = replace(polled([b"1"], 7), rejection=Rejection("crashed", "it takes workers down"))
     stage = Stage([polled([b"2"]), refused, polled([b"2"], 8), None])
     given = batches(stage.run())
-    assert [(bad.row, bad.reason) for one in given for part in one.batch.parts for bad in part.refused()] == [
+    assert [(row, why.reason) for one in given for part in one.batch.parts for row, why in part.rejected().items()] == [
         (0, "crashed")
     ]
     assert stage.executor.sizes == [2]

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
-from millstream.consumers.batch.batcher import Limits
+from millstream.consumers.batch.batcher import Batcher, Limits
 from millstream.consumers.events import Polled
 from millstream.consumers.execute.lanes import Lanes
+from millstream.consumers.flow.window import Window
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.record_types import Record
 from millstream.consumers.records import Records
 from millstream.consumers.source.crashes import CrashGuard
-from millstream.consumers.worker import worker
-from millstream.consumers.worker.compute import Compute
-from millstream.consumers.worker.plan import Plan, batches_ahead, collecting, make_plan, settings_of, stages_of
-from millstream.consumers.worker.stages import Stages
-from millstream.consumers.worker.worker import Worker
+from millstream.consumers.worker import build
+from millstream.consumers.worker.clients import collecting
+from millstream.consumers.worker.plan import Plan, batches_ahead, make_plan, settings_of
+from millstream.consumers.worker.shared import shared_of
 from millstream.pipeline.loading import load_pipeline
 from tests.broker.choice import Broker
 from tests.consumers.in_memory import EPOCHS, MemoryRecord, NegatingExecutor, batch_of
@@ -102,12 +102,14 @@ def test_as_many_copies_of_the_model_are_loaded_and_run_as_many_batches_as_told(
     def largest(_client: object, topics: Sequence[str]) -> dict[str, int]:
         return dict.fromkeys(topics, 1_000_000)
 
-    monkeypatch.setattr("millstream.consumers.worker.plan.largest_records", largest)
+    given: dict[str, Any] = {}
+    monkeypatch.setattr("millstream.consumers.worker.clients.largest_records", largest)
+    monkeypatch.setattr(build, "connect", lambda _shared, **named: given.update(named))
     plan = plan_of(tmp_path, model={"name": "number", "instances": 3, "in_flight": 2})
-    stages = stages_of(plan, Metrics("p"), slot="p-0", until_idle=True)
-    assert len({id(executor) for executor in stages.executors}) == 3
-    assert stages.executors == plan.executors
-    assert stages.in_flight == 2
+    build.build_worker(plan, Health(60), Metrics("p"), slot="p-0", until_idle=True)
+    assert len({id(executor) for executor in given["executors"]}) == 3
+    assert given["executors"] == plan.executors
+    assert given["in_flight"] == 2
 
 
 # From the settings to the stages
@@ -117,37 +119,40 @@ class Made:
     """What a worker makes of its settings and of these executors; it reads and writes nothing."""
 
     lanes: Lanes
-    compute: Compute
-    limits: Limits  # that the computing stage is given
-    abandon: threading.Event
+    window: Window
+    limits: Limits  # that the batcher is given
 
     def __init__(self, plan: Plan, executors: Sequence[Executor], in_flight: int) -> None:
-        source = cast("Source", SimpleNamespace(starts=SimpleNamespace(begins={})))
-        guard = CrashGuard(3, 100)
-        stages = Stages(plan.decoder, executors, in_flight, 1, guard, lambda _: source, self._sink, None)
+        shared = shared_of(settings_of(plan, until_idle=True), CrashGuard(3, 100), Health(60), Metrics("p"))
+        self.abandon = shared.ending.abandon
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(worker, "Lanes", self._lanes)
-            patch.setattr(worker, "Compute", self._compute)
-            Worker(settings_of(plan, until_idle=True), stages, Health(60), Metrics("p"))
-
-    def _sink(self, _source: Source, abandon: threading.Event) -> Sink:
-        self.abandon = abandon
-        return cast("Sink", None)
+            patch.setattr(build, "Lanes", self._lanes)
+            patch.setattr(build, "Batcher", self._batcher)
+            build.connect(
+                shared,
+                source=cast("Source", SimpleNamespace(starts=SimpleNamespace(begins={}))),
+                decoder=plan.decoder,
+                executors=executors,
+                in_flight=in_flight,
+                ahead=1,
+                sink=cast("Sink", None),
+                shadows=None,
+            )
 
     def _lanes(self, *given: Any, **named: Any) -> Lanes:
         self.lanes = Lanes(*given, **named)
         return self.lanes
 
-    def _compute(self, *given: Any, limits: Limits, **named: Any) -> Compute:
-        self.limits, self.compute = limits, Compute(*given, limits=limits, **named)
-        return self.compute
+    def _batcher(self, limits: Limits, *given: Any, window: Window) -> Batcher:
+        self.limits, self.window = limits, window
+        return Batcher(limits, *given, window=window)
 
 
 def test_batcher_and_its_window_are_given_the_batch_section(tmp_path: Path) -> None:
     made = Made(plan_of(tmp_path, batch=BATCH), [NegatingExecutor()], 1)
     assert made.limits == LIMITS
-    assert made.compute.window.enough == 8
-    assert made.compute.window.length == 0.05  # the target leaves no more
+    assert made.window.enough == 8
+    assert made.window.length == 0.05  # the target leaves no more
 
 
 @pytest.mark.parametrize(("instances", "in_flight"), [(1, 2), (2, 1), (2, 3)])

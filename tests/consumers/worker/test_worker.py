@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,18 +13,20 @@ import numpy as np
 from millstream.consumers.batch.batcher import Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.errors import TransactionAborted
+from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.flow.held import RECORD
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import RECORDS_READ, Metrics
 from millstream.consumers.source.crashes import CrashGuard
-from millstream.consumers.worker.stages import Settings, Stages
-from millstream.consumers.worker.worker import Worker
+from millstream.consumers.worker.build import connect
+from millstream.consumers.worker.shared import Settings, shared_of
 from tests.consumers.in_memory import SIGNATURE, NegatingExecutor, NumberDecoder, polled
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from millstream.consumers.events import Answered, Ends, Epochs, Polled
+    from millstream.consumers.events import Answered, Ends, Polled
+    from millstream.consumers.record_types import Partition
 
 PARTITION = ("in", 0)
 RECORDS = 40
@@ -43,13 +46,24 @@ SETTINGS = Settings(
 )
 
 
+class CommittingAssignment(Assignment):
+    """Tells the source up to where it is committed."""
+
+    source: MemorySource
+
+    def note_committed(self, offsets: Mapping[Partition, int]) -> None:
+        self.source.committed = max(self.source.committed, offsets.get(PARTITION, 0))
+
+
 class MemorySource:
     """One partition of so many records, and the offset up to which it is committed."""
 
-    def __init__(self) -> None:
+    def __init__(self, assignment: CommittingAssignment) -> None:
         self.assigned_once = True
         self.topics = frozenset({"in"})
-        self.epochs: Epochs = {PARTITION: 1}
+        self.assignment = assignment
+        assignment.add([PARTITION])
+        assignment.source = self
         self.committed = 0
         self.rewinds = 0
         self._next = 0
@@ -64,26 +78,22 @@ class MemorySource:
         if not count:
             time.sleep(min(timeout, 0.005))
             return None
-        found = polled([b"1"] * count, self._next, epochs=self.epochs)
+        found = polled([b"1"] * count, self._next, epochs=self.assignment.epochs)
         self._next += count
         return found
 
     def rewind(self) -> bool:
         self.rewinds += 1
-        self.epochs = {PARTITION: 1 + self.rewinds}
+        self.assignment.renew()
         self._next = self.committed
         return True
-
-    def note_settled(self, offsets: dict[Any, int]) -> None:
-        self.committed = max(self.committed, offsets.get(PARTITION, 0))
 
     def lag(self, _done: object) -> dict[Any, int]:
         return {}
 
-    def subscribe(self) -> None: ...
+    def subscribe(self, _before_revoke: object) -> None: ...
     def begin(self) -> None: ...
     def pause(self, _topics: object) -> None: ...
-    def refresh_metadata(self) -> None: ...
     def close(self, _failure: object) -> None: ...
 
 
@@ -100,7 +110,7 @@ class MemorySink:
         ends: Ends = {}
         for answered in answers:
             for part in answered.batch.parts:
-                if part.block.epochs == self._source.epochs:
+                if part.block.epochs == self._source.assignment.epochs:
                     self._open += part.block.offsets[part.start : part.stop].tolist()
                     ends[PARTITION] = part.block.epochs[PARTITION], self._open[-1] + 1
         return ends
@@ -124,20 +134,22 @@ class MemorySink:
 
 
 def run_until_idle(aborted: int) -> tuple[bool, MemorySource, MemorySink, Metrics]:
-    source, metrics = MemorySource(), Metrics("p")
+    metrics = Metrics("p")
+    made = shared_of(SETTINGS, CrashGuard(3, 100), Health(60.0), metrics)
+    shared = replace(made, assignment=CommittingAssignment())
+    source = MemorySource(cast("CommittingAssignment", shared.assignment))
     sink = MemorySink(source, aborted)
     decoder = BlockDecoder(NumberDecoder(), EventFields(None, None, 1), SIGNATURE, allow_nan=False)
-    stages = Stages(
+    worker = connect(
+        shared,
+        source=cast("Any", source),
         decoder=decoder,
         executors=[NegatingExecutor()],
         in_flight=1,
         ahead=0,
-        guard=CrashGuard(3, 100),
-        source=lambda _on_revoke: cast("Any", source),
-        sink=lambda _source, _abandon: cast("Any", sink),
+        sink=cast("Any", sink),
         shadows=None,
     )
-    worker = Worker(SETTINGS, stages, Health(60.0), metrics)
     ended: list[bool] = []
     thread = threading.Thread(target=lambda: ended.append(worker.run()), daemon=True)
     thread.start()

@@ -112,10 +112,10 @@ def _polled(values: Sequence[dict[str, Any]]) -> Polled:
 
 def _fates(block: Block, count: int, varying: set[str]) -> list[tuple[Any, ...]]:
     """Of each record: what the event is, why there is none, or that it is a tombstone."""
-    refused = {refusal.row: refusal for refusal in block.refused}
+    refused = block.rejected
     good = dict(zip(block.good.tolist(), range(len(block.good)), strict=True))
     there = [row for row in range(count) if block.values[row] is not None]
-    if sorted([*refused, *good]) != there or len(refused) != len(block.refused):
+    if sorted([*refused, *good]) != there:
         raise Wrong(f"of records {there}, {list(good)} are events and {list(refused)} are refused")
     ids, costs = list(block.ids), _costs(block)
     fates: list[tuple[Any, ...]] = []

@@ -1,0 +1,209 @@
+"""A worker, put together in the order of an event's path. Everything that one part is given by another is seen here."""
+
+from collections.abc import Sequence
+from queue import SimpleQueue
+
+from millstream.consumers.batch.batcher import Batcher
+from millstream.consumers.decode.decoder import BlockDecoder
+from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
+from millstream.consumers.events import Barrier, Polled
+from millstream.consumers.execute.lanes import Lanes
+from millstream.consumers.execute.poison import Isolation
+from millstream.consumers.execute.result_buffer import ResultBuffer
+from millstream.consumers.execute.runner import Runner
+from millstream.consumers.flow.window import Window
+from millstream.consumers.observability.health import Health
+from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.resilience.patience import Patience
+from millstream.consumers.resilience.safety_net import SafetyNet
+from millstream.consumers.resilience.watchdog import Watchdog
+from millstream.consumers.shadow.comparison_sink import ComparisonSink
+from millstream.consumers.shadow.shadow_lane import Shadow, ShadowLane
+from millstream.consumers.shadow.shadow_plan import count_undelivered, make_shadows
+from millstream.consumers.sink.delivery import AtLeastOnce, BestEffort, Delivery
+from millstream.consumers.sink.result_sink import Sink
+from millstream.consumers.sink.transactions import ExactlyOnce
+from millstream.consumers.sink.writer import Checkpoints, Writer
+from millstream.consumers.source.crashes import CrashGuard
+from millstream.consumers.source.forward import Forward
+from millstream.consumers.source.kafka_source import Source
+from millstream.consumers.worker.clients import largest_outputs, producer_settings, subscription_of
+from millstream.consumers.worker.compute import Compute
+from millstream.consumers.worker.plan import Plan, batches_ahead, outputs_of, settings_of
+from millstream.consumers.worker.shared import Shared, shared_of
+from millstream.consumers.worker.worker import Worker
+from millstream.inference.executors.interface import Executor
+
+COMMIT_PART = 1 / 2  # of what a worker may hold, is written and not yet committed at most
+DECODE_TIMEOUT = 90.0  # seconds at least: a slow registry may take half of it
+
+
+def build_worker(plan: Plan, health: Health, metrics: Metrics, *, slot: str, until_idle: bool) -> Worker:
+    """Put a worker together.
+
+    Args:
+        plan: the pipeline, loaded and checked.
+        health: told how the worker does.
+        metrics: where to count.
+        slot: names the worker in its group, and lasts over restarts.
+        until_idle: whether it ends when all that is there is done.
+    """
+    pipeline = plan.pipeline
+    client = pipeline.client_config()
+    guard = CrashGuard(pipeline.limits.crash_attempts, span=4 * pipeline.batch.max_events)
+    shared = shared_of(settings_of(plan, until_idle=until_idle), guard, health, metrics)
+    source = Source(
+        client,
+        subscription_of(plan, slot, until_idle=until_idle),
+        assignment=shared.assignment,
+        guard=guard,
+        metrics=metrics,
+    )
+    shadows = make_shadows(plan.shadows, pipeline, plan.model, plan.store)
+    sink = _sink(plan, shared, shadows, slot)
+    beside = _shadow_lane(plan, shared, shadows) if shadows and not plan.detached else None
+    in_flight = pipeline.model.in_flight
+    ahead = batches_ahead(plan.executor.device, in_flight * len(plan.executors), pipeline.batch.max_events)
+    return connect(
+        shared,
+        source=source,
+        decoder=plan.decoder,
+        executors=plan.executors,
+        in_flight=in_flight,
+        ahead=ahead,
+        sink=sink,
+        shadows=beside,
+    )
+
+
+def connect(
+    shared: Shared,
+    *,
+    source: Source,
+    decoder: BlockDecoder,
+    executors: Sequence[Executor],
+    in_flight: int,
+    ahead: int,
+    sink: Sink,
+    shadows: ShadowLane | None,
+) -> Worker:
+    """Connect a source and a sink by the stages between them.
+
+    Args:
+        shared: what the stages share.
+        source: where events come from.
+        decoder: makes columns of them.
+        executors: copies of one model.
+        in_flight: micro-batches that each runs at a time.
+        ahead: micro-batches that may wait for them.
+        sink: where results go.
+        shadows: offered what is delivered.
+    """
+    settings = shared.settings
+    limits = settings.batch
+    inbox: SimpleQueue[Polled | Barrier | None] = SimpleQueue()
+    window = Window(limits.max_wait, limits.target_p99, enough=limits.max_events)
+    results = ResultBuffer(shared.answers)
+    patience = Patience(shared.ending.abandon, shared.health, shared.metrics, before_waiting=results.flush)
+    decoding = IsolatingDecoder(
+        decoder,
+        patience=patience,
+        watchdog=Watchdog(max(2 * shared.health.stall_after, DECODE_TIMEOUT)),
+        metrics=shared.metrics,
+    )
+    lanes = Lanes(
+        [_runner(executor, patience, shared) for _ in range(in_flight) for executor in executors],
+        results,
+        ahead=ahead,
+        # In a transaction are exactly the results below the offsets that it commits.
+        ordering="partition" if settings.exactly_once else settings.ordering,
+        abandon=shared.ending.abandon,
+        fail=shared.ending.fail,
+    )
+    compute = Compute(
+        inbox,
+        shared.answers,
+        decoder=decoding,
+        batcher=Batcher(limits, shared.shares.weights if shared.shares else None, window=window),
+        forward=Forward(source.starts.begins),
+        lanes=lanes,
+        metrics=shared.metrics,
+        shares=shared.shares,
+    )
+    writer = Writer(
+        shared.answers,
+        sink=sink,
+        held=shared.held,
+        assignment=shared.assignment,
+        checkpoints=Checkpoints(settings.commit_every, COMMIT_PART, settings.exactly_once),
+        window=window,
+        offer=shadows.offer if shadows else None,
+    )
+    return Worker(
+        shared,
+        source=source,
+        inbox=inbox,
+        window=window,
+        stages=[("compute", compute.run), ("write", writer.run)],
+        executors=executors,
+        sink=sink,
+        shadows=shadows,
+    )
+
+
+def _runner(executor: Executor, patience: Patience, shared: Shared) -> Runner:
+    settings = shared.settings
+    isolation = Isolation(
+        executor.run,
+        max_events=settings.batch.max_events,
+        allow_nan_outputs=settings.allow_nan_outputs,
+        net=SafetyNet("infer", shared.metrics),
+    )
+    return Runner(
+        isolation,
+        max_events=settings.batch.max_events,
+        watchdog=Watchdog(settings.batch_timeout),
+        patience=patience,
+        abandon=shared.ending.abandon,
+        metrics=shared.metrics,
+    )
+
+
+def _sink(plan: Plan, shared: Shared, shadows: Sequence[Shadow], slot: str) -> Sink:
+    limits = largest_outputs(plan)
+    outputs, producer = outputs_of(plan, limits), producer_settings(plan, limits)
+    abandon, metrics = shared.ending.abandon, shared.metrics
+    delivery: Delivery
+    if shared.settings.exactly_once:
+        delivery = ExactlyOnce(
+            producer, transactional_id=slot, assignment=shared.assignment, abandon=abandon, metrics=metrics
+        )
+    else:
+        delivery = AtLeastOnce(producer, abandon=abandon, metrics=metrics)
+    if not plan.detached:
+        return Sink(delivery, outputs, assignment=shared.assignment, metrics=metrics)
+    topic = plan.pipeline.comparison.topic
+    return ComparisonSink(
+        delivery,
+        outputs,
+        shadows,
+        topic=topic,
+        max_bytes=limits[topic],
+        leave_out=lambda: count_undelivered(shadows, metrics),
+        assignment=shared.assignment,
+        metrics=metrics,
+    )
+
+
+def _shadow_lane(plan: Plan, shared: Shared, shadows: Sequence[Shadow]) -> ShadowLane:
+    pipeline, metrics = plan.pipeline, shared.metrics
+    return ShadowLane(
+        shadows,
+        BestEffort(pipeline.client_config(), lost=lambda: count_undelivered(shadows, metrics), metrics=metrics),
+        topic=pipeline.comparison.topic,
+        budget=min(shadow.section.budget for shadow in plan.shadows),
+        room=8 * pipeline.batch.max_events,
+        busy=shared.held.has_backlog,
+        assignment=shared.assignment,
+        metrics=metrics,
+    )

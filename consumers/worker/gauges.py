@@ -1,0 +1,42 @@
+"""The worker's gauges: what it holds, and how far behind it is."""
+
+import time
+
+from millstream.consumers.observability import metrics as m
+from millstream.consumers.record_types import Partition
+from millstream.consumers.source.kafka_source import Source
+from millstream.consumers.worker.shared import Shared
+
+TICK = 1.0  # seconds between two updates
+
+
+class Gauges:
+    """Brought up to date once a second. The thread that polls calls it."""
+
+    def __init__(self, source: Source, shared: Shared) -> None:
+        self._source = source
+        self._shared = shared
+        self._lag_of: set[Partition] = set()  # whose lag is exported
+        self._updated = 0.0  # seconds on the monotonic clock
+
+    def update(self) -> None:
+        """Update them where it is time."""
+        now = time.monotonic()
+        if now - self._updated < TICK:
+            return
+        self._updated = now
+        shared, metrics = self._shared, self._shared.metrics
+        oldest = shared.held.oldest()
+        metrics.set(m.OLDEST_UNCOMMITTED, 0.0 if oldest is None else now - oldest)
+        metrics.set(m.HELD_EVENTS, shared.held.events)
+        metrics.set(m.HELD_BYTES, shared.held.bytes)
+        metrics.set(m.IN_FLIGHT, shared.answers.qsize())
+        self._update_lag()
+
+    def _update_lag(self) -> None:
+        metrics, lags = self._shared.metrics, self._source.lag(self._shared.assignment.delivered())
+        for topic, partition in self._lag_of - lags.keys():
+            metrics.forget(m.LAG, topic, str(partition))
+        for (topic, partition), lag in lags.items():
+            metrics.set(m.LAG, lag, topic, str(partition))
+        self._lag_of = set(lags)
