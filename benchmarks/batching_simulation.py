@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from benchmarks.pages import DOCS, write_rows
 from millstream.consumers.demo.chart import Line, Panel, chart
-from millstream.consumers.flow.window import Window
+from millstream.consumers.flow.batch_window import BatchWindow
 
 Floats = npt.NDArray[np.float64]
 EVERY = 0.25  # seconds between two points of a picture
@@ -34,7 +34,7 @@ class Model:
 
 
 class Waiting(Protocol):
-    """Says how long a batch stays open, as `consumers.window.Window` does."""
+    """Says how long a batch stays open, as `consumers.window.BatchWindow` does."""
 
     @property
     def length(self) -> float: ...  # noqa: D102
@@ -59,8 +59,8 @@ POLICIES: dict[str, Callable[[], Waiting]] = {
     "fixed 0 ms": partial(Fixed, 0.0),
     "fixed 5 ms": partial(Fixed, 0.005),
     "fixed 20 ms": partial(Fixed, 0.02),
-    "max_wait 20 ms": partial(Window, 0.02),
-    "and target_p99 15 ms": partial(Window, 0.02, 0.015),
+    "max_wait 20 ms": partial(BatchWindow, 0.02),
+    "and target_p99 15 ms": partial(BatchWindow, 0.02, 0.015),
 }
 
 

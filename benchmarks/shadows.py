@@ -190,7 +190,7 @@ def markdown(found: Mapping[str, Any]) -> str:
         f"## Over a backlog of {found['events']:,} events",
         "",
         "The worker's own CPU time, its shadow's too, until all predictions are there. Events that a shadow leaves out are "
-        "counted (`millstream_uncompared_events_total`), and cost nothing.",
+        "counted (`millstream_shadow_skipped_events_total`), and cost nothing.",
         "",
         "| shadow | events/s | CPU us/event | compared | left out |",
         "|---|---|---|---|---|",

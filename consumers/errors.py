@@ -56,11 +56,11 @@ class EventRefused(WorkerError):  # noqa: N818
         )
 
 
-class WentBack(WorkerError):  # noqa: N818
+class OffsetsRewound(WorkerError):  # noqa: N818
     """The client gave records again that were read already. Raised by `forward`; the loop reads again from what is committed."""
 
 
-class BeganEarly(WorkerError):  # noqa: N818
+class ReadBelowCommitted(WorkerError):  # noqa: N818
     """The client began below the committed offset. Raised by `forward`; the worker ends, and its successor reads on."""
 
 

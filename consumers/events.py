@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from millstream.consumers.errors import WentBack
+from millstream.consumers.errors import OffsetsRewound
 from millstream.consumers.record_types import Headers, Key, Partition, Position
 from millstream.consumers.records import Records
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between
@@ -18,7 +18,7 @@ from millstream.schemas.packed import Packed, Texts
 Epochs = Mapping[Partition, int]
 """The assignment that a record was read under: partition -> the number of that assignment. Replaced, never changed."""
 
-Ends = dict[Partition, tuple[int, int]]
+NextOffsets = dict[Partition, tuple[int, int]]
 """How far partitions are done: partition -> (its epoch, the offset of the next record)."""
 
 
@@ -27,7 +27,7 @@ NEVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
-class Polled:
+class FetchedBatch:
     """Records of one or more polls, as read."""
 
     records: Records
@@ -45,7 +45,7 @@ class Rejection(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class DecodedBatch:
     """The records of some polls as columns: those that became events, those rejected with reasons, tombstones with neither."""
 
     epochs: Epochs
@@ -83,10 +83,10 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class BatchSlice:
     """A range of a block's records and of its events."""
 
-    block: Block
+    block: DecodedBatch
     start: int  # records start to stop
     stop: int
     first: int  # good[first:last]
@@ -137,7 +137,7 @@ class Rows:
 class MicroBatch:
     """Events that run through a model in one call, and the records around them that don't."""
 
-    parts: tuple[Rows, ...]
+    parts: tuple[BatchSlice, ...]
     reason: str  # why it was closed: size, bytes, cost, time or drain
     closed: float | None = None  # when, seconds on the monotonic clock; None where drained
 
@@ -199,7 +199,7 @@ class MicroBatch:
 
     def ids(self) -> Texts:
         """Its events' ids."""
-        return Texts.end_to_end([part.block.ids[part.first : part.last] for part in self.parts])
+        return Texts.concat([part.block.ids[part.first : part.last] for part in self.parts])
 
     def event_times(self) -> npt.NDArray[np.int64]:
         """Its events' times, ms since the epoch."""
@@ -212,7 +212,7 @@ class MicroBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class BatchResult:
     """A micro-batch with what the model said."""
 
     number: int  # its place in the order of departures, from 0 without a gap
@@ -231,5 +231,5 @@ class Barrier:
     done: Any  # threading.Event
 
 
-Answers = SimpleQueue[Sequence[Answered] | Barrier | WentBack | None]
+ResultQueue = SimpleQueue[Sequence[BatchResult] | Barrier | OffsetsRewound | None]
 """What goes from the computing stage to the writing one; None ends that."""

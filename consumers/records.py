@@ -62,7 +62,7 @@ class Records:
         )
 
     @classmethod
-    def end_to_end(cls, parts: Sequence[Records]) -> Records:
+    def concat(cls, parts: Sequence[Records]) -> Records:
         """The records of all parts, in their order."""
         if len(parts) == 1:
             return parts[0]
@@ -186,7 +186,7 @@ def rows_in(headers: Mapping[int, Headers], rows: Ints) -> Ints:
 
 def _one(parts: Sequence[Sequence[bytes | None]]) -> Sequence[bytes | None]:
     together = [part for part in parts if isinstance(part, Packed)]
-    return Packed.end_to_end(together) if len(together) == len(parts) else list(chain.from_iterable(parts))
+    return Packed.concat(together) if len(together) == len(parts) else list(chain.from_iterable(parts))
 
 
 def _taken(strings: Sequence[Any], rows: Ints) -> Sequence[Any]:

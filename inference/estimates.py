@@ -123,11 +123,11 @@ def stability_index(expected: Histogram, actual: Histogram) -> float | None:
     # The last bin of each decile; equal ones (many equal scores) fall together.
     targets = np.arange(1, PSI_BINS) / PSI_BINS * expected.total
     ends = np.unique(expected.bins[np.searchsorted(expected.counts.cumsum(), targets)])
-    before, after = _shares(expected, ends), _shares(actual, ends)
+    before, after = _quotas(expected, ends), _quotas(actual, ends)
     return float((rel_entr(before, after) + rel_entr(after, before)).sum())
 
 
-def _shares(histogram: Histogram, ends: Ints) -> Floats:
+def _quotas(histogram: Histogram, ends: Ints) -> Floats:
     places = np.searchsorted(ends, histogram.bins, side="left")
     counts = np.bincount(places, histogram.counts, len(ends) + 1)
     return np.maximum(counts / histogram.total, _EMPTY_SHARE)

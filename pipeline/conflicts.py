@@ -40,16 +40,16 @@ def conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str
             written(("input", "weights", topic), ("input", "weights")),
             f"expected topics of input.topics ({', '.join(pipeline.input.topics)}), found {topic}.",
         )
-    if pipeline.limits.held_events < 2 * pipeline.batch.max_events:
+    if pipeline.limits.in_flight_events < 2 * pipeline.batch.max_events:
         yield (
-            written(("limits", "held_events"), ("batch", "max_events")),
-            f"limits.held_events ({pipeline.limits.held_events}) must be at least twice batch.max_events "
+            written(("limits", "in_flight_events"), ("batch", "max_events")),
+            f"limits.in_flight_events ({pipeline.limits.in_flight_events}) must be at least twice batch.max_events "
             f"({pipeline.batch.max_events}): one batch runs while the next one fills.",
         )
-    if pipeline.limits.held_bytes < 8 * pipeline.batch.max_bytes:
+    if pipeline.limits.in_flight_bytes < 8 * pipeline.batch.max_bytes:
         yield (
-            written(("limits", "held_bytes"), ("batch", "max_bytes")),
-            f"limits.held_bytes ({pipeline.limits.held_bytes} bytes) must be at least 8 times batch.max_bytes "
+            written(("limits", "in_flight_bytes"), ("batch", "max_bytes")),
+            f"limits.in_flight_bytes ({pipeline.limits.in_flight_bytes} bytes) must be at least 8 times batch.max_bytes "
             f"({pipeline.batch.max_bytes} bytes): one batch runs while the next one fills.",
         )
     if pipeline.membership.static and pipeline.membership.protocol == "consumer":

@@ -11,6 +11,7 @@ from millstream.pipeline.errors import PipelineError, Problem
 from millstream.pipeline.json_schema import schema_tree
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.problems import problems_of
+from millstream.pipeline.renamed import with_new_names
 from millstream.pipeline.secret import Origin
 from millstream.pipeline.yaml_places import Document, read_document
 from millstream.schemas.wording import dotted
@@ -25,7 +26,7 @@ def load_pipeline(path: Path, environ: Mapping[str, str]) -> Pipeline:
 
     Raises PipelineError, which lists every problem found with its line.
     """
-    document = read_document(path, environ)
+    document = with_new_names(read_document(path, environ))
     pipeline, problems = _validated(document, Origin(path.absolute(), environ, document))
     if pipeline is not None:
         problems.extend(

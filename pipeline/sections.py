@@ -224,7 +224,7 @@ class Model(Section):
     instances: int = Field(
         1, ge=1, le=64, description="Copies of the model that a worker holds; each runs batches beside the others."
     )
-    in_flight: int = Field(
+    concurrent_batches: int = Field(
         1,
         ge=1,
         le=64,
@@ -286,18 +286,18 @@ class GroupMembership(Section):
 class Limits(Section):
     """How much a worker holds and how long it may take."""
 
-    held_events: int = Field(
+    in_flight_events: int = Field(
         100_000,
         ge=2,
-        description="Most events that a worker holds (read, result not yet acknowledged). "
+        description="Most events in flight: read, and their results not yet delivered. "
         "At it nothing more is read; after half a second its partitions pause, and resume below half of it.",
     )
-    held_bytes: Size = Field(
+    in_flight_bytes: Size = Field(
         "128MiB",
         validate_default=True,
-        description="Most bytes that a worker holds in all: a quarter of it fetched ahead, half of it read (an event counts "
+        description="Most bytes of all events in flight: a quarter of it fetched ahead, half of it read (an event counts "
         "as 2 x its value + 384 bytes; more for variable-length inputs, docs/models.md), a quarter of it written and not yet "
-        "acknowledged.",
+        "delivered.",
     )
     drain_timeout: PositiveDuration = Field(
         "20s",

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
 from millstream.schemas.avro.varint import varint
-from millstream.schemas.avro.write import Piece, fixed_pieces, long_pieces, text, text_pieces, weave
+from millstream.schemas.avro.write import Piece, fixed_pieces, interleave, long_pieces, text, text_pieces
 from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
 from millstream.schemas.predictions import Outputs, Times, UnsupportedOutputError, output_pieces
 from millstream.schemas.records import COMPARISON
@@ -86,7 +86,7 @@ class ComparisonEncoder:
         latencies = _double_piece(shadow_latency_ms, rows)
         if not failed:
             assert shadow_outputs is not None
-            ends: Sequence[bytes] = weave(
+            ends: Sequence[bytes] = interleave(
                 [self._shadow, _VALUE, *output_pieces(shadow_outputs, rows), _NULL, latencies], rows
             )
         else:
@@ -103,7 +103,7 @@ class ComparisonEncoder:
     ) -> Sequence[bytes]:
         """The rows up to the primary's latency."""
         rows = len(event_ids)
-        return weave(
+        return interleave(
             [
                 self._head,
                 *text_pieces(event_ids),
@@ -124,9 +124,9 @@ class ComparisonEncoder:
         middles = {row: _NULL + _VALUE + text(error) for row, error in told.items()}
         if good:
             assert outputs is not None
-            answers = weave([_VALUE, *output_pieces(outputs, len(good)), _NULL], len(good))
+            answers = interleave([_VALUE, *output_pieces(outputs, len(good)), _NULL], len(good))
             middles |= dict(zip(good, answers, strict=True))
-        return weave([self._shadow, [middles[row] for row in range(rows)], latencies], rows)
+        return interleave([self._shadow, [middles[row] for row in range(rows)], latencies], rows)
 
 
 def _double_piece(values: Latency, rows: int) -> Piece:

@@ -39,7 +39,7 @@ class Decoded:
         return cls([Part(table, rows)], bad)
 
     @classmethod
-    def end_to_end(cls, placed: Sequence[tuple[Rows, "Decoded"]], others: Sequence[BadRecord] = ()) -> "Decoded":
+    def concat(cls, placed: Sequence[tuple[Rows, "Decoded"]], others: Sequence[BadRecord] = ()) -> "Decoded":
         """Collect what was decoded of some of a poll's values each.
 
         Args:

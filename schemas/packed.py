@@ -38,7 +38,7 @@ class Packed(Sequence[bytes]):
         return packed
 
     @classmethod
-    def end_to_end(cls, parts: Sequence["Packed"]) -> "Packed":
+    def concat(cls, parts: Sequence["Packed"]) -> "Packed":
         """The strings of all parts; as it is where there is one."""
         if len(parts) == 1:
             return parts[0]
@@ -184,9 +184,9 @@ class Texts(Sequence[str]):
         return self.utf8.column(name).cast(pl.String)
 
     @classmethod
-    def end_to_end(cls, parts: Sequence["Texts"]) -> "Texts":
+    def concat(cls, parts: Sequence["Texts"]) -> "Texts":
         """The texts of all parts."""
-        return cls(Packed.end_to_end([part.utf8 for part in parts]))
+        return cls(Packed.concat([part.utf8 for part in parts]))
 
     def __len__(self) -> int:
         """How many they are."""

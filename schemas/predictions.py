@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.schemas.avro.varint import varint
-from millstream.schemas.avro.write import Piece, fixed_pieces, long_pieces, text, text_pieces, weave
+from millstream.schemas.avro.write import Piece, fixed_pieces, interleave, long_pieces, text, text_pieces
 from millstream.schemas.packed import Bytes2D, Packed
 from millstream.schemas.wire import frame
 
@@ -80,7 +80,7 @@ class PredictionEncoder:
             *_time_pieces(ingest_times),
             *_time_pieces(prediction_times),
         ]
-        return weave([*pieces, *output_pieces(outputs, rows)], rows)
+        return interleave([*pieces, *output_pieces(outputs, rows)], rows)
 
 
 def _time_pieces(times: Times) -> list[Piece]:

@@ -15,20 +15,20 @@ from benchmarks.errors import PeerFailedError
 from millstream.consumers.batch.batcher import Batcher, Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
-from millstream.consumers.events import Barrier, Polled
-from millstream.consumers.execute.lanes import Lanes
-from millstream.consumers.execute.poison import Isolation
+from millstream.consumers.events import Barrier, FetchedBatch
+from millstream.consumers.execute.bisecting import BisectingExecutor
+from millstream.consumers.execute.executor_pool import ExecutorPool
 from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
-from millstream.consumers.flow.held import RECORD, Held
+from millstream.consumers.flow.in_flight import RECORD, InFlightBudget
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.record_types import Position
 from millstream.consumers.records import Records
-from millstream.consumers.resilience.patience import Patience
+from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
-from millstream.consumers.sink.bundles import bundles
-from millstream.consumers.source.forward import Forward
+from millstream.consumers.sink.coalesce import coalesce
+from millstream.consumers.source.offset_order import OffsetOrderCheck
 from millstream.consumers.worker.compute import DECODE_RECORDS, Compute
 from millstream.consumers.worker.plan import batches_ahead
 from millstream.schemas.avro.decoder import AvroDecoder
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
-    from millstream.consumers.events import Answered, Answers
-    from millstream.consumers.execute.poison import Run
+    from millstream.consumers.events import BatchResult, ResultQueue
+    from millstream.consumers.execute.bisecting import Run
     from millstream.inference.signature import Signature
 
 HELD = (100_000, 64 << 20)  # events and bytes read and not yet encoded, as a worker holds by default
@@ -85,7 +85,7 @@ class DataPath:
         run: runs the model, as `Executor.run`; called by `in_flight` threads.
         device: on which it runs.
         max_events: of a micro-batch.
-        in_flight: micro-batches that run at a time, as `model.in_flight`.
+        in_flight: micro-batches that run at a time, as `model.concurrent_batches`.
         """
         store = DirectoryStore(schemas)
         decoder = AvroDecoder(store, store.by_name(schema), [*signature.fields, "id", "event_time"])
@@ -110,13 +110,13 @@ class DataPath:
     def _compute(self, run: _Run) -> Compute:
         """The computing stage, as `Worker` puts it together."""
         metrics = Metrics("bench")
-        patience = _NoPatience(run.abandon, Health(CALL_TIMEOUT), metrics)
+        retry = _NoPatience(run.abandon, Health(CALL_TIMEOUT), metrics)
         runners = [
             Runner(
-                Isolation(self._run, max_events=self._max_events, allow_nan_outputs=False),
+                BisectingExecutor(self._run, max_events=self._max_events, allow_nan_outputs=False),
                 max_events=self._max_events,
                 watchdog=watchdog,
-                patience=patience,
+                retry=retry,
                 abandon=run.abandon,
                 metrics=metrics,
             )
@@ -125,10 +125,10 @@ class DataPath:
         return Compute(
             run.inbox,
             run.answers,
-            decoder=IsolatingDecoder(self._decoder, patience=patience, watchdog=self._decoding, metrics=metrics),
+            decoder=IsolatingDecoder(self._decoder, retry=retry, watchdog=self._decoding, metrics=metrics),
             batcher=Batcher(Limits(self._max_events, max_bytes=1 << 40, max_wait=3600)),
-            forward=Forward({}),
-            lanes=Lanes(
+            order=OffsetOrderCheck({}),
+            pool=ExecutorPool(
                 runners,
                 ResultBuffer(run.answers),
                 ahead=self._ahead,
@@ -144,11 +144,11 @@ class _Run:
     """Reads in one thread, computes in a second and, with batches in flight, in as many more; encodes in the caller's."""
 
     def __init__(self, encoder: PredictionEncoder, max_events: int) -> None:
-        self.inbox: SimpleQueue[Polled | Barrier | None] = SimpleQueue()
-        self.answers: Answers = SimpleQueue()
+        self.inbox: SimpleQueue[FetchedBatch | Barrier | None] = SimpleQueue()
+        self.answers: ResultQueue = SimpleQueue()
         self.abandon = threading.Event()
         self._encoder = encoder
-        self._held = Held(*HELD, RECORD, max_events)
+        self._budget = InFlightBudget(*HELD, RECORD, max_events)
         self._read = 0
         self._error: BaseException | None = None
 
@@ -191,22 +191,22 @@ class _Run:
 
     def _feed(self, polls: Iterable[Packed]) -> None:
         for values in polls:
-            while not self._held.wait_for_room(WAIT):
+            while not self._budget.wait_for_room(WAIT):
                 if self.abandon.is_set():
                     return
             records = _records(values, self._read)
-            polled = Polled(records, {("recorded", 0): 1}, time.monotonic(), time.time_ns() // 1_000_000)
-            self._held.add(len(records), records.bytes, polled.arrived)
+            polled = FetchedBatch(records, {("recorded", 0): 1}, time.monotonic(), time.time_ns() // 1_000_000)
+            self._budget.add(len(records), records.bytes, polled.arrived)
             self._read += len(records)
             self.inbox.put(polled)
         self.inbox.put(None)
 
-    def _answered(self) -> Iterator[Answered]:
+    def _answered(self) -> Iterator[BatchResult]:
         while (answers := self.answers.get()) is not None:
             assert not isinstance(answers, Barrier | Exception)  # no barrier is sent, and no record read again
-            yield from bundles(answers)
+            yield from coalesce(answers)
 
-    def _encode(self, answered: Answered) -> int:
+    def _encode(self, answered: BatchResult) -> int:
         batch = answered.batch
         if len(answered.rows) < batch.records:
             raise PeerFailedError(f"{len(answered.rows)} of a batch's {batch.records} events have a prediction")
@@ -214,11 +214,11 @@ class _Run:
         predictions = self._encoder.encode(
             batch.ids(), batch.event_times(), ingest_times, answered.prediction_times, answered.outputs
         )
-        self._held.release(batch.records, batch.bytes)
+        self._budget.release(batch.records, batch.bytes)
         return len(predictions)
 
 
-class _NoPatience(Patience):
+class _NoPatience(Retry):
     """What is away ends the run: its figures would tell of the wait."""
 
     def call(self, what: str, call: Callable[[], T], position: Callable[[Exception], Position] | None = None) -> T:  # noqa: ARG002

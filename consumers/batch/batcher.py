@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from millstream.consumers.events import Block, MicroBatch, Rows
-from millstream.consumers.flow.window import Window
+from millstream.consumers.events import BatchSlice, DecodedBatch, MicroBatch
+from millstream.consumers.flow.batch_window import BatchWindow
 
 NO_LIMIT = 1 << 62
 
@@ -32,7 +32,7 @@ class Batcher:
     """
 
     def __init__(
-        self, limits: Limits, weights: Mapping[str, float] | None = None, *, window: Window | None = None
+        self, limits: Limits, weights: Mapping[str, float] | None = None, *, window: BatchWindow | None = None
     ) -> None:
         """Args:
         limits: when a batch is closed.
@@ -41,17 +41,17 @@ class Batcher:
         """
         self._limits = limits
         self._max_cost = NO_LIMIT if limits.max_cost is None else limits.max_cost
-        self._window = window or Window(limits.max_wait)
+        self._window = window or BatchWindow(limits.max_wait)
         self._weights = weights or {}
-        self._waiting: dict[str, deque[Rows]] = {}  # by topic, those with anything in them
+        self._waiting: dict[str, deque[BatchSlice]] = {}  # by topic, those with anything in them
         self._served: dict[str, float] = {}  # records that left, over the topic's weight
         self._events = 0
         self._bytes = 0
         self._cost = 0
 
-    def add(self, block: Block) -> None:
+    def add(self, block: DecodedBatch) -> None:
         """Take the records of a block."""
-        rows = Rows(block, 0, len(block.offsets), 0, len(block.good))
+        rows = BatchSlice(block, 0, len(block.offsets), 0, len(block.good))
         topic = block.partition(0)[0] if self._weights else ""
         if topic not in self._waiting:
             # One that comes back has no claim for the time in which it wanted nothing.
@@ -94,7 +94,7 @@ class Batcher:
         return self._cut("drain", None) if self._waiting else None
 
     def _cut(self, reason: str, now: float | None) -> MicroBatch:
-        parts: list[Rows] = []
+        parts: list[BatchSlice] = []
         room = _Room(self._limits.max_events, self._limits.max_bytes, self._max_cost)
         while self._waiting and not room.full:
             topic = min(self._waiting, key=self._served.__getitem__)
@@ -142,7 +142,7 @@ class _Room:
     def full(self) -> bool:
         return self.events <= 0 or self.bytes <= 0 or self.cost <= 0
 
-    def take(self, rows: Rows) -> None:
+    def take(self, rows: BatchSlice) -> None:
         self.events -= rows.last - rows.first
         self.bytes -= rows.bytes
         self.cost -= rows.cost
@@ -150,7 +150,7 @@ class _Room:
         self.no_event = self.no_event and rows.last == rows.first
 
 
-def _split(rows: Rows, room: _Room, turn: int) -> tuple[Rows | None, Rows | None]:
+def _split(rows: BatchSlice, room: _Room, turn: int) -> tuple[BatchSlice | None, BatchSlice | None]:
     """As many of `rows` as there is room for, at most `turn` events, and the rest."""
     block = rows.block
     stop = min(_stop_by_events(rows, min(room.events, turn)), _stop_by_cost(rows, room))
@@ -165,17 +165,17 @@ def _split(rows: Rows, room: _Room, turn: int) -> tuple[Rows | None, Rows | None
     # A search where none is needed would let go of Python's lock.
     middle = rows.first + stop - rows.start if rows.all_events else int(block.good.searchsorted(stop))
     return (
-        Rows(block, rows.start, stop, rows.first, middle),
-        Rows(block, stop, rows.stop, middle, rows.last),
+        BatchSlice(block, rows.start, stop, rows.first, middle),
+        BatchSlice(block, stop, rows.stop, middle, rows.last),
     )
 
 
-def _stop_by_events(rows: Rows, events: int) -> int:
+def _stop_by_events(rows: BatchSlice, events: int) -> int:
     """The record after the last one that fits: that of the last event, what follows it waits with the next."""
     return rows.stop if rows.last - rows.first <= events else int(rows.block.good[rows.first + events - 1]) + 1
 
 
-def _stop_by_cost(rows: Rows, room: _Room) -> int:
+def _stop_by_cost(rows: BatchSlice, room: _Room) -> int:
     """The record of the first event that costs too much."""
     costs = rows.block.costs
     if costs is None or rows.cost <= room.cost:

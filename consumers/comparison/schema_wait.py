@@ -8,7 +8,7 @@ import random
 import time
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from millstream.consumers.resilience.patience import BACK_OFF
+from millstream.consumers.resilience.retry import BACK_OFF
 from millstream.schemas.errors import SchemaUnavailable
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from millstream.consumers.events import NEVER, Block, Polled, Rejection
+from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch, Rejection
 from millstream.consumers.record_types import Headers, Partition
 from millstream.consumers.records import Ints, Records, rows_in
 from millstream.inference.executors.interface import Inputs, join_rows
-from millstream.inference.fitting import fit
+from millstream.inference.features import to_tensors
 from millstream.inference.signature import Signature
 from millstream.schemas.decoded import Decoder, Part
 from millstream.schemas.errors import SchemaUnavailable
@@ -57,7 +57,7 @@ class _Events:
 
 
 class BlockDecoder:
-    """Turns polled records into a `Block`."""
+    """Turns polled records into a `DecodedBatch`."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class BlockDecoder:
         self._allow_nan = allow_nan
         self._keep = list(keep)
 
-    def decode(self, polled: Polled) -> Block:
+    def decode(self, polled: FetchedBatch) -> DecodedBatch:
         """Decode all records of `polled`.
 
         Raises:
@@ -93,7 +93,7 @@ class BlockDecoder:
         events = _together([self._events(part, records, rejected) for part in self._parts(polled, rejected)])
         rows = events.rows
         deadlines, invalid_deadlines = self._deadlines(events.times, records.headers, rows)
-        return Block(
+        return DecodedBatch(
             polled.epochs,
             polled.arrived,
             polled.ingest_time,
@@ -119,7 +119,7 @@ class BlockDecoder:
             rejected=dict(sorted(rejected.items())),
         )
 
-    def _parts(self, polled: Polled, rejected: dict[int, Rejection]) -> list[Part]:
+    def _parts(self, polled: FetchedBatch, rejected: dict[int, Rejection]) -> list[Part]:
         """Decode the values to parts, whose rows are those of the records. Adds what can't be decoded to `rejected`."""
         rows, values = _without_tombstones(polled.records.values)
         if polled.rejection:
@@ -135,7 +135,7 @@ class BlockDecoder:
     def _events(self, part: Part, records: Records, rejected: dict[int, Rejection]) -> _Events:
         """Turn a part into events. Adds those that are unfit to `rejected`."""
         table, rows = self._with_ids(part, rejected)
-        fitted = fit(table, self._inputs, allow_nan=self._allow_nan)
+        fitted = to_tensors(table, self._inputs, allow_nan=self._allow_nan)
         rejected |= {int(rows[unfit.row]): Rejection("unfit", unfit.error) for unfit in fitted.unfit}
         fields = self._fields
         events = _Events(
@@ -198,7 +198,7 @@ def _together(parts: Sequence[_Events]) -> _Events:
     features = [part.features for part in parts if part.features is not None]
     return _Events(
         rows[order],
-        Texts.end_to_end(ids).reordered(order) if ids else None,
+        Texts.concat(ids).reordered(order) if ids else None,
         np.concatenate([part.times for part in parts])[order],
         np.concatenate(costs)[order] if costs else None,
         pl.concat(features)[order] if features else None,

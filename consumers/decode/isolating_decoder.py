@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from millstream.consumers.decode.decoder import BlockDecoder
-from millstream.consumers.events import Block, Polled
+from millstream.consumers.events import DecodedBatch, FetchedBatch
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.records import Ints, packed
-from millstream.consumers.resilience.patience import Patience
+from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.safety_net import ERRORS, SafetyNet, raise_expected
 from millstream.consumers.resilience.watchdog import Watchdog
 
@@ -15,19 +15,19 @@ from millstream.consumers.resilience.watchdog import Watchdog
 class IsolatingDecoder:
     """Decodes polls. One thread calls it."""
 
-    def __init__(self, decoder: BlockDecoder, *, patience: Patience, watchdog: Watchdog, metrics: Metrics) -> None:
+    def __init__(self, decoder: BlockDecoder, *, retry: Retry, watchdog: Watchdog, metrics: Metrics) -> None:
         """Args:
         decoder: turns records into a block.
-        patience: waits for schemas that are away.
+        retry: waits for schemas that are away.
         watchdog: ends the worker when the decoder does not come back.
         metrics: where to count.
         """
         self._decoder = decoder
-        self._patience = patience
+        self._retry = retry
         self._watchdog = watchdog
-        self._net: SafetyNet[Polled] = SafetyNet("decode", metrics)
+        self._net: SafetyNet[FetchedBatch] = SafetyNet("decode", metrics)
 
-    def blocks(self, polled: Polled) -> Iterator[Block]:
+    def blocks(self, polled: FetchedBatch) -> Iterator[DecodedBatch]:
         """Decode the records: one block, or several in their order if the decoder raises on some of them.
 
         Raises:
@@ -45,24 +45,24 @@ class IsolatingDecoder:
             self._net.passed(lambda: _only(polled, block.good[:1]))
         yield block
 
-    def _isolated(self, polled: Polled, error: BaseException) -> Iterator[Block]:
+    def _isolated(self, polled: FetchedBatch, error: BaseException) -> Iterator[DecodedBatch]:
         if len(polled.records) > 1:
             for half in polled.records.halves():
                 yield from self.blocks(replace(polled, records=half))
             return
         yield self._decode(replace(polled, rejection=self._net.rejection(error, self._decode)))
 
-    def _decode(self, polled: Polled) -> Block:
+    def _decode(self, polled: FetchedBatch) -> DecodedBatch:
         topic, partition, offset = polled.records.position(0)
         name = f"decoding {len(polled.records)} records, the first at offset {offset} of {topic}/{partition},"
-        return self._patience.call(
+        return self._retry.call(
             "schemas",
             lambda: self._watchdog.watched(name, lambda: self._decoder.decode(polled)),
             lambda error: polled.records.position(getattr(error, "row", 0)),
         )
 
 
-def _only(polled: Polled, rows: Ints) -> Polled:
+def _only(polled: FetchedBatch, rows: Ints) -> FetchedBatch:
     """Copy these records, so that the others can go."""
     records = polled.records.take_rows(rows)
     return replace(

@@ -66,7 +66,7 @@ def run_shadow(bootstrap: str, events: int, rate: float, console: Console, stop:
 
         def compared() -> bool:
             found = worker.metrics()
-            done = found.get("millstream_comparisons_total", 0) + found.get("millstream_uncompared_events_total", 0)
+            done = found.get("millstream_comparisons_total", 0) + found.get("millstream_shadow_skipped_events_total", 0)
             return done >= len(flights) - 0.5
 
         wait_until(compared, PATIENCE, "the shadow's answers", stop)
@@ -81,11 +81,11 @@ def _feed(writer: FlightWriter, flights: pl.DataFrame, rate: float, stop: thread
     written, started = 0, time.monotonic()
     for start in range(0, len(flights), PIECE):
         rows = flights[start : start + PIECE]
-        writer.depart(rows)
+        writer.submit(rows)
         moment = rows["departed_at"][-1] if start + PIECE < len(flights) else None
         while written < len(arrivals) and (moment is None or arrivals[written][2] <= moment):
             flight, late, _ = arrivals[written]
-            writer.arrive(flight, late)
+            writer.complete(flight, late)
             written += 1
         if stop.wait(max(started + (start + PIECE) / rate - time.monotonic(), 0.0) if rate else 0.0):
             raise KeyboardInterrupt

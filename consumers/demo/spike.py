@@ -29,7 +29,7 @@ PARTITIONS, MOST_WORKERS = 8, 4
 SECTIONS: Mapping[str, Any] = {
     "delivery": "exactly_once",
     "batch": {"max_events": 32, "max_wait": "5ms"},
-    "limits": {"held_events": 128},
+    "limits": {"in_flight_events": 128},
     "scaling": {"min": 1, "max": MOST_WORKERS, "catch_up": "10s", "scale_down_after": "15s"},
 }
 MOST_EVENTS = 2_000_000

@@ -2,7 +2,7 @@
 
 import time
 
-from millstream.consumers.events import Answered, Answers
+from millstream.consumers.events import BatchResult, ResultQueue
 
 # Seconds for which a result is kept for those right behind it. Where a call of the model takes longer it is handed over at once.
 TOGETHER = 0.006
@@ -11,12 +11,12 @@ TOGETHER = 0.006
 class ResultBuffer:
     """Gives results to `answers`. One thread keeps and flushes; others may pass results on."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: ResultQueue) -> None:
         self._answers = answers
-        self._kept: list[Answered] = []
+        self._kept: list[BatchResult] = []
         self._kept_since = 0.0  # seconds on the monotonic clock
 
-    def keep(self, answered: Answered) -> None:
+    def keep(self, answered: BatchResult) -> None:
         """Hand a result over soon: with those that come within 6 ms, or at once where the model took longer."""
         now = time.monotonic()
         if not self._kept:
@@ -31,6 +31,6 @@ class ResultBuffer:
             self._answers.put(self._kept)
             self._kept = []
 
-    def pass_on(self, answered: Answered) -> None:
+    def pass_on(self, answered: BatchResult) -> None:
         """Hand a result over at once."""
         self._answers.put([answered])

@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.consumers.errors import Abandoned
-from millstream.consumers.events import Answered, MicroBatch, Rejection
-from millstream.consumers.execute.poison import Isolation
+from millstream.consumers.events import BatchResult, MicroBatch, Rejection
+from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.observability import metrics as m
-from millstream.consumers.resilience.patience import Patience
+from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.inference.executors.interface import Inputs, Tensors
 
@@ -23,11 +23,11 @@ class Runner:
 
     def __init__(
         self,
-        isolation: Isolation,
+        isolation: BisectingExecutor,
         *,
         max_events: int,
         watchdog: Watchdog,
-        patience: Patience,
+        retry: Retry,
         abandon: threading.Event,
         metrics: m.Metrics,
     ) -> None:
@@ -35,19 +35,19 @@ class Runner:
         isolation: runs the model.
         max_events: most events of a batch.
         watchdog: ends the worker when the model does not come back.
-        patience: waits for an executor that is away.
+        retry: waits for an executor that is away.
         abandon: set when nothing more is to be run.
         metrics: where to count.
         """
         self._isolation = isolation
         self._max_events = max_events
         self._watchdog = watchdog
-        self._patience = patience
+        self._retry = retry
         self._abandon = abandon
         self._took = 0.0  # seconds that the last batch was in the model
         self._metrics = metrics
 
-    def answer(self, number: int, batch: MicroBatch) -> Answered:
+    def answer(self, number: int, batch: MicroBatch) -> BatchResult:
         """Run the batch, however long its executor is away.
 
         Args:
@@ -82,7 +82,7 @@ class Runner:
     def _run(self, tensors: Inputs, batch: MicroBatch) -> tuple[Tensors, npt.NDArray[np.int64], dict[int, Rejection]]:
         started = time.perf_counter()
         try:
-            return self._patience.call(
+            return self._retry.call(
                 "executor",
                 partial(self._watchdog.watched, NAME, partial(self._isolation.run, tensors)),
                 lambda _error: batch.position,
@@ -99,10 +99,10 @@ def _answered(
     rows: npt.NDArray[np.int64],
     rejected: dict[int, Rejection],
     took: float = 0.0,
-) -> Answered:
+) -> BatchResult:
     times = np.empty(len(rows), np.int64)
     times.fill(_now())
-    return Answered(number, batch, outputs, rows, rejected, times, took)
+    return BatchResult(number, batch, outputs, rows, rejected, times, took)
 
 
 def _expired(batch: MicroBatch, row: int) -> Rejection:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from millstream.consumers.events import Ends, Epochs
+from millstream.consumers.events import Epochs, NextOffsets
 from millstream.consumers.record_types import Partition
 
 
@@ -23,9 +23,9 @@ class Assignment:
         self.rewind_wanted = threading.Event()  # what was read since the last commit is to be read again
         self._epochs: Epochs = {}
         self._epoch = 0  # of the latest assignment
-        self._delivered: Ends = {}
+        self._delivered: NextOffsets = {}
         self._delivered_lock = threading.Lock()
-        self._committed: Ends = {}
+        self._committed: NextOffsets = {}
 
     @property
     def epochs(self) -> Epochs:
@@ -50,7 +50,7 @@ class Assignment:
             self._epoch += 1
             self._epochs = dict.fromkeys(self._epochs, self._epoch)
 
-    def note_delivered(self, ends: Ends) -> None:
+    def note_delivered(self, ends: NextOffsets) -> None:
         """The broker has all results up to these offsets."""
         with self._delivered_lock:
             self._delivered |= ends
@@ -69,7 +69,7 @@ class Assignment:
         epochs = self._epochs
         self._committed |= {p: (epochs[p], offset) for p, offset in offsets.items() if p in epochs}
 
-    def is_committed(self, ends: Ends) -> bool | None:
+    def is_committed(self, ends: NextOffsets) -> bool | None:
         """Whether these ends are committed; None where they never will be, by this worker."""
         for partition, (epoch, end) in ends.items():
             if self._epochs.get(partition) != epoch:
@@ -79,6 +79,6 @@ class Assignment:
                 return False
         return True
 
-    def _of_now(self, ends: Ends) -> dict[Partition, int]:
+    def _of_now(self, ends: NextOffsets) -> dict[Partition, int]:
         epochs = self._epochs
         return {partition: end for partition, (epoch, end) in ends.items() if epochs.get(partition) == epoch}

@@ -74,8 +74,8 @@ SKIPPED = Metric(
     "Events refused of which nothing was written (`on_error`).",
     ("reason",),
 )
-STALE = Metric(
-    "millstream_stale_records_total",
+REVOKED_DROPPED = Metric(
+    "millstream_revoked_records_dropped_total",
     "counter",
     "Records dropped because their partition was revoked before they were written; its new owner reads them again.",
 )
@@ -116,8 +116,8 @@ TRANSACTIONS = Metric(
     "millstream_transactions_total", "counter", "Transactions ended (exactly once): committed or aborted.", ("outcome",)
 )
 COMPARISONS = Metric("millstream_comparisons_total", "counter", "Comparisons written.", ("shadow",))
-UNCOMPARED = Metric(
-    "millstream_uncompared_events_total",
+SHADOW_SKIPPED = Metric(
+    "millstream_shadow_skipped_events_total",
     "counter",
     "Events that a shadow did not answer (estimated by its share): shed (the worker was busy, or the shadow too slow), "
     "uncommitted, undelivered, ended (the worker did), failed.",
@@ -132,14 +132,14 @@ LAG = Metric(
 OLDEST_UNCOMMITTED = Metric(
     "millstream_oldest_uncommitted_seconds", "gauge", "Age of the oldest record that was read and not yet acknowledged."
 )
-HELD_EVENTS = Metric("millstream_held_events", "gauge", "Records read and not yet acknowledged.")
-HELD_BYTES = Metric(
-    "millstream_held_bytes",
+IN_FLIGHT_EVENTS = Metric("millstream_in_flight_events", "gauge", "Records read and not yet acknowledged.")
+IN_FLIGHT_BYTES = Metric(
+    "millstream_in_flight_bytes",
     "gauge",
-    "Estimated memory of held events: 2 x their values (more for variable-length inputs) + 384 bytes each.",
+    "Estimated memory of the events in flight: 2 x their values (more for variable-length inputs) + 384 bytes each.",
 )
 IN_FLIGHT = Metric(
-    "millstream_in_flight_batches",
+    "millstream_write_queue_batches",
     "gauge",
     "Answered micro-batches that wait to be written; those written together are one.",
 )
@@ -162,12 +162,12 @@ READY = Metric(
 )
 
 ALL = (
-    *(RECORDS_READ, TOMBSTONES, PREDICTIONS, DEAD_LETTERS, SKIPPED, STALE),
+    *(RECORDS_READ, TOMBSTONES, PREDICTIONS, DEAD_LETTERS, SKIPPED, REVOKED_DROPPED),
     *(INTERNAL_ERRORS, INVALID_DEADLINES),
     *(BATCHES, BATCH_EVENTS, BATCH_FILL, STAGE_SECONDS, END_TO_END),
     TRANSACTIONS,
-    *(COMPARISONS, UNCOMPARED, SHADOW_SECONDS),
-    *(LAG, OLDEST_UNCOMMITTED, HELD_EVENTS, HELD_BYTES, IN_FLIGHT, PAUSED, ASSIGNED),
+    *(COMPARISONS, SHADOW_SKIPPED, SHADOW_SECONDS),
+    *(LAG, OLDEST_UNCOMMITTED, IN_FLIGHT_EVENTS, IN_FLIGHT_BYTES, IN_FLIGHT, PAUSED, ASSIGNED),
     *(REBALANCES, RETRIES, BLOCKED, KAFKA_ERRORS, READY),
 )
 

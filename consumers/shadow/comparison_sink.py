@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from millstream.consumers.events import Answered, Ends
+from millstream.consumers.events import BatchResult, NextOffsets
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import COMPARISONS, STAGE_SECONDS, Metrics
-from millstream.consumers.shadow.shadow_lane import Shadow
+from millstream.consumers.shadow.shadow_thread import Shadow
 from millstream.consumers.sink.dead_letter_sink import BESIDE, record_bytes
 from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.result_sink import Outputs, Sink
@@ -46,14 +46,14 @@ class ComparisonSink(Sink):
         self._max_bytes = max_bytes
         self._leave_out = leave_out
 
-    def write(self, answers: Sequence[Answered]) -> Ends:
+    def write(self, answers: Sequence[BatchResult]) -> NextOffsets:
         """See `Sink.write`."""
-        ends: Ends = {}
+        ends: NextOffsets = {}
         for answered in answers:
             ends |= self._write(answered)
         return ends
 
-    def _write(self, answered: Answered) -> Ends:
+    def _write(self, answered: BatchResult) -> NextOffsets:
         started = time.perf_counter()
         among = self._among(answered)
         for shadow in self._shadows:
@@ -67,13 +67,13 @@ class ComparisonSink(Sink):
                 self._delivery.produce(self._topic, value, key, None)
                 written += 1
             self._metrics.count(COMPARISONS, written, shadow.name)
-        ends: Ends = {}
+        ends: NextOffsets = {}
         for part in answered.batch.parts:
             ends |= self._ends_of(part, self._ours(part.block.epochs))
         self._metrics.observe(STAGE_SECONDS, time.perf_counter() - started, "produce")
         return ends
 
-    def _among(self, answered: Answered) -> npt.NDArray[np.int64]:
+    def _among(self, answered: BatchResult) -> npt.NDArray[np.int64]:
         """The events that the primary has answered and whose partition still is this worker's."""
         keep: list[npt.NDArray[np.bool_]] = []
         for part in answered.batch.parts:

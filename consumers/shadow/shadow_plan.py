@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from millstream.consumers.errors import PlanError
-from millstream.consumers.execute.poison import Isolation
-from millstream.consumers.observability.metrics import UNCOMPARED, Metrics
+from millstream.consumers.execute.bisecting import BisectingExecutor
+from millstream.consumers.observability.metrics import SHADOW_SKIPPED, Metrics
 from millstream.consumers.schema_store import own_schema_id
-from millstream.consumers.shadow.shadow_lane import Shadow
+from millstream.consumers.shadow.shadow_thread import Shadow
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import ModelExecutor
 from millstream.inference.repository import ModelVersion, load_version
@@ -71,7 +71,7 @@ def make_shadows(
         Shadow(
             plan.section.name,
             # An answer of NaN can be compared; as the primary's, it could not be used.
-            Isolation(plan.executor.run, max_events=plan.executor.max_events, allow_nan_outputs=True),
+            BisectingExecutor(plan.executor.run, max_events=plan.executor.max_events, allow_nan_outputs=True),
             plan.model.signature.inputs,
             ComparisonEncoder(
                 schema_id,
@@ -88,4 +88,4 @@ def make_shadows(
 
 def count_undelivered(shadows: Sequence[Shadow], metrics: Metrics) -> None:
     """Count a comparison that was not written."""
-    metrics.count(UNCOMPARED, 1, shadows[0].name if len(shadows) == 1 else "any", "undelivered")
+    metrics.count(SHADOW_SKIPPED, 1, shadows[0].name if len(shadows) == 1 else "any", "undelivered")

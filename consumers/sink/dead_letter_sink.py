@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millstream.consumers.events import Block, Rejection
+from millstream.consumers.events import DecodedBatch, Rejection
 from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metrics
 from millstream.consumers.records import Ints
 from millstream.consumers.resilience.safety_net import ERRORS, SafetyNet
@@ -50,7 +50,7 @@ class DeadLetterSink:
         self._metrics = metrics
         self._net: SafetyNet[DeadLetter] = SafetyNet("encode", metrics)
 
-    def write(self, block: Block, rejected: Mapping[int, Rejection]) -> None:
+    def write(self, block: DecodedBatch, rejected: Mapping[int, Rejection]) -> None:
         """Hand the dead letters of a block's rejected events to the producer, in the order of their records.
 
         Args:
@@ -100,7 +100,9 @@ class DeadLetterSink:
         return encoded, key, headers
 
 
-def _letters_of(block: Block, rejected: Mapping[int, Rejection], pipeline: str, now: int) -> Iterator[DeadLetter]:
+def _letters_of(
+    block: DecodedBatch, rejected: Mapping[int, Rejection], pipeline: str, now: int
+) -> Iterator[DeadLetter]:
     """The dead letters, each made when it is asked for: a hostile stream's contents may be large."""
     rows = np.array(sorted(rejected), np.int64)
     columns = (block.places, block.offsets, block.timestamps, block.timestamp_types)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from millstream.consumers.errors import Abandoned, DeliveryFailed
-from millstream.consumers.events import Ends
+from millstream.consumers.events import NextOffsets
 from millstream.consumers.observability.metrics import KAFKA_ERRORS, RETRIES, Metrics
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class Delivery(Protocol):
     def push(self) -> None:
         """Send at once what waits for company in its request: none will come soon. Raises as `checkpoint`."""
 
-    def checkpoint(self, ends: Ends) -> None:
+    def checkpoint(self, ends: NextOffsets) -> None:
         """Wait until all records count; `ends` are the offsets up to which they answer the input.
 
         Raises:
@@ -187,7 +187,7 @@ class AtLeastOnce(Counted):
         """See `Delivery`."""
         self._unacknowledged(PUSHED)
 
-    def checkpoint(self, ends: Ends) -> None:  # noqa: ARG002  (the consumer commits them)
+    def checkpoint(self, ends: NextOffsets) -> None:  # noqa: ARG002  (the consumer commits them)
         """See `Delivery`."""
         while self._unacknowledged(WAIT):
             self._check()

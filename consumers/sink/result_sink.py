@@ -8,19 +8,27 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.consumers.errors import EventRefused
-from millstream.consumers.events import Answered, Block, Ends, Epochs, MicroBatch, Rejection, Rows
+from millstream.consumers.events import (
+    BatchResult,
+    BatchSlice,
+    DecodedBatch,
+    Epochs,
+    MicroBatch,
+    NextOffsets,
+    Rejection,
+)
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import (
     END_TO_END,
     PREDICTIONS,
+    REVOKED_DROPPED,
     STAGE_SECONDS,
-    STALE,
     TOMBSTONES,
     Metrics,
 )
 from millstream.consumers.record_types import Headers, Key, Partition
 from millstream.consumers.records import rows_in
-from millstream.consumers.sink.bundles import bundles
+from millstream.consumers.sink.coalesce import coalesce
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput, DeadLetterSink, record_bytes
 from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.isolating_encoder import IsolatingEncoder, PredictionColumns
@@ -71,7 +79,7 @@ class Sink:
         """Get ready to write; may wait for the broker. Raises DeliveryFailed, Abandoned."""
         self._delivery.start()
 
-    def write(self, answers: Sequence[Answered]) -> Ends:
+    def write(self, answers: Sequence[BatchResult]) -> NextOffsets:
         """Hand the predictions and dead letters of micro-batches to the producer.
 
         Returns:
@@ -81,19 +89,19 @@ class Sink:
             EventRefused: an event that the pipeline is to stop at.
             DeliveryFailed, Abandoned, TransactionAborted: as `Delivery.produce`.
         """
-        ends: Ends = {}
-        for answered in answers if self._outputs.stop_at else bundles(answers):
+        ends: NextOffsets = {}
+        for answered in answers if self._outputs.stop_at else coalesce(answers):
             ends |= self._write(answered)
         return ends
 
-    def _write(self, answered: Answered) -> Ends:
+    def _write(self, answered: BatchResult) -> NextOffsets:
         started = time.perf_counter()
         values, events, rejected = self._encode(answered)
         self._stop_where_told(answered.batch, rejected)
         encoded = time.perf_counter()
         self._metrics.observe(STAGE_SECONDS, encoded - started, "encode")
         first = 0
-        ends: Ends = {}
+        ends: NextOffsets = {}
         for part in answered.batch.parts:
             last = first + part.last - part.first
             # A search where none is needed would let go of Python's lock.
@@ -105,7 +113,7 @@ class Sink:
         self._metrics.observe(STAGE_SECONDS, time.perf_counter() - encoded, "produce")
         return ends
 
-    def _encode(self, answered: Answered) -> tuple[Sequence[bytes], npt.NDArray[np.int64], dict[int, Rejection]]:
+    def _encode(self, answered: BatchResult) -> tuple[Sequence[bytes], npt.NDArray[np.int64], dict[int, Rejection]]:
         """The predictions, the events of the batch that they are of, ascending; and why the others have none."""
         batch, rows = answered.batch, answered.rows
         if not len(rows):
@@ -124,8 +132,12 @@ class Sink:
         return values, np.delete(rows, list(failed)), rejected
 
     def _write_part(
-        self, part: Rows, values: Sequence[bytes], events: npt.NDArray[np.int64], rejected: Mapping[int, Rejection]
-    ) -> Ends:
+        self,
+        part: BatchSlice,
+        values: Sequence[bytes],
+        events: npt.NDArray[np.int64],
+        rejected: Mapping[int, Rejection],
+    ) -> NextOffsets:
         """Write the predictions of these events of a part, ascending, and the dead letters of the others."""
         block = part.block
         ours = self._ours(block.epochs)
@@ -144,7 +156,7 @@ class Sink:
 
     def _produce(
         self,
-        block: Block,
+        block: DecodedBatch,
         rows: npt.NDArray[np.int64],
         values: Sequence[bytes],
         keys: Sequence[Key],
@@ -176,7 +188,7 @@ class Sink:
 
     def _apart(
         self,
-        block: Block,
+        block: DecodedBatch,
         rows: npt.NDArray[np.int64],
         values: Sequence[bytes],
         keys: Sequence[Key],
@@ -199,7 +211,7 @@ class Sink:
             )
         return sorted(apart)
 
-    def _too_large(self, block: Block, row: int, size: int) -> Rejection:
+    def _too_large(self, block: DecodedBatch, row: int, size: int) -> Rejection:
         reason = "prediction_too_large"
         error = (
             f"the prediction has {size} bytes with its key and headers, more than topic {self._outputs.prediction_topic} takes "
@@ -227,14 +239,14 @@ class Sink:
             return None
         return {p for p, epoch in read_under.items() if epochs.get(p) == epoch and epoch > self._floor}
 
-    def _ends_of(self, part: Rows, ours: set[Partition] | None) -> Ends:
+    def _ends_of(self, part: BatchSlice, ours: set[Partition] | None) -> NextOffsets:
         """How far each partition is done; counts what needs no writing."""
         block = part.block
         ends = {p: (block.epochs[p], end) for p, end in part.next_offsets().items() if ours is None or p in ours}
         covered = part.stop - part.start
         stale = 0 if ours is None else covered - int(block.is_of(ours)[part.start : part.stop].sum())
         if stale:
-            self._metrics.count(STALE, stale)
+            self._metrics.count(REVOKED_DROPPED, stale)
         tombstones = covered - (part.last - part.first) - len(part.rejected())
         if tombstones and not stale:
             self._metrics.count(TOMBSTONES, tombstones)
@@ -259,14 +271,14 @@ class Sink:
                     raise EventRefused(partition, int(part.block.offsets[row]), why.reason, why.error)
             first += len(good)
 
-    def _carried(self, block: Block, row: int) -> Headers | None:
+    def _carried(self, block: DecodedBatch, row: int) -> Headers | None:
         return [header for header in block.headers.get(row, ()) if header[0] in self._outputs.carry_headers] or None
 
     def push(self) -> None:
         """Send what was written at once. Raises DeliveryFailed, Abandoned."""
         self._delivery.push()
 
-    def checkpoint(self, ends: Ends) -> None:
+    def checkpoint(self, ends: NextOffsets) -> None:
         """Wait until all that was written counts. Raises what `Delivery.checkpoint` does.
 
         Args:
@@ -283,7 +295,7 @@ class Sink:
         self._written = []
         self.drop()
 
-    def kept(self, ends: Ends) -> Ends:
+    def kept(self, ends: NextOffsets) -> NextOffsets:
         """Those of what is not read again."""
         return {partition: (epoch, end) for partition, (epoch, end) in ends.items() if epoch > self._floor}
 

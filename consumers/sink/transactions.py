@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from millstream.consumers.errors import DeliveryFailed, SlotTaken, TransactionAborted
-from millstream.consumers.events import Ends
+from millstream.consumers.events import NextOffsets
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import RETRIES, TRANSACTIONS, Metrics
 from millstream.consumers.resilience.watchdog import Watchdog
@@ -101,7 +101,7 @@ class ExactlyOnce(Counted):
     def push(self) -> None:
         """See `Delivery`; nobody can read them before the commit, which sends what waits."""
 
-    def checkpoint(self, ends: Ends) -> None:
+    def checkpoint(self, ends: NextOffsets) -> None:
         """See `Delivery`."""
         if not ends and not self._open:
             return

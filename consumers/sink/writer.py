@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty
 
-from millstream.consumers.errors import TransactionAborted, WentBack
-from millstream.consumers.events import Answered, Answers, Barrier, Ends
+from millstream.consumers.errors import OffsetsRewound, TransactionAborted
+from millstream.consumers.events import Barrier, BatchResult, NextOffsets, ResultQueue
 from millstream.consumers.flow.assignment import Assignment
-from millstream.consumers.flow.held import Held
-from millstream.consumers.flow.window import Window
+from millstream.consumers.flow.batch_window import BatchWindow
+from millstream.consumers.flow.in_flight import InFlightBudget
 from millstream.consumers.sink.result_sink import Sink
 from millstream.consumers.sink.watermark import Watermark
 
@@ -36,19 +36,19 @@ class Writer:
 
     def __init__(
         self,
-        answers: Answers,
+        answers: ResultQueue,
         *,
         sink: Sink,
-        held: Held,
+        budget: InFlightBudget,
         assignment: Assignment,
         checkpoints: Checkpoints,
-        window: Window,
-        offer: Callable[[Answered, Ends], object] | None = None,
+        window: BatchWindow,
+        offer: Callable[[BatchResult, NextOffsets], object] | None = None,
     ) -> None:
         """Args:
         answers: what to write.
         sink: where to.
-        held: told of records that are done.
+        budget: told of records that are done.
         assignment: told the offsets up to which everything is delivered; and that what was read since the last checkpoint is
             to be read again, when a transaction was aborted or the client gave records twice.
         checkpoints: when one is due.
@@ -57,18 +57,18 @@ class Writer:
         """
         self._answers = answers
         self._sink = sink
-        self._held = held
+        self._budget = budget
         self._assignment = assignment
         self._checkpoints = checkpoints
-        self._watermark: Watermark[tuple[Answered, Ends]] = Watermark()
+        self._watermark: Watermark[tuple[BatchResult, NextOffsets]] = Watermark()
         self._unsafe = False  # whether anything was written since the last checkpoint
-        self._ends: Ends = {}  # below the watermark, since the last checkpoint; with their
+        self._ends: NextOffsets = {}  # below the watermark, since the last checkpoint; with their
         self._records = 0
         self._bytes = 0
         self._window = window
         self._unread: list[float] = []  # when the micro-batches were closed that nobody can read yet
         self._offer = offer
-        self._fresh: list[tuple[Answered, Ends]] = []  # for the shadows
+        self._fresh: list[tuple[BatchResult, NextOffsets]] = []  # for the shadows
         self._began = time.monotonic()  # when the last checkpoint did: after a pause the next one is at once
         self._took = 0.0  # seconds of that
         self._since = 0.0  # when the first result was written that it does not cover
@@ -91,12 +91,12 @@ class Writer:
             if isinstance(message, Barrier):
                 self._checkpoint()
                 message.done.set()
-            elif isinstance(message, WentBack):
+            elif isinstance(message, OffsetsRewound):
                 self._go_back(message)
             else:
                 self._write(message)
 
-    def _write(self, answers: Sequence[Answered]) -> None:
+    def _write(self, answers: Sequence[BatchResult]) -> None:
         if not self._unsafe:
             self._unsafe, self._since = True, time.monotonic()
         # Full micro-batches, or more that wait to be written.
@@ -114,7 +114,7 @@ class Writer:
         if not self._checkpoints.publish:
             self._report_readable()
         self._note_done(answers, ends)
-        full = self._held.part(self._records, self._bytes) >= self._checkpoints.part
+        full = self._budget.part(self._records, self._bytes) >= self._checkpoints.part
         if full or time.monotonic() >= self._due:
             self._checkpoint()
         elif not backlog:
@@ -131,7 +131,7 @@ class Writer:
         spaced = self._began + self._took + min(max(SPACED * self._took, every), SPACED * every)
         return max(spaced, self._since + every)
 
-    def _note_done(self, answers: Sequence[Answered], ends: Ends) -> None:
+    def _note_done(self, answers: Sequence[BatchResult], ends: NextOffsets) -> None:
         """Results that passed others are written, and not acknowledged before those are too; never where those were dropped.
 
         `ends` is how far all of these results bring each partition: they depart one after the other, so all of them or none lie
@@ -146,7 +146,7 @@ class Writer:
             if self._offer is not None:
                 self._fresh.append((done, its_ends))
 
-    def _note_ends(self, ends: Ends) -> None:
+    def _note_ends(self, ends: NextOffsets) -> None:
         """In a transaction a partition's first epoch stays: with results from before it went it can't count, though back."""
         for partition, (epoch, end) in ends.items():
             before, _ = self._ends.get(partition, (epoch, end))
@@ -176,14 +176,14 @@ class Writer:
             self._window.report(now - closed)
         self._unread = []
 
-    def _abort(self, error: TransactionAborted, unwritten: Sequence[Answered] = ()) -> None:
+    def _abort(self, error: TransactionAborted, unwritten: Sequence[BatchResult] = ()) -> None:
         log.warning("the transaction is aborted, its events are read again: %s", error)
         self._sink.abort()
         self._note_done(unwritten, {})
         self._assignment.rewind_wanted.set()  # before nothing is held: a worker that holds nothing may take itself for idle
         self._release()
 
-    def _go_back(self, error: WentBack) -> None:
+    def _go_back(self, error: OffsetsRewound) -> None:
         """What came before it is right, and counts; nothing that comes after it is written."""
         log.warning("%s", error)
         self._checkpoint()
@@ -191,7 +191,7 @@ class Writer:
         self._assignment.rewind_wanted.set()
 
     def _release(self) -> None:
-        self._held.release(self._records, self._bytes)
+        self._budget.release(self._records, self._bytes)
         self._ends = {}
         self._records = self._bytes = 0
         self._fresh = []

@@ -12,16 +12,16 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millstream.consumers.errors import WorkerError
-from millstream.consumers.events import Epochs, Polled
+from millstream.consumers.events import Epochs, FetchedBatch
 from millstream.consumers.flow.assignment import Assignment
-from millstream.consumers.flow.window import Window
+from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.observability.metrics import ASSIGNED, KAFKA_ERRORS, PAUSED, REBALANCES, Metrics
 from millstream.consumers.record_types import Partition
 from millstream.consumers.records import Records
+from millstream.consumers.source.crash_markers import CrashMarkers
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.source.partition_names import ranges_of
 from millstream.consumers.source.reader import FINAL, UNREADABLE, reader_of
-from millstream.consumers.source.starts import Starts
 from millstream.consumers.source.unreadable import UnreadableBatches
 from millstream.topics.records import PASSING
 
@@ -110,7 +110,7 @@ class Source:
             logger=logging.getLogger("kafka.consumer"),
         )
         self._reader = reader_of(self._consumer, error_cb, self._note_event)
-        self.starts = Starts(self._consumer, guard, subscription.start)
+        self.markers = CrashMarkers(self._consumer, guard, subscription.start)
 
     @property
     def topics(self) -> frozenset[str]:
@@ -137,10 +137,10 @@ class Source:
 
         Not part of `poll`: its caller asks the guard first how many records it may read.
         """
-        if self.starts.new:
-            self._resume([p for p in self.starts.look() if p.topic not in self._paused])
+        if self.markers.new:
+            self._resume([p for p in self.markers.look() if p.topic not in self._paused])
 
-    def poll(self, limit: int, timeout: float, window: Window | None = None) -> Polled | None:
+    def poll(self, limit: int, timeout: float, window: BatchWindow | None = None) -> FetchedBatch | None:
         """Read what is there, up to `limit` records; wait up to `timeout` seconds where nothing is.
 
         With a window, a first record that had to be waited for waits here for those that come along in it: each poll wakes two
@@ -168,11 +168,11 @@ class Source:
             # The client itself leaves out what it fetched under an assignment that has ended meanwhile (librdkafka's
             # rd_kafka_purge_outdated_messages); what is left of partitions that went is not for us to answer.
             records = records.where(self._epochs.__contains__)
-        if self.starts.unmarked and records:
-            self.starts.mark(records)
-        return Polled(records, self._epochs, now, wall) if records else None
+        if self.markers.unmarked and records:
+            self.markers.mark(records)
+        return FetchedBatch(records, self._epochs, now, wall) if records else None
 
-    def _consume(self, limit: int, timeout: float, window: Window | None) -> tuple[Records, float]:
+    def _consume(self, limit: int, timeout: float, window: BatchWindow | None) -> tuple[Records, float]:
         """What the client gives, and when the first of it was read."""
         records, came = self._reader.consume(limit, 0), time.monotonic()
         if waits := not records:  # for one: for more it would wait until it has all that it may give
@@ -186,7 +186,7 @@ class Source:
             if more:
                 window.note(came + end, len(more))
                 parts.append(more)
-        return Records.end_to_end(parts), came
+        return Records.concat(parts), came
 
     def _note_event(self, error: KafkaError, partition: Partition) -> None:
         """Take what came in a record's place: the end of a partition, or an error."""
@@ -198,7 +198,7 @@ class Source:
             raise WorkerError(FINAL[error.code()].format(topic=partition[0], error=error.str()))
         if error.code() in UNREADABLE:
             at = self._consumer.position([TopicPartition(*partition)])[0].offset
-            self._unreadable.note(partition, max(at, self.starts.begins.get(partition, 0)), error.str())
+            self._unreadable.note(partition, max(at, self.markers.start_offsets.get(partition, 0)), error.str())
         else:
             log.warning("reading %s: %s", partition[0], error.str())
 
@@ -215,7 +215,7 @@ class Source:
         if topics == self._paused:
             return
         before, self._paused = self._paused, topics
-        counted = [partition for partition in self._epochs if partition not in self.starts.new]
+        counted = [partition for partition in self._epochs if partition not in self.markers.new]
         self._consumer.pause([TopicPartition(*p) for p in counted if p[0] in topics - before])
         self._resume([TopicPartition(*p) for p in counted if p[0] in before - topics])
         self._metrics.set(PAUSED, sum(p[0] in topics for p in self._epochs))
@@ -232,7 +232,7 @@ class Source:
         if not new:
             return True
         self._sent |= new
-        self.starts.note_committed(new)
+        self.markers.note_committed(new)
         positions = [TopicPartition(*partition, offset) for partition, offset in new.items()]
         try:
             if wait:
@@ -266,7 +266,7 @@ class Source:
             read = [TopicPartition(p.topic, p.partition) for p in places if p.offset >= 0]
             for position in self._consumer.committed(read, timeout=REWIND_TIMEOUT) if read else []:
                 if position.offset < 0:
-                    position.offset = self.starts.beginning(position) or 0
+                    position.offset = self.markers.beginning(position) or 0
                 self._seek(position)
         except KafkaException as error:
             if error.args[0].retriable() or error.args[0].code() in AWAY:
@@ -321,9 +321,9 @@ class Source:
         self.assigned_once = True
         self._at_end -= {(p.topic, p.partition) for p in partitions}
         if partitions:
-            consumer.incremental_assign(self.starts.places(partitions))
+            consumer.incremental_assign(self.markers.places(partitions))
             consumer.pause(partitions)
-            self.starts.new |= {(p.topic, p.partition) for p in partitions}
+            self.markers.new |= {(p.topic, p.partition) for p in partitions}
         self._note_assignment("assigned", partitions)
 
     def _resume(self, partitions: list[TopicPartition]) -> None:
@@ -339,7 +339,7 @@ class Source:
         gone = [(p.topic, p.partition) for p in partitions]
         self._before_revoke(gone)
         if not self._crashed:
-            self.starts.uncount(gone)
+            self.markers.uncount(gone)
         self._drop(consumer, "revoked", partitions)
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -350,7 +350,7 @@ class Source:
         self._assignment.remove(gone)
         self._at_end -= gone
         self._unreadable.passed(gone)
-        self.starts.forget(gone)
+        self.markers.forget(gone)
         self._sent = {partition: offset for partition, offset in self._sent.items() if partition not in gone}
         consumer.incremental_unassign(partitions)
         self._note_assignment(kind, partitions)

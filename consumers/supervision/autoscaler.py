@@ -13,7 +13,7 @@ STANDING = 3.0  # seconds without a commit
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
+class Fleet:
     """The workers at a moment."""
 
     size: int  # that are meant to run
@@ -26,7 +26,7 @@ class Status:
     """What there is to tell, once a second."""
 
     decision: Decision
-    crew: Crew
+    fleet: Fleet
     ready: int  # workers
     lag: LagLook | None  # None: not known
     done_rate: float  # events a second that all workers do
@@ -44,21 +44,21 @@ class Autoscaler:
         self._before: dict[int, tuple[int, float, Counters]] = {}  # by slot: pid, when, counters
         self._done_rate = 0.0
 
-    def step(self, now: float, crew: Crew, lag: LagLook | None) -> Status:
+    def step(self, now: float, fleet: Fleet, lag: LagLook | None) -> Status:
         """The decision for second `now`."""
-        self._measure(crew.readings, behind=lag is not None and _behind(lag))
-        ready = sum(reading.ready for reading in crew.readings.values())
+        self._measure(fleet.readings, behind=lag is not None and _behind(lag))
+        ready = sum(reading.ready for reading in fleet.readings.values())
         seen = Observation(
             time=now,
-            workers=crew.size,
-            settled=lag is not None and _settled(crew, ready, len(lag.lags)),
+            workers=fleet.size,
+            settled=lag is not None and _settled(fleet, ready, len(lag.lags)),
             rate=self._estimate.rate,
             partitions=None if lag is None else _loads(lag),
         )
         if lag is None:  # nothing to tell whether it has settled: that is not known rather than settling
-            seen = Observation(now, crew.size, settled=True, rate=seen.rate, partitions=None)
+            seen = Observation(now, fleet.size, settled=True, rate=seen.rate, partitions=None)
         decision, self._memory = decide(self._policy, self._memory, seen)
-        return Status(decision, crew, ready, lag, self._done_rate, self._estimate.rate, self._estimate.utilisation)
+        return Status(decision, fleet, ready, lag, self._done_rate, self._estimate.rate, self._estimate.utilisation)
 
     def _measure(self, readings: Mapping[int, Reading], *, behind: bool) -> None:
         """Learn from what each worker did since its last reading."""
@@ -89,10 +89,10 @@ def _behind(lag: LagLook) -> bool:
     )
 
 
-def _settled(crew: Crew, ready: int, partitions: int) -> bool:
+def _settled(fleet: Fleet, ready: int, partitions: int) -> bool:
     """Whether the workers that are meant to run are ready and share all partitions."""
-    assigned = sum(reading.assigned for reading in crew.readings.values())
-    return not crew.draining and ready >= crew.size and assigned >= partitions
+    assigned = sum(reading.assigned for reading in fleet.readings.values())
+    return not fleet.draining and ready >= fleet.size and assigned >= partitions
 
 
 def _loads(lag: LagLook) -> tuple[PartitionLoad, ...] | None:

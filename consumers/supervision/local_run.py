@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.lag_metrics import LagCollector, LagLook, LagWatch, reader_of
-from millstream.consumers.supervision.autoscaler import Autoscaler, Crew, Status
+from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status
 from millstream.consumers.supervision.merged_metrics import MergedCollector, StatusCollector
 from millstream.consumers.supervision.run_screen import Screen, counted
 from millstream.consumers.supervision.scaling import Policy
@@ -95,8 +95,8 @@ class LocalRun:
             if now < due:
                 continue
             due = now + EVERY
-            crew = Crew(self._supervisor.size, self._supervisor.draining, dict(self._readings))
-            status = self._status = autoscaler.step(now, crew, self._watch.latest())
+            fleet = Fleet(self._supervisor.size, self._supervisor.draining, dict(self._readings))
+            status = self._status = autoscaler.step(now, fleet, self._watch.latest())
             health.ready = status.ready > 0
             self._screen.show(status, self._watch.problem)
             if status.ready:
@@ -134,5 +134,5 @@ class RunHealth(Health):
         status = self._status()
         if status is None:
             return False, "not ready: starting"
-        text = f"{status.ready} ready of {counted(status.crew.size)}; {status.decision.reason}"
+        text = f"{status.ready} ready of {counted(status.fleet.size)}; {status.decision.reason}"
         return self.ready, text

@@ -56,9 +56,9 @@ class Screen:
 def status_text(status: Status, problem: str) -> str:
     """One line: the size, what comes and goes, what waits, and the decision with its reason."""
     lag = status.lag
-    size = f"{status.ready}/{counted(status.crew.size)}"
-    if status.crew.draining:
-        size += f", {status.crew.draining} drain"
+    size = f"{status.ready}/{counted(status.fleet.size)}"
+    if status.fleet.draining:
+        size += f", {status.fleet.draining} drain"
     if lag is None:
         return f"{size}  lag not known: {problem or 'no answer yet'}  |  {status.decision.reason}"
     arrival = "?" if lag.total is None else f"{lag.total.arrival:,.0f}"

@@ -15,8 +15,8 @@ class Backpressure:
 
     def __init__(self, source: Source, shared: Shared) -> None:
         self._source = source
-        self._held = shared.held
-        self._shares = shared.shares
+        self._budget = shared.budget
+        self._quotas = shared.quotas
         self._health = shared.health
         self._stopping = shared.ending.stopping
         self._full_since: float | None = None
@@ -28,10 +28,10 @@ class Backpressure:
         Waits a little for room.
         """
         wait = 0 if self._paused else WAIT
-        if self._health.outage is None and self._held.wait_for_room(wait, paused=self._paused):
+        if self._health.outage is None and self._budget.wait_for_room(wait, paused=self._paused):
             self._full_since = None
             self._paused = False
-            self._source.pause(self._shares.full if self._shares is not None else NONE)
+            self._source.pause(self._quotas.full if self._quotas is not None else NONE)
             return True
         now = time.monotonic()
         self._full_since = self._full_since or now

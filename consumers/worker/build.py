@@ -6,27 +6,27 @@ from queue import SimpleQueue
 from millstream.consumers.batch.batcher import Batcher
 from millstream.consumers.decode.decoder import BlockDecoder
 from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
-from millstream.consumers.events import Barrier, Polled
-from millstream.consumers.execute.lanes import Lanes
-from millstream.consumers.execute.poison import Isolation
+from millstream.consumers.events import Barrier, FetchedBatch
+from millstream.consumers.execute.bisecting import BisectingExecutor
+from millstream.consumers.execute.executor_pool import ExecutorPool
 from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
-from millstream.consumers.flow.window import Window
+from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
-from millstream.consumers.resilience.patience import Patience
+from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.safety_net import SafetyNet
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.shadow.comparison_sink import ComparisonSink
-from millstream.consumers.shadow.shadow_lane import Shadow, ShadowLane
 from millstream.consumers.shadow.shadow_plan import count_undelivered, make_shadows
+from millstream.consumers.shadow.shadow_thread import Shadow, ShadowThread
 from millstream.consumers.sink.delivery import AtLeastOnce, BestEffort, Delivery
 from millstream.consumers.sink.result_sink import Sink
 from millstream.consumers.sink.transactions import ExactlyOnce
 from millstream.consumers.sink.writer import Checkpoints, Writer
 from millstream.consumers.source.crashes import CrashGuard
-from millstream.consumers.source.forward import Forward
 from millstream.consumers.source.kafka_source import Source
+from millstream.consumers.source.offset_order import OffsetOrderCheck
 from millstream.consumers.worker.clients import largest_outputs, producer_settings, subscription_of
 from millstream.consumers.worker.compute import Compute
 from millstream.consumers.worker.plan import Plan, batches_ahead, outputs_of, settings_of
@@ -61,8 +61,8 @@ def build_worker(plan: Plan, health: Health, metrics: Metrics, *, slot: str, unt
     )
     shadows = make_shadows(plan.shadows, pipeline, plan.model, plan.store)
     sink = _sink(plan, shared, shadows, slot)
-    beside = _shadow_lane(plan, shared, shadows) if shadows and not plan.detached else None
-    in_flight = pipeline.model.in_flight
+    beside = _shadow_thread(plan, shared, shadows) if shadows and not plan.detached else None
+    in_flight = pipeline.model.concurrent_batches
     ahead = batches_ahead(plan.executor.device, in_flight * len(plan.executors), pipeline.batch.max_events)
     return connect(
         shared,
@@ -85,7 +85,7 @@ def connect(
     in_flight: int,
     ahead: int,
     sink: Sink,
-    shadows: ShadowLane | None,
+    shadows: ShadowThread | None,
 ) -> Worker:
     """Connect a source and a sink by the stages between them.
 
@@ -101,18 +101,18 @@ def connect(
     """
     settings = shared.settings
     limits = settings.batch
-    inbox: SimpleQueue[Polled | Barrier | None] = SimpleQueue()
-    window = Window(limits.max_wait, limits.target_p99, enough=limits.max_events)
+    inbox: SimpleQueue[FetchedBatch | Barrier | None] = SimpleQueue()
+    window = BatchWindow(limits.max_wait, limits.target_p99, enough=limits.max_events)
     results = ResultBuffer(shared.answers)
-    patience = Patience(shared.ending.abandon, shared.health, shared.metrics, before_waiting=results.flush)
+    retry = Retry(shared.ending.abandon, shared.health, shared.metrics, before_waiting=results.flush)
     decoding = IsolatingDecoder(
         decoder,
-        patience=patience,
+        retry=retry,
         watchdog=Watchdog(max(2 * shared.health.stall_after, DECODE_TIMEOUT)),
         metrics=shared.metrics,
     )
-    lanes = Lanes(
-        [_runner(executor, patience, shared) for _ in range(in_flight) for executor in executors],
+    pool = ExecutorPool(
+        [_runner(executor, retry, shared) for _ in range(in_flight) for executor in executors],
         results,
         ahead=ahead,
         # In a transaction are exactly the results below the offsets that it commits.
@@ -124,16 +124,16 @@ def connect(
         inbox,
         shared.answers,
         decoder=decoding,
-        batcher=Batcher(limits, shared.shares.weights if shared.shares else None, window=window),
-        forward=Forward(source.starts.begins),
-        lanes=lanes,
+        batcher=Batcher(limits, shared.quotas.weights if shared.quotas else None, window=window),
+        order=OffsetOrderCheck(source.markers.start_offsets),
+        pool=pool,
         metrics=shared.metrics,
-        shares=shared.shares,
+        quotas=shared.quotas,
     )
     writer = Writer(
         shared.answers,
         sink=sink,
-        held=shared.held,
+        budget=shared.budget,
         assignment=shared.assignment,
         checkpoints=Checkpoints(settings.commit_every, COMMIT_PART, settings.exactly_once),
         window=window,
@@ -151,9 +151,9 @@ def connect(
     )
 
 
-def _runner(executor: Executor, patience: Patience, shared: Shared) -> Runner:
+def _runner(executor: Executor, retry: Retry, shared: Shared) -> Runner:
     settings = shared.settings
-    isolation = Isolation(
+    isolation = BisectingExecutor(
         executor.run,
         max_events=settings.batch.max_events,
         allow_nan_outputs=settings.allow_nan_outputs,
@@ -163,7 +163,7 @@ def _runner(executor: Executor, patience: Patience, shared: Shared) -> Runner:
         isolation,
         max_events=settings.batch.max_events,
         watchdog=Watchdog(settings.batch_timeout),
-        patience=patience,
+        retry=retry,
         abandon=shared.ending.abandon,
         metrics=shared.metrics,
     )
@@ -195,15 +195,15 @@ def _sink(plan: Plan, shared: Shared, shadows: Sequence[Shadow], slot: str) -> S
     )
 
 
-def _shadow_lane(plan: Plan, shared: Shared, shadows: Sequence[Shadow]) -> ShadowLane:
+def _shadow_thread(plan: Plan, shared: Shared, shadows: Sequence[Shadow]) -> ShadowThread:
     pipeline, metrics = plan.pipeline, shared.metrics
-    return ShadowLane(
+    return ShadowThread(
         shadows,
         BestEffort(pipeline.client_config(), lost=lambda: count_undelivered(shadows, metrics), metrics=metrics),
         topic=pipeline.comparison.topic,
         budget=min(shadow.section.budget for shadow in plan.shadows),
         room=8 * pipeline.batch.max_events,
-        busy=shared.held.has_backlog,
+        busy=shared.budget.has_backlog,
         assignment=shared.assignment,
         metrics=metrics,
     )

@@ -70,4 +70,4 @@ def _membership(pipeline: Pipeline, slot: str) -> dict[str, str]:
 
 def _quarter_kib(pipeline: Pipeline) -> int:
     """A quarter of the bytes that the worker may hold."""
-    return max(pipeline.limits.held_bytes // 4 // 1024, 1)
+    return max(pipeline.limits.in_flight_bytes // 4 // 1024, 1)

@@ -8,13 +8,13 @@ from queue import Empty, SimpleQueue
 
 from millstream.consumers.batch.batcher import Batcher
 from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
-from millstream.consumers.errors import WentBack
-from millstream.consumers.events import Answers, Barrier, Block, MicroBatch, Polled
-from millstream.consumers.execute.lanes import Lanes
-from millstream.consumers.flow.held import Shares
+from millstream.consumers.errors import OffsetsRewound
+from millstream.consumers.events import Barrier, DecodedBatch, FetchedBatch, MicroBatch, ResultQueue
+from millstream.consumers.execute.executor_pool import ExecutorPool
+from millstream.consumers.flow.in_flight import TopicQuotas
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.records import Records
-from millstream.consumers.source.forward import Forward
+from millstream.consumers.source.offset_order import OffsetOrderCheck
 
 DECODE_RECORDS = 4096  # most records decoded at once: beyond that a block is no cheaper per record
 
@@ -28,35 +28,35 @@ class Compute:
 
     def __init__(
         self,
-        inbox: "SimpleQueue[Polled | Barrier | None]",
-        answers: Answers,
+        inbox: "SimpleQueue[FetchedBatch | Barrier | None]",
+        answers: ResultQueue,
         *,
         decoder: IsolatingDecoder,
         batcher: Batcher,
-        forward: Forward,
-        lanes: Lanes,
+        order: OffsetOrderCheck,
+        pool: ExecutorPool,
         metrics: m.Metrics,
-        shares: Shares | None = None,
+        quotas: TopicQuotas | None = None,
     ) -> None:
         """Args:
         inbox: what was read.
         answers: where results and barriers go.
         decoder: makes columns of records.
         batcher: closes micro-batches.
-        forward: sees that nothing is read twice.
-        lanes: run them.
+        order: sees that nothing is read twice.
+        pool: run them.
         metrics: where to count.
-        shares: of the topics, where these have weights; told of what goes to the executor.
+        quotas: of the topics, where these have weights; told of what goes to the executor.
         """
         self._inbox = inbox
         self._answers = answers
         self._decoder = decoder
         self._batcher = batcher
-        self._shares = shares
-        self._forward = forward
-        self._lanes = lanes
+        self._quotas = quotas
+        self._order = order
+        self._pool = pool
         self._metrics = metrics
-        self._gathered: list[Polled] = []
+        self._gathered: list[FetchedBatch] = []
         self._records = 0  # in `_gathered`
 
     def run(self) -> None:
@@ -70,7 +70,7 @@ class Compute:
             while self._turn():
                 pass
         finally:
-            self._lanes.close()
+            self._pool.close()
 
     def _turn(self) -> bool:
         """Take what has come; False at the end."""
@@ -78,25 +78,25 @@ class Compute:
         self._decode()
         while batch := self._batcher.take(time.monotonic()):
             self._dispatch(batch)
-        self._lanes.flush()
+        self._pool.flush()
         if control is None:
             return True
         while batch := self._batcher.drain():
             self._dispatch(batch)
-        self._lanes.settle()
+        self._pool.settle()
         self._answers.put(control.barrier)
         return control.barrier is not None
 
     def _dispatch(self, batch: MicroBatch) -> None:
-        if self._shares is not None:
+        if self._quotas is not None:
             for part in batch.parts:
-                self._shares.remove(part.block.partition(0)[0], part.stop - part.start)
-        self._lanes.dispatch(batch)
+                self._quotas.remove(part.block.partition(0)[0], part.stop - part.start)
+        self._pool.submit(batch)
 
     def _gather(self) -> "Control | None":
         """Collect polls until there is enough for a micro-batch, the oldest has waited long enough, or control comes.
 
-        While every lane is busy, one that is not full waits on: closed now it would not run any sooner.
+        While every executor is busy, one that is not full waits on: closed now it would not run any sooner.
         Decoding waits for as long as batching does: one block of many records is cheaper than many blocks of one.
         """
         while self._records < DECODE_RECORDS:
@@ -104,10 +104,10 @@ class Compute:
             try:
                 message = self._inbox.get(timeout=0 if enough else self._due_in())
             except Empty:
-                if not enough and (self._lanes.wait_for_one() or self._due_in()):
+                if not enough and (self._pool.wait_for_one() or self._due_in()):
                     continue  # what came meanwhile goes along
                 return None
-            if not isinstance(message, Polled):
+            if not isinstance(message, FetchedBatch):
                 return Control(message)
             self._gathered.append(message)
             self._records += len(message.records)
@@ -121,16 +121,16 @@ class Compute:
     def _decode(self) -> None:
         gathered, self._gathered, self._records = self._gathered, [], 0
         joined = _joined(gathered)
-        for polled in joined if self._shares is None else chain.from_iterable(map(_by_topic, joined)):
+        for polled in joined if self._quotas is None else chain.from_iterable(map(_by_topic, joined)):
             started = time.perf_counter()
             for block in self._decoder.blocks(polled):
                 self._add(block)
             self._metrics.observe(m.STAGE_SECONDS, time.perf_counter() - started, "decode")
 
-    def _add(self, block: Block) -> None:
+    def _add(self, block: DecodedBatch) -> None:
         try:
-            self._forward.check(block.partitions, block.places, block.offsets, block.epochs)
-        except WentBack as back:
+            self._order.check(block.partitions, block.places, block.offsets, block.epochs)
+        except OffsetsRewound as back:
             self._answers.put(back)
         if block.invalid_deadlines:
             self._metrics.count(m.INVALID_DEADLINES, block.invalid_deadlines)
@@ -144,17 +144,17 @@ class Control:
         self.barrier = barrier
 
 
-def _joined(polls: list[Polled]) -> Iterator[Polled]:
+def _joined(polls: list[FetchedBatch]) -> Iterator[FetchedBatch]:
     """Polls read under the same assignment as one."""
     for _, group in groupby(polls, lambda polled: (id(polled.epochs), id(polled.rejection))):
         first, *others = group
         if not others:
             yield first
             continue
-        yield replace(first, records=Records.end_to_end([polled.records for polled in (first, *others)]))
+        yield replace(first, records=Records.concat([polled.records for polled in (first, *others)]))
 
 
-def _by_topic(polled: Polled) -> Iterator[Polled]:
+def _by_topic(polled: FetchedBatch) -> Iterator[FetchedBatch]:
     """The records of each topic by themselves."""
     records = polled.records
     for topic in dict.fromkeys(topic for topic, _ in records.partitions):

@@ -2,13 +2,13 @@
 
 import threading
 
-from millstream.consumers.events import Answers
+from millstream.consumers.events import ResultQueue
 
 
 class Ending:
     """Shared by the worker's threads."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: ResultQueue) -> None:
         """Args:
         answers: what the writing stage takes; a failure ends it.
         """

@@ -26,10 +26,10 @@ class Gauges:
             return
         self._updated = now
         shared, metrics = self._shared, self._shared.metrics
-        oldest = shared.held.oldest()
+        oldest = shared.budget.oldest()
         metrics.set(m.OLDEST_UNCOMMITTED, 0.0 if oldest is None else now - oldest)
-        metrics.set(m.HELD_EVENTS, shared.held.events)
-        metrics.set(m.HELD_BYTES, shared.held.bytes)
+        metrics.set(m.IN_FLIGHT_EVENTS, shared.budget.events)
+        metrics.set(m.IN_FLIGHT_BYTES, shared.budget.bytes)
         metrics.set(m.IN_FLIGHT, shared.answers.qsize())
         self._update_lag()
 

@@ -17,7 +17,7 @@ from millstream.consumers.decode.named_fields import (
     time_unit,
 )
 from millstream.consumers.errors import PlanError
-from millstream.consumers.flow.held import weight_of
+from millstream.consumers.flow.in_flight import record_cost_of
 from millstream.consumers.schema_store import open_store, own_schema_id
 from millstream.consumers.shadow.shadow_plan import (
     ShadowPlan,
@@ -144,9 +144,9 @@ def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
             batch.max_cost,
             batch.target_p99,
         ),
-        held_events=limits.held_events,
-        held_bytes=limits.held_bytes,
-        weight=weight_of(plan.model.signature),
+        in_flight_events=limits.in_flight_events,
+        in_flight_bytes=limits.in_flight_bytes,
+        weight=record_cost_of(plan.model.signature),
         commit_every=plan.pipeline.commit_seconds,
         exactly_once=plan.pipeline.delivery == "exactly_once",
         ordering=plan.pipeline.ordering,
@@ -158,12 +158,12 @@ def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
     )
 
 
-def batches_ahead(device: str, lanes: int, max_events: int) -> int:
-    """Micro-batches that may wait for a lane: what one decoded block gives, so that a device computes while the next is decoded.
+def batches_ahead(device: str, concurrent: int, max_events: int) -> int:
+    """Micro-batches that may wait for an executor: what one decode gives, so that a device computes during the next one.
 
-    None where one batch runs at a time on the CPU: the computing thread runs it itself, see `Lanes`.
+    None where one batch runs at a time on the CPU: the computing thread runs it itself, see `ExecutorPool`.
     """
-    return 0 if device == "cpu" and lanes == 1 else max(1, DECODE_RECORDS // max_events)
+    return 0 if device == "cpu" and concurrent == 1 else max(1, DECODE_RECORDS // max_events)
 
 
 def group_of(plan: Plan) -> str:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from millstream.consumers.batch.batcher import Limits
-from millstream.consumers.events import Answers
-from millstream.consumers.execute.inflight import Ordering
+from millstream.consumers.events import ResultQueue
+from millstream.consumers.execute.reorder_buffer import Ordering
 from millstream.consumers.flow.assignment import Assignment
-from millstream.consumers.flow.held import Held, Shares, Weight
+from millstream.consumers.flow.in_flight import InFlightBudget, RecordCost, TopicQuotas
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.source.crashes import CrashGuard
@@ -19,9 +19,9 @@ class Settings:
     """The worker's limits; times in seconds."""
 
     batch: Limits
-    held_events: int
-    held_bytes: int  # in all: a quarter of it fetched ahead, a quarter in the producer
-    weight: Weight  # of a held record
+    in_flight_events: int
+    in_flight_bytes: int  # in all: a quarter of it fetched ahead, a quarter in the producer
+    weight: RecordCost  # of a record in flight
     commit_every: float
     exactly_once: bool
     ordering: Ordering
@@ -41,23 +41,25 @@ class Shared:
     metrics: Metrics
     assignment: Assignment  # which partitions are ours, and how far each is
     guard: CrashGuard  # told by the source, asked by the loop
-    held: Held  # bounds what was read and is not yet delivered
-    shares: Shares | None  # the same by topic, where topics have weights
-    answers: Answers  # from the computing stage to the writing one
+    budget: InFlightBudget  # bounds what was read and is not yet delivered
+    quotas: TopicQuotas | None  # the same by topic, where topics have weights
+    answers: ResultQueue  # from the computing stage to the writing one
     ending: Ending
 
 
 def shared_of(settings: Settings, guard: CrashGuard, health: Health, metrics: Metrics) -> Shared:
     """Make what the stages of a worker share."""
-    answers: Answers = Answers()
+    answers: ResultQueue = ResultQueue()
     return Shared(
         settings,
         health,
         metrics,
         assignment=Assignment(),
         guard=guard,
-        held=Held(settings.held_events, settings.held_bytes // 2, settings.weight, settings.batch.max_events),
-        shares=Shares(settings.weights, settings.held_events // 2) if settings.weights else None,
+        budget=InFlightBudget(
+            settings.in_flight_events, settings.in_flight_bytes // 2, settings.weight, settings.batch.max_events
+        ),
+        quotas=TopicQuotas(settings.weights, settings.in_flight_events // 2) if settings.weights else None,
         answers=answers,
         ending=Ending(answers),
     )

@@ -1,7 +1,7 @@
 """The worker's loop: polls, commits, pauses, drains, and never computes. `build.py` puts the worker together.
 
 Three threads. This one polls and commits; one decodes, batches and runs the model (compute.py); one encodes, produces and waits
-for delivery (writer.py). What flows between them is bounded by what the worker may hold in all (held.py).
+for delivery (writer.py). What flows between them is bounded by the in-flight budget (in_flight.py).
 """
 
 import logging
@@ -12,13 +12,13 @@ from dataclasses import replace
 from queue import SimpleQueue
 
 from millstream.consumers.errors import Abandoned, as_worker_error
-from millstream.consumers.events import Barrier, Polled, Rejection
-from millstream.consumers.flow.window import Window
+from millstream.consumers.events import Barrier, FetchedBatch, Rejection
+from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.record_types import Partition
-from millstream.consumers.resilience.patience import Patience
+from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import watch
-from millstream.consumers.shadow.shadow_lane import ShadowLane
+from millstream.consumers.shadow.shadow_thread import ShadowThread
 from millstream.consumers.sink.result_sink import Sink
 from millstream.consumers.source.kafka_source import Source
 from millstream.consumers.worker.backpressure import WAIT, Backpressure
@@ -43,12 +43,12 @@ class Worker:
         shared: Shared,
         *,
         source: Source,
-        inbox: "SimpleQueue[Polled | Barrier | None]",
-        window: Window,
+        inbox: "SimpleQueue[FetchedBatch | Barrier | None]",
+        window: BatchWindow,
         stages: Sequence[Stage],
         executors: Sequence[Executor],
         sink: Sink,
-        shadows: ShadowLane | None,
+        shadows: ShadowThread | None,
     ) -> None:
         """Args:
         shared: what the stages share.
@@ -65,8 +65,8 @@ class Worker:
         self._metrics = shared.metrics
         self._assignment = shared.assignment
         self._guard = shared.guard
-        self._held = shared.held
-        self._shares = shared.shares
+        self._budget = shared.budget
+        self._quotas = shared.quotas
         self._ending = shared.ending
         self._source = source
         self._inbox = inbox
@@ -123,7 +123,7 @@ class Worker:
         while True:
             while not self._ending.stopping.is_set() and self._ending.failure is None:
                 self._turn()
-                if self._settings.until_idle and self._source.idle and not self._held.events:
+                if self._settings.until_idle and self._source.idle and not self._budget.events:
                     break
             rewinds = self._rewinds
             drained = self._drain()
@@ -135,7 +135,7 @@ class Worker:
         """Wait for the executor, as long as it is away; False where told to end meanwhile."""
         try:
             for executor in self._executors:
-                Patience(self._ending.stopping, self._health, self._metrics).call("executor", executor.warm_up)
+                Retry(self._ending.stopping, self._health, self._metrics).call("executor", executor.warm_up)
         except Abandoned:
             return False
         return True
@@ -167,8 +167,8 @@ class Worker:
         if (most := self._guard.most) is not None:
             self._run_carefully(most)
         elif self._backpressure.may_poll():
-            room = self._settings.held_events - self._held.events
-            most = DECODE_RECORDS if self._shares is None else self._shares.least
+            room = self._settings.in_flight_events - self._budget.events
+            most = DECODE_RECORDS if self._quotas is None else self._quotas.least
             self._read(max(min(most, room), 1))
 
     def _rewind(self) -> bool:
@@ -191,17 +191,17 @@ class Worker:
             self._metrics.observe(m.STAGE_SECONDS, time.perf_counter() - started, "poll")
             self._take(polled)
 
-    def _take(self, polled: Polled) -> None:
+    def _take(self, polled: FetchedBatch) -> None:
         for (topic, _), count in polled.records.counts().items():
             self._metrics.count(m.RECORDS_READ, count, topic)
-            if self._shares is not None:
-                self._shares.add(topic, count)
-        self._held.add(len(polled.records), polled.records.bytes, polled.arrived)
+            if self._quotas is not None:
+                self._quotas.add(topic, count)
+        self._budget.add(len(polled.records), polled.records.bytes, polled.arrived)
         self._inbox.put(polled)
 
     def _run_carefully(self, most: int) -> None:
         """Read and run a few events by themselves: earlier workers ended, one after the other, at what is about to run."""
-        if self._held.events:
+        if self._budget.events:
             self._wait_for_all()
             return
         self._backpressure.resume()
@@ -214,7 +214,7 @@ class Worker:
             log.error("workers crashed running the event at offset %d of %s/%d: it is refused", offset, *place)
             polled = replace(polled, rejection=Rejection("crashed", "the worker that ran it crashed, each time"))
         else:
-            self._source.starts.note_running(polled.records)
+            self._source.markers.note_running(polled.records)
         self._take(polled)
         if self._wait_for_all():
             for partition, events in counts.items():
@@ -245,7 +245,7 @@ class Worker:
         """Commit what is delivered; False where `wait` and that failed."""
         delivered = self._assignment.delivered()
         if self._settings.exactly_once:  # the sink has committed it, in a transaction
-            self._source.starts.note_committed(delivered)
+            self._source.markers.note_committed(delivered)
             self._assignment.note_committed(delivered)
             return True
         return self._source.commit(delivered, wait=wait)
@@ -267,7 +267,7 @@ class Worker:
         if not done.is_set() and self._ending.failure is None:
             log.warning(
                 "%d events were not finished within the drain time of %g s: they are not committed, and are read again",
-                self._held.events,
+                self._budget.events,
                 self._settings.drain_timeout,
             )
         return done.is_set() and committed and not self._assignment.rewind_wanted.is_set()

@@ -27,7 +27,7 @@ class Executor(Protocol):
     """Runs micro-batches of one model version.
 
     `run` may block for as long as it computes. As many threads call it at a time as the pipeline has batches in flight: one where
-    `model.in_flight` is not set.
+    `model.concurrent_batches` is not set.
     """
 
     def warm_up(self) -> None:

@@ -78,7 +78,7 @@ class AvroDecoder:
             return decoded
         if 2 * len(others) > len(packed):
             self._usual = b""  # find another
-        return Decoded.end_to_end([(np.arange(len(packed)), decoded), (others, self._by_schema(packed.take(others)))])
+        return Decoded.concat([(np.arange(len(packed)), decoded), (others, self._by_schema(packed.take(others)))])
 
     def _by_schema(self, values: Packed) -> Decoded:
         """Decode values of any schemas. Raises SchemaUnavailable."""
@@ -102,7 +102,7 @@ class AvroDecoder:
             else:
                 self._usual = self._usual or head
                 parts.append((rows, reader.read(of_head)[0]))
-        return Decoded.end_to_end(parts or [(np.empty(0, np.int64), self._none([]))], bad)
+        return Decoded.concat(parts or [(np.empty(0, np.int64), self._none([]))], bad)
 
     def _none(self, bad: list[BadRecord]) -> Decoded:
         return Decoded.of(Table.of(pl.DataFrame(schema=dict(self.columns))), np.empty(0, np.int64), bad)

@@ -1,4 +1,4 @@
-"""Avro written by columns: numpy makes the bytes of a whole batch at once, and `weave` lays them out by rows.
+"""Avro written by columns: numpy makes the bytes of a whole batch at once, and `interleave` lays them out by rows.
 
 A row is laid out as a sequence of pieces. A piece is what the rows have at that place, in one of three forms:
 
@@ -122,7 +122,7 @@ def text_pieces(values: Sequence[str]) -> list[Piece]:
     return [list(map(varint, lengths)), encoded]
 
 
-def weave(pieces: Sequence[Piece], rows: int) -> Packed:
+def interleave(pieces: Sequence[Piece], rows: int) -> Packed:
     """One value per row: its part of each piece, in order. Every array and list has `rows` rows."""
     if not rows:
         return Packed.of([])

@@ -58,7 +58,7 @@ class JsonDecoder:
             return Decoded.of(table, np.arange(len(values)), [])
         good, odd = np.flatnonzero(~is_odd), np.flatnonzero(is_odd)
         each = self._each.read([values[row] for row in odd.tolist()])
-        return Decoded.end_to_end([(good, Decoded.of(table, np.arange(len(good)), [])), (odd, each)])
+        return Decoded.concat([(good, Decoded.of(table, np.arange(len(good)), [])), (odd, each)])
 
 
 def _refuse_unreadable(tree: AvroType, place: str) -> None:

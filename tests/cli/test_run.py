@@ -150,7 +150,7 @@ def test_killed_worker_is_replaced_and_every_event_is_answered_once(kafka: Broke
 def test_workers_follow_a_backlog_up_and_down(kafka: Broker, tmp_path: Path) -> None:
     """Small transactions make a worker slow and a target of a fraction of a second makes little load much."""
     scaling = {"catch_up": "50ms", "scale_down_after": "3s", "max": 2}
-    small = {"batch": {"max_events": 32}, "limits": {"held_events": 128}}
+    small = {"batch": {"max_events": 32}, "limits": {"in_flight_events": 128}}
     service = vector_service(tmp_path, kafka, delivery="exactly_once", scaling=scaling, **small)
     with Run(service.file, "--plain", "--metrics-port", "0", "--metrics-host", "127.0.0.1") as run:
         run.wait_ready(1)

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from millstream.consumers.comparison.schema_wait import with_schemas
-from millstream.consumers.resilience.patience import BACK_OFF
+from millstream.consumers.resilience.retry import BACK_OFF
 from millstream.schemas.errors import SchemaUnavailable
 
 if TYPE_CHECKING:

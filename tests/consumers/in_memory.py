@@ -10,7 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from millstream.consumers.events import Answered, Block, Epochs, MicroBatch, Polled, Rejection, Rows
+from millstream.consumers.events import (
+    BatchResult,
+    BatchSlice,
+    DecodedBatch,
+    Epochs,
+    FetchedBatch,
+    MicroBatch,
+    Rejection,
+)
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.record_types import Headers, Partition, Record
 from millstream.consumers.records import Records
@@ -120,10 +128,12 @@ class NegatingExecutor:
     def close(self) -> None: ...
 
 
-def polled(values: Sequence[bytes | None], start: int = 0, *, epochs: Epochs = EPOCHS, arrived: float = 0.0) -> Polled:
+def polled(
+    values: Sequence[bytes | None], start: int = 0, *, epochs: Epochs = EPOCHS, arrived: float = 0.0
+) -> FetchedBatch:
     """A poll of one partition, offsets from `start`."""
     records: list[Record] = [MemoryRecord(start + row, value) for row, value in enumerate(values)]
-    return Polled(Records.of(records), epochs, arrived or time.monotonic(), 1_700_000_000_123)
+    return FetchedBatch(Records.of(records), epochs, arrived or time.monotonic(), 1_700_000_000_123)
 
 
 def block(
@@ -134,7 +144,7 @@ def block(
     arrived: float = 0.0,
     costs: Sequence[int] | None = None,
     places: Sequence[int] | None = None,
-) -> Block:
+) -> DecodedBatch:
     """A decoded block, a letter a record: `e`vent, `r`efused or `t`ombstone. An event's tensor holds its offset.
 
     `costs` are one a record; those that are no events cost nothing. `places` are each record's partition number.
@@ -143,7 +153,7 @@ def block(
     values = [None if kind == "t" else b"x" * size for kind, size in zip(kinds, lengths, strict=True)]
     good = np.array([row for row, kind in enumerate(kinds) if kind == "e"], np.int64)
     numbers = [0] * len(kinds) if places is None else places
-    return Block(
+    return DecodedBatch(
         EPOCHS,
         arrived,
         1_700_000_000_123,
@@ -168,7 +178,7 @@ def block(
     )
 
 
-def partitions(one: Block) -> list[Partition]:
+def partitions(one: DecodedBatch) -> list[Partition]:
     """Each record's."""
     return list(map(one.partition, range(len(one.offsets))))
 
@@ -176,13 +186,13 @@ def partitions(one: Block) -> list[Partition]:
 def batch_of(kinds: str, start: int = 0) -> MicroBatch:
     """A micro-batch of one whole block."""
     whole = block(kinds, start)
-    return MicroBatch((Rows(whole, 0, len(kinds), 0, len(whole.good)),), "size")
+    return MicroBatch((BatchSlice(whole, 0, len(kinds), 0, len(whole.good)),), "size")
 
 
-def answered(kinds: str, start: int = 0, *, number: int = 0) -> Answered:
+def answered(kinds: str, start: int = 0, *, number: int = 0) -> BatchResult:
     """A micro-batch of one whole block, with an output for each of its events."""
     batch = batch_of(kinds, start)
-    return Answered(
+    return BatchResult(
         number,
         batch,
         {"y": np.zeros((batch.events, 1))},

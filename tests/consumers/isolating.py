@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
-from millstream.consumers.resilience.patience import Patience
+from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -19,5 +19,5 @@ WATCHDOG = Watchdog(3600.0)  # one for all: each has a thread that lasts as long
 
 def isolating_decoder(decoder: BlockDecoder, metrics: Metrics | None = None) -> IsolatingDecoder:
     metrics = metrics or Metrics("p")
-    patience = Patience(threading.Event(), Health(60), metrics)
-    return IsolatingDecoder(decoder, patience=patience, watchdog=WATCHDOG, metrics=metrics)
+    retry = Retry(threading.Event(), Health(60), metrics)
+    return IsolatingDecoder(decoder, retry=retry, watchdog=WATCHDOG, metrics=metrics)

@@ -3,31 +3,31 @@ import dataclasses
 import numpy as np
 import pytest
 
-from millstream.consumers.events import MicroBatch, Rows
+from millstream.consumers.events import BatchSlice, MicroBatch
 from tests.consumers.in_memory import answered, batch_of, block
 
 
 def test_micro_batch_sums_its_parts() -> None:
     first, second = block("ere", arrived=2.0), block("te", 3, arrived=1.0)
-    batch = MicroBatch((Rows(first, 1, 3, 1, 2), Rows(second, 0, 2, 0, 1)), "size")
+    batch = MicroBatch((BatchSlice(first, 1, 3, 1, 2), BatchSlice(second, 0, 2, 0, 1)), "size")
     assert (batch.records, batch.events, batch.bytes, batch.arrived) == (4, 2, 30, 1.0)
     np.testing.assert_array_equal(batch.tensors()["x"], [[2], [4]])
 
 
 def test_part_without_events_leaves_the_tensors_alone() -> None:
     first, second = block("rt"), block("e", 2)
-    batch = MicroBatch((Rows(first, 0, 2, 0, 0), Rows(second, 0, 1, 0, 1)), "size")
+    batch = MicroBatch((BatchSlice(first, 0, 2, 0, 0), BatchSlice(second, 0, 1, 0, 1)), "size")
     np.testing.assert_array_equal(batch.tensors()["x"], [[2]])
 
 
 def test_range_without_records_has_no_bytes_and_refuses_nothing() -> None:
-    rows = Rows(block("err"), 1, 1, 1, 1)
+    rows = BatchSlice(block("err"), 1, 1, 1, 1)
     assert rows.bytes == 0
     assert rows.rejected() == {}
 
 
 def test_range_refuses_only_its_own() -> None:
-    assert list(Rows(block("rerr"), 1, 3, 0, 1).rejected()) == [2]
+    assert list(BatchSlice(block("rerr"), 1, 3, 0, 1).rejected()) == [2]
 
 
 @pytest.mark.parametrize("travelling", [block("e"), batch_of("e"), answered("e")], ids=lambda one: type(one).__name__)

@@ -71,7 +71,7 @@ def test_they_say_what_each_record_said(one_by_one: Sequence[Record]) -> None:
 
 @given(st.lists(RECORDS, min_size=1, max_size=3))
 def test_end_to_end_they_are_the_records_of_all(parts: list[Sequence[Record]]) -> None:
-    together = Records.end_to_end([Records.of(part) for part in parts])
+    together = Records.concat([Records.of(part) for part in parts])
     assert rows(together) == [said(record) for part in parts for record in part]
 
 
@@ -107,4 +107,4 @@ def test_rows_that_have_headers(with_headers: set[int], rows: set[int]) -> None:
 def test_none_are_none() -> None:
     assert not NONE
     assert (NONE.bytes, NONE.counts(), NONE.firsts()) == (0, {}, {})
-    assert not Records.end_to_end([NONE, NONE])
+    assert not Records.concat([NONE, NONE])

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from millstream.consumers.comparison import metrics as comparison
 from millstream.consumers.observability import metrics as worker
 from millstream.consumers.observability.lag_metrics import LagCollector, LagLook
-from millstream.consumers.supervision.autoscaler import Crew, Status
+from millstream.consumers.supervision.autoscaler import Fleet, Status
 from millstream.consumers.supervision.merged_metrics import StatusCollector
 from millstream.consumers.supervision.scaling import Decision
 from millstream.topics.lag import PartitionLag
@@ -60,7 +60,7 @@ def _run_registry() -> CollectorRegistry:
     trend = Trend(arrival=1.0, progress=1.0, stalled=0.0)
     look = LagLook(0.0, [lag], {("t", 0): trend}, trend)
     decision = Decision(1, "hold", "because", needed=1)
-    status = Status(decision, Crew(1, 0, {}), ready=1, lag=look, done_rate=1.0, rate=1.0, utilisation=0.5)
+    status = Status(decision, Fleet(1, 0, {}), ready=1, lag=look, done_rate=1.0, rate=1.0, utilisation=0.5)
     registry = CollectorRegistry()
     registry.register(LagCollector("p", "g", "c", lambda: look))
     registry.register(StatusCollector("p", lambda: status, lambda: 0))

@@ -18,14 +18,14 @@ from millstream.consumers.cli import main as cli
 from millstream.consumers.sink import delivery, transactions
 from millstream.consumers.sink.delivery import AtLeastOnce
 from millstream.consumers.sink.transactions import ExactlyOnce
-from millstream.consumers.source.forward import Forward
 from millstream.consumers.source.kafka_source import Source
+from millstream.consumers.source.offset_order import OffsetOrderCheck
 from millstream.inference.executors.onnx import OnnxExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.consumers.events import Ends, Polled
+    from millstream.consumers.events import FetchedBatch, NextOffsets
 
 
 WENT_BACK = "the client goes back"
@@ -36,7 +36,7 @@ def offsets_first() -> None:
     produce = ExactlyOnce.produce
     later: list[Any] = []
 
-    def checkpoint(self: ExactlyOnce, ends: Ends) -> None:
+    def checkpoint(self: ExactlyOnce, ends: NextOffsets) -> None:
         if ends:
             _commit(self, ends, self._assignment.group_metadata, "commit_offsets")
             while later:
@@ -81,7 +81,7 @@ def unfenced() -> None:
         consumer = Consumer({"bootstrap.servers": client["bootstrap.servers"], "group.id": group})
         stranger = consumer.consumer_group_metadata()  # of no member, so the broker asks nothing
 
-        def checkpoint(self: ExactlyOnce, ends: Ends) -> None:
+        def checkpoint(self: ExactlyOnce, ends: NextOffsets) -> None:
             if ends:
                 _commit(self, ends, stranger, "commit")
 
@@ -95,7 +95,7 @@ def newest_first() -> None:
     produce, commit = ExactlyOnce.produce, ExactlyOnce.checkpoint
     later: list[Any] = []
 
-    def checkpoint(self: ExactlyOnce, ends: Ends) -> None:
+    def checkpoint(self: ExactlyOnce, ends: NextOffsets) -> None:
         while later:
             produce(self, *later.pop())
         commit(self, ends)
@@ -113,14 +113,14 @@ def acknowledges_early() -> None:
 
 def believes_the_client() -> None:
     """What the client gives again is answered again."""
-    Forward.check = lambda *_: None  # type: ignore[method-assign]
+    OffsetOrderCheck.check = lambda *_: None  # type: ignore[method-assign]
 
 
 def none() -> None:
     """No bug: what a fault alone must not do."""
 
 
-def _commit(self: ExactlyOnce, ends: Ends, group: Any, name: str) -> None:
+def _commit(self: ExactlyOnce, ends: NextOffsets, group: Any, name: str) -> None:
     """Commit offsets and what is in the open transaction, whoever has the partitions by now."""
     offsets = [TopicPartition(*partition, offset) for partition, (_, offset) in ends.items()]
     self._begin()
@@ -200,7 +200,7 @@ def abort_at(checkpoint: int) -> None:
     """Let the partitions seem to have gone at this checkpoint."""
     numbers, commit = count(1), ExactlyOnce.checkpoint
 
-    def aborting(self: ExactlyOnce, ends: Ends) -> None:
+    def aborting(self: ExactlyOnce, ends: NextOffsets) -> None:
         gone = bool(ends) and next(numbers) == checkpoint
         commit(self, {partition: (-1, offset) for partition, (_, offset) in ends.items()} if gone else ends)
 
@@ -211,7 +211,7 @@ def go_back_at(poll: int) -> None:
     """Let the client give the records of this poll again."""
     numbers, read = count(1), Source.poll
 
-    def going_back(self: Source, *limits: Any) -> Polled | None:
+    def going_back(self: Source, *limits: Any) -> FetchedBatch | None:
         polled = read(self, *limits)
         if polled is not None and next(numbers) == poll:
             (place, first), *_ = polled.records.firsts().items()

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from tests.consumers.service import Service
     from tests.faults.load import Stream
-    from tests.faults.service import Crew
+    from tests.faults.service import Fleet
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 ROUNDS = 3
@@ -89,32 +89,32 @@ class Reader:
         self._consumer.close()
 
 
-def drain_and_return(crew: Crew, stream: Stream) -> list[float]:
+def drain_and_return(fleet: Fleet, stream: Stream) -> list[float]:
     """Two workers, one after the other, are drained and started anew."""
     starts = []
     for slot in ("w0", "w1"):
-        crew.stop(slot)
-        starts.append(_start(crew, slot))
-        crew.wait_ready()
+        fleet.stop(slot)
+        starts.append(_start(fleet, slot))
+        fleet.wait_ready()
         stream.wait_for_more(5 * RATE)
     return starts
 
 
-def drain(crew: Crew, _: Stream) -> list[float]:
+def drain(fleet: Fleet, _: Stream) -> list[float]:
     """One of two workers is drained."""
-    crew.stop("w0")
+    fleet.stop("w0")
     return []
 
 
-def kill_and_return(crew: Crew, _: Stream) -> list[float]:
+def kill_and_return(fleet: Fleet, _: Stream) -> list[float]:
     """One of two is killed and started at once."""
-    crew.kill("w0")
-    return [_start(crew, "w0")]
+    fleet.kill("w0")
+    return [_start(fleet, "w0")]
 
 
-def kill(crew: Crew, _: Stream) -> list[float]:
+def kill(fleet: Fleet, _: Stream) -> list[float]:
     """One of two is killed and never returns."""
-    crew.kill("w0")
+    fleet.kill("w0")
     return []
 
 
@@ -124,7 +124,7 @@ class Case:
 
     what: str
     aim: float  # seconds
-    fault: Callable[[Crew, Stream], list[float]]
+    fault: Callable[[Fleet, Stream], list[float]]
     membership: dict[str, Any] = field(default_factory=dict)
     with_start: bool = False  # whether the worker's start comes on top of the aim
 
@@ -158,18 +158,18 @@ def silence_of(case: Case, bootstrap: str, seed: int) -> tuple[float, list[float
         kafka = Broker(bootstrap, durable=True, kind="maven")
         sections: dict[str, Any] = {"membership": case.membership} if case.membership else {}
         with (
-            under_load(Path(folder), kafka, seed, rate=RATE, **sections) as (service, crew, stream),
+            under_load(Path(folder), kafka, seed, rate=RATE, **sections) as (service, fleet, stream),
             Reader(service) as reader,
         ):
-            crew.start("w0", "w1")
+            fleet.start("w0", "w1")
             for slot in ("w0", "w1"):
-                crew[slot].wait_for(lambda slot=slot: _assigned(crew, slot) == 2, 60, "given two partitions")  # type: ignore[misc]
+                fleet[slot].wait_for(lambda slot=slot: _assigned(fleet, slot) == 2, 60, "given two partitions")  # type: ignore[misc]
             stream.wait_for_more(5 * RATE)
             began = time.monotonic()
-            starts = case.fault(crew, stream)
+            starts = case.fault(fleet, stream)
             _wait_caught_up(reader, stream)
             ended = time.monotonic()
-            sent = crew.finish(stream)
+            sent = fleet.finish(stream)
             wait_until(lambda: len(reader.seen) == len(sent), 60, "the reader to see all")
         assert_exactly_once(service, sent)
     silences = []
@@ -179,14 +179,14 @@ def silence_of(case: Case, bootstrap: str, seed: int) -> tuple[float, list[float
     return max(silences), starts
 
 
-def _assigned(crew: Crew, slot: str) -> float:
-    return crew[slot].metrics().get(m.ASSIGNED.name, 0)
+def _assigned(fleet: Fleet, slot: str) -> float:
+    return fleet[slot].metrics().get(m.ASSIGNED.name, 0)
 
 
-def _start(crew: Crew, slot: str) -> float:
+def _start(fleet: Fleet, slot: str) -> float:
     began = time.monotonic()
-    crew.start(slot)
-    crew[slot].wait_for(lambda: f"-{slot}, runs " in crew[slot].log, 60, "started")
+    fleet.start(slot)
+    fleet[slot].wait_for(lambda: f"-{slot}, runs " in fleet[slot].log, 60, "started")
     return time.monotonic() - began
 
 

@@ -42,7 +42,7 @@ def buggy(bug: str, fault: str, time: int) -> tuple[str, ...]:
     return (sys.executable, "-P", str(_BUGGY), bug, fault, str(time))
 
 
-class Crew:
+class Fleet:
     """Workers of one pipeline, each with a slot; a context manager that leaves none behind."""
 
     def __init__(self, service: Service) -> None:
@@ -171,7 +171,7 @@ class Crew:
 @contextmanager
 def under_load(
     folder: Path, kafka: Broker, seed: int, *, rate: int = RATE, through: str | None = None, **sections: Any
-) -> Iterator[tuple[Service, Crew, Stream]]:
+) -> Iterator[tuple[Service, Fleet, Stream]]:
     """A service for vector events, exactly once where `sections` say nothing else, with its load; workers are yours.
 
     Workers reach the broker `through` another address where one is given.
@@ -181,8 +181,8 @@ def under_load(
     service = vector_service(folder, kafka, **defaults | sections)
     if through is not None:
         change(service, kafka={"bootstrap": through})
-    with Stream(service.bootstrap, service.inputs[0], vectors(seed), rate) as stream, Crew(service) as crew:
-        yield service, crew, stream
+    with Stream(service.bootstrap, service.inputs[0], vectors(seed), rate) as stream, Fleet(service) as fleet:
+        yield service, fleet, stream
 
 
 def change(service: Service, **sections: Any) -> None:

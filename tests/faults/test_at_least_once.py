@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 @pytest.mark.durable
 def test_killed_workers_lose_nothing(kafka: Broker, tmp_path: Path, full: bool) -> None:
-    with under_load(tmp_path, kafka, seed=801, delivery="at_least_once") as (service, crew, stream):
-        crew.start("w0", "w1")
+    with under_load(tmp_path, kafka, seed=801, delivery="at_least_once") as (service, fleet, stream):
+        fleet.start("w0", "w1")
         for _ in range(10 if full else 1):
-            crew.wait_written()
-            crew.kill("w0", "w1")
+            fleet.wait_written()
+            fleet.kill("w0", "w1")
             # Nothing is committed that has no result, at any time.
             assert verdict_of(service, list(stream.acknowledged)).skipped == ()
-            crew.start("w0", "w1")
-        sent = crew.finish(stream)
+            fleet.start("w0", "w1")
+        sent = fleet.finish(stream)
         assert replace(verdict_of(service, sent), doubled=()) == RIGHT

@@ -14,7 +14,7 @@ from tests.broker.clients import produce, read_all
 from tests.consumers.processes import Worker
 from tests.consumers.service import VECTOR_INPUT, id_of, vector_service, write_service
 from tests.faults.load import LARGE, SMALL, Stream, damaged, places
-from tests.faults.service import RATE, Crew, assert_exactly_once, configure
+from tests.faults.service import RATE, Fleet, assert_exactly_once, configure
 from tests.inference.models import looking_up
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ def test_poison_undecodable_and_too_large_answers_while_workers_are_killed(
 ) -> None:
     service = _places_service(tmp_path, kafka)
     configure(service, service.output, max_message_bytes=str(SMALL))
-    with Stream(kafka.bootstrap, service.inputs[0], places(seed=701), RATE // 3) as stream, Crew(service) as crew:
-        crew.start("w0", "w1")
+    with Stream(kafka.bootstrap, service.inputs[0], places(seed=701), RATE // 3) as stream, Fleet(service) as fleet:
+        fleet.start("w0", "w1")
         for _ in range(5 if full else 1):
-            crew.wait_written()
-            crew.kill("w0", "w1")
-            crew.start("w0", "w1")
-        sent = crew.finish(stream)
+            fleet.wait_written()
+            fleet.kill("w0", "w1")
+            fleet.start("w0", "w1")
+        sent = fleet.finish(stream)
     assert_exactly_once(service, sent)
     reasons = {letter.reason for letter in service.dead_letters()}
     assert reasons == {"undecodable", "model_rejected", "prediction_too_large"}
@@ -53,14 +53,14 @@ def test_damaged_and_oversized_events_while_workers_are_killed(kafka: Broker, tm
     service = vector_service(tmp_path, kafka, delivery="exactly_once", input=unnamed)
     # Nearly as large as the events: with the event in it a dead letter may be too large.
     configure(service, service.letters, max_message_bytes=str(LARGE))
-    with Stream(kafka.bootstrap, service.inputs[0], damaged(seed=702), RATE // 3) as stream, Crew(service) as crew:
-        crew.start("w0", "w1")
+    with Stream(kafka.bootstrap, service.inputs[0], damaged(seed=702), RATE // 3) as stream, Fleet(service) as fleet:
+        fleet.start("w0", "w1")
         for _ in range(5 if full else 1):
-            crew.wait_committed(1000)
-            crew.kill("w0", "w1")
-            crew.start("w0", "w1")
-        crew.wait_committed(1000)
-        sent = crew.finish(stream)
+            fleet.wait_committed(1000)
+            fleet.kill("w0", "w1")
+            fleet.start("w0", "w1")
+        fleet.wait_committed(1000)
+        sent = fleet.finish(stream)
     topic = service.inputs[0]
     assert_exactly_once(service, [replace(one, id=f"{topic}-{one.partition}-{one.offset}") for one in sent])
     events = {(event.partition(), event.offset()): event.value() or b"" for event in read_all(kafka.bootstrap, topic)}

@@ -31,29 +31,29 @@ def own() -> Iterator[FreezableKafka]:
 
 
 def test_broker_killed_and_started_anew(own: FreezableKafka, tmp_path: Path, full: bool) -> None:
-    with under_load(tmp_path, Broker(own.bootstrap, durable=True, kind="maven"), seed=501) as (service, crew, stream):
-        crew.start("w0", "w1")
-        crew.wait_ready()
+    with under_load(tmp_path, Broker(own.bootstrap, durable=True, kind="maven"), seed=501) as (service, fleet, stream):
+        fleet.start("w0", "w1")
+        fleet.wait_ready()
         for _ in range(4 if full else 1):
             stream.wait_for_more(2000)
             own.kill()
             own.start()
         stream.wait_for_more(2000)
-        assert_exactly_once(service, crew.finish(stream, revive=True))
+        assert_exactly_once(service, fleet.finish(stream, revive=True))
 
 
 def test_broker_that_stands_still(own: FreezableKafka, tmp_path: Path, full: bool) -> None:
     """Ten seconds are the transaction's timeout: in full it stands still for longer, too."""
-    with under_load(tmp_path, Broker(own.bootstrap, durable=True, kind="maven"), seed=502) as (service, crew, stream):
-        crew.start("w0", "w1")
-        crew.wait_ready()
+    with under_load(tmp_path, Broker(own.bootstrap, durable=True, kind="maven"), seed=502) as (service, fleet, stream):
+        fleet.start("w0", "w1")
+        fleet.wait_ready()
         for seconds in (10, 13, 13) if full else (10,):
             stream.wait_for_more(2000)
             own.freeze()
             time.sleep(seconds)
             own.thaw()
         stream.wait_for_more(2000)
-        assert_exactly_once(service, crew.finish(stream, revive=True))
+        assert_exactly_once(service, fleet.finish(stream, revive=True))
 
 
 class OnDisk(MavenKafka):
@@ -71,13 +71,13 @@ def test_broker_whose_disk_is_full(tmp_path: Path) -> None:
     """It ends by itself; once there is room and it is started, all goes on."""
     with SmallDisk(tmp_path / "disk") as disk, OnDisk(disk) as own:
         kafka = Broker(own.bootstrap, durable=True, kind="maven")
-        with under_load(tmp_path, kafka, seed=503) as (service, crew, stream):
-            crew.start("w0", "w1")
-            crew.wait_committed(2000)
+        with under_load(tmp_path, kafka, seed=503) as (service, fleet, stream):
+            fleet.start("w0", "w1")
+            fleet.wait_committed(2000)
             disk.fill()
             wait_until(lambda: not own.running, 120, "the broker to end on a full disk")
-            assert all(crew[slot].get("/live")[0] == 200 for slot in ("w0", "w1"))
+            assert all(fleet[slot].get("/live")[0] == 200 for slot in ("w0", "w1"))
             disk.make_room()
             own.start()
-            crew.wait_committed(2000, revive=True)
-            assert_exactly_once(service, crew.finish(stream, revive=True))
+            fleet.wait_committed(2000, revive=True)
+            assert_exactly_once(service, fleet.finish(stream, revive=True))

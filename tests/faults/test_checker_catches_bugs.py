@@ -29,11 +29,11 @@ CHECKPOINT = 20  # at which the fault strikes: some went well before
 )
 def test_crash_before_the_commit(kafka: Broker, tmp_path: Path, bug: str, found: set[str]) -> None:
     # A static member is back at once: the session's end need not be waited for.
-    with under_load(tmp_path, kafka, seed=901, membership={"static": True}) as (service, crew, stream):
-        crew.start("w0", program=buggy(bug, "die", CHECKPOINT))
-        assert crew["w0"].wait() == -signal.SIGKILL
-        crew.start("w0")
-        assert _kinds(verdict_of(service, crew.finish(stream))) == found
+    with under_load(tmp_path, kafka, seed=901, membership={"static": True}) as (service, fleet, stream):
+        fleet.start("w0", program=buggy(bug, "die", CHECKPOINT))
+        assert fleet["w0"].wait() == -signal.SIGKILL
+        fleet.start("w0")
+        assert _kinds(verdict_of(service, fleet.finish(stream))) == found
 
 
 @pytest.mark.parametrize(
@@ -45,11 +45,11 @@ def test_crash_before_the_commit(kafka: Broker, tmp_path: Path, bug: str, found:
     ],
 )
 def test_abort(kafka: Broker, tmp_path: Path, bug: str, found: set[str]) -> None:
-    with under_load(tmp_path, kafka, seed=902) as (service, crew, stream):
-        crew.start("w0", program=buggy(bug, "abort", CHECKPOINT))
-        crew["w0"].wait_for(lambda: "the transaction is aborted" in crew["w0"].log, 60, "told to abort")
+    with under_load(tmp_path, kafka, seed=902) as (service, fleet, stream):
+        fleet.start("w0", program=buggy(bug, "abort", CHECKPOINT))
+        fleet["w0"].wait_for(lambda: "the transaction is aborted" in fleet["w0"].log, 60, "told to abort")
         stream.wait_for_more(1000)
-        assert _kinds(verdict_of(service, crew.finish(stream))) == found
+        assert _kinds(verdict_of(service, fleet.finish(stream))) == found
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
@@ -57,47 +57,47 @@ def test_abort(kafka: Broker, tmp_path: Path, bug: str, found: set[str]) -> None
 def test_client_that_gives_records_again(
     kafka: Broker, tmp_path: Path, bug: str, found: set[str], delivery: str
 ) -> None:
-    with under_load(tmp_path, kafka, seed=906, delivery=delivery) as (service, crew, stream):
-        crew.start("w0", program=buggy(bug, "go_back", CHECKPOINT))
-        crew["w0"].wait_for(lambda: WENT_BACK in crew["w0"].log, 60, "at its twentieth poll")
-        crew.wait_committed(2000)
-        assert ("it is read again from the committed offset" in crew["w0"].log) == (bug == "none")
-        assert _kinds(verdict_of(service, crew.finish(stream))) == found
+    with under_load(tmp_path, kafka, seed=906, delivery=delivery) as (service, fleet, stream):
+        fleet.start("w0", program=buggy(bug, "go_back", CHECKPOINT))
+        fleet["w0"].wait_for(lambda: WENT_BACK in fleet["w0"].log, 60, "at its twentieth poll")
+        fleet.wait_committed(2000)
+        assert ("it is read again from the committed offset" in fleet["w0"].log) == (bug == "none")
+        assert _kinds(verdict_of(service, fleet.finish(stream))) == found
 
 
 @pytest.mark.parametrize(("bug", "found"), [("none", set()), ("unfenced", {"doubled"})])
 def test_sleep_with_an_open_transaction(kafka: Broker, tmp_path: Path, bug: str, found: set[str]) -> None:
-    with under_load(tmp_path, kafka, seed=903) as (service, crew, stream):
-        crew.start("w0", program=buggy(bug, "sleep", CHECKPOINT))
-        wait_until(lambda: stopped(crew["w0"]), 60, "the worker to stop itself")
-        crew.start("w1")
-        crew["w1"].wait_for(lambda: crew["w1"].metrics().get(m.ASSIGNED.name) == 4, 60, "given all partitions")
+    with under_load(tmp_path, kafka, seed=903) as (service, fleet, stream):
+        fleet.start("w0", program=buggy(bug, "sleep", CHECKPOINT))
+        wait_until(lambda: stopped(fleet["w0"]), 60, "the worker to stop itself")
+        fleet.start("w1")
+        fleet["w1"].wait_for(lambda: fleet["w1"].metrics().get(m.ASSIGNED.name) == 4, 60, "given all partitions")
         sent = stream.stop()
         # The other has answered all by the time that the sleeper wakes.
-        crew["w1"].wait_for(lambda: all_committed(service), 60, "done")
-        crew["w0"].send(signal.SIGCONT)
-        crew["w0"].wait_for(lambda: crew["w0"].get("/live")[0] == 200, 60, "awake")
-        crew["w0"].send(signal.SIGTERM)
-        crew.stop("w1")
+        fleet["w1"].wait_for(lambda: all_committed(service), 60, "done")
+        fleet["w0"].send(signal.SIGCONT)
+        fleet["w0"].wait_for(lambda: fleet["w0"].get("/live")[0] == 200, 60, "awake")
+        fleet["w0"].send(signal.SIGTERM)
+        fleet.stop("w1")
         # With a transaction that the broker has ended meanwhile it is fenced.
-        assert crew["w0"].wait() in {0, 1}
+        assert fleet["w0"].wait() in {0, 1}
         assert _kinds(verdict_of(service, sent)) == found
 
 
 def test_newest_first(kafka: Broker, tmp_path: Path) -> None:
-    with under_load(tmp_path, kafka, seed=904) as (service, crew, stream):
-        crew.start("w0", program=buggy("newest_first", "none", CHECKPOINT))
+    with under_load(tmp_path, kafka, seed=904) as (service, fleet, stream):
+        fleet.start("w0", program=buggy("newest_first", "none", CHECKPOINT))
         stream.wait_for_more(2000)
-        assert _kinds(verdict_of(service, crew.finish(stream))) == {"reordered"}
+        assert _kinds(verdict_of(service, fleet.finish(stream))) == {"reordered"}
 
 
 def test_early_acknowledgement(kafka: Broker, tmp_path: Path) -> None:
-    with under_load(tmp_path, kafka, seed=905, delivery="at_least_once") as (service, crew, stream):
-        crew.start("w0", program=buggy("acknowledges_early", "none", CHECKPOINT))
+    with under_load(tmp_path, kafka, seed=905, delivery="at_least_once") as (service, fleet, stream):
+        fleet.start("w0", program=buggy("acknowledges_early", "none", CHECKPOINT))
         stream.wait_for_more(1000)
         sent = stream.stop()
-        crew["w0"].wait_for(lambda: all_committed(service), 60, "sure that it is done")
-        crew.kill("w0")
+        fleet["w0"].wait_for(lambda: all_committed(service), 60, "sure that it is done")
+        fleet.kill("w0")
         assert _kinds(verdict_of(service, sent)) == {"lost", "skipped"}
 
 

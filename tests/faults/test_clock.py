@@ -24,18 +24,18 @@ def test_clock_jumps(kafka: Broker, tmp_path: Path) -> None:
     clock = tmp_path / "clock"
     program = (sys.executable, "-P", str(Path(__file__).with_name("shifted_worker.py")), str(clock))
     _set(clock, 0)
-    with under_load(tmp_path, kafka, seed=1301) as (service, crew, stream):
-        crew.start("w0", "w1", program=program)
-        crew.wait_ready()
+    with under_load(tmp_path, kafka, seed=1301) as (service, fleet, stream):
+        fleet.start("w0", "w1", program=program)
+        fleet.wait_ready()
         for shift in (HOUR, -HOUR, 0):
-            crew.wait_committed(2000)
+            fleet.wait_committed(2000)
             _set(clock, shift)
-        crew.wait_committed(2000)
+        fleet.wait_committed(2000)
         for slot in ("w0", "w1"):
-            metrics = crew[slot].metrics()
+            metrics = fleet[slot].metrics()
             assert {name: value for name, value in metrics.items() if value < 0} == {}
             assert metrics[f"{m.END_TO_END.name}_sum"] > 0
-        sent = crew.finish(stream)
+        sent = fleet.finish(stream)
         assert_exactly_once(service, sent)
     times = sorted(prediction_of(message)["prediction_time"] for message in service.predictions())
     assert times[-1] - times[0] > timedelta(hours=1.9)  # the jumps were seen

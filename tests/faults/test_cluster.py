@@ -31,10 +31,10 @@ def cluster() -> Iterator[KafkaCluster]:
 
 def test_three_brokers_killed_one_after_the_other(cluster: KafkaCluster, tmp_path: Path) -> None:
     kafka = Broker(cluster.bootstrap, durable=True, kind="maven")
-    with under_load(tmp_path, kafka, seed=1001, rate=500) as (service, crew, stream):
-        crew.start("w0", "w1")
-        crew.wait_ready()
-        crew.wait_committed(500)
+    with under_load(tmp_path, kafka, seed=1001, rate=500) as (service, fleet, stream):
+        fleet.start("w0", "w1")
+        fleet.wait_ready()
+        fleet.wait_committed(500)
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
         victims = [
             ("__transaction_state", _place_of(f"{service.group}-w0")),
@@ -44,11 +44,11 @@ def test_three_brokers_killed_one_after_the_other(cluster: KafkaCluster, tmp_pat
         killed = set()
         for topic, partition in victims:
             node = _leader(admin, topic, partition)
-            _kill_and_bring_back(cluster, admin, node, lambda: crew.wait_committed(1500, revive=True))
+            _kill_and_bring_back(cluster, admin, node, lambda: fleet.wait_committed(1500, revive=True))
             killed.add(node)
         for node in set(NODES) - killed:
-            _kill_and_bring_back(cluster, admin, node, lambda: crew.wait_committed(1500, revive=True))
-        assert_exactly_once(service, crew.finish(stream, revive=True))
+            _kill_and_bring_back(cluster, admin, node, lambda: fleet.wait_committed(1500, revive=True))
+        assert_exactly_once(service, fleet.finish(stream, revive=True))
 
 
 def _kill_and_bring_back(cluster: KafkaCluster, admin: AdminClient, node: int, meanwhile: Callable[[], None]) -> None:

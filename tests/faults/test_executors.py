@@ -13,7 +13,7 @@ from millstream.consumers.observability import metrics as m
 from tests.broker.clients import wait_until
 from tests.consumers.python_service import python_service
 from tests.faults.load import DEADLY, NOT_A_NUMBER, Stream, numbers
-from tests.faults.service import Crew, assert_exactly_once, committed
+from tests.faults.service import Fleet, assert_exactly_once, committed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,56 +41,58 @@ return {{"y": np.where(x == {NOT_A_NUMBER}, np.nan, -x)}}
 @contextmanager
 def under_load(
     folder: Path, kafka: Broker, seed: int, *, deadly: int | None = None, rate: int = RATE, **sections: Any
-) -> Iterator[tuple[Service, Crew, Stream]]:
+) -> Iterator[tuple[Service, Fleet, Stream]]:
     """A service with that model; the event `deadly` is the one that it dies of."""
     service = python_service(
         folder, kafka, MODEL, **{"delivery": "exactly_once", "output": {}, "batch": {"max_events": 64}, **sections}
     )
     events = numbers(seed, deadly)
-    with Stream(service.bootstrap, service.inputs[0], events, rate) as stream, Crew(service) as crew:
-        yield service, crew, stream
+    with Stream(service.bootstrap, service.inputs[0], events, rate) as stream, Fleet(service) as fleet:
+        yield service, fleet, stream
 
 
 def test_executor_away_and_back(kafka: Broker, tmp_path: Path) -> None:
     """Lag grows, nothing is refused for it, also where workers die meanwhile."""
     away = tmp_path / "away"
-    with under_load(tmp_path, kafka, seed=1501) as (service, crew, stream):
-        crew.start("w0", "w1")
-        crew.wait_ready()
-        crew.wait_committed(1000)
+    with under_load(tmp_path, kafka, seed=1501) as (service, fleet, stream):
+        fleet.start("w0", "w1")
+        fleet.wait_ready()
+        fleet.wait_committed(1000)
         away.touch()
         for slot in ("w0", "w1"):
-            crew[slot].wait_for(lambda slot=slot: crew[slot].get("/ready")[0] == 503, 60, "not ready")  # type: ignore[misc]
+            fleet[slot].wait_for(lambda slot=slot: fleet[slot].get("/ready")[0] == 503, 60, "not ready")  # type: ignore[misc]
         settled = _settled(service)
         stream.wait_for_more(1000)
-        assert all(crew[slot].get("/live")[0] == 200 for slot in ("w0", "w1"))
-        crew["w0"].wait_for(lambda: crew["w0"].metrics()[f"{m.RETRIES.name}{{what=executor}}"] >= 3, 60, "asking again")
-        crew.kill("w1")
+        assert all(fleet[slot].get("/live")[0] == 200 for slot in ("w0", "w1"))
+        fleet["w0"].wait_for(
+            lambda: fleet["w0"].metrics()[f"{m.RETRIES.name}{{what=executor}}"] >= 3, 60, "asking again"
+        )
+        fleet.kill("w1")
         assert committed(service) == settled
         away.unlink()
-        crew.start("w1")
-        crew.wait_committed(2000)
-        assert_exactly_once(service, crew.finish(stream))
+        fleet.start("w1")
+        fleet.wait_committed(2000)
+        assert_exactly_once(service, fleet.finish(stream))
     # Out of memory with more than 16 events, too: that refuses none.
     assert {letter.reason for letter in service.dead_letters()} == {"nan_output"}
 
 
 def test_executor_that_hangs_keeps_the_worker_in_the_group(kafka: Broker, tmp_path: Path) -> None:
     hangs = tmp_path / "hangs"
-    with under_load(tmp_path, kafka, seed=1502) as (service, crew, stream):
-        crew.start("w0", "w1")
-        crew.wait_ready()
-        crew.wait_committed(1000)
-        before = {slot: crew[slot].metrics()[m.REBALANCES.name] for slot in ("w0", "w1")}
+    with under_load(tmp_path, kafka, seed=1502) as (service, fleet, stream):
+        fleet.start("w0", "w1")
+        fleet.wait_ready()
+        fleet.wait_committed(1000)
+        before = {slot: fleet[slot].metrics()[m.REBALANCES.name] for slot in ("w0", "w1")}
         hangs.touch()
         time.sleep(120)  # longer than a session or a transaction may last, and than most models ever take
         for slot in ("w0", "w1"):
-            assert crew[slot].get("/live")[0] == 200
-            assert crew[slot].metrics()[m.ASSIGNED.name] == 2
-            assert crew[slot].metrics()[m.REBALANCES.name] == before[slot]
+            assert fleet[slot].get("/live")[0] == 200
+            assert fleet[slot].metrics()[m.ASSIGNED.name] == 2
+            assert fleet[slot].metrics()[m.REBALANCES.name] == before[slot]
         hangs.unlink()
-        crew.wait_committed(2000)
-        assert_exactly_once(service, crew.finish(stream))
+        fleet.wait_committed(2000)
+        assert_exactly_once(service, fleet.finish(stream))
     assert {letter.reason for letter in service.dead_letters()} == {"nan_output"}
 
 
@@ -99,17 +101,17 @@ def test_event_that_takes_the_process_down(kafka: Broker, tmp_path: Path) -> Non
     deadly = 60
     # After a crash twice as many events run one by one as a batch has: it is among them, whatever was committed before.
     sections: Any = {"limits": {"crash_attempts": 1}, "membership": {"static": True}}
-    with under_load(tmp_path, kafka, seed=1503, deadly=deadly, rate=50, **sections) as (service, crew, stream):
-        crew.start("w0")
+    with under_load(tmp_path, kafka, seed=1503, deadly=deadly, rate=50, **sections) as (service, fleet, stream):
+        fleet.start("w0")
         crashes = 0
 
         def refused() -> bool:
             nonlocal crashes
-            crashes += len(crew.revive(crashed=-signal.SIGABRT))
+            crashes += len(fleet.revive(crashed=-signal.SIGABRT))
             return any(letter.reason == "crashed" for letter in service.dead_letters())
 
         wait_until(refused, 240, "the event to be refused")
-        sent = crew.finish(stream)
+        sent = fleet.finish(stream)
     assert_exactly_once(service, sent)
     (event,) = [event for event in sent if event.id == f"event-{deadly:010d}"]
     (letter,) = [letter for letter in service.dead_letters() if letter.reason != "nan_output"]

@@ -14,7 +14,7 @@ from millstream.consumers.observability import metrics as m
 from tests.consumers.service import id_of
 from tests.faults.hostile import PREDICTED, hostile_service, hostile_stream
 from tests.faults.load import Stream
-from tests.faults.service import RATE, Crew, assert_exactly_once, verdict_of
+from tests.faults.service import RATE, Fleet, assert_exactly_once, verdict_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ REFUSALS = {"undecodable", "unfit", "schema_incompatible", "unknown_schema"}
 def test_hostile_records_of_every_kind_while_workers_are_killed(
     kafka: Broker, registry: Apicurio, tmp_path: Path, full: bool, delivery: str
 ) -> None:
-    """No worker ends because of a record: `Crew` sees to that."""
+    """No worker ends because of a record: `Fleet` sees to that."""
     client = SchemaRegistryClient({"url": registry.url})
     # The kills are the test's doing and no event's.
     service, ids = hostile_service(
@@ -41,15 +41,15 @@ def test_hostile_records_of_every_kind_while_workers_are_killed(
     )
     topic = service.inputs[0]
     events = hostile_stream(1701, ids, int(time.time() * 1000), share=0.05)
-    with Stream(kafka.bootstrap, topic, events, RATE // 2) as stream, Crew(service) as crew:
-        crew.start("w0", "w1")
+    with Stream(kafka.bootstrap, topic, events, RATE // 2) as stream, Fleet(service) as fleet:
+        fleet.start("w0", "w1")
         for _ in range(5 if full else 1):
-            crew.wait_committed(2000)
-            crew.kill("w0", "w1")
-            crew.start("w0", "w1")
-        crew.wait_committed(3000)
-        assert all(crew[slot].metrics().get(m.INTERNAL_ERRORS.name) == 0 for slot in ("w0", "w1"))
-        sent = crew.finish(stream)
+            fleet.wait_committed(2000)
+            fleet.kill("w0", "w1")
+            fleet.start("w0", "w1")
+        fleet.wait_committed(3000)
+        assert all(fleet[slot].metrics().get(m.INTERNAL_ERRORS.name) == 0 for slot in ("w0", "w1"))
+        sent = fleet.finish(stream)
     # An event is known by its place: what is in it may be anything.
     placed = [replace(one, id=f"{topic}-{one.partition}-{one.offset}") for one in sent]
     if delivery == "exactly_once":

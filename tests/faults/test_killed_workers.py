@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.broker.choice import Broker
-    from tests.faults.service import Crew
+    from tests.faults.service import Fleet
 
 pytestmark = pytest.mark.durable
 
@@ -25,24 +25,24 @@ pytestmark = pytest.mark.durable
 def test_workers_killed_at_random_points(kafka: Broker, tmp_path: Path, full: bool) -> None:
     chance = random.Random(1)
     kills, least = 0, 50 if full else 6
-    with under_load(tmp_path, kafka, seed=101) as (service, crew, stream):
-        crew.start("w0", "w1")
-        crew.wait_ready()
+    with under_load(tmp_path, kafka, seed=101) as (service, fleet, stream):
+        fleet.start("w0", "w1")
+        fleet.wait_ready()
         while kills < least:
             victims = chance.choice([("w0",), ("w1",), ("w0", "w1"), ("w0", "w1")])
-            _go_on(crew, chance)
-            crew.kill(*victims)
-            crew.start(*victims)
+            _go_on(fleet, chance)
+            fleet.kill(*victims)
+            fleet.start(*victims)
             kills += len(victims)
-        assert_exactly_once(service, crew.finish(stream))
+        assert_exactly_once(service, fleet.finish(stream))
 
 
-def _go_on(crew: Crew, chance: random.Random) -> None:
+def _go_on(fleet: Fleet, chance: random.Random) -> None:
     """Let the workers write some results, and then some time go by; now and then kill them while they start or join."""
     if chance.random() < 0.2:
         time.sleep(chance.uniform(0, 4))
         return
-    crew.wait_written()
+    fleet.wait_written()
     time.sleep(chance.uniform(0, 0.5))
 
 
@@ -58,85 +58,85 @@ DEATHS = [
 
 def test_worker_dies_at_each_step_of_an_events_way(kafka: Broker, tmp_path: Path) -> None:
     # A static member is back at once: the session's end need not be waited for.
-    with under_load(tmp_path, kafka, seed=105, membership={"static": True}) as (service, crew, stream):
+    with under_load(tmp_path, kafka, seed=105, membership={"static": True}) as (service, fleet, stream):
         for fault, time_ in DEATHS:
-            crew.start("w0", program=buggy("none", fault, time_))
-            assert crew["w0"].wait() == -signal.SIGKILL
-        crew.start("w0")
-        assert_exactly_once(service, crew.finish(stream))
+            fleet.start("w0", program=buggy("none", fault, time_))
+            assert fleet["w0"].wait() == -signal.SIGKILL
+        fleet.start("w0")
+        assert_exactly_once(service, fleet.finish(stream))
 
 
 def test_workers_restarted_one_after_the_other(kafka: Broker, tmp_path: Path, full: bool) -> None:
-    with under_load(tmp_path, kafka, seed=102) as (service, crew, stream):
-        crew.start("w0", "w1")
-        crew.wait_ready()
+    with under_load(tmp_path, kafka, seed=102) as (service, fleet, stream):
+        fleet.start("w0", "w1")
+        fleet.wait_ready()
         for _ in range(5 if full else 1):
             for slot in ("w0", "w1"):
                 stream.wait_for_more(1000)
-                crew.stop(slot)
-                crew.start(slot)
-                crew.wait_ready()
-        assert_exactly_once(service, crew.finish(stream))
+                fleet.stop(slot)
+                fleet.start(slot)
+                fleet.wait_ready()
+        assert_exactly_once(service, fleet.finish(stream))
 
 
 @pytest.mark.parametrize("beyond", [2, 8], ids=["partitions moved", "transaction timed out"])
 def test_worker_stopped_for_longer_than_its_session_writes_nothing_of_what_has_moved(
     kafka: Broker, tmp_path: Path, beyond: float
 ) -> None:
-    with under_load(tmp_path, kafka, seed=103) as (service, crew, stream):
-        crew.start("w0", "w1")
-        crew.wait_ready()
+    with under_load(tmp_path, kafka, seed=103) as (service, fleet, stream):
+        fleet.start("w0", "w1")
+        fleet.wait_ready()
         stream.wait_for_more(2000)
-        crew["w0"].send(signal.SIGSTOP)
-        crew["w1"].wait_for(lambda: crew["w1"].metrics().get(m.ASSIGNED.name) == 4, 60, "given all partitions")
+        fleet["w0"].send(signal.SIGSTOP)
+        fleet["w1"].wait_for(lambda: fleet["w1"].metrics().get(m.ASSIGNED.name) == 4, 60, "given all partitions")
         time.sleep(beyond)
-        crew["w0"].send(signal.SIGCONT)
+        fleet["w0"].send(signal.SIGCONT)
         stream.wait_for_more(2000)
-        assert_exactly_once(service, crew.finish(stream, revive=True))
+        assert_exactly_once(service, fleet.finish(stream, revive=True))
 
 
 def test_worker_stopped_with_records_on_their_way_until_they_have_timed_out(kafka: Broker, tmp_path: Path) -> None:
     """They time out in the client with the transaction: that one is aborted, and the worker goes on."""
-    with under_load(tmp_path, kafka, seed=106) as (service, crew, stream):
-        crew.start("w0", program=buggy("none", "sleep_while_producing", 2000))
-        wait_until(lambda: stopped(crew["w0"]), 60, "the worker to stop itself")
+    with under_load(tmp_path, kafka, seed=106) as (service, fleet, stream):
+        fleet.start("w0", program=buggy("none", "sleep_while_producing", 2000))
+        wait_until(lambda: stopped(fleet["w0"]), 60, "the worker to stop itself")
         time.sleep(11)
-        crew["w0"].send(signal.SIGCONT)
-        crew.wait_committed(4000, revive=True)
-        assert_exactly_once(service, crew.finish(stream, revive=True))
+        fleet["w0"].send(signal.SIGCONT)
+        fleet.wait_committed(4000, revive=True)
+        assert_exactly_once(service, fleet.finish(stream, revive=True))
 
 
 def test_workers_from_one_to_four_to_two_to_three(kafka: Broker, tmp_path: Path) -> None:
-    with under_load(tmp_path, kafka, seed=104) as (service, crew, stream):
-        crew.start("w0")
-        crew.wait_ready()
+    with under_load(tmp_path, kafka, seed=104) as (service, fleet, stream):
+        fleet.start("w0")
+        fleet.wait_ready()
         stream.wait_for_more(1000)
-        crew.start("w1", "w2", "w3")
-        crew.wait_ready()
+        fleet.start("w1", "w2", "w3")
+        fleet.wait_ready()
         stream.wait_for_more(2000)
-        crew.stop("w0", "w2")
+        fleet.stop("w0", "w2")
         stream.wait_for_more(2000)
-        crew.start("w4")
-        crew.wait_ready()
+        fleet.start("w4")
+        fleet.wait_ready()
         stream.wait_for_more(1000)
-        assert_exactly_once(service, crew.finish(stream))
+        assert_exactly_once(service, fleet.finish(stream))
 
 
 def test_members_of_the_newer_group_protocol_come_and_go_and_die(kafka: Broker, tmp_path: Path) -> None:
     """KIP-848: the broker assigns, and moves a dead member's partitions when its own session timeout is over."""
-    with under_load(tmp_path, kafka, seed=107, membership={"protocol": "consumer"}) as (service, crew, stream):
-        crew.start("w0", "w1")
-        crew.wait_ready()
+    with under_load(tmp_path, kafka, seed=107, membership={"protocol": "consumer"}) as (service, fleet, stream):
+        fleet.start("w0", "w1")
+        fleet.wait_ready()
         stream.wait_for_more(1000)
         for slot in ("w0", "w1"):
-            crew.stop(slot)
-            crew.start(slot)
-            crew.wait_ready()
+            fleet.stop(slot)
+            fleet.start(slot)
+            fleet.wait_ready()
             stream.wait_for_more(500)
-        crew.wait_written()
-        crew.kill("w0")
-        crew.start("w0", "w2")
-        crew.wait_ready()
+        fleet.wait_written()
+        fleet.kill("w0")
+        fleet.start("w0", "w2")
+        fleet.wait_ready()
         stream.wait_for_more(1000)
-        crew.stop("w1")
-        assert_exactly_once(service, crew.finish(stream, revive=True))
+        fleet.stop("w1")
+        assert_exactly_once(service, fleet.finish(stream, revive=True))

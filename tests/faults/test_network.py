@@ -45,30 +45,30 @@ def test_network_cut_or_silent(
 ) -> None:
     """After a silence what was under way arrives late, as after lost packets: after the session's end, or the transaction's."""
     kafka = Broker(own.bootstrap, durable=True, kind="maven")
-    with under_load(tmp_path, kafka, seed=1101, through=line.bootstrap) as (service, crew, stream):
-        crew.start("w0", "w1")
-        crew.wait_ready()
+    with under_load(tmp_path, kafka, seed=1101, through=line.bootstrap) as (service, fleet, stream):
+        fleet.start("w0", "w1")
+        fleet.wait_ready()
         for _ in range(2):
-            crew.wait_committed(1000, revive=True)
+            fleet.wait_committed(1000, revive=True)
             fail(line)
             time.sleep(seconds)
-            assert not crew.stalled()  # one whose client hangs since the first time may have ended, and said so
+            assert not fleet.stalled()  # one whose client hangs since the first time may have ended, and said so
             line.mend()
-        crew.wait_committed(1000, revive=True)
-        assert_exactly_once(service, crew.finish(stream, revive=True))
+        fleet.wait_committed(1000, revive=True)
+        assert_exactly_once(service, fleet.finish(stream, revive=True))
 
 
 def test_slow_network(own: ProxiedKafka, line: Line, tmp_path: Path) -> None:
     """Each direction takes 0.2 s, from the start, through a rebalance and a kill."""
     kafka = Broker(own.bootstrap, durable=True, kind="maven")
     line.slow_down(0.2)
-    with under_load(tmp_path, kafka, seed=1103, through=line.bootstrap) as (service, crew, stream):
-        crew.start("w0")
-        crew.wait_ready()
-        crew.wait_committed(1000, revive=True)
-        crew.start("w1")
-        crew.wait_written()
-        crew.kill("w1")
-        crew.start("w1")
-        crew.wait_written()
-        assert_exactly_once(service, crew.finish(stream, revive=True))
+    with under_load(tmp_path, kafka, seed=1103, through=line.bootstrap) as (service, fleet, stream):
+        fleet.start("w0")
+        fleet.wait_ready()
+        fleet.wait_committed(1000, revive=True)
+        fleet.start("w1")
+        fleet.wait_written()
+        fleet.kill("w1")
+        fleet.start("w1")
+        fleet.wait_written()
+        assert_exactly_once(service, fleet.finish(stream, revive=True))

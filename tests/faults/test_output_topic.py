@@ -17,50 +17,50 @@ if TYPE_CHECKING:
 
     from tests.broker.choice import Broker
     from tests.consumers.service import Service
-    from tests.faults.service import Crew
+    from tests.faults.service import Fleet
 
 pytestmark = pytest.mark.durable
 
 
 def test_output_topic_missing_at_the_start(kafka: Broker, tmp_path: Path) -> None:
-    with under_load(tmp_path, kafka, seed=1201) as (service, crew, stream):
+    with under_load(tmp_path, kafka, seed=1201) as (service, fleet, stream):
         _delete(service)
-        _start_without_it(service, crew)
+        _start_without_it(service, fleet)
         assert service.committed() == {}
         create_topic(service.bootstrap, service.output, 4, {})
-        crew.start("w0")
-        assert verdict_of(service, crew.finish(stream)) == RIGHT
+        fleet.start("w0")
+        assert verdict_of(service, fleet.finish(stream)) == RIGHT
 
 
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
 def test_output_topic_deleted_under_the_worker(kafka: Broker, tmp_path: Path, delivery: str) -> None:
-    with under_load(tmp_path, kafka, seed=1202, delivery=delivery) as (service, crew, stream):
-        crew.start("w0")
-        crew.wait_committed(2000)
+    with under_load(tmp_path, kafka, seed=1202, delivery=delivery) as (service, fleet, stream):
+        fleet.start("w0")
+        fleet.wait_committed(2000)
         _delete(service)
-        assert crew["w0"].wait(120) == 1
+        assert fleet["w0"].wait(120) == 1
         # Most times it names the topic. A transaction caught by the deletion may hang or be fenced, which is all that is said.
-        assert "Traceback" not in crew["w0"].log
-        _start_without_it(service, crew)
+        assert "Traceback" not in fleet["w0"].log
+        _start_without_it(service, fleet)
         # An open transaction hides the offsets, until the broker ends it.
         wait_until(lambda: committed(service) is not None, 60, "the offsets to be known")
         done = service.committed()
         create_topic(service.bootstrap, service.output, 4, {})
-        crew.start("w0")
-        sent = crew.finish(stream)
+        fleet.start("w0")
+        sent = fleet.finish(stream)
         # What was committed before went with the topic.
         since = [event for event in sent if event.offset >= done.get((service.inputs[0], event.partition), 0)]
         assert 0 < len(since) < len(sent)
         assert verdict_of(service, since) == RIGHT
 
 
-def _start_without_it(service: Service, crew: Crew) -> None:
+def _start_without_it(service: Service, fleet: Fleet) -> None:
     """What a supervisor gets to see."""
-    crew.start("w0")
-    assert crew["w0"].wait() == 1
-    assert f"{service.output} (output)" in crew["w0"].log
-    assert "Create them: millstream topics create" in crew["w0"].log
-    assert "Traceback" not in crew["w0"].log
+    fleet.start("w0")
+    assert fleet["w0"].wait() == 1
+    assert f"{service.output} (output)" in fleet["w0"].log
+    assert "Create them: millstream topics create" in fleet["w0"].log
+    assert "Traceback" not in fleet["w0"].log
 
 
 def _delete(service: Service) -> None:

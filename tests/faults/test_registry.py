@@ -13,7 +13,7 @@ from millstream.consumers.observability import metrics as m
 from millstream.schemas.wire import HEAD_BYTES, frame
 from tests.consumers.service import VECTOR_INPUT, vector_service
 from tests.faults.load import Stream, vectors
-from tests.faults.service import Crew, assert_exactly_once, change
+from tests.faults.service import Fleet, assert_exactly_once, change
 from tests.registry.apicurio import api_url
 from tests.registry.proxy import Proxy
 
@@ -42,24 +42,24 @@ def test_registry_away_then_back(kafka: Broker, registry: Apicurio, tmp_path: Pa
             return int(client.register_schema(subject, Schema(json.dumps(definition), "AVRO")))
 
         ids = [register("first")]
-        with Stream(kafka.bootstrap, service.inputs[0], _by_newest(ids), 500) as stream, Crew(service) as crew:
-            crew.start("w0", "w1")
-            crew.wait_ready()
-            crew.wait_committed(1000)
+        with Stream(kafka.bootstrap, service.inputs[0], _by_newest(ids), 500) as stream, Fleet(service) as fleet:
+            fleet.start("w0", "w1")
+            fleet.wait_ready()
+            fleet.wait_committed(1000)
             line.cut()
             ids.append(register("second"))  # which no worker knows
-            crew["w0"].wait_for(
-                lambda: crew["w0"].metrics().get(f"{m.RETRIES.name}{{what=schemas}}", 0) >= 2, 60, "asking again"
+            fleet["w0"].wait_for(
+                lambda: fleet["w0"].metrics().get(f"{m.RETRIES.name}{{what=schemas}}", 0) >= 2, 60, "asking again"
             )
-            crew.kill("w1")
-            crew.start("w1")  # can't start without it, says so and ends
-            assert crew["w1"].wait() == 1
-            assert "check that the registry runs" in crew["w1"].log.splitlines()[-1]
-            assert "Traceback" not in crew["w1"].log
+            fleet.kill("w1")
+            fleet.start("w1")  # can't start without it, says so and ends
+            assert fleet["w1"].wait() == 1
+            assert "check that the registry runs" in fleet["w1"].log.splitlines()[-1]
+            assert "Traceback" not in fleet["w1"].log
             line.connect()
-            crew.start("w1")
-            crew.wait_committed(2000)
-            assert_exactly_once(service, crew.finish(stream))
+            fleet.start("w1")
+            fleet.wait_committed(2000)
+            assert_exactly_once(service, fleet.finish(stream))
         assert len(set(ids)) == len(ids)
         assert service.dead_letters() == []
 

@@ -19,39 +19,39 @@ pytestmark = pytest.mark.durable
 
 
 def test_second_worker_with_a_slot_ends_and_the_first_goes_on(kafka: Broker, tmp_path: Path) -> None:
-    with under_load(tmp_path, kafka, seed=601) as (service, crew, stream):
-        crew.start("w0")
-        crew.wait_ready()
-        pid = crew["w0"].pid
+    with under_load(tmp_path, kafka, seed=601) as (service, fleet, stream):
+        fleet.start("w0")
+        fleet.wait_ready()
+        pid = fleet["w0"].pid
         with Worker(service.file, "--slot", "w0") as second:
             assert second.wait() == 1
             said = second.log.splitlines()[-1]
         assert said.startswith(f"slot w0 of group {service.group} is taken by process {pid} on this machine.")
         assert "--slot w0-2" in said
-        before = crew["w0"].metrics()[m.PREDICTIONS.name]
-        crew["w0"].wait_for(lambda: crew["w0"].metrics()[m.PREDICTIONS.name] > before + 1000, 60, "at work")
-        assert_exactly_once(service, crew.finish(stream))
+        before = fleet["w0"].metrics()[m.PREDICTIONS.name]
+        fleet["w0"].wait_for(lambda: fleet["w0"].metrics()[m.PREDICTIONS.name] > before + 1000, 60, "at work")
+        assert_exactly_once(service, fleet.finish(stream))
 
 
 def test_worker_is_fenced_by_another_machines_with_its_slot(kafka: Broker, tmp_path: Path) -> None:
     """Another TMPDIR stands for another machine: there the first one's lock is not seen."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    with under_load(tmp_path, kafka, seed=602) as (service, crew, stream):
-        crew.start("w0")
-        crew.wait_ready()
+    with under_load(tmp_path, kafka, seed=602) as (service, fleet, stream):
+        fleet.start("w0")
+        fleet.wait_ready()
         stream.wait_for_more(1000)
         with Worker(service.file, "--slot", "w0", env={"TMPDIR": str(elsewhere)}) as other:
-            assert crew["w0"].wait() == 1
-            log = crew["w0"].log
+            assert fleet["w0"].wait() == 1
+            log = fleet["w0"].log
             assert "another worker with this slot has taken over" in log
             assert "Traceback" not in log
             other.wait_ready()
             stream.wait_for_more(1000)
             # The one that was fenced may come back under a slot of its own.
-            crew.discard("w0")
-            crew.start("w1")
-            crew.wait_ready()
-            sent = crew.finish(stream)
+            fleet.discard("w0")
+            fleet.start("w1")
+            fleet.wait_ready()
+            sent = fleet.finish(stream)
             assert other.stop() == 0
         assert_exactly_once(service, sent)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.inference.errors import ModelConfigError
-from millstream.inference.fitting import Fitted, _fill_scalars, fit
+from millstream.inference.features import Features, _fill_scalars, to_tensors
 from millstream.inference.signature import DTYPES, Signature, TensorInput, TensorOutput, check_fields
 from millstream.schemas.table import Column, Lists, Table
 
@@ -111,7 +111,7 @@ def test_exactly_the_wrong_events_are_unfit_and_the_rest_are_the_tensors(
     table_of: Callable[[pl.DataFrame], Table],
 ) -> None:
     frame, columns, inputs = case
-    fitted = fit(table_of(frame), inputs, allow_nan=allow_nan)
+    fitted = to_tensors(table_of(frame), inputs, allow_nan=allow_nan)
     tensors, good = slow_fit(columns, inputs, allow_nan=allow_nan)
     assert fitted.rows.tolist() == good
     assert [unfit.row for unfit in fitted.unfit] == sorted(set(range(len(frame))) - set(good))
@@ -126,8 +126,8 @@ def test_exactly_the_wrong_events_are_unfit_and_the_rest_are_the_tensors(
         assert any(f"`{t}`" in unfit.error and any(f"`{f}`" in unfit.error for f in fields) for t, fields in names)
 
 
-def fitted_scalars(a: Any, b: Any, entry: TensorInput = SCALARS) -> Fitted:
-    return fit(Table.of(pl.DataFrame({"a": a, "b": b})), [entry], allow_nan=False)
+def fitted_scalars(a: Any, b: Any, entry: TensorInput = SCALARS) -> Features:
+    return to_tensors(Table.of(pl.DataFrame({"a": a, "b": b})), [entry], allow_nan=False)
 
 
 def test_events_wrong_in_different_ways_are_all_found() -> None:
@@ -150,7 +150,9 @@ def test_events_wrong_in_different_ways_are_all_found() -> None:
 def test_unfit_scalar_names_field_tensor_and_what_was_found(a: float | None, dtype: str, says: str) -> None:
     kind = pl.Int64 if dtype == "int32" else pl.Float64
     frame = pl.DataFrame({"a": pl.Series([a], dtype=kind), "b": pl.Series([1], dtype=kind)})
-    (unfit,) = fit(Table.of(frame), [TensorInput("scalars", ("a", "b"), False, dtype, (2,))], allow_nan=False).unfit
+    (unfit,) = to_tensors(
+        Table.of(frame), [TensorInput("scalars", ("a", "b"), False, dtype, (2,))], allow_nan=False
+    ).unfit
     assert unfit.error == says
 
 
@@ -166,7 +168,7 @@ def test_unfit_scalar_names_field_tensor_and_what_was_found(a: float | None, dty
 )
 def test_unfit_array_names_field_place_tensor_and_what_was_found(values: list[float | None] | None, says: str) -> None:
     frame = pl.DataFrame({"v": [values]}, schema={"v": pl.List(pl.Float64)})
-    (unfit,) = fit(Table.of(frame), [VECTOR], allow_nan=False).unfit
+    (unfit,) = to_tensors(Table.of(frame), [VECTOR], allow_nan=False).unfit
     assert unfit.error == says
 
 
@@ -179,7 +181,7 @@ def test_events_full_of_what_does_not_fit_take_little_memory_and_one_reason_each
     frame = pl.DataFrame({"v": [[1.0] * WIDE, *[[1.0] + [value] * (WIDE - 1)] * 9]}, schema={"v": pl.List(pl.Float32)})
     tracemalloc.start()
     try:
-        fitted = fit(Table.of(frame), [entry], allow_nan=False)
+        fitted = to_tensors(Table.of(frame), [entry], allow_nan=False)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -212,7 +214,7 @@ def test_problems_of_all_fields_are_told_where_a_length_is_wrong() -> None:
         {"v": [[1.0], [1.0, math.nan, 1.0], [1.0, 2.0, 3.0]], "a": [1.0, 1.0, math.inf], "b": [1.0] * 3},
         schema={"v": pl.List(pl.Float64), "a": pl.Float64, "b": pl.Float64},
     )
-    fitted = fit(Table.of(frame), [VECTOR, SCALARS], allow_nan=False)
+    fitted = to_tensors(Table.of(frame), [VECTOR, SCALARS], allow_nan=False)
     assert [unfit.error.partition(",")[0] for unfit in fitted.unfit] == [
         "field `v` has 1 values",
         "field `v`[1] is NaN or infinite",
@@ -228,19 +230,22 @@ def test_event_is_told_the_first_of_its_problems_only() -> None:
 
 def test_frame_without_events_gives_tensors_without_events() -> None:
     schema: dict[str, pl.DataType] = {"a": pl.Float64(), "b": pl.Float64(), "v": pl.List(pl.Float64)}
-    fitted = fit(Table.of(pl.DataFrame(schema=schema)), [SCALARS, VECTOR], allow_nan=False)
+    fitted = to_tensors(Table.of(pl.DataFrame(schema=schema)), [SCALARS, VECTOR], allow_nan=False)
     assert {name: array.shape for name, array in fitted.tensors.items()} == {"scalars": (0, 2), "vector": (0, 3)}
 
 
 def test_nan_and_infinity_pass_where_they_are_allowed() -> None:
     frame = pl.DataFrame({"a": [math.nan, -math.inf], "b": [1.0, 2.0]})
-    found = fit(Table.of(frame), [SCALARS], allow_nan=True).tensors["scalars"]
+    found = to_tensors(Table.of(frame), [SCALARS], allow_nan=True).tensors["scalars"]
     np.testing.assert_array_equal(found, [[math.nan, 1.0], [-math.inf, 2.0]])
 
 
 def test_fields_of_a_tensor_keep_their_places_and_mix_types() -> None:
     frame = pl.DataFrame({"a": [True, False], "b": [7, 8]})
-    assert fit(Table.of(frame), [SCALARS], allow_nan=False).tensors["scalars"].tolist() == [[1.0, 7.0], [0.0, 8.0]]
+    assert to_tensors(Table.of(frame), [SCALARS], allow_nan=False).tensors["scalars"].tolist() == [
+        [1.0, 7.0],
+        [0.0, 8.0],
+    ]
 
 
 def test_signature_lists_each_field_once() -> None:

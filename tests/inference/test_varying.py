@@ -13,7 +13,7 @@ from millstream.inference.errors import ModelConfigError
 from millstream.inference.executors.by_length import ByLength
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import join_rows
-from millstream.inference.fitting import fit
+from millstream.inference.features import to_tensors
 from millstream.inference.repository import ModelVersion, load_version
 from millstream.inference.signature import TensorInput
 from millstream.inference.varying import groups_of, lengths_of
@@ -58,7 +58,7 @@ def python_model(repository: Path, body: str, config: str = CONFIG) -> ModelVers
 
 def tensors(events: list[list[float]]) -> dict[str, Any]:
     frame = pl.DataFrame([pl.Series("x", events, pl.List(pl.Float32))])
-    fitted = fit(Table.of(frame), [ITEMS], allow_nan=False)
+    fitted = to_tensors(Table.of(frame), [ITEMS], allow_nan=False)
     assert fitted.unfit == []
     return fitted.tensors
 
@@ -109,7 +109,7 @@ def test_lengths_are_powers_of_two_where_none_are_given(
 
 def test_events_of_any_length_become_ragged_tensors() -> None:
     frame = pl.DataFrame({"x": [[1.0], [], [2.0, 3.0]], "z": [[1], [], [2, 3]]})
-    fitted = fit(Table.of(frame), [ITEMS, OTHERS, MASK], allow_nan=False)
+    fitted = to_tensors(Table.of(frame), [ITEMS, OTHERS, MASK], allow_nan=False)
     assert fitted.unfit == []
     assert fitted.tensors["items"].lengths.tolist() == [1, 0, 2]
     assert lists(fitted.tensors["items"]) == [[1.0], [], [2.0, 3.0]]
@@ -130,7 +130,7 @@ def test_events_of_any_length_become_ragged_tensors() -> None:
 def test_event_that_does_not_fit_says_why_and_spares_the_others(x: Any, z: Any, said: str) -> None:
     types = {"x": pl.List(pl.Float64), "z": pl.List(pl.Int64)}
     frame = pl.DataFrame({"x": [[1.0, 2.0, 3.0], x, []], "z": [[1, 2, 3], z, []]}, schema=types)
-    fitted = fit(Table.of(frame), [ITEMS, OTHERS], allow_nan=False)
+    fitted = to_tensors(Table.of(frame), [ITEMS, OTHERS], allow_nan=False)
     assert [(unfit.row, said in unfit.error) for unfit in fitted.unfit] == [(1, True)], fitted.unfit
     assert fitted.rows.tolist() == [0, 2]
     assert lists(fitted.tensors["items"]) == [[1.0, 2.0, 3.0], []]
@@ -196,7 +196,7 @@ lengths: [2, 40]
 """
     version = python_model(tmp_path, body, config)
     events = pl.DataFrame({"w": [["so", "far"], [], ["a", "b", "c"], ["ä"]], "a": [1.0, 2.0, 3.0, 4.0]})
-    fitted = fit(Table.of(events), version.signature.inputs, allow_nan=False)
+    fitted = to_tensors(Table.of(events), version.signature.inputs, allow_nan=False)
     answers = open_executor(version, max_events=16).run(fitted.tensors)
     assert answers["y"].tolist() == ["so far 1", "- - 2", "a b c - -", "ä - 4"]
 

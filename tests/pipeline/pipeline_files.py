@@ -71,7 +71,7 @@ model:
   threads: 2
   allow_nan: true
   allow_nan_outputs: true
-  in_flight: 2
+  concurrent_batches: 2
   instances: 3
 batch:
   max_events: 64
@@ -119,8 +119,8 @@ on_error:
 limits:
   batch_timeout: 30s
   crash_attempts: 5
-  held_events: 128
-  held_bytes: 4MiB
+  in_flight_events: 128
+  in_flight_bytes: 4MiB
   drain_timeout: 1m
   stall_after: 2m
 scaling: {min: 2, max: 8, catch_up: 10s, scale_down_after: 1m}

@@ -22,7 +22,7 @@ def test_smallest_file_takes_every_default(tmp_path: Path) -> None:
     assert pipeline.schemas.directory == tmp_path / "schemas"
     assert pipeline.model.repository == tmp_path / "models"
     assert (pipeline.batch.max_events, pipeline.batch.max_wait, pipeline.batch.max_bytes) == (256, 0.005, 2**20)
-    assert (pipeline.limits.held_bytes, pipeline.commit_seconds) == (128 * 2**20, 0.1)
+    assert (pipeline.limits.in_flight_bytes, pipeline.commit_seconds) == (128 * 2**20, 0.1)
     assert pipeline.output.carry_headers == ("traceparent", "tracestate", "baggage")
     assert pipeline.client_config() == {"bootstrap.servers": "127.0.0.1:9092"}
     assert pipeline.path == tmp_path / "pipeline.yaml"

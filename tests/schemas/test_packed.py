@@ -85,7 +85,7 @@ def test_a_table_is_of_strings_of_one_width(strings: list[bytes], start: int | N
 @given(st.lists(STRINGS, min_size=1, max_size=4), PLACES, PLACES)
 def test_parts_end_to_end(parts: list[list[bytes]], start: int | None, stop: int | None) -> None:
     packed = [Packed.of(part)[start:stop] for part in parts]
-    assert list(Packed.end_to_end(packed)) == [string for part in parts for string in part[start:stop]]
+    assert list(Packed.concat(packed)) == [string for part in parts for string in part[start:stop]]
 
 
 @given(STRINGS, st.randoms())
@@ -117,7 +117,7 @@ def test_those_at_some_places(strings: list[bytes], places: set[int]) -> None:
     wanted = [strings[row] for row in rows]
     assert list(taken) == wanted
     assert bytes(taken.whole) == b"".join(wanted)
-    assert list(Packed.end_to_end([taken, taken])) == wanted * 2
+    assert list(Packed.concat([taken, taken])) == wanted * 2
 
 
 TEXTS = st.lists(st.one_of(st.text(max_size=5), st.sampled_from(["ab", "cd", "\u00e9f"])), max_size=6)
@@ -130,7 +130,7 @@ def test_texts_are_the_texts(texts: list[str], start: int | None, stop: int | No
         assert len(made) == len(texts)
         assert [made[place] for place in range(len(texts))] == texts
         assert list(made[start:stop]) == texts[start:stop]
-        assert list(Texts.end_to_end([made, made[start:stop]])) == texts + texts[start:stop]
+        assert list(Texts.concat([made, made[start:stop]])) == texts + texts[start:stop]
         assert list(made.take(np.arange(0, len(texts), 2))) == texts[::2]
         assert Texts.of(made) is made
 

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.errors import PeerFailedError
 from benchmarks.gpu.path import DataPath, polls_for, polls_of
 from benchmarks.load import VECTOR, vector_events, write_vector_model
-from millstream.consumers.execute.poison import Run
+from millstream.consumers.execute.bisecting import Run
 from millstream.consumers.worker.compute import DECODE_RECORDS
 from millstream.inference.errors import ExecutorUnavailable, ModelRejected
 from millstream.inference.executors.choice import open_executor

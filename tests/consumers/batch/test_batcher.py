@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.consumers.batch.batcher import Batcher, Limits
-from millstream.consumers.events import Block, MicroBatch, Rows
-from millstream.consumers.flow.window import Window
+from millstream.consumers.events import BatchSlice, DecodedBatch, MicroBatch
+from millstream.consumers.flow.batch_window import BatchWindow
 from tests.consumers.in_memory import block, offsets
 
 KINDS = st.text("eert", min_size=1, max_size=12)
@@ -23,7 +23,7 @@ LIMITS = st.builds(
 
 
 @st.composite
-def blocks(draw: st.DrawFn) -> list[Block]:
+def blocks(draw: st.DrawFn) -> list[DecodedBatch]:
     """Blocks in the order and at the times they were read, offsets ascending."""
     kinds = draw(st.lists(KINDS, min_size=1, max_size=6))
     starts = accumulate((len(text) for text in kinds), initial=0)
@@ -37,12 +37,12 @@ def blocks(draw: st.DrawFn) -> list[Block]:
     ]
 
 
-def one_record(one: Block, row: int) -> Rows:
+def one_record(one: DecodedBatch, row: int) -> BatchSlice:
     first, last = np.searchsorted(one.good, [row, row + 1]).tolist()
-    return Rows(one, row, row + 1, first, last)
+    return BatchSlice(one, row, row + 1, first, last)
 
 
-def batched(made: list[Block], limits: Limits) -> list[tuple[MicroBatch, float]]:
+def batched(made: list[DecodedBatch], limits: Limits) -> list[tuple[MicroBatch, float]]:
     """What a batcher makes of blocks that come at their times, each batch with the time at which it closed."""
     batcher = Batcher(limits)
     found: list[tuple[MicroBatch, float]] = []
@@ -66,14 +66,14 @@ def batched(made: list[Block], limits: Limits) -> list[tuple[MicroBatch, float]]
 
 @FEWER
 @given(blocks(), LIMITS)
-def test_every_record_is_in_exactly_one_batch_in_order(made: list[Block], limits: Limits) -> None:
+def test_every_record_is_in_exactly_one_batch_in_order(made: list[DecodedBatch], limits: Limits) -> None:
     found = [offset for batch, _ in batched(made, limits) for offset in offsets(batch)]
     assert found == [offset for one in made for offset in one.offsets.tolist()]
 
 
 @FEWER
 @given(blocks(), LIMITS)
-def test_no_batch_passes_its_limits_but_one_record_alone(made: list[Block], limits: Limits) -> None:
+def test_no_batch_passes_its_limits_but_one_record_alone(made: list[DecodedBatch], limits: Limits) -> None:
     for batch, _ in batched(made, limits):
         assert batch.records >= 1
         assert batch.events <= limits.max_events
@@ -83,7 +83,7 @@ def test_no_batch_passes_its_limits_but_one_record_alone(made: list[Block], limi
 
 @FEWER
 @given(blocks(), LIMITS)
-def test_batch_closed_as_full_takes_all_that_fits(made: list[Block], limits: Limits) -> None:
+def test_batch_closed_as_full_takes_all_that_fits(made: list[DecodedBatch], limits: Limits) -> None:
     records = [one_record(one, row) for one in made for row in range(len(one.offsets))]
     most = limits.max_cost
     for batch, _ in batched(made, limits):
@@ -98,7 +98,7 @@ def test_batch_closed_as_full_takes_all_that_fits(made: list[Block], limits: Lim
 
 @FEWER
 @given(blocks(), LIMITS)
-def test_partitions_of_the_records_change_no_batch(made: list[Block], limits: Limits) -> None:
+def test_partitions_of_the_records_change_no_batch(made: list[DecodedBatch], limits: Limits) -> None:
     of_one_partition = [replace(one, places=np.zeros_like(one.places)) for one in made]
     found, expected = (
         [(offsets(batch), batch.reason, closed) for batch, closed in batched(blocks, limits)]
@@ -109,14 +109,14 @@ def test_partitions_of_the_records_change_no_batch(made: list[Block], limits: Li
 
 @FEWER
 @given(blocks(), LIMITS)
-def test_nothing_waits_longer_than_allowed(made: list[Block], limits: Limits) -> None:
+def test_nothing_waits_longer_than_allowed(made: list[DecodedBatch], limits: Limits) -> None:
     for batch, closed in batched(made, limits):
         assert closed <= batch.arrived + limits.max_wait
 
 
 @FEWER
 @given(blocks(), LIMITS)
-def test_events_of_a_batch_are_the_good_rows_of_its_records(made: list[Block], limits: Limits) -> None:
+def test_events_of_a_batch_are_the_good_rows_of_its_records(made: list[DecodedBatch], limits: Limits) -> None:
     for batch, _ in batched(made, limits):
         for part in batch.parts:
             good = part.block.good[part.first : part.last].tolist()
@@ -128,7 +128,7 @@ def test_events_of_a_batch_are_the_good_rows_of_its_records(made: list[Block], l
 
 @FEWER
 @given(blocks(), LIMITS)
-def test_refused_records_and_tombstones_ride_in_their_place(made: list[Block], limits: Limits) -> None:
+def test_refused_records_and_tombstones_ride_in_their_place(made: list[DecodedBatch], limits: Limits) -> None:
     found = [
         part.block.offsets[row] for batch, _ in batched(made, limits) for part in batch.parts for row in part.rejected()
     ]
@@ -137,7 +137,7 @@ def test_refused_records_and_tombstones_ride_in_their_place(made: list[Block], l
 
 @FEWER
 @given(blocks(), LIMITS)
-def test_bytes_and_costs_of_a_batch_are_those_of_its_records(made: list[Block], limits: Limits) -> None:
+def test_bytes_and_costs_of_a_batch_are_those_of_its_records(made: list[DecodedBatch], limits: Limits) -> None:
     for batch, _ in batched(made, limits):
         values = [value for part in batch.parts for value in part.block.values[part.start : part.stop]]
         assert batch.bytes == sum(len(value or b"") for value in values)
@@ -147,7 +147,7 @@ def test_bytes_and_costs_of_a_batch_are_those_of_its_records(made: list[Block], 
 
 @FEWER
 @given(st.lists(st.sampled_from("adt"), max_size=30), blocks(), LIMITS)
-def test_counts_never_drift(steps: list[str], made: list[Block], limits: Limits) -> None:
+def test_counts_never_drift(steps: list[str], made: list[DecodedBatch], limits: Limits) -> None:
     """However `a`dding, `d`raining and `t`aking are mixed, what is full closes and what is not does not."""
     batcher = Batcher(limits)
     events = size = cost = 0
@@ -240,7 +240,7 @@ def test_events_that_cost_nothing_fill_no_budget() -> None:
 
 
 def test_batch_stays_open_as_long_as_its_window() -> None:
-    window = Window(1.0)
+    window = BatchWindow(1.0)
     batcher = Batcher(Limits(3, 1000, 1.0), window=window)
     batcher.add(block("e", arrived=5.0))
     assert batcher.due() == 6.0

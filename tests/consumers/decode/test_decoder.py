@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
-from millstream.consumers.events import NEVER, Block, Polled
+from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch
 from millstream.consumers.record_types import Headers, Record
 from millstream.consumers.records import Records
 from millstream.schemas.decoded import Decoded
@@ -18,7 +18,7 @@ RECORD_FIELDS = EventFields(event_id=None, event_time=None, time_unit=1)
 Column = Callable[[list[float | None]], pl.Series]
 
 
-def decode(values: Sequence[bytes | None], fields: EventFields = RECORD_FIELDS, **extra: Column) -> Block:
+def decode(values: Sequence[bytes | None], fields: EventFields = RECORD_FIELDS, **extra: Column) -> DecodedBatch:
     decoder = BlockDecoder(NumberDecoder(extra), fields, SIGNATURE, allow_nan=False)
     return decoder.decode(polled(values, 100))
 
@@ -66,7 +66,7 @@ class InParts(NumberDecoder):
         rows_of: dict[int, list[int]] = {}
         for row, group in enumerate(self._groups[: len(values)]):
             rows_of.setdefault(group, []).append(row)
-        return Decoded.end_to_end(
+        return Decoded.concat(
             [
                 (np.array(rows), NumberDecoder(self._extra).decode([values[row] for row in rows]))
                 for rows in rows_of.values()
@@ -132,7 +132,11 @@ def test_block_has_the_assignment_and_times_of_its_poll() -> None:
 def test_records_of_the_only_topic_need_not_be_asked_for_it() -> None:
     records: list[Record] = [MemoryRecord(at, place=("in", number)) for at, number in enumerate([1, 0, 1])]
     decoder = BlockDecoder(NumberDecoder(), RECORD_FIELDS, SIGNATURE, allow_nan=False)
-    assert partitions(decoder.decode(Polled(Records.of(records), EPOCHS, 0.0, 0))) == [("in", 1), ("in", 0), ("in", 1)]
+    assert partitions(decoder.decode(FetchedBatch(Records.of(records), EPOCHS, 0.0, 0))) == [
+        ("in", 1),
+        ("in", 0),
+        ("in", 1),
+    ]
 
 
 def test_keys_headers_and_timestamps_come_along() -> None:
@@ -141,7 +145,7 @@ def test_keys_headers_and_timestamps_come_along() -> None:
         MemoryRecord(9, None, ("other", 0), (0, -1)),
     ]
     decoder = BlockDecoder(NumberDecoder(), RECORD_FIELDS, SIGNATURE, allow_nan=False)
-    block = decoder.decode(Polled(Records.of(records), EPOCHS, 0.0, 0))
+    block = decoder.decode(FetchedBatch(Records.of(records), EPOCHS, 0.0, 0))
     assert partitions(block) == [("in", 1), ("other", 0)]
     assert list(block.keys) == [b"key", None]
     assert block.headers == {0: [("trace", b"a"), ("trace", None)]}
@@ -208,11 +212,11 @@ def test_schemas_that_are_away_leave_the_records_for_later() -> None:
     assert decoder.decode(poll).good.tolist() == [0]
 
 
-def with_deadlines(*headers: Headers) -> Block:
+def with_deadlines(*headers: Headers) -> DecodedBatch:
     fields = EventFields(None, None, 1, deadline_header="until")
     records: list[Record] = [MemoryRecord(at, b"1", heads=own or None) for at, own in enumerate(headers)]
     decoder = BlockDecoder(NumberDecoder(), fields, SIGNATURE, allow_nan=False)
-    return decoder.decode(Polled(Records.of(records), EPOCHS, 0.0, 0))
+    return decoder.decode(FetchedBatch(Records.of(records), EPOCHS, 0.0, 0))
 
 
 def test_deadline_is_that_of_its_header() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.errors import Abandoned
-from millstream.consumers.execute.poison import Isolation
+from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.observability.metrics import INTERNAL_ERRORS, Metrics
 from millstream.consumers.resilience.safety_net import MAX_UNPROVEN, SafetyNet
 from millstream.consumers.sink.isolating_encoder import IsolatingEncoder, PredictionColumns
@@ -131,9 +131,9 @@ def test_schemas_that_are_away_are_waited_for_and_not_isolated() -> None:
     assert counted(metrics, "decode") == 0
 
 
-def isolation_of(before: Any, metrics: Metrics) -> Isolation:
+def isolation_of(before: Any, metrics: Metrics) -> BisectingExecutor:
     executor = NegatingExecutor(before)
-    return Isolation(executor.run, max_events=70, allow_nan_outputs=False, net=SafetyNet("infer", metrics))
+    return BisectingExecutor(executor.run, max_events=70, allow_nan_outputs=False, net=SafetyNet("infer", metrics))
 
 
 def raising(error: BaseException, bad: float) -> Any:

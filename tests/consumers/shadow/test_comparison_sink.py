@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from millstream.consumers.events import Answered, MicroBatch, Rows
+from millstream.consumers.events import BatchResult, BatchSlice, MicroBatch
 from millstream.consumers.observability.metrics import COMPARISONS, Metrics
 from millstream.consumers.shadow.comparison_sink import ComparisonSink
 from tests.consumers.in_memory import EPOCHS, GivenAssignment, block
 from tests.consumers.sink.test_sink import OUTPUTS
 
 if TYPE_CHECKING:
-    from millstream.consumers.shadow.shadow_lane import Shadow
+    from millstream.consumers.shadow.shadow_thread import Shadow
     from millstream.consumers.sink.delivery import Delivery
 
 LIMIT = 2000
@@ -57,8 +57,8 @@ def test_comparison_that_its_topic_refuses_is_left_out_and_counted() -> None:
         assignment=GivenAssignment(EPOCHS),
         metrics=metrics,
     )
-    batch = MicroBatch((Rows(block("eeee"), 0, 4, 0, 4),), "size")
-    answered = Answered(0, batch, {"y": np.zeros(4)}, np.arange(4), {}, np.zeros(4, np.int64))
+    batch = MicroBatch((BatchSlice(block("eeee"), 0, 4, 0, 4),), "size")
+    answered = BatchResult(0, batch, {"y": np.zeros(4)}, np.arange(4), {}, np.zeros(4, np.int64))
     assert sink.write([answered]) == {("in", 0): (1, 4)}
     assert [key for _, _, key in delivery.records] == [b"a", b"d"]
     assert len(left_out) == 2

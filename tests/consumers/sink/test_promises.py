@@ -16,25 +16,25 @@ from hypothesis import strategies as st
 from millstream.consumers.batch.batcher import Batcher, Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.errors import DeliveryFailed, TransactionAborted
-from millstream.consumers.events import Answered, Barrier, MicroBatch, Polled, Rejection
-from millstream.consumers.execute.inflight import InFlight
+from millstream.consumers.events import Barrier, BatchResult, FetchedBatch, MicroBatch, Rejection
+from millstream.consumers.execute.reorder_buffer import ReorderBuffer
 from millstream.consumers.flow.assignment import Assignment
-from millstream.consumers.flow.held import Held
-from millstream.consumers.flow.window import Window
+from millstream.consumers.flow.batch_window import BatchWindow
+from millstream.consumers.flow.in_flight import InFlightBudget
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.records import Records
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.result_sink import Outputs, Sink
 from millstream.consumers.sink.writer import Checkpoints, Writer
-from millstream.consumers.source.forward import Forward
+from millstream.consumers.source.offset_order import OffsetOrderCheck
 from millstream.schemas.dead_letters import DeadLetterEncoder, decode_dead_letter
 from tests.consumers.in_memory import SIGNATURE, MemoryRecord, NumberDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.consumers.events import Answers, Ends, Epochs
-    from millstream.consumers.execute.inflight import Ordering
+    from millstream.consumers.events import Epochs, NextOffsets, ResultQueue
+    from millstream.consumers.execute.reorder_buffer import Ordering
     from millstream.consumers.record_types import Partition, Record
 
 FOREVER = 1e6  # seconds
@@ -121,7 +121,7 @@ class MemoryDelivery:
         for value, key in zip(values, keys, strict=True):
             self.produce(topic, value, key, None)
 
-    def checkpoint(self, ends: Ends) -> None:
+    def checkpoint(self, ends: NextOffsets) -> None:
         failing, self.fails = self.fails, False
         if not self.publishes_at_checkpoint:
             if failing:
@@ -153,21 +153,21 @@ class Member:
         self._begins: dict[Partition, int] = {}
         fields = EventFields(None, None, 1)
         self._decoder = BlockDecoder(NumberDecoder(), fields, SIGNATURE, allow_nan=False)
-        self._forward = Forward(self._begins)
+        self._order = OffsetOrderCheck(self._begins)
         self._batcher = Batcher(Limits(2, 1 << 20, 0.0))
         self._by_key = ordering == "key"
-        self._flying: InFlight[Answered] = InFlight(ordering)
+        self._flying: ReorderBuffer[BatchResult] = ReorderBuffer(ordering)
         self._departed = 0
         self._out: list[tuple[int, MicroBatch]] = []  # in the model
-        self._answers: Answers = SimpleQueue()
+        self._answers: ResultQueue = SimpleQueue()
         self.delivery = MemoryDelivery(kafka, self, exactly_once=exactly_once)
         self._writer = Writer(
             self._answers,
             sink=Sink(self.delivery, OUTPUTS, assignment=self.assignment, metrics=Metrics("p")),
-            held=Held(1 << 30, 1 << 40),
+            budget=InFlightBudget(1 << 30, 1 << 40),
             assignment=self.assignment,
             checkpoints=Checkpoints(FOREVER, 5 / (1 << 30), exactly_once),
-            window=Window(0.0),
+            window=BatchWindow(0.0),
         )
 
     @property
@@ -201,8 +201,8 @@ class Member:
         records = [one for one in chain.from_iterable(zip_longest(*taken)) if one is not None]
         if not records:
             return
-        block = self._decoder.decode(Polled(Records.of(records), self.epochs, time.monotonic(), 0))
-        self._forward.check(block.partitions, block.places, block.offsets, block.epochs)
+        block = self._decoder.decode(FetchedBatch(Records.of(records), self.epochs, time.monotonic(), 0))
+        self._order.check(block.partitions, block.places, block.offsets, block.epochs)
         self._batcher.add(block)
         while batch := self._batcher.take(0.0):
             self._depart(batch)
@@ -212,7 +212,7 @@ class Member:
         return MemoryRecord(offset, CONTENT[kind], partition, name=b"key-%d" % (offset % 3))
 
     def _depart(self, batch: MicroBatch) -> None:
-        self._flying.depart(self._departed, batch.keys() if self._by_key else ())
+        self._flying.submit(self._departed, batch.keys() if self._by_key else ())
         self._out.append((self._departed, batch))
         self._departed += 1
 
@@ -221,7 +221,7 @@ class Member:
         if not self._out:
             return
         number, batch = self._out.pop(which % len(self._out))
-        released = self._flying.arrive(number, _answered(number, batch))
+        released = self._flying.complete(number, _answered(number, batch))
         if self._by_key:
             for one in released:
                 self._answers.put([one])
@@ -258,11 +258,13 @@ class _Done:
     def set(self) -> None: ...
 
 
-def _answered(number: int, batch: MicroBatch) -> Answered:
+def _answered(number: int, batch: MicroBatch) -> BatchResult:
     x = batch.tensors()["x"] if batch.events else np.zeros((0, 1), np.float32)
     good = np.flatnonzero(x[:, 0] != BAD)
     rejected = {row: Rejection("model_rejected", "no") for row in np.flatnonzero(x[:, 0] == BAD).tolist()}
-    return Answered(number, batch, {"y": x[good]} if len(good) else {}, good, rejected, np.zeros(len(good), np.int64))
+    return BatchResult(
+        number, batch, {"y": x[good]} if len(good) else {}, good, rejected, np.zeros(len(good), np.int64)
+    )
 
 
 class Group:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.consumers.errors import EventRefused
-from millstream.consumers.events import Answered, Epochs, MicroBatch, Rejection, Rows
+from millstream.consumers.events import BatchResult, BatchSlice, Epochs, MicroBatch, Rejection
 from millstream.consumers.observability.metrics import INTERNAL_ERRORS, Metrics
 from millstream.consumers.record_types import Headers
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
@@ -62,11 +62,11 @@ class MemoryDelivery:
         assert all(len(value) + len(key or b"") <= LIMIT for value, key in zip(values, keys, strict=True))
 
 
-def answered_of(events: int, **changes: Any) -> Answered:
+def answered_of(events: int, **changes: Any) -> BatchResult:
     made = replace(block("e" * events), **changes)
-    batch = MicroBatch((Rows(made, 0, events, 0, events),), "size")
+    batch = MicroBatch((BatchSlice(made, 0, events, 0, events),), "size")
     rows = np.arange(events)
-    return Answered(0, batch, {"y": rows.astype(np.float64)}, rows, {}, np.zeros(events, np.int64))
+    return BatchResult(0, batch, {"y": rows.astype(np.float64)}, rows, {}, np.zeros(events, np.int64))
 
 
 def sink_of(outputs: Outputs = OUTPUTS, epochs: Epochs = EPOCHS) -> tuple[Sink, MemoryDelivery, Metrics]:

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.consumers.errors import DeliveryFailed, TransactionAborted, WentBack
-from millstream.consumers.events import Answered, Answers, Barrier, Ends
+from millstream.consumers.errors import DeliveryFailed, OffsetsRewound, TransactionAborted
+from millstream.consumers.events import Barrier, BatchResult, NextOffsets, ResultQueue
 from millstream.consumers.flow.assignment import Assignment
-from millstream.consumers.flow.held import Held, Weight
-from millstream.consumers.flow.window import Window
+from millstream.consumers.flow.batch_window import BatchWindow
+from millstream.consumers.flow.in_flight import InFlightBudget, RecordCost
 from millstream.consumers.record_types import Partition
 from millstream.consumers.sink.result_sink import Sink
 from millstream.consumers.sink.writer import Checkpoints, Writer
 from tests.consumers.in_memory import answered, ended, offsets, running
 
 FOREVER = 1e9  # seconds
-Message = Answered | Barrier | WentBack | None
+Message = BatchResult | Barrier | OffsetsRewound | None
 
 
 class MemorySink:
@@ -33,14 +33,14 @@ class MemorySink:
         self.dropping = False
         self.pushed: list[int] = []  # how many were written when that was
 
-    def write(self, answers: Sequence[Answered]) -> Ends:
+    def write(self, answers: Sequence[BatchResult]) -> NextOffsets:
         self._call()
         if self.dropping:
             return {}
         self.written += [offset for one in answers for offset in offsets(one.batch)]
         return {("in", 0): (1, self.written[-1] + 1)}
 
-    def checkpoint(self, ends: Ends) -> None:  # noqa: ARG002
+    def checkpoint(self, ends: NextOffsets) -> None:  # noqa: ARG002
         self._call()
         self.checkpoints += 1
         self.safe = len(self.written)
@@ -49,7 +49,7 @@ class MemorySink:
         self._call()
         self.pushed.append(len(self.written))
 
-    def kept(self, ends: Ends) -> Ends:
+    def kept(self, ends: NextOffsets) -> NextOffsets:
         return {} if self.dropping else ends
 
     def drop(self) -> None:
@@ -78,16 +78,16 @@ class TickingSink(MemorySink):
         self._clock = clock
         self._write, self._checkpoint = write, checkpoint
 
-    def write(self, answers: Sequence[Answered]) -> Ends:
+    def write(self, answers: Sequence[BatchResult]) -> NextOffsets:
         self._clock.now += self._write
         return super().write(answers)
 
-    def checkpoint(self, ends: Ends) -> None:
+    def checkpoint(self, ends: NextOffsets) -> None:
         self._clock.now += self._checkpoint
         super().checkpoint(ends)
 
 
-class NotingWindow(Window):
+class NotingWindow(BatchWindow):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
@@ -109,11 +109,11 @@ class NotingWindow(Window):
 class NotingAssignment(Assignment):
     """Tells what is delivered."""
 
-    def __init__(self, told: Callable[[Ends], None]) -> None:
+    def __init__(self, told: Callable[[NextOffsets], None]) -> None:
         super().__init__()
         self._told = told
 
-    def note_delivered(self, ends: Ends) -> None:
+    def note_delivered(self, ends: NextOffsets) -> None:
         self._told(ends)
 
 
@@ -130,9 +130,9 @@ class Stage:
         transactional: bool = False,
     ) -> None:
         self.window = NotingWindow()
-        self.answers: Answers = SimpleQueue()
+        self.answers: ResultQueue = SimpleQueue()
         self.departed = 0
-        self.held = Held(10_000, 10_000_000)
+        self.budget = InFlightBudget(10_000, 10_000_000)
         for message in messages:
             self.put(message)
         self.sink = sink or MemorySink()
@@ -143,21 +143,21 @@ class Stage:
         self.writer = Writer(
             self.answers,
             sink=cast("Sink", self.sink),
-            held=self.held,
+            budget=self.budget,
             assignment=self.assignment,
-            checkpoints=Checkpoints(every, self.held.part(records, 0), publish=transactional),
+            checkpoints=Checkpoints(every, self.budget.part(records, 0), publish=transactional),
             window=self.window,
         )
 
     def put(self, message: Message) -> None:
-        if isinstance(message, Answered):
+        if isinstance(message, BatchResult):
             self.put_together(message)
         else:
             self.answers.put(message)
 
-    def put_together(self, *answers: Answered) -> None:
+    def put_together(self, *answers: BatchResult) -> None:
         for one in answers:
-            self.held.add(one.batch.records, one.batch.bytes, one.batch.arrived)
+            self.budget.add(one.batch.records, one.batch.bytes, one.batch.arrived)
         self.answers.put([replace(one, number=number) for number, one in enumerate(answers, self.departed)])
         self.departed += len(answers)
 
@@ -165,7 +165,7 @@ class Stage:
         for epoch, end in ends.values():
             assert epoch == 1
             # Not one record is let go before the commit knows of it: `until_idle` ends when nothing is held.
-            assert self.held.events >= end - (self.acknowledged[-1] if self.acknowledged else 0)
+            assert self.budget.events >= end - (self.acknowledged[-1] if self.acknowledged else 0)
             self.acknowledged.append(end)
         self.news.set()
 
@@ -185,7 +185,7 @@ def test_results_that_come_together_are_written_and_acknowledged_together() -> N
     stage.put(None)
     stage.writer.run()
     assert (stage.sink.written, stage.acknowledged) == ([0, 1, 2, 3, 4, 5], [6])
-    assert (stage.held.events, stage.held.bytes) == (0, 0)
+    assert (stage.budget.events, stage.budget.bytes) == (0, 0)
     assert len(stage.window.reported) == 3
 
 
@@ -195,13 +195,13 @@ def test_abort_of_results_that_came_together_makes_room_for_all_of_them() -> Non
     stage.put(None)
     stage.writer.run()
     assert (stage.acknowledged, stage.read_again.is_set()) == ([], True)
-    assert (stage.held.events, stage.held.bytes) == (0, 0)
+    assert (stage.budget.events, stage.budget.bytes) == (0, 0)
 
 
 class MovingSink(MemorySink):
     """Sees by the epoch that the partition has gone and come back since the last write."""
 
-    def write(self, answers: Sequence[Answered]) -> Ends:
+    def write(self, answers: Sequence[BatchResult]) -> NextOffsets:
         super().write(answers)
         return {("in", 0): (answers[-1].number + 1, len(self.written))}
 
@@ -219,17 +219,17 @@ def test_checkpoint_comes_after_so_many_records() -> None:
     stage = Stage([answered("ee"), answered("rt", 2), answered("e", 4), None], records=4)
     stage.writer.run()
     assert stage.acknowledged == [4]
-    assert stage.held.events == 1
+    assert stage.budget.events == 1
 
 
 def test_checkpoint_comes_after_so_many_bytes() -> None:
     """Few large events fill what a worker may hold as many small ones do."""
     stage = Stage([answered("ee"), answered("rt", 2), answered("e", 4), None], records=1000)
-    stage.held = stage.writer._held = Held(10_000, 300, Weight(1, 10))
-    stage.held.add(5, 40, 0.0)
+    stage.budget = stage.writer._budget = InFlightBudget(10_000, 300, RecordCost(1, 10))
+    stage.budget.add(5, 40, 0.0)
     stage.writer.run()
     assert stage.acknowledged == [2, 4]  # each a tenth of the bytes or more, as 1000 records would be of the events
-    assert stage.held.events == 1
+    assert stage.budget.events == 1
 
 
 def test_checkpoint_comes_after_so_long_while_results_keep_coming(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +239,7 @@ def test_checkpoint_comes_after_so_long_while_results_keep_coming(monkeypatch: p
     assert stage.acknowledged == [2, 4]
 
 
-def closed_by_time(one: Answered) -> Answered:
+def closed_by_time(one: BatchResult) -> BatchResult:
     """No full micro-batch."""
     return replace(one, batch=replace(one.batch, reason="time"))
 
@@ -253,7 +253,7 @@ class EndingSink(MemorySink):
         super().__init__()
         self._last = last
 
-    def write(self, answers: Sequence[Answered]) -> Ends:
+    def write(self, answers: Sequence[BatchResult]) -> NextOffsets:
         if answers[-1].number == self._last:
             self.stage.put(None)
         return super().write(answers)
@@ -286,7 +286,7 @@ def test_full_micro_batches_are_checkpointed_less_often(
     """Eight times as long as the last checkpoint took, after its end: half a second here."""
 
     class FeedingSink(TickingSink):
-        def write(self, answers: Sequence[Answered]) -> Ends:
+        def write(self, answers: Sequence[BatchResult]) -> NextOffsets:
             stage.put(following.pop(0))  # nothing waits before
             return super().write(answers)
 
@@ -307,7 +307,7 @@ def test_results_are_sent_at_once_where_no_more_come_soon() -> None:
     ]
 
     class FeedingSink(MemorySink):
-        def write(self, answers: Sequence[Answered]) -> Ends:
+        def write(self, answers: Sequence[BatchResult]) -> NextOffsets:
             if answers[-1].number == 3:  # with nothing behind it, and full
                 stage.put(None)
             return super().write(answers)
@@ -329,7 +329,7 @@ def test_checkpoint_comes_after_so_long_when_nothing_more_comes() -> None:
     stage.put(None)
     assert ended(thread)
     assert stage.acknowledged == [2]
-    assert (stage.held.events, stage.held.bytes) == (0, 0)
+    assert (stage.budget.events, stage.budget.bytes) == (0, 0)
     assert stage.sink.checkpoints == 1
 
 
@@ -367,7 +367,7 @@ def test_barrier_is_answered_when_all_before_it_is_acknowledged() -> None:
     stage.writer.run()
     assert barrier.done.is_set()
     assert stage.acknowledged == [3]
-    assert stage.held.events == 1
+    assert stage.budget.events == 1
 
 
 def test_barrier_with_nothing_before_it_is_answered() -> None:
@@ -380,7 +380,7 @@ def test_end_acknowledges_nothing_more() -> None:
     stage = Stage([answered("ee"), None])
     stage.writer.run()
     assert stage.acknowledged == []
-    assert stage.held.events == 2
+    assert stage.budget.events == 2
 
 
 STEPS = st.lists(st.sampled_from(["e", "eet", "rt", "barrier"]), min_size=1, max_size=12)
@@ -403,7 +403,7 @@ def test_what_a_failing_sink_did_not_write_is_never_acknowledged(steps: list[str
     done = stage.acknowledged[-1] if stage.acknowledged else 0
     assert done == stage.sink.safe
     assert stage.acknowledged == sorted(set(stage.acknowledged))
-    assert stage.held.events == start - done
+    assert stage.budget.events == start - done
     barriers = [one.done.is_set() for one in messages if isinstance(one, Barrier)]
     assert barriers == sorted(barriers, reverse=True)
     assert failed or all(barriers)
@@ -417,15 +417,17 @@ def test_failure_ends_the_stage_and_leaves_the_barrier_unanswered(fails_at: int)
         stage.writer.run()
     assert not barrier.done.is_set()
     assert stage.acknowledged == []
-    assert stage.held.events == 2
+    assert stage.budget.events == 2
 
 
 def test_what_comes_before_records_that_were_given_twice_counts_and_nothing_after_it() -> None:
-    stage = Stage([answered("ee"), WentBack("offset 1 again"), answered("e", 1), answered("e", 2), None], records=1)
+    stage = Stage(
+        [answered("ee"), OffsetsRewound("offset 1 again"), answered("e", 1), answered("e", 2), None], records=1
+    )
     stage.writer.run()
     assert (stage.sink.written, stage.sink.safe, stage.acknowledged) == ([0, 1], 2, [2])
     assert stage.read_again.is_set()
-    assert (stage.held.events, stage.held.bytes) == (0, 0)
+    assert (stage.budget.events, stage.budget.bytes) == (0, 0)
 
 
 def test_results_that_passed_dropped_ones_are_never_acknowledged() -> None:
@@ -433,15 +435,15 @@ def test_results_that_passed_dropped_ones_are_never_acknowledged() -> None:
     stage.answers.get()
     for number, at in [(1, 2), (0, 0)]:
         if number == 0:
-            stage.answers.put(WentBack("offset 1 again"))
+            stage.answers.put(OffsetsRewound("offset 1 again"))
         one = replace(answered("ee", at), number=number)
-        stage.held.add(2, one.batch.bytes, one.batch.arrived)
+        stage.budget.add(2, one.batch.bytes, one.batch.arrived)
         stage.answers.put([one])
     stage.answers.put(Barrier(threading.Event()))
     stage.answers.put(None)
     stage.writer.run()
     assert stage.sink.written == [2, 3]
-    assert (stage.acknowledged, stage.held.events) == ([], 0)
+    assert (stage.acknowledged, stage.budget.events) == ([], 0)
 
 
 class AbortingSink(MemorySink):
@@ -452,11 +454,11 @@ class AbortingSink(MemorySink):
         self.at = at
         self.aborted = 0
 
-    def write(self, answers: Sequence[Answered]) -> Ends:
+    def write(self, answers: Sequence[BatchResult]) -> NextOffsets:
         self._maybe_abort("write")
         return super().write(answers)
 
-    def checkpoint(self, ends: Ends) -> None:
+    def checkpoint(self, ends: NextOffsets) -> None:
         self._maybe_abort("checkpoint")
         super().checkpoint(ends)
 
@@ -474,4 +476,4 @@ def test_aborted_transaction_acknowledges_nothing_and_asks_to_read_again(place: 
     stage = Stage([answered("ee"), None], records=2, sink=sink)
     stage.writer.run()
     assert (sink.aborted, stage.acknowledged, stage.read_again.is_set()) == (1, [], True)
-    assert (stage.held.events, stage.held.bytes) == (0, 0)  # the loop has room to read them again
+    assert (stage.budget.events, stage.budget.bytes) == (0, 0)  # the loop has room to read them again

@@ -78,7 +78,7 @@ class Member:
         while sum(map(len, parts)) < count:
             assert time.monotonic() < deadline, f"{sum(map(len, parts))} of {count} records came"
             parts += [part for part in (self.reader.consume(1000, 0), self.reader.consume(1, 0.1)) if part]
-        return rows(Records.end_to_end(parts))
+        return rows(Records.concat(parts))
 
 
 def produce_header(broker: Broker, topic: str, name: bytes) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.consumers.observability.lag_metrics import LagFollower, LagLook
-from millstream.consumers.supervision.autoscaler import Autoscaler, Crew, Status
+from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status
 from millstream.consumers.supervision.scaling import Policy
 from millstream.consumers.supervision.true_rate import Counters
 from millstream.consumers.supervision.worker_process import Reading, reading_of
@@ -35,7 +35,7 @@ class Pipeline:
             self._done[slot] += min(RATE, waiting / (ready - slot))
         readings = {slot: self._reading(slot, ready) for slot in range(self.size)}
         look = self._look() if broker else None
-        status = self.autoscaler.step(self.now, Crew(self.size, draining, readings), look)
+        status = self.autoscaler.step(self.now, Fleet(self.size, draining, readings), look)
         self.size = status.decision.workers
         return status
 

@@ -5,7 +5,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from millstream.consumers.observability import metrics as m
-from millstream.consumers.supervision.autoscaler import Crew, Status
+from millstream.consumers.supervision.autoscaler import Fleet, Status
 from millstream.consumers.supervision.merged_metrics import MergedCollector, StatusCollector
 from millstream.consumers.supervision.scaling import ACTIONS, Decision
 
@@ -46,9 +46,9 @@ def test_each_series_of_each_worker_is_there_once_with_its_worker() -> None:
 
 
 def test_decision_is_told_as_numbers() -> None:
-    crew = Crew(2, 0, {})
+    fleet = Fleet(2, 0, {})
     decision = Decision(3, "up", "2 -> 3: because", needed=5, stuck=1)
-    status = Status(decision, crew, ready=2, lag=None, done_rate=10.0, rate=500.0, utilisation=0.75)
+    status = Status(decision, fleet, ready=2, lag=None, done_rate=10.0, rate=500.0, utilisation=0.75)
     registry = CollectorRegistry()
     registry.register(StatusCollector("flights", lambda: status, lambda: 4))
     value = {

@@ -12,7 +12,7 @@ from millstream.consumers.decode.decoder import BlockDecoder
 from millstream.consumers.worker import build
 
 if TYPE_CHECKING:
-    from millstream.consumers.events import Block, Polled
+    from millstream.consumers.events import DecodedBatch, FetchedBatch
 
 TRIGGER = b'"e7"'  # in the value of an event
 
@@ -21,7 +21,7 @@ def break_decoder(*, hangs: bool) -> None:
     """Let the decoder raise, or never return, when the event is among the records."""
     decode = BlockDecoder.decode
 
-    def buggy(self: BlockDecoder, polled: Polled) -> Block:
+    def buggy(self: BlockDecoder, polled: FetchedBatch) -> DecodedBatch:
         if polled.rejection is None and any(TRIGGER in (value or b"") for value in polled.records.values):
             if hangs:
                 threading.Event().wait()
@@ -35,7 +35,7 @@ def break_batcher() -> None:
     """Let the batcher, which no net is under, raise when a block holds the event."""
     add = Batcher.add
 
-    def buggy(self: Batcher, block: Block) -> None:
+    def buggy(self: Batcher, block: DecodedBatch) -> None:
         if "e7" in list(block.ids):
             raise KeyError("e7")
         add(self, block)

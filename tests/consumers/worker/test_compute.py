@@ -11,24 +11,24 @@ from hypothesis import strategies as st
 from millstream.consumers.batch.batcher import Batcher, Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
-from millstream.consumers.errors import Abandoned, BeganEarly, WentBack
-from millstream.consumers.events import Answered, Answers, Barrier, Polled, Rejection
-from millstream.consumers.execute.inflight import Ordering
-from millstream.consumers.execute.lanes import Lanes
-from millstream.consumers.execute.poison import Isolation
+from millstream.consumers.errors import Abandoned, OffsetsRewound, ReadBelowCommitted
+from millstream.consumers.events import Barrier, BatchResult, FetchedBatch, Rejection, ResultQueue
+from millstream.consumers.execute.bisecting import BisectingExecutor
+from millstream.consumers.execute.executor_pool import ExecutorPool
+from millstream.consumers.execute.reorder_buffer import Ordering
 from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
-from millstream.consumers.flow.held import Shares
-from millstream.consumers.flow.window import Window
+from millstream.consumers.flow.batch_window import BatchWindow
+from millstream.consumers.flow.in_flight import TopicQuotas
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import BLOCKED, RETRIES, Metrics
 from millstream.consumers.record_types import Partition, Record
 from millstream.consumers.records import Records
-from millstream.consumers.resilience import patience as waiting
-from millstream.consumers.resilience.patience import Patience
+from millstream.consumers.resilience import retry as waiting
+from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.safety_net import MAX_UNPROVEN, SafetyNet
 from millstream.consumers.resilience.watchdog import Watchdog
-from millstream.consumers.source.forward import Forward
+from millstream.consumers.source.offset_order import OffsetOrderCheck
 from millstream.consumers.worker import compute
 from millstream.consumers.worker.compute import Compute
 from millstream.inference.errors import ExecutorUnavailable, ModelRejected
@@ -48,8 +48,8 @@ from tests.consumers.in_memory import (
     running,
 )
 
-Message = Polled | Barrier | None
-Given = Answered | Barrier | WentBack | None
+Message = FetchedBatch | Barrier | None
+Given = BatchResult | Barrier | OffsetsRewound | None
 FOREVER = 1e9  # seconds
 WATCHDOG = Watchdog(600)  # each has a thread
 NO_FIELDS = EventFields(None, None, 1)
@@ -72,15 +72,15 @@ class Stage:
         limits: Limits = LIMITS,
         before: Callable[[Tensors], None] | None = None,
         *,
-        lanes: int = 1,
+        pool: int = 1,
         ahead: int = 0,
         ordering: Ordering = "partition",
         weights: dict[str, float] | None = None,
         fields: EventFields = NO_FIELDS,
-        begins: Mapping[Partition, int] | None = None,
+        start_offsets: Mapping[Partition, int] | None = None,
     ) -> None:
         self.inbox: SimpleQueue[Message] = SimpleQueue()
-        self.answers: Answers = SimpleQueue()
+        self.answers: ResultQueue = SimpleQueue()
         self._taken: list[Given] = []
         for message in messages:
             self.inbox.put(message)
@@ -91,10 +91,10 @@ class Stage:
         self.failure: BaseException | None = None
         self.health = Health(60)
         results = ResultBuffer(self.answers)
-        patience = Patience(self.abandon, self.health, self.metrics, before_waiting=results.flush)
-        self.window = Window(limits.max_wait, limits.target_p99, enough=limits.max_events)
-        its_lanes = Lanes(
-            [self._runner(limits, patience) for _ in range(lanes)],
+        retry = Retry(self.abandon, self.health, self.metrics, before_waiting=results.flush)
+        self.window = BatchWindow(limits.max_wait, limits.target_p99, enough=limits.max_events)
+        its_pool = ExecutorPool(
+            [self._runner(limits, retry) for _ in range(pool)],
             results,
             ahead=ahead,
             ordering=ordering,
@@ -105,17 +105,17 @@ class Stage:
         self.compute = Compute(
             self.inbox,
             self.answers,
-            decoder=IsolatingDecoder(decoder, patience=patience, watchdog=WATCHDOG, metrics=self.metrics),
+            decoder=IsolatingDecoder(decoder, retry=retry, watchdog=WATCHDOG, metrics=self.metrics),
             batcher=Batcher(limits, weights, window=self.window),
-            forward=Forward(dict(begins or {})),
-            lanes=its_lanes,
+            order=OffsetOrderCheck(dict(start_offsets or {})),
+            pool=its_pool,
             metrics=self.metrics,
-            shares=Shares(weights, 1000) if weights else None,
+            quotas=TopicQuotas(weights, 1000) if weights else None,
         )
 
-    def _runner(self, limits: Limits, patience: Patience) -> Runner:
+    def _runner(self, limits: Limits, retry: Retry) -> Runner:
         return Runner(
-            Isolation(
+            BisectingExecutor(
                 self.executor.run,
                 max_events=limits.max_events,
                 allow_nan_outputs=False,
@@ -123,7 +123,7 @@ class Stage:
             ),
             max_events=limits.max_events,
             watchdog=WATCHDOG,
-            patience=patience,
+            retry=retry,
             abandon=self.abandon,
             metrics=self.metrics,
         )
@@ -157,8 +157,8 @@ class Stage:
         return self.metrics.registry.get_sample_value(RETRIES.name, {"pipeline": "p", "what": what})
 
 
-def batches(given: Sequence[Given]) -> list[Answered]:
-    return [one for one in given if isinstance(one, Answered)]
+def batches(given: Sequence[Given]) -> list[BatchResult]:
+    return [one for one in given if isinstance(one, BatchResult)]
 
 
 def order(given: Sequence[Given]) -> list[int]:
@@ -226,7 +226,7 @@ def test_micro_batch_closes_by_time_while_nothing_more_comes() -> None:
     stage = Stage([polled([b"1"])], Limits(4, 1000, 0.01))
     thread = running(stage.compute.run)
     first = stage.next()
-    assert isinstance(first, Answered)
+    assert isinstance(first, BatchResult)
     assert first.batch.reason == "time"
     stage.inbox.put(None)
     assert ended(thread)
@@ -281,7 +281,7 @@ def test_events_that_come_while_every_lane_is_busy_go_along() -> None:
         busy.release()
         assert free.wait(10)
 
-    stage = Stage([polled([b"1"])], Limits(100, 1000, 0.0), before, lanes=2)
+    stage = Stage([polled([b"1"])], Limits(100, 1000, 0.0), before, pool=2)
     thread = running(stage.compute.run)
     assert busy.acquire(timeout=10)
     stage.inbox.put(polled([b"1"], 1))
@@ -315,7 +315,11 @@ def test_records_of_many_partitions_fill_one_micro_batch() -> None:
     records: list[Record] = [MemoryRecord(at, b"1", ("in", place)) for at, place in enumerate(places)]
     epochs = {("in", place): 1 for place in places}
     stage = Stage(
-        [Polled(Records.of(records[:3]), epochs, 0.0, 0), Polled(Records.of(records[3:]), epochs, 0.0, 0), None]
+        [
+            FetchedBatch(Records.of(records[:3]), epochs, 0.0, 0),
+            FetchedBatch(Records.of(records[3:]), epochs, 0.0, 0),
+            None,
+        ]
     )
     given = batches(stage.run())
     assert stage.executor.sizes == [4, 4]
@@ -362,13 +366,13 @@ def test_word_of_records_given_twice_goes_ahead_of_them() -> None:
     )
     given = stage.run()
     kinds = [type(one) for one in given]
-    assert kinds == [Answered, Barrier, WentBack, Answered, Answered, type(None)]
+    assert kinds == [BatchResult, Barrier, OffsetsRewound, BatchResult, BatchResult, type(None)]
     assert order(given) == [0, 1, 2, 3, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
 def test_records_from_before_the_beginning_end_the_stage() -> None:
-    stage = Stage([polled([b"1"] * 4), None], begins={("in", 0): 1})
-    with pytest.raises(BeganEarly, match="everything below 1 is committed"):
+    stage = Stage([polled([b"1"] * 4), None], start_offsets={("in", 0): 1})
+    with pytest.raises(ReadBelowCommitted, match="everything below 1 is committed"):
         stage.run()
 
 
@@ -462,13 +466,13 @@ def test_fault_of_our_own_ends_the_stage() -> None:
 class Jumble:
     """Lets the batches that run at the same time answer in another order: the first one out waits for a later one."""
 
-    def __init__(self, lanes: int) -> None:
+    def __init__(self, pool: int) -> None:
         self._later = threading.Semaphore(0)
         self._calls = iter(range(10**9))
-        self._lanes = lanes
+        self._pool = pool
 
     def __call__(self, _inputs: Tensors) -> None:
-        if next(self._calls) % self._lanes == 0:
+        if next(self._calls) % self._pool == 0:
             self._later.acquire(timeout=0.05)  # there may be no later one
         else:
             self._later.release()
@@ -491,7 +495,7 @@ def test_several_batches_in_flight_are_answered_once_in_order(
         values += poll
         if at in barriers:
             messages.append(Barrier(threading.Event()))
-    stage = Stage([*messages, None], Limits(2, 1_000_000, FOREVER), Jumble(lanes), lanes=lanes, ahead=ahead)
+    stage = Stage([*messages, None], Limits(2, 1_000_000, FOREVER), Jumble(lanes), pool=lanes, ahead=ahead)
     given = stage.run()
     assert stage.failure is None
     assert order(given) == list(range(len(values)))
@@ -535,11 +539,11 @@ def test_results_pass_a_slow_batch_where_the_order_allows_it() -> None:
 
     for ordering, first in (("none", [1]), ("partition", [0])):
         slow.clear()
-        stage = Stage([polled([b"1", b"2"])], Limits(1, 1000, FOREVER), before, lanes=2, ordering=ordering)  # type: ignore[arg-type]
+        stage = Stage([polled([b"1", b"2"])], Limits(1, 1000, FOREVER), before, pool=2, ordering=ordering)  # type: ignore[arg-type]
         thread = running(stage.compute.run)
         if ordering == "none":
             fast = stage.next()
-            assert isinstance(fast, Answered)
+            assert isinstance(fast, BatchResult)
             assert offsets(fast.batch) == first
         slow.set()
         stage.inbox.put(None)
@@ -552,7 +556,7 @@ def test_failure_in_a_lane_ends_the_stage() -> None:
         raise ZeroDivisionError
 
     events = polled([b"1"] * 2 * (MAX_UNPROVEN + 1) * LIMITS.max_events)  # each lane has enough of them to end
-    stage = Stage([events, Barrier(threading.Event()), None], before=before, lanes=2)
+    stage = Stage([events, Barrier(threading.Event()), None], before=before, pool=2)
     with pytest.raises(Abandoned, match="in flight were not answered"):
         stage.run()
     assert isinstance(stage.failure, ZeroDivisionError)
@@ -637,7 +641,8 @@ def test_long_wait_is_logged_as_an_error(
 def test_deadline_headers_that_are_no_time_are_counted() -> None:
     records: list[Record] = [MemoryRecord(at, b"1", heads=[("until", b"9" * 5000)]) for at in range(3)]
     stage = Stage(
-        [Polled(Records.of(records), EPOCHS, 0.0, 0), None], fields=EventFields(None, None, 1, deadline_header="until")
+        [FetchedBatch(Records.of(records), EPOCHS, 0.0, 0), None],
+        fields=EventFields(None, None, 1, deadline_header="until"),
     )
     (one,) = batches(stage.run())
     assert one.rows.tolist() == [0, 1, 2]
@@ -658,7 +663,7 @@ def test_deadline_header_counts_by_event() -> None:
     late, never, wrong = b"1000", b"99999999999999", b"soon"
     records = [record(0, late), record(1, None), record(2, never), record(3, wrong), record(4, late)]
     stage = Stage(
-        [Polled(Records.of(records), EPOCHS, 0.0, 0), None],
+        [FetchedBatch(Records.of(records), EPOCHS, 0.0, 0), None],
         Limits(8, 1000, FOREVER),
         fields=EventFields(None, None, 1, deadline_header="until"),
     )
@@ -679,7 +684,7 @@ def test_rejections_keep_their_events_beside_expired_ones() -> None:
         MemoryRecord(2, b"2"),
     ]
     stage = Stage(
-        [Polled(Records.of(records), EPOCHS, 0.0, 0), None],
+        [FetchedBatch(Records.of(records), EPOCHS, 0.0, 0), None],
         before=before,
         fields=EventFields(None, None, 1, deadline_header="until"),
     )
@@ -690,10 +695,10 @@ def test_rejections_keep_their_events_beside_expired_ones() -> None:
 
 
 def test_topics_share_the_executor_by_their_weights() -> None:
-    def of(topic: str, start: int, count: int) -> Polled:
+    def of(topic: str, start: int, count: int) -> FetchedBatch:
         epochs = {("much", 0): 1, ("little", 0): 1}
         records: list[Record] = [MemoryRecord(start + at, b"1", (topic, 0)) for at in range(count)]
-        return Polled(Records.of(records), epochs, 0.0, 0)
+        return FetchedBatch(Records.of(records), epochs, 0.0, 0)
 
     polls = [of("little", 0, 400), of("much", 0, 400)]
     stage = Stage([*polls, None], Limits(16, 100_000, FOREVER), weights={"much": 3, "little": 1})

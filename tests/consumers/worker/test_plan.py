@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from millstream.consumers.batch.batcher import Batcher, Limits
-from millstream.consumers.events import Polled
-from millstream.consumers.execute.lanes import Lanes
-from millstream.consumers.flow.window import Window
+from millstream.consumers.events import FetchedBatch
+from millstream.consumers.execute.executor_pool import ExecutorPool
+from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.record_types import Record
@@ -60,13 +60,13 @@ def test_broker_collects_while_a_batch_may_wait(max_wait: float, asked: str | No
 
 
 @pytest.mark.parametrize(
-    ("device", "lanes", "max_events", "ahead"),
+    ("device", "concurrent", "max_events", "ahead"),
     [("cpu", 1, 256, 0), ("cpu", 2, 256, 16), ("cuda", 1, 256, 16), ("tensorrt", 1, 10_000, 1)],
 )
 def test_device_has_batches_waiting_while_the_next_block_is_decoded(
-    device: str, lanes: int, max_events: int, ahead: int
+    device: str, concurrent: int, max_events: int, ahead: int
 ) -> None:
-    assert batches_ahead(device, lanes, max_events) == ahead
+    assert batches_ahead(device, concurrent, max_events) == ahead
 
 
 # From the files to the settings
@@ -91,7 +91,7 @@ def test_batches_are_no_larger_than_the_executor_takes(tmp_path: Path, takes: in
 def test_field_that_the_batch_section_names_is_what_events_cost(tmp_path: Path) -> None:
     values = [b'{"id": "a", "x": 3.0}', b'{"id": "b", "x": 4.5}']
     records: list[Record] = [MemoryRecord(at, value) for at, value in enumerate(values)]
-    block = plan_of(tmp_path, batch=BATCH).decoder.decode(Polled(Records.of(records), EPOCHS, 0.0, 0))
+    block = plan_of(tmp_path, batch=BATCH).decoder.decode(FetchedBatch(Records.of(records), EPOCHS, 0.0, 0))
     assert block.costs is not None
     assert np.diff(block.costs, prepend=0).tolist() == [3, 5]
 
@@ -105,7 +105,7 @@ def test_as_many_copies_of_the_model_are_loaded_and_run_as_many_batches_as_told(
     given: dict[str, Any] = {}
     monkeypatch.setattr("millstream.consumers.worker.clients.largest_records", largest)
     monkeypatch.setattr(build, "connect", lambda _shared, **named: given.update(named))
-    plan = plan_of(tmp_path, model={"name": "number", "instances": 3, "in_flight": 2})
+    plan = plan_of(tmp_path, model={"name": "number", "instances": 3, "concurrent_batches": 2})
     build.build_worker(plan, Health(60), Metrics("p"), slot="p-0", until_idle=True)
     assert len({id(executor) for executor in given["executors"]}) == 3
     assert given["executors"] == plan.executors
@@ -118,19 +118,19 @@ def test_as_many_copies_of_the_model_are_loaded_and_run_as_many_batches_as_told(
 class Made:
     """What a worker makes of its settings and of these executors; it reads and writes nothing."""
 
-    lanes: Lanes
-    window: Window
+    pool: ExecutorPool
+    window: BatchWindow
     limits: Limits  # that the batcher is given
 
     def __init__(self, plan: Plan, executors: Sequence[Executor], in_flight: int) -> None:
         shared = shared_of(settings_of(plan, until_idle=True), CrashGuard(3, 100), Health(60), Metrics("p"))
         self.abandon = shared.ending.abandon
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(build, "Lanes", self._lanes)
+            patch.setattr(build, "ExecutorPool", self._pool)
             patch.setattr(build, "Batcher", self._batcher)
             build.connect(
                 shared,
-                source=cast("Source", SimpleNamespace(starts=SimpleNamespace(begins={}))),
+                source=cast("Source", SimpleNamespace(markers=SimpleNamespace(start_offsets={}))),
                 decoder=plan.decoder,
                 executors=executors,
                 in_flight=in_flight,
@@ -139,11 +139,11 @@ class Made:
                 shadows=None,
             )
 
-    def _lanes(self, *given: Any, **named: Any) -> Lanes:
-        self.lanes = Lanes(*given, **named)
-        return self.lanes
+    def _pool(self, *given: Any, **named: Any) -> ExecutorPool:
+        self.pool = ExecutorPool(*given, **named)
+        return self.pool
 
-    def _batcher(self, limits: Limits, *given: Any, window: Window) -> Batcher:
+    def _batcher(self, limits: Limits, *given: Any, window: BatchWindow) -> Batcher:
         self.limits, self.window = limits, window
         return Batcher(limits, *given, window=window)
 
@@ -172,7 +172,7 @@ def test_each_executor_has_as_many_batches_in_the_model_at_a_time_as_told(
     executors = [NegatingExecutor(wait_for_all) for _ in range(instances)]
     made = Made(plan_of(tmp_path), executors, in_flight)
     for number in range(instances * in_flight):
-        made.lanes.dispatch(batch_of("e", number))
-    made.lanes.settle()
-    made.lanes.close()
+        made.pool.submit(batch_of("e", number))
+    made.pool.settle()
+    made.pool.close()
     assert [len(executor.sizes) for executor in executors] == [in_flight] * instances

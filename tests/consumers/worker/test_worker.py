@@ -14,7 +14,7 @@ from millstream.consumers.batch.batcher import Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.errors import TransactionAborted
 from millstream.consumers.flow.assignment import Assignment
-from millstream.consumers.flow.held import RECORD
+from millstream.consumers.flow.in_flight import RECORD
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import RECORDS_READ, Metrics
 from millstream.consumers.source.crashes import CrashGuard
@@ -25,15 +25,15 @@ from tests.consumers.in_memory import SIGNATURE, NegatingExecutor, NumberDecoder
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from millstream.consumers.events import Answered, Ends, Polled
+    from millstream.consumers.events import BatchResult, FetchedBatch, NextOffsets
     from millstream.consumers.record_types import Partition
 
 PARTITION = ("in", 0)
 RECORDS = 40
 SETTINGS = Settings(
     batch=Limits(10, 1 << 20, 0.01),
-    held_events=1000,
-    held_bytes=1 << 20,
+    in_flight_events=1000,
+    in_flight_bytes=1 << 20,
     weight=RECORD,
     commit_every=0.05,
     exactly_once=True,
@@ -67,13 +67,13 @@ class MemorySource:
         self.committed = 0
         self.rewinds = 0
         self._next = 0
-        self.starts = SimpleNamespace(begins={PARTITION: 0}, note_committed=lambda _offsets: None)
+        self.markers = SimpleNamespace(start_offsets={PARTITION: 0}, note_committed=lambda _offsets: None)
 
     @property
     def idle(self) -> bool:
         return self._next == RECORDS
 
-    def poll(self, limit: int, timeout: float, _window: object = None) -> Polled | None:
+    def poll(self, limit: int, timeout: float, _window: object = None) -> FetchedBatch | None:
         count = min(limit, RECORDS - self._next)
         if not count:
             time.sleep(min(timeout, 0.005))
@@ -106,8 +106,8 @@ class MemorySink:
         self._open: list[int] = []
         self.committed: list[int] = []  # offsets
 
-    def write(self, answers: Sequence[Answered]) -> Ends:
-        ends: Ends = {}
+    def write(self, answers: Sequence[BatchResult]) -> NextOffsets:
+        ends: NextOffsets = {}
         for answered in answers:
             for part in answered.batch.parts:
                 if part.block.epochs == self._source.assignment.epochs:
@@ -115,7 +115,7 @@ class MemorySink:
                     ends[PARTITION] = part.block.epochs[PARTITION], self._open[-1] + 1
         return ends
 
-    def checkpoint(self, _ends: Ends) -> None:
+    def checkpoint(self, _ends: NextOffsets) -> None:
         if self._aborted and self._open:
             self._aborted -= 1
             raise TransactionAborted("the broker took it back")
@@ -125,7 +125,7 @@ class MemorySink:
     def abort(self) -> None:
         self._open = []
 
-    def kept(self, ends: Ends) -> Ends:
+    def kept(self, ends: NextOffsets) -> NextOffsets:
         return ends
 
     def start(self) -> None: ...

@@ -36,9 +36,9 @@ FLIGHT = fastavro.schema.load_schema(str(example_folder() / "schemas" / "1-fligh
 # Counted or set only when something goes wrong, which nothing does here, or in transactions, which there are none of.
 NOT_HERE = {
     m.COMPARISONS,
-    m.UNCOMPARED,
+    m.SHADOW_SKIPPED,
     m.DEAD_LETTERS,
-    m.STALE,
+    m.REVOKED_DROPPED,
     m.PAUSED,
     m.RETRIES,
     m.BLOCKED,
@@ -80,7 +80,7 @@ def run(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def _settled(metrics: dict[str, float]) -> bool:
     """Gauges are set once a second, and what is acknowledged is held for a moment longer."""
-    return metrics.get(m.LAG.name) == 0 and metrics.get(m.HELD_EVENTS.name) == 0
+    return metrics.get(m.LAG.name) == 0 and metrics.get(m.IN_FLIGHT_EVENTS.name) == 0
 
 
 def _rows(keys: list[bytes | None], values: list[bytes]) -> Iterable[Row]:
@@ -162,7 +162,11 @@ def test_metrics_add_up_with_what_was_sent(run: Run) -> None:
     assert found[f"{m.BATCH_EVENTS.name}_sum"] == EVENTS
     assert found[f"{m.BATCH_EVENTS.name}_count"] <= found[m.BATCHES.name]
     assert found[f"{m.END_TO_END.name}_count"] == EVENTS
-    assert (found[m.HELD_EVENTS.name], found[m.HELD_BYTES.name], found[m.OLDEST_UNCOMMITTED.name]) == (0, 0, 0)
+    assert (found[m.IN_FLIGHT_EVENTS.name], found[m.IN_FLIGHT_BYTES.name], found[m.OLDEST_UNCOMMITTED.name]) == (
+        0,
+        0,
+        0,
+    )
     assert (found[m.ASSIGNED.name], found[m.READY.name]) == (4, 1)
     stages = {name for name in found if name.startswith(f"{m.STAGE_SECONDS.name}_count{{")}
     names = ("poll", "decode", "queue", "infer", "encode", "produce", "commit")

@@ -29,7 +29,7 @@ GROWTH = 8  # MiB in 100,000 events: a leak of one small object an event would b
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the memory of a process from /proc")
 def test_memory_is_flat(kafka: Broker, tmp_path: Path) -> None:
     # Little is fetched ahead, so that what the client may hold is full after the first pieces, however fast they are read.
-    service = vector_service(tmp_path, kafka, limits={"held_events": 4096, "held_bytes": "16MiB"})
+    service = vector_service(tmp_path, kafka, limits={"in_flight_events": 4096, "in_flight_bytes": "16MiB"})
     load = vector_events(PIECE, seed=19)
     resident = []
     with Worker(service.file) as worker:
@@ -53,7 +53,7 @@ def test_memory_stays_under_its_ceiling_while_the_executor_is_stuck_and_a_burst_
         time.sleep(0.01)
     return {"y": -inputs["x"]}
     """
-    service = python_service(tmp_path, kafka, body, limits={"held_bytes": "32MiB", "held_events": 1_000_000})
+    service = python_service(tmp_path, kafka, body, limits={"in_flight_bytes": "32MiB", "in_flight_events": 1_000_000})
     with Worker(service.file) as worker:
         worker.wait_ready()
         send(service, range(BURST // 10))

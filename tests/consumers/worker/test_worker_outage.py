@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tests.consumers.service import Service
 
 HELD = 600
-SMALL = {"batch": {"max_events": 64}, "limits": {"held_events": HELD, "drain_timeout": "1s"}}
+SMALL = {"batch": {"max_events": 64}, "limits": {"in_flight_events": HELD, "drain_timeout": "1s"}}
 
 
 @pytest.fixture
@@ -145,9 +145,9 @@ def test_registry_that_is_away_pauses_the_worker_and_loses_nothing(
         produce(kafka.bootstrap, service.inputs[0], _events(100, 5 * HELD, new))
         worker.wait_for(lambda: worker.metrics().get(m.PAUSED.name) == 4, 30, "paused")
         # That one is told at once, and this one once a second.
-        worker.wait_for(lambda: worker.metrics()[m.HELD_EVENTS.name] > 0, 10, "holding some")
+        worker.wait_for(lambda: worker.metrics()[m.IN_FLIGHT_EVENTS.name] > 0, 10, "holding some")
         paused = worker.metrics()
-        assert paused[m.HELD_EVENTS.name] <= HELD
+        assert paused[m.IN_FLIGHT_EVENTS.name] <= HELD
         assert paused[f"{m.RETRIES.name}{{what=schemas}}"] >= 1
         assert paused[m.ASSIGNED.name] == 4
         assert worker.get("/live")[0] == 200
@@ -158,7 +158,7 @@ def test_registry_that_is_away_pauses_the_worker_and_loses_nothing(
         registry.broken = None
         service.wait_written(5 * HELD)
         service.wait_committed()
-        worker.wait_for(lambda: worker.metrics()[m.HELD_EVENTS.name] == 0, 10, "rid of what it held")
+        worker.wait_for(lambda: worker.metrics()[m.IN_FLIGHT_EVENTS.name] == 0, 10, "rid of what it held")
         after = worker.metrics()
         assert after[m.PAUSED.name] == 0
         assert f"{m.REBALANCES.name}{{kind=lost}}" not in after

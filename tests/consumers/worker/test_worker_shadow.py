@@ -63,7 +63,7 @@ def test_every_event_is_compared_once_where_the_worker_has_time(kafka: Broker, t
         for start in range(0, 200, 50):
             send(service, range(start, start + 50))
             service.wait_written(start + 50)
-        shed = f"{m.UNCOMPARED.name}{{reason=shed,shadow=shadow}}"  # where the machine stands still for a second
+        shed = f"{m.SHADOW_SKIPPED.name}{{reason=shed,shadow=shadow}}"  # where the machine stands still for a second
         worker.wait_for(
             lambda: worker.metrics().get(m.COMPARISONS.name, 0) + worker.metrics().get(shed, 0) >= 200, 60, "done"
         )
@@ -108,7 +108,7 @@ def test_slow_shadow_is_left_out_and_the_primary_does_not_wait(kafka: Broker, tm
             send(service, range(start, start + 100))
             service.wait_written(start + 100)  # while the shadow is in its first batch, and stays there
         service.wait_committed()
-        shed = f"{m.UNCOMPARED.name}{{reason=shed,shadow=shadow}}"
+        shed = f"{m.SHADOW_SKIPPED.name}{{reason=shed,shadow=shadow}}"
         worker.wait_for(lambda: worker.metrics().get(shed, 0) > 0, 30, "leaving events out")
         assert worker.metrics().get(m.COMPARISONS.name, 0) == 0
         (tmp_path / "go").touch()

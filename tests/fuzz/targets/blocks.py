@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from millstream.consumers.decode.decoder import MOST_COST, BlockDecoder, EventFields
-from millstream.consumers.events import NEVER, Block, Polled
+from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch
 from millstream.consumers.records import Records
 from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.store import Schema
@@ -102,15 +102,15 @@ def _record(schema: Any, rng: Random) -> dict[str, Any]:
     return {"value": value, "headers": headers, "timestamp": stamp}
 
 
-def _polled(values: Sequence[dict[str, Any]]) -> Polled:
+def _polled(values: Sequence[dict[str, Any]]) -> FetchedBatch:
     records = [
         MemoryRecord(7, value["value"], stamp=(1, value["timestamp"]), heads=list(map(tuple, value["headers"])))
         for value in values
     ]
-    return Polled(Records.of(records), EPOCHS, 0.0, 0)
+    return FetchedBatch(Records.of(records), EPOCHS, 0.0, 0)
 
 
-def _fates(block: Block, count: int, varying: set[str]) -> list[tuple[Any, ...]]:
+def _fates(block: DecodedBatch, count: int, varying: set[str]) -> list[tuple[Any, ...]]:
     """Of each record: what the event is, why there is none, or that it is a tombstone."""
     refused = block.rejected
     good = dict(zip(block.good.tolist(), range(len(block.good)), strict=True))
@@ -131,7 +131,7 @@ def _fates(block: Block, count: int, varying: set[str]) -> list[tuple[Any, ...]]
     return fates
 
 
-def _tensors(block: Block, event: int, varying: set[str]) -> str:
+def _tensors(block: DecodedBatch, event: int, varying: set[str]) -> str:
     """An event's own numbers, without what is behind them."""
     lengths: Any = block.tensors.get(" lengths")  # beside inputs of varying length that are padded
     parts = []
@@ -147,11 +147,13 @@ def _is_finite(tensor: Any) -> bool:
     return items.dtype.kind != "f" or bool(np.isfinite(items).all())
 
 
-def _costs(block: Block) -> list[int]:
+def _costs(block: DecodedBatch) -> list[int]:
     return [] if block.costs is None else np.diff(block.costs, prepend=0).tolist()
 
 
-def _check_events(block: Block, values: Sequence[dict[str, Any]], decoder: AvroDecoder, fields: EventFields) -> None:
+def _check_events(
+    block: DecodedBatch, values: Sequence[dict[str, Any]], decoder: AvroDecoder, fields: EventFields
+) -> None:
     """Times, deadlines and costs are what Python's integers, which have no end, say they are."""
     costs = _costs(block)
     for event, row in enumerate(block.good.tolist()):

@@ -47,7 +47,7 @@ class RecordColumns:
             kept = [row for row, own in zip(rows(records), half, strict=True) if own]
             _same("every second", rows(records.take(half)), kept)
             parts = [records.take(half), records.take(~half)]
-            _same("end to end", rows(Records.end_to_end(parts)), [row for part in parts for row in rows(part)])
+            _same("end to end", rows(Records.concat(parts)), [row for part in parts for row in rows(part)])
         return Counts(len(good), len(messages) - len(good))
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millstream.consumers.execute.poison import Isolation
+from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors import onnx as onnx_executor
 from millstream.inference.executors import torch as torch_executor
@@ -196,7 +196,7 @@ def test_batches_that_run_in_parts_are_of_preferred_sizes_too(opened: Open, even
     """Where the model refuses some events a batch is halved: each part is filled up anew."""
     runtime = Runtime(refused=refused)
     executor = opened(runtime, "cuda")
-    isolation = Isolation(executor.run, max_events=executor.max_events, allow_nan_outputs=False)
+    isolation = BisectingExecutor(executor.run, max_events=executor.max_events, allow_nan_outputs=False)
     outputs, rows, rejected = isolation.run(inputs_of(events))
     assert set(runtime.sizes) <= set(PREFERRED)
     assert set(rejected) == {row for row in refused if row < events}

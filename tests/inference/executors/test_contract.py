@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import helper
 
-from millstream.consumers.execute.poison import Isolation
+from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.inference.errors import DeviceError, ModelConfigError, ModelRejected
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import ModelExecutor
@@ -133,7 +133,7 @@ def test_event_that_the_model_refuses_is_found_and_the_others_are_answered(tmp_p
     executor.warm_up()
     with pytest.raises(ModelRejected, match=str(tmp_path)):
         executor.run({"x": np.array([[1], [7]])})
-    isolation = Isolation(executor.run, max_events=8, allow_nan_outputs=False)
+    isolation = BisectingExecutor(executor.run, max_events=8, allow_nan_outputs=False)
     outputs, rows, rejected = isolation.run({"x": np.array([[1], [7], [0], [2], [-9]])})
     assert rows.tolist() == [0, 2, 3]
     assert {name: values.tolist() for name, values in outputs.items()} == {"value": [[20.0], [10.0], [30.0]]}

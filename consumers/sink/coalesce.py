@@ -7,22 +7,22 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from millstream.consumers.events import Answered, MicroBatch, Rejection, Rows
+from millstream.consumers.events import BatchResult, BatchSlice, MicroBatch, Rejection
 from millstream.inference.executors.interface import join_rows
 
 
-def bundles(answers: Sequence[Answered]) -> Iterator[Answered]:
+def coalesce(answers: Sequence[BatchResult]) -> Iterator[BatchResult]:
     """Results in their order, neighbours joined whose outputs lie side by side in an array."""
     for _, group in groupby(answers, _traits):
         alike = list(group)
         yield _joined(alike) if len(alike) > 1 else alike[0]
 
 
-def _traits(answered: Answered) -> object:
+def _traits(answered: BatchResult) -> object:
     return tuple((name, one.dtype, one.shape[1:]) for name, one in answered.outputs.items())
 
 
-def _joined(answers: Sequence[Answered]) -> Answered:
+def _joined(answers: Sequence[BatchResult]) -> BatchResult:
     first = answers[0]
     rejected: dict[int, Rejection] = {}
     rows: list[npt.NDArray[np.int64]] = []
@@ -42,13 +42,13 @@ def _joined(answers: Sequence[Answered]) -> Answered:
     )
 
 
-def _ranges(batches: Sequence[MicroBatch]) -> tuple[Rows, ...]:
+def _ranges(batches: Sequence[MicroBatch]) -> tuple[BatchSlice, ...]:
     """What the batches cover; ranges of a block that follow one another are one."""
-    found: list[Rows] = []
+    found: list[BatchSlice] = []
     for part in (part for batch in batches for part in batch.parts):
         last = found[-1] if found else None
         if last is not None and last.block is part.block and last.stop == part.start:
-            found[-1] = Rows(part.block, last.start, part.stop, last.first, part.last)
+            found[-1] = BatchSlice(part.block, last.start, part.stop, last.first, part.last)
         else:
             found.append(part)
     return tuple(found)

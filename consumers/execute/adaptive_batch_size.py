@@ -4,7 +4,7 @@ PATIENCE = (32, 4096)  # calls of full size that succeed before more is tried: a
 STEPS = 32  # growing from nothing to the most takes about so many of them
 
 
-class WorkingSize:
+class AdaptiveBatchSize:
     """The number of events that fit the memory: found by failing, remembered, tried beyond now and then.
 
     A size that failed is halved until one works. From there it grows by a fixed step after a run of successes. A try that fails

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.execute.inflight import InFlight, Ordering
+from millstream.consumers.execute.reorder_buffer import Ordering, ReorderBuffer
 from millstream.consumers.sink.watermark import Watermark
 
 KEYS = st.sets(st.sampled_from("abcdef"), max_size=3)
@@ -19,10 +19,10 @@ def flights(draw: st.DrawFn) -> tuple[list[set[str]], list[int]]:
 
 def released(ordering: Ordering, keys: Sequence[set[str]], arrivals: Sequence[int]) -> list[int]:
     """The order in which results leave."""
-    flying: InFlight[int] = InFlight(ordering)
+    flying: ReorderBuffer[int] = ReorderBuffer(ordering)
     for number, of in enumerate(keys):
-        flying.depart(number, of)
-    left = [answer for number in arrivals for answer in flying.arrive(number, number)]
+        flying.submit(number, of)
+    left = [answer for number in arrivals for answer in flying.complete(number, number)]
     assert len(flying) == 0
     return left
 
@@ -50,13 +50,13 @@ def test_without_order_results_leave_as_they_come(given_: tuple[list[set[str]], 
 
 
 def test_by_key_a_result_passes_those_of_other_keys() -> None:
-    flying: InFlight[str] = InFlight("key")
-    flying.depart(0, "a")
-    flying.depart(1, "b")
-    flying.depart(2, "ab")
-    assert flying.arrive(1, "second") == ["second"]
-    assert flying.arrive(2, "third") == []
-    assert flying.arrive(0, "first") == ["first", "third"]
+    flying: ReorderBuffer[str] = ReorderBuffer("key")
+    flying.submit(0, "a")
+    flying.submit(1, "b")
+    flying.submit(2, "ab")
+    assert flying.complete(1, "second") == ["second"]
+    assert flying.complete(2, "third") == []
+    assert flying.complete(0, "first") == ["first", "third"]
 
 
 @given(st.permutations(range(12)))
@@ -73,9 +73,9 @@ def test_watermark_passes_what_is_done_in_order_and_never_a_gap(finished: list[i
 
 @pytest.mark.parametrize("ordering", ["partition", "key", "none"])
 def test_batches_may_depart_while_others_are_out(ordering: Ordering) -> None:
-    flying: InFlight[int] = InFlight(ordering)
-    flying.depart(0, "a")
-    assert flying.arrive(0, 0) == [0]
-    flying.depart(1, "a")
+    flying: ReorderBuffer[int] = ReorderBuffer(ordering)
+    flying.submit(0, "a")
+    assert flying.complete(0, 0) == [0]
+    flying.submit(1, "a")
     assert len(flying) == 1
-    assert flying.arrive(1, 1) == [1]
+    assert flying.complete(1, 1) == [1]

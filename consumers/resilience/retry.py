@@ -21,7 +21,7 @@ BACK_OFF = (0.1, 10.0)  # seconds: the first wait for something that is away, an
 LOUD_AFTER = 60.0  # seconds of waiting, from which on each line of the log is an error
 
 
-class Patience:
+class Retry:
     """Calls what may be away, until it answers. Threads may share it."""
 
     def __init__(

@@ -17,7 +17,7 @@ class _Flight(Generic[T]):
     answered: bool = False
 
 
-class InFlight(Generic[T]):
+class ReorderBuffer(Generic[T]):
     """Holds micro-batches from their departure until their results may go on.
 
     - `partition`: results leave in the order in which the batches left, so each partition's order is kept.
@@ -32,7 +32,7 @@ class InFlight(Generic[T]):
     def __len__(self) -> int:
         return len(self._flights)
 
-    def depart(self, number: int, keys: Iterable[Hashable] = ()) -> None:
+    def submit(self, number: int, keys: Iterable[Hashable] = ()) -> None:
         """Note that a batch leaves.
 
         Args:
@@ -41,7 +41,7 @@ class InFlight(Generic[T]):
         """
         self._flights[number] = _Flight(number, frozenset(keys) if self._ordering == "key" else frozenset())
 
-    def arrive(self, number: int, answer: T) -> list[T]:
+    def complete(self, number: int, answer: T) -> list[T]:
         """Note a batch's result; returns all that may go on now, in order of departure."""
         flight = self._flights[number]
         flight.answer, flight.answered = answer, True

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.flow.held import RECORD, Held, Shares, Weight, weight_of
-from millstream.inference.fitting import fit
+from millstream.consumers.flow.in_flight import RECORD, InFlightBudget, RecordCost, TopicQuotas, record_cost_of
+from millstream.inference.features import to_tensors
 from millstream.inference.ragged import Ragged
 from millstream.inference.signature import Signature, TensorInput
 from millstream.schemas.table import Table
@@ -19,8 +19,8 @@ from tests.consumers.in_memory import ended, running
 STEPS = st.lists(st.tuples(st.booleans(), st.integers(1, 6), st.integers(0, 20)), max_size=40)
 
 
-def has_room(held: Held, *, paused: bool = False) -> bool:
-    return held.wait_for_room(0, paused=paused)
+def has_room(budget: InFlightBudget, *, paused: bool = False) -> bool:
+    return budget.wait_for_room(0, paused=paused)
 
 
 @given(STEPS, st.integers(1, 20), st.integers(1, 150), st.booleans())
@@ -30,82 +30,82 @@ def test_full_at_the_limit_and_room_again_below_a_share_of_it(
     share = (
         0.5 if paused else max(min(0.875, 1 - 1 / most), 0.5)
     )  # room for one event at least, where half is that much
-    held = Held(most, most_bytes)
+    budget = InFlightBudget(most, most_bytes)
     polls: list[tuple[int, int]] = []  # added and not released: the model
     full = False
     for adding, events, size in steps:
         if adding:
-            held.add(events, size, 0.0)
+            budget.add(events, size, 0.0)
             polls.append((events, size))
         elif polls:
-            held.release(*polls.pop(0))
+            budget.release(*polls.pop(0))
         count, amount = sum(poll[0] for poll in polls), sum(poll[1] for poll in polls)
-        assert (held.events, held.bytes) == (count, amount)
+        assert (budget.events, budget.bytes) == (count, amount)
         if count >= most or amount >= most_bytes:
             full = True
         elif count <= int(most * share) and amount <= int(most_bytes * share):
             full = False
-        assert has_room(held, paused=paused) == (not full)
+        assert has_room(budget, paused=paused) == (not full)
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=12), st.lists(st.integers(1, 5), max_size=12))
 def test_oldest_is_the_first_poll_with_an_event_still_held(polls: list[int], releases: list[int]) -> None:
-    held = Held(1000, 1000)
+    budget = InFlightBudget(1000, 1000)
     for at, events in enumerate(polls):
-        held.add(events, 0, float(at))
+        budget.add(events, 0, float(at))
     ends = list(accumulate(polls))
     done = 0
-    assert held.oldest() == 0.0
+    assert budget.oldest() == 0.0
     for events in releases:
-        released = min(events, held.events)
-        held.release(released, 0)
+        released = min(events, budget.events)
+        budget.release(released, 0)
         done += released
-        assert held.oldest() == next((float(at) for at, end in enumerate(ends) if end > done), None)
+        assert budget.oldest() == next((float(at) for at, end in enumerate(ends) if end > done), None)
 
 
 def test_nothing_held_has_no_age_and_room() -> None:
-    held = Held(1, 1)
-    assert (held.events, held.bytes, held.oldest(), has_room(held)) == (0, 0, None, True)
+    budget = InFlightBudget(1, 1)
+    assert (budget.events, budget.bytes, budget.oldest(), has_room(budget)) == (0, 0, None, True)
 
 
 def test_room_comes_back_soon_but_later_after_a_pause() -> None:
-    held = Held(80, 1000)
-    held.add(80, 80, 0.0)
-    held.release(9, 9)
-    assert not has_room(held)
-    held.release(1, 1)
-    assert not has_room(held, paused=True)
-    assert has_room(held)
-    held.add(10, 10, 0.0)
-    held.release(39, 39)
-    assert not has_room(held, paused=True)
-    held.release(1, 1)
-    assert has_room(held, paused=True)
+    budget = InFlightBudget(80, 1000)
+    budget.add(80, 80, 0.0)
+    budget.release(9, 9)
+    assert not has_room(budget)
+    budget.release(1, 1)
+    assert not has_room(budget, paused=True)
+    assert has_room(budget)
+    budget.add(10, 10, 0.0)
+    budget.release(39, 39)
+    assert not has_room(budget, paused=True)
+    budget.release(1, 1)
+    assert has_room(budget, paused=True)
 
 
 def test_room_is_for_a_micro_batch() -> None:
-    held = Held(80, 1000, batch=20)
-    held.add(80, 80, 0.0)
-    held.release(19, 19)
-    assert not has_room(held)
-    held.release(1, 1)
-    assert has_room(held)
+    budget = InFlightBudget(80, 1000, batch=20)
+    budget.add(80, 80, 0.0)
+    budget.release(19, 19)
+    assert not has_room(budget)
+    budget.release(1, 1)
+    assert has_room(budget)
 
 
 def test_bytes_alone_fill_it() -> None:
-    held = Held(100, 10)
-    held.add(1, 10, 0.0)
-    assert not has_room(held)
-    held.release(1, 10)
-    assert has_room(held)
+    budget = InFlightBudget(100, 10)
+    budget.add(1, 10, 0.0)
+    assert not has_room(budget)
+    budget.release(1, 10)
+    assert has_room(budget)
 
 
 def test_part_of_the_limits_is_the_larger_of_both() -> None:
-    held = Held(100, 10_000, Weight(2, 50))
-    assert held.part(50, 0) == 0.5
-    assert held.part(50, 2500) == 0.75
-    assert held.part(0, 2500) == 0.5
-    assert held.part(0, 0) == 0
+    budget = InFlightBudget(100, 10_000, RecordCost(2, 50))
+    assert budget.part(50, 0) == 0.5
+    assert budget.part(50, 2500) == 0.75
+    assert budget.part(0, 2500) == 0.5
+    assert budget.part(0, 0) == 0
 
 
 @pytest.mark.parametrize(
@@ -129,14 +129,14 @@ def test_items_that_take_most_for_their_bytes_take_no_more_than_they_count(
     inputs = [TensorInput(f"t{at}", ("x",), True, dtype, (size,), longest=size) for at in range(tensors)]
     # An object for each text, as there is for what is decoded.
     frame = pl.DataFrame({"x": [[item] * size]})
-    columns: list[Ragged] = list(fit(Table.of(frame), inputs, allow_nan=False).tensors.values())
+    columns: list[Ragged] = list(to_tensors(Table.of(frame), inputs, allow_nan=False).tensors.values())
     taken = sum(column.values.nbytes + column.offsets.nbytes for column in columns)
     if dtype == "string":
         taken += sum(sys.getsizeof(text) for column in columns for text in column.values.tolist() if len(text) > 0)
     value = io.BytesIO()
     fastavro.schemaless_writer(value, {"type": "array", "items": avro}, [item] * size)
     length = len(value.getvalue())
-    weight = weight_of(Signature(tuple(inputs), ()))
+    weight = record_cost_of(Signature(tuple(inputs), ()))
     assert length + taken <= weight.copies * length + weight.beside
     # Else most of the memory that the operator allows would never be used.
     assert weight.copies * length <= 4 * (length + taken) or item == ""
@@ -144,33 +144,33 @@ def test_items_that_take_most_for_their_bytes_take_no_more_than_they_count(
 
 def test_record_of_a_model_without_inputs_of_varying_length_counts_twice() -> None:
     scalars, vector = (TensorInput(f"t{at}", ("x",), bool(at), "int64", (1,)) for at in range(2))
-    assert weight_of(Signature((scalars, vector), ())) == RECORD
+    assert record_cost_of(Signature((scalars, vector), ())) == RECORD
 
 
 def test_waiting_for_room_ends_when_there_is_room() -> None:
-    held = Held(2, 100)
-    held.add(2, 2, 0.0)
+    budget = InFlightBudget(2, 100)
+    budget.add(2, 2, 0.0)
     found: list[bool] = []
-    waiting = running(lambda: found.append(held.wait_for_room(30)))
-    held.release(2, 2)
+    waiting = running(lambda: found.append(budget.wait_for_room(30)))
+    budget.release(2, 2)
     assert ended(waiting)
     assert found == [True]
 
 
 def test_topic_of_little_weight_is_paused_first_and_read_on_at_half_of_its_share() -> None:
-    shares = Shares({"urgent": 3.0, "bulk": 1.0}, 40)
+    quotas = TopicQuotas({"urgent": 3.0, "bulk": 1.0}, 40)
     for _ in range(10):
-        assert shares.full == frozenset()
+        assert quotas.full == frozenset()
         for topic in ("urgent", "bulk"):
-            shares.add(topic, 1)
-    assert shares.full == {"bulk"}
-    shares.add("urgent", 20)
-    assert shares.full == {"urgent", "bulk"}
+            quotas.add(topic, 1)
+    assert quotas.full == {"bulk"}
+    quotas.add("urgent", 20)
+    assert quotas.full == {"urgent", "bulk"}
     for left in range(9, 4, -1):
-        assert "bulk" in shares.full
-        shares.remove("bulk", 1)
-        assert ("bulk" in shares.full) is (left > 5)
-    assert shares.full == {"urgent"}
+        assert "bulk" in quotas.full
+        quotas.remove("bulk", 1)
+        assert ("bulk" in quotas.full) is (left > 5)
+    assert quotas.full == {"urgent"}
 
 
 @given(
@@ -182,14 +182,14 @@ def test_no_topic_is_full_with_nothing_waiting(
     weights: dict[str, float], records: int, reads: list[tuple[str, int]]
 ) -> None:
     """Whatever its weight: it would never be read again."""
-    shares = Shares(weights, records)
+    quotas = TopicQuotas(weights, records)
     waiting = dict.fromkeys(weights, 0)
     for topic, count in reads:
-        if topic in weights and topic not in shares.full:
-            shares.add(topic, count)
+        if topic in weights and topic not in quotas.full:
+            quotas.add(topic, count)
             waiting[topic] += count
     for topic, count in waiting.items():
         if count:
-            shares.remove(topic, count)
-    assert shares.full == frozenset()
-    assert shares.least >= 1
+            quotas.remove(topic, count)
+    assert quotas.full == frozenset()
+    assert quotas.least >= 1

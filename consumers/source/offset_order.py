@@ -5,12 +5,12 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
-from millstream.consumers.errors import BeganEarly, WentBack
+from millstream.consumers.errors import OffsetsRewound, ReadBelowCommitted
 from millstream.consumers.events import Epochs
 from millstream.consumers.record_types import Partition
 
 
-class Forward:
+class OffsetOrderCheck:
     """Remembers how far each partition was read under its assignment. One thread calls it.
 
     An assignment and a rewind begin anew, under a new epoch, at committed offsets or later. Within one, offsets only grow; but a
@@ -19,11 +19,11 @@ class Forward:
     pauses it notes that place too late, and gives them again when it goes on.
     """
 
-    def __init__(self, begins: Mapping[Partition, int]) -> None:
+    def __init__(self, start_offsets: Mapping[Partition, int]) -> None:
         """Args:
-        begins: the offset at which a partition was to begin, when it was assigned last; filled by its owner.
+        start_offsets: the offset at which a partition was to begin, when it was assigned last; filled by its owner.
         """
-        self._begins = begins
+        self._start_offsets = start_offsets
         self._read: dict[Partition, tuple[int | None, int]] = {}  # epoch, offset of the last record
         self._floor = 0  # what was read under an epoch up to this one is read again
 
@@ -43,8 +43,8 @@ class Forward:
             epochs: the assignment under which they were read.
 
         Raises:
-            WentBack: some were read before; told once, all that was read under these epochs is to be read again.
-            BeganEarly: the first of an assignment lie below where it was to begin: reading again would find the same.
+            OffsetsRewound: some were read before; told once, all that was read under these epochs is to be read again.
+            ReadBelowCommitted: the first of an assignment lie below where it was to begin: reading again would find the same.
         """
         for place, partition in partitions.items():
             epoch, own = epochs.get(partition), offsets[places == place]
@@ -52,9 +52,9 @@ class Forward:
             if epoch is not None and epoch <= self._floor:
                 continue
             if epoch is None or epoch != before:
-                last = self._begins.get(partition, 0) - 1
+                last = self._start_offsets.get(partition, 0) - 1
                 if own[0] <= last:
-                    raise BeganEarly(
+                    raise ReadBelowCommitted(
                         f"the Kafka client began {partition[0]}/{partition[1]} at offset {own[0]}, though everything below "
                         f"{last + 1} is committed. This worker ends before an event is answered twice; a new one reads on from "
                         f"the committed offsets. Where that repeats itself, the brokers have lost records: "
@@ -62,7 +62,7 @@ class Forward:
                     )
             if own[0] <= last or (own[1:] <= own[:-1]).any():
                 self._floor = max(epochs.values(), default=0)
-                raise WentBack(
+                raise OffsetsRewound(
                     f"the Kafka client gave {partition[0]}/{partition[1]} again from offset {own.min()}, though it was read up "
                     f"to {max(last, int(own.max()))}: it is read again from the committed offset, so that no event is answered "
                     f"twice"

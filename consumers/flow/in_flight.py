@@ -11,26 +11,26 @@ from millstream.inference.signature import DTYPES, Signature
 # Of the limits, below which there is room again: soon, for in a backlog there is always to be something to decode; for one that
 # paused its partitions later, as that threw away what was fetched ahead.
 SOON, RESUME = 7 / 8, 1 / 2
-BUSY_AFTER = 1.0  # seconds that the oldest event is held, from which on there is a backlog
+BUSY_AFTER = 1.0  # seconds since the oldest event in flight was read, from which on there is a backlog
 
 
-class Weight(NamedTuple):
-    """What a held record takes."""
+class RecordCost(NamedTuple):
+    """The memory that a record in flight takes."""
 
     copies: int  # times its key, value and headers
     beside: int  # bytes more: key, columns
 
 
 # Measured (vector workload): decoded, as many bytes as its value again for the model's inputs, and 340 for the other columns.
-RECORD = Weight(2, 384)
+RECORD = RecordCost(2, 384)
 
 # Largest ratio of a text's bytes in a tensor to its bytes in a record. The worst case is a single two-byte character: 3 bytes in
 # Avro, 84 as a Python object with its pointer.
 _TEXT = 30
 
 
-def weight_of(signature: Signature) -> Weight:
-    """Memory of a held record, for a model with this signature.
+def record_cost_of(signature: Signature) -> RecordCost:
+    """Memory of a record in flight, for a model with this signature.
 
     An item of a variable-length array can take one byte in a record and eight in a tensor, and no shape bounds the number of
     items. So each record counts as its worst-case size in memory. Measured: 65,536 small integers take 64 KiB as Avro, and
@@ -44,10 +44,10 @@ def weight_of(signature: Signature) -> Weight:
     return RECORD._replace(copies=max(RECORD.copies, 1 + max(columns.values(), default=0)))
 
 
-class Held:
+class InFlightBudget:
     """Counts events and bytes between the poll and the commit. Thread-safe: one thread adds, another releases, in order."""
 
-    def __init__(self, max_events: int, max_bytes: int, weight: Weight | None = None, batch: int = 1) -> None:
+    def __init__(self, max_events: int, max_bytes: int, weight: RecordCost | None = None, batch: int = 1) -> None:
         """Args:
         max_events: full from here on, until there is room again: below a share of it.
         max_bytes: the same for bytes.
@@ -57,7 +57,7 @@ class Held:
         self._soon = max(min(SOON, 1 - batch / max_events), RESUME)
         self._max_events = max_events
         self._max_bytes = max_bytes
-        self._weight = weight or Weight(1, 0)
+        self._weight = weight or RecordCost(1, 0)
         self._lock = threading.Condition()
         self._full = False
         self._added = 0
@@ -109,27 +109,27 @@ class Held:
 
     @property
     def events(self) -> int:
-        """Events held."""
+        """Events in flight."""
         return self._added - self._released
 
     @property
     def bytes(self) -> int:
-        """Bytes held: of the records' values, their copies and what is around them."""
+        """Bytes in flight: of the records' values, their copies and what is around them."""
         return self._bytes
 
     def has_backlog(self) -> bool:
-        """Whether there is much to do: the oldest event is held for long, or a quarter of what may be is."""
+        """Whether there is much to do: the oldest event was read long ago, or a quarter of the limit is in flight."""
         oldest = self.oldest()
         late = oldest is not None and time.monotonic() - oldest > BUSY_AFTER
         return late or self.events > self._max_events // 4
 
     def oldest(self) -> float | None:
-        """When the oldest held event was read, seconds on the monotonic clock; None where nothing is held."""
+        """When the oldest event in flight was read, seconds on the monotonic clock; None where there is none."""
         with self._lock:
             return self._arrivals[0][1] if self._arrivals else None
 
 
-class Shares:
+class TopicQuotas:
     """How many records of each topic may wait for the executor, by the topics' weights, with hysteresis. Thread-safe.
 
     Without it a topic of little weight that has a backlog would fill all that a worker may hold, and the others, which are to

@@ -1,12 +1,12 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.consumers.execute.working_size import PATIENCE, STEPS, WorkingSize
+from millstream.consumers.execute.adaptive_batch_size import PATIENCE, STEPS, AdaptiveBatchSize
 
 MOST = st.integers(1, 2000)
 
 
-def run(working: WorkingSize, fits: int, batch: int) -> int:
+def run(working: AdaptiveBatchSize, fits: int, batch: int) -> int:
     """Run a batch where only so many events fit; returns how often that failed."""
     left, failures = batch, 0
     while left:
@@ -22,7 +22,7 @@ def run(working: WorkingSize, fits: int, batch: int) -> int:
 
 @given(MOST, st.lists(st.tuples(st.booleans(), st.floats(0, 1), st.sampled_from([1, PATIENCE[0]])), max_size=30))
 def test_size_is_never_zero_and_never_above_the_most(most: int, calls: list[tuple[bool, float, int]]) -> None:
-    working = WorkingSize(most)
+    working = AdaptiveBatchSize(most)
     assert working.size == most
     for failed, fraction, times in calls:
         for _ in range(times):
@@ -33,7 +33,7 @@ def test_size_is_never_zero_and_never_above_the_most(most: int, calls: list[tupl
 
 @given(MOST, st.integers(0, 3 * PATIENCE[0]))
 def test_failure_leaves_a_smaller_size(most: int, successes: int) -> None:
-    working = WorkingSize(most)
+    working = AdaptiveBatchSize(most)
     for _ in range(successes):
         working.fitted(working.size)
     size = working.size
@@ -45,7 +45,7 @@ def test_failure_leaves_a_smaller_size(most: int, successes: int) -> None:
 @given(st.integers(1, 300), st.data())
 def test_size_comes_within_a_step_of_what_fits_and_failures_become_rare(most: int, data: st.DataObject) -> None:
     fits = data.draw(st.integers(1, most))
-    working = WorkingSize(most)
+    working = AdaptiveBatchSize(most)
     failures = [run(working, fits, working.size) for _ in range(STEPS * PATIENCE[0])]
     assert fits - max(most // STEPS, 1) < working.size <= fits + max(most // STEPS, 1)
     assert sum(failures[-PATIENCE[0] :]) <= 1
@@ -53,7 +53,7 @@ def test_size_comes_within_a_step_of_what_fits_and_failures_become_rare(most: in
 
 @given(MOST, st.data())
 def test_size_comes_back_with_the_memory_by_small_steps(most: int, data: st.DataObject) -> None:
-    working = WorkingSize(most)
+    working = AdaptiveBatchSize(most)
     fits = data.draw(st.integers(1, most))
     while working.size > fits:
         working.failed(working.size)
@@ -67,7 +67,7 @@ def test_size_comes_back_with_the_memory_by_small_steps(most: int, data: st.Data
 
 
 def test_small_micro_batches_say_nothing_about_a_larger_size() -> None:
-    working = WorkingSize(64)
+    working = AdaptiveBatchSize(64)
     working.failed(64)
     for _ in range(10 * PATIENCE[0]):
         working.fitted(31)
@@ -75,7 +75,7 @@ def test_small_micro_batches_say_nothing_about_a_larger_size() -> None:
 
 
 def test_try_that_fails_goes_back_to_what_worked_and_the_next_waits_twice_as_long() -> None:
-    working = WorkingSize(64)
+    working = AdaptiveBatchSize(64)
     working.failed(64)
     waits = []
     for _ in range(10):
@@ -90,7 +90,7 @@ def test_try_that_fails_goes_back_to_what_worked_and_the_next_waits_twice_as_lon
 
 
 def test_memory_that_shrinks_is_followed_down() -> None:
-    working = WorkingSize(64)
+    working = AdaptiveBatchSize(64)
     run(working, 40, 64)
     assert run(working, 3, 8) > 0
     assert working.size <= 3

@@ -36,7 +36,7 @@ def test_several_batches_in_flight_answer_every_event(
         UNEVEN,
         delivery=delivery,
         ordering=ordering,
-        model={"name": "number", "in_flight": 2, "instances": 2},
+        model={"name": "number", "concurrent_batches": 2, "instances": 2},
         batch={"max_events": 8, "max_wait": "1ms"},
     )
     keys = [b"a", b"b", b"c"]
@@ -66,7 +66,9 @@ def test_backlog_of_a_light_topic_does_not_hold_up_a_heavy_one(kafka: Broker, tm
     (FOLDER / "ran").open("a").write("".join(f"{x:g} " for x in inputs["x"][:, 0]))
     return {"y": inputs["x"]}
     """
-    service = python_service(tmp_path, kafka, body, inputs=2, batch={"max_events": 32}, limits={"held_events": 4000})
+    service = python_service(
+        tmp_path, kafka, body, inputs=2, batch={"max_events": 32}, limits={"in_flight_events": 4000}
+    )
     bulk, urgent = service.inputs
     file = service.file.read_text()
     service.file.write_text(file.replace("input:\n", f"input:\n  weights: {{{bulk}: 1, {urgent}: 3}}\n", 1))

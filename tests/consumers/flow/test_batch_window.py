@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.flow.window import MEMORY, MOST_COMPANY, SAMPLES, SHORT, Window
+from millstream.consumers.flow.batch_window import MEMORY, MOST_COMPANY, SAMPLES, SHORT, BatchWindow
 
 GAPS = st.floats(0, 1)
 
 
-def steady(window: Window, gap: float, polls: int, start: float = 0.0) -> float:
+def steady(window: BatchWindow, gap: float, polls: int, start: float = 0.0) -> float:
     """A record every `gap` seconds; when the next one would come."""
     for at in range(polls):
         window.note(start + at * gap, 1)
@@ -19,14 +19,14 @@ def steady(window: Window, gap: float, polls: int, start: float = 0.0) -> float:
 
 
 def test_batch_waits_while_nothing_is_known() -> None:
-    assert Window(0.005).length == 0.005
+    assert BatchWindow(0.005).length == 0.005
 
 
 @given(st.floats(0, 1), st.lists(st.tuples(GAPS, st.integers(1, 5), st.floats(0, 2)), max_size=60), st.floats(0.001, 1))
 def test_window_is_between_zero_and_the_longest_wait(
     max_wait: float, polls: list[tuple[float, int, float]], target: float
 ) -> None:
-    window, now = Window(max_wait, target), 0.0
+    window, now = BatchWindow(max_wait, target), 0.0
     for gap, records, after in polls:
         now += gap
         window.note(now, records)
@@ -37,13 +37,13 @@ def test_window_is_between_zero_and_the_longest_wait(
 
 
 def test_lone_events_do_not_wait() -> None:
-    window = Window(0.005)
+    window = BatchWindow(0.005)
     steady(window, 0.1, 3)
     assert window.length == 0
 
 
 def test_bunches_that_come_whole_do_not_wait() -> None:
-    window = Window(0.005)
+    window = BatchWindow(0.005)
     for at in range(3):
         window.note(at * 0.02, 200)
     assert window.length == 0
@@ -51,7 +51,7 @@ def test_bunches_that_come_whole_do_not_wait() -> None:
 
 @pytest.mark.parametrize(("within", "length"), [(0.0009, 0.001), (0.004, 0.005)])
 def test_bunches_that_come_in_pieces_wait_until_they_are_whole(within: float, length: float) -> None:
-    window = Window(0.005)
+    window = BatchWindow(0.005)
     for at in range(3):
         for piece in range(4):
             window.note(at * 0.02 + piece / 3 * within, 50)
@@ -60,7 +60,7 @@ def test_bunches_that_come_in_pieces_wait_until_they_are_whole(within: float, le
 
 @given(st.floats(0.0001, 0.0024), st.floats(0.011, 10))
 def test_window_follows_the_load_up_and_down(often: float, seldom: float) -> None:
-    window, longest = Window(0.005), 0.005
+    window, longest = BatchWindow(0.005), 0.005
     now = steady(window, seldom, 2 * MEMORY)
     assert window.length == 0
     now = steady(window, often, ceil(MEMORY * (longest + often) / often) + 1, now)
@@ -70,7 +70,7 @@ def test_window_follows_the_load_up_and_down(often: float, seldom: float) -> Non
     assert window.length == 0
 
 
-def read(window: Window, arrivals: Sequence[float]) -> None:
+def read(window: BatchWindow, arrivals: Sequence[float]) -> None:
     """As the worker reads: a record that it waited for brings those with it that come while the window is open."""
     at = 0
     while at < len(arrivals):
@@ -86,7 +86,7 @@ def read(window: Window, arrivals: Sequence[float]) -> None:
 
 @given(st.floats(0.0001, 0.0024), st.floats(0.011, 10))
 def test_window_follows_the_load_when_what_came_along_is_noted_at_once(often: float, seldom: float) -> None:
-    window, longest = Window(0.005), 0.005
+    window, longest = BatchWindow(0.005), 0.005
     read(window, [at * seldom for at in range(2 * MEMORY)])
     assert (window.length, list(window.company)) == (0, [])
     now, many = 2 * MEMORY * seldom, ceil(MEMORY * (longest + often) / often) + 1
@@ -97,18 +97,18 @@ def test_window_follows_the_load_when_what_came_along_is_noted_at_once(often: fl
 
 
 def test_reader_does_not_wait_for_company_as_long_as_a_long_window() -> None:
-    assert list(Window(0.5).company) == [MOST_COMPANY, MOST_COMPANY]
+    assert list(BatchWindow(0.5).company) == [MOST_COMPANY, MOST_COMPANY]
 
 
 def test_no_wait_allowed_is_none() -> None:
-    window = Window(0.0)
+    window = BatchWindow(0.0)
     steady(window, 0.001, 50)
     assert window.length == 0
 
 
 @given(st.lists(st.floats(0, 0.2), min_size=1, max_size=SAMPLES))
 def test_wait_is_what_the_slowest_hundredth_leaves_of_the_target(after: list[float]) -> None:
-    window = Window(1.0, 0.1)
+    window = BatchWindow(1.0, 0.1)
     for seconds in after:
         window.report(seconds)
     fresh = len(after) - (len(after) % 10 if len(after) > 10 else 0)  # learnt every ten
@@ -117,7 +117,7 @@ def test_wait_is_what_the_slowest_hundredth_leaves_of_the_target(after: list[flo
 
 
 def test_slow_times_are_forgotten() -> None:
-    window = Window(0.05, 0.1)
+    window = BatchWindow(0.05, 0.1)
     window.report(5.0)
     assert window.length == 0
     for _ in range(SAMPLES + 10):
@@ -127,7 +127,7 @@ def test_slow_times_are_forgotten() -> None:
 
 def test_closed_window_opens_again() -> None:
     """A target that left no time at all hides no load: what comes is counted as soon as there is time again."""
-    window = Window(0.01, 0.05)
+    window = BatchWindow(0.01, 0.05)
     window.report(1.0)
     now = steady(window, 0.001, 50)
     for _ in range(SAMPLES + 10):
@@ -137,15 +137,15 @@ def test_closed_window_opens_again() -> None:
 
 
 def test_without_a_target_the_rest_takes_what_it_takes() -> None:
-    window = Window(0.005)
+    window = BatchWindow(0.005)
     for _ in range(100):
         window.report(10.0)
     assert window.length == 0.005
 
 
-def publishing(lead: float) -> Window:
+def publishing(lead: float) -> BatchWindow:
     """One whose results are published at 100.02 s, and every 0.02 s; a batch takes `lead` seconds to be written."""
-    window = Window(0.005)
+    window = BatchWindow(0.005)
     for _ in range(200):
         window.note_written(lead)
     window.note_publication(100.0, 0.02)
@@ -188,7 +188,7 @@ def test_results_that_take_longer_than_the_time_between_two_publications_do_not_
 def test_batch_waits_for_its_window_and_for_two_publications_at_most(
     lead: float, every: float, closed: float, arrived: float
 ) -> None:
-    window = Window(0.005)
+    window = BatchWindow(0.005)
     window.note_written(lead)
     window.note_publication(0.0, every)
     window.note_closed(closed)
@@ -196,7 +196,7 @@ def test_batch_waits_for_its_window_and_for_two_publications_at_most(
 
 
 def test_results_that_are_readable_at_once_wait_for_no_publication() -> None:
-    window = Window(0.005)
+    window = BatchWindow(0.005)
     window.note_written(0.003)
     window.note_closed(100.0)
     assert window.closes(100.001) == pytest.approx(100.006)

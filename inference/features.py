@@ -14,7 +14,7 @@ from millstream.schemas.table import Lists, Table
 
 
 @dataclass(frozen=True, slots=True)
-class Unfit:
+class InvalidFeatures:
     """An event that does not fit the model's input."""
 
     row: int  # in the frame given
@@ -22,15 +22,15 @@ class Unfit:
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class Features:
     """The events that fit, as tensors."""
 
     tensors: dict[str, Any]  # tensor -> an array [len(rows), *shape]; `Ragged` where the length varies
     rows: npt.NDArray[np.int64]  # index in the frame given, ascending
-    unfit: list[Unfit]  # the rest, ascending
+    unfit: list[InvalidFeatures]  # the rest, ascending
 
 
-def fit(table: Table, inputs: Sequence[TensorInput], *, allow_nan: bool) -> Fitted:
+def to_tensors(table: Table, inputs: Sequence[TensorInput], *, allow_nan: bool) -> Features:
     """Turn a table of events into tensors, leaving out the events that don't fit, each with the reason."""
     problems: dict[int, str] = {}
     filled: dict[str, Any] = {
@@ -39,21 +39,21 @@ def fit(table: Table, inputs: Sequence[TensorInput], *, allow_nan: bool) -> Fitt
     if varying := [entry for entry in inputs if entry.longest is not None and not entry.mask]:
         filled |= _fill_ragged(table, varying, problems, allow_nan=allow_nan)
     if not problems:
-        return Fitted(filled, np.arange(len(table)), [])
+        return Features(filled, np.arange(len(table)), [])
     fits = np.ones(len(table), np.bool_)
     fits[list(problems)] = False
     rows = np.flatnonzero(fits)
     if len(filled) == len(inputs) and all(array is not None for array in filled.values()):
-        return Fitted({name: array[rows] for name, array in filled.items()}, rows, _unfit(problems))
+        return Features({name: array[rows] for name, array in filled.items()}, rows, _unfit(problems))
     # The rest may show more: a column with a null was not looked through for NaN, for instance. So do ragged inputs, which are
     # compared with one another.
-    kept = fit(table.take(rows), inputs, allow_nan=allow_nan)
+    kept = to_tensors(table.take(rows), inputs, allow_nan=allow_nan)
     problems |= {int(rows[unfit.row]): unfit.error for unfit in kept.unfit}
-    return Fitted(kept.tensors, rows[kept.rows], _unfit(problems))
+    return Features(kept.tensors, rows[kept.rows], _unfit(problems))
 
 
-def _unfit(problems: Mapping[int, str]) -> list[Unfit]:
-    return [Unfit(row, problems[row]) for row in sorted(problems)]
+def _unfit(problems: Mapping[int, str]) -> list[InvalidFeatures]:
+    return [InvalidFeatures(row, problems[row]) for row in sorted(problems)]
 
 
 def _fill(table: Table, entry: TensorInput, problems: dict[int, str], *, allow_nan: bool) -> npt.NDArray[Any] | None:

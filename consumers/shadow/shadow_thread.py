@@ -12,14 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from millstream.consumers.events import Answered, Ends
-from millstream.consumers.execute.poison import Isolation
+from millstream.consumers.events import BatchResult, NextOffsets
+from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.flow.assignment import Assignment
-from millstream.consumers.observability.metrics import COMPARISONS, SHADOW_SECONDS, UNCOMPARED, Metrics
+from millstream.consumers.observability.metrics import COMPARISONS, SHADOW_SECONDS, SHADOW_SKIPPED, Metrics
 from millstream.consumers.shadow.sampling import sampled
 from millstream.consumers.sink.delivery import BestEffort
 from millstream.inference.executors.interface import Tensors
-from millstream.inference.fitting import fit
+from millstream.inference.features import to_tensors
 from millstream.inference.signature import TensorInput
 from millstream.schemas.comparisons import ComparisonEncoder
 from millstream.schemas.table import Table
@@ -41,7 +41,7 @@ class Shadow:
     def __init__(
         self,
         name: str,
-        isolation: Isolation,
+        isolation: BisectingExecutor,
         inputs: Sequence[TensorInput],
         encoder: ComparisonEncoder,
         *,
@@ -63,7 +63,7 @@ class Shadow:
         self._encoder = encoder
         self._allow_nan = allow_nan
 
-    def compare(self, answered: Answered, among: npt.NDArray[np.int64]) -> list[Comparison]:
+    def compare(self, answered: BatchResult, among: npt.NDArray[np.int64]) -> list[Comparison]:
         """Answer the sampled ones of these events of the batch, ascending, each of which the primary has answered."""
         ids = list(answered.batch.ids())
         keys = [key for part in answered.batch.parts for key in part.event_keys]
@@ -92,7 +92,7 @@ class Shadow:
     def _answer(self, frame: pl.DataFrame) -> tuple[Tensors | None, dict[int, str]]:
         """The outputs of the events that have any, in order, and the errors of the others by row."""
         try:
-            fitted = fit(Table.of(frame), self._inputs, allow_nan=self._allow_nan)
+            fitted = to_tensors(Table.of(frame), self._inputs, allow_nan=self._allow_nan)
             errors = {unfit.row: unfit.error for unfit in fitted.unfit}
             if not len(fitted.rows):
                 return None, errors
@@ -103,7 +103,7 @@ class Shadow:
         return outputs or None, errors
 
 
-def _features(answered: Answered, rows: npt.NDArray[np.int64]) -> pl.DataFrame:
+def _features(answered: BatchResult, rows: npt.NDArray[np.int64]) -> pl.DataFrame:
     """The fields that the blocks keep for shadows, of these events of the batch."""
     kept = [
         part.block.features[part.first : part.last] for part in answered.batch.parts if part.block.features is not None
@@ -111,7 +111,7 @@ def _features(answered: Answered, rows: npt.NDArray[np.int64]) -> pl.DataFrame:
     return pl.concat(kept, rechunk=True)[rows] if len(kept) > 1 else kept[0][rows]
 
 
-class ShadowLane:
+class ShadowThread:
     """Runs shadows in a thread of its own, behind the primary: it never waits for them, and they are left out first.
 
     A comparison is written only when the offset of its event is committed: an event that is read again was not compared before.
@@ -147,14 +147,14 @@ class ShadowLane:
         self._busy = busy
         self._assignment = assignment
         self._metrics = metrics
-        self._queue: SimpleQueue[tuple[Answered, Ends] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[BatchResult, NextOffsets] | None] = SimpleQueue()
         self._waiting = 0  # events in the queue
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
         self._thread.start()
 
-    def offer(self, answered: Answered, ends: Ends) -> None:
+    def offer(self, answered: BatchResult, ends: NextOffsets) -> None:
         """Take a batch whose predictions are written, or leave it out; returns at once. The writer's thread calls it."""
         events = len(answered.rows)
         if not events:
@@ -193,7 +193,7 @@ class ShadowLane:
                 log.exception("a batch was not compared")
                 self._leave_out(len(answered.rows), "failed")
 
-    def _compare(self, answered: Answered, ends: Ends) -> None:
+    def _compare(self, answered: BatchResult, ends: NextOffsets) -> None:
         if not self._wait_committed(ends):
             self._leave_out(len(answered.rows), "uncommitted")
             return
@@ -208,7 +208,7 @@ class ShadowLane:
         self._publisher.serve()
         self._ending.wait(took * (1 / self._budget - 1))
 
-    def _wait_committed(self, ends: Ends) -> bool:
+    def _wait_committed(self, ends: NextOffsets) -> bool:
         until = time.monotonic() + (LAST if self._ending.is_set() else PATIENCE)
         while not (committed := self._assignment.is_committed(ends)):
             if committed is None or time.monotonic() >= until:
@@ -219,4 +219,4 @@ class ShadowLane:
     def _leave_out(self, events: int, why: str) -> None:
         for shadow in self._shadows:
             # Which of them are in the sample is not asked: leaving out must cost nothing.
-            self._metrics.count(UNCOMPARED, events * shadow.share, shadow.name, why)
+            self._metrics.count(SHADOW_SKIPPED, events * shadow.share, shadow.name, why)

@@ -11,7 +11,7 @@ SHORT = 0.2  # of a window: what comes in bunches is together by then
 MOST_COMPANY = 0.01  # seconds that the reader may be kept from all else
 
 
-class Window:
+class BatchWindow:
     """How long a micro-batch waits for more events, since its oldest one was read.
 
     `max_wait`, or less where a latency target leaves less; and no longer than until fewer than one more event is expected in what

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.errors import BeganEarly, WentBack
+from millstream.consumers.errors import OffsetsRewound, ReadBelowCommitted
 from millstream.consumers.events import Epochs
 from millstream.consumers.record_types import Partition
-from millstream.consumers.source.forward import Forward
+from millstream.consumers.source.offset_order import OffsetOrderCheck
 
 PLACES: list[Partition] = [("a", 0), ("a", 1), ("b", 0)]
 
 
-def check(forward: Forward, records: Sequence[tuple[Partition, int]], epochs: Epochs) -> None:
+def check(order: OffsetOrderCheck, records: Sequence[tuple[Partition, int]], epochs: Epochs) -> None:
     """Records by partition and offset."""
     numbers = {place: number for number, place in enumerate(dict(records))}
-    forward.check(
+    order.check(
         {number: place for place, number in numbers.items()},
         np.array([numbers[place] for place, _ in records]),
         np.array([offset for _, offset in records]),
@@ -53,41 +53,41 @@ def test_only_what_was_read_under_the_same_assignment_is_refused(
     for _, rewound in blocks:
         epoch += rewound
         epochs.append(epoch)
-    forward = Forward({})
+    forward = OffsetOrderCheck({})
 
     def run() -> None:
         for block, number in zip(reads, epochs, strict=True):
             check(forward, [(PLACES[place], offset) for place, offset in block], dict.fromkeys(PLACES, number))
 
     if goes_back(reads, epochs):
-        with pytest.raises(WentBack, match="it is read again from the committed offset"):
+        with pytest.raises(OffsetsRewound, match="it is read again from the committed offset"):
             run()
     else:
         run()
 
 
 def test_message_names_the_place() -> None:
-    forward = Forward({})
+    forward = OffsetOrderCheck({})
     place, epochs = ("events", 3), {("events", 3): 1}
     check(forward, [(place, 5), (place, 6), (place, 9)], epochs)
-    with pytest.raises(WentBack, match="gave events/3 again from offset 0, though it was read up to 9"):
+    with pytest.raises(OffsetsRewound, match="gave events/3 again from offset 0, though it was read up to 9"):
         check(forward, [(place, 0), (place, 1)], epochs)
 
 
 def test_is_told_once_until_all_is_read_again() -> None:
-    place, other, forward = ("events", 0), ("events", 1), Forward({})
+    place, other, forward = ("events", 0), ("events", 1), OffsetOrderCheck({})
     epochs = {place: 1, other: 2}
     check(forward, [(place, 7), (other, 3)], epochs)
-    with pytest.raises(WentBack):
+    with pytest.raises(OffsetsRewound):
         check(forward, [(place, 7)], epochs)
     check(forward, [(place, 0), (other, 0)], epochs)
     check(forward, [(place, 0), (other, 0)], {place: 3, other: 3})
-    with pytest.raises(WentBack):
+    with pytest.raises(OffsetsRewound):
         check(forward, [(other, 0)], {place: 3, other: 3})
 
 
 def test_gaps_and_lost_partitions_are_no_concern() -> None:
-    forward = Forward({})
+    forward = OffsetOrderCheck({})
     place = ("events", 0)
     for offsets, epoch in groupby([(1, 1), (7, 1), (3, 2), (4, 2), (2, None)], key=lambda pair: pair[1]):
         read = [offset for offset, _ in epoch]
@@ -97,12 +97,12 @@ def test_gaps_and_lost_partitions_are_no_concern() -> None:
 def test_nothing_comes_from_before_where_a_partition_was_to_begin() -> None:
     begins: dict[Partition, int] = {}
     place = ("events", 0)
-    forward = Forward(begins)
+    forward = OffsetOrderCheck(begins)
     begins[place] = 256  # committed when it was assigned
     check(forward, [(place, 300)], {place: 1})  # what is between was compacted away
     check(forward, [(place, 256)], {place: 2})  # rewound
     for epoch, offset in [(3, 255), (3, 0), (None, 0)]:
         with pytest.raises(
-            BeganEarly, match=f"began events/0 at offset {offset}, though everything below 256 is committed"
+            ReadBelowCommitted, match=f"began events/0 at offset {offset}, though everything below 256 is committed"
         ):
             check(forward, [(place, offset)], {} if epoch is None else {place: epoch})

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.consumers.batch.batcher import Batcher, Limits
-from millstream.consumers.events import Answered, Ends, Rejection
+from millstream.consumers.events import BatchResult, NextOffsets, Rejection
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.record_types import Headers
-from millstream.consumers.sink.bundles import bundles
+from millstream.consumers.sink.coalesce import coalesce
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.result_sink import Outputs, Sink
@@ -57,7 +57,7 @@ class MemoryDelivery:
 
 
 @st.composite
-def results(draw: st.DrawFn) -> list[Answered]:
+def results(draw: st.DrawFn) -> list[BatchResult]:
     """What a model said of the batches of some blocks: refused events, several outputs, other widths, other times."""
     kinds = draw(st.lists(st.text("eeert", min_size=1, max_size=9), min_size=1, max_size=4))
     batcher = Batcher(Limits(draw(st.integers(1, 5)), 1 << 20, 1.0))
@@ -72,7 +72,7 @@ def results(draw: st.DrawFn) -> list[Answered]:
                 headers=headers if draw(st.integers(0, 3)) == 0 else {},
             )
         )
-    found: list[Answered] = []
+    found: list[BatchResult] = []
     while batch := batcher.drain():
         bad = draw(st.sets(st.integers(0, max(batch.events - 1, 0)), max_size=2)) if batch.events else set()
         rows = np.array([row for row in range(batch.events) if row not in bad], np.int64)
@@ -81,21 +81,21 @@ def results(draw: st.DrawFn) -> list[Answered]:
         outputs = {"y": -x[rows].repeat(width, axis=1), "n": rows * 7} if len(rows) else {}
         rejected = {row: Rejection("model_rejected", f"event {row} is bad") for row in bad}
         time = 1_700_000_000_000 + draw(st.sampled_from([0, 0, 0, 1]))
-        found.append(Answered(len(found), batch, outputs, rows, rejected, np.full(len(rows), time)))
+        found.append(BatchResult(len(found), batch, outputs, rows, rejected, np.full(len(rows), time)))
     return found
 
 
-def written(groups: list[list[Answered]]) -> tuple[MemoryDelivery, Ends]:
+def written(groups: list[list[BatchResult]]) -> tuple[MemoryDelivery, NextOffsets]:
     delivery = MemoryDelivery()
     sink = Sink(cast("Delivery", delivery), OUTPUTS, assignment=GivenAssignment(EPOCHS), metrics=Metrics("p"))
-    ends: Ends = {}
+    ends: NextOffsets = {}
     for group in groups:
         ends |= sink.write(group)
     return delivery, ends
 
 
 @given(results())
-def test_written_together_they_are_the_same_records_and_bring_partitions_as_far(made: list[Answered]) -> None:
+def test_written_together_they_are_the_same_records_and_bring_partitions_as_far(made: list[BatchResult]) -> None:
     together, ends = written([made])
     alone, ends_alone = written([[one] for one in made])
     assert together.predictions == alone.predictions
@@ -109,7 +109,7 @@ def test_results_of_one_kind_are_one_and_ranges_of_a_block_too() -> None:
     batcher.add(block("eereeee"))
     batches = [batcher.drain() for _ in range(3)]
     made = [replace(answered("ee"), batch=batch, number=number) for number, batch in enumerate(batches) if batch]
-    (one,) = bundles(made)
+    (one,) = coalesce(made)
     assert [(part.start, part.stop, part.first, part.last) for part in one.batch.parts] == [(0, 7, 0, 6)]
 
 
@@ -123,4 +123,4 @@ def test_results_of_one_kind_are_one_and_ranges_of_a_block_too() -> None:
 )
 def test_results_that_differ_in_kind_are_not_joined(other: dict[str, Any]) -> None:
     made = [answered("ee"), answered("ee", 2), replace(answered("ee", 4), **other)]
-    assert [one.batch.events for one in bundles(made)] == [4, 2]
+    assert [one.batch.events for one in coalesce(made)] == [4, 2]

@@ -1,4 +1,4 @@
-"""A single lane hands over the results of a quick model together, or has batches waiting for it."""
+"""A single runner hands over the results of a quick model together, or has batches waiting for it."""
 
 import threading
 from collections.abc import Sequence
@@ -9,22 +9,22 @@ from typing import cast
 import pytest
 
 from millstream.consumers.errors import Abandoned
-from millstream.consumers.events import Answered, Answers, MicroBatch
-from millstream.consumers.execute.lanes import Lanes
+from millstream.consumers.events import BatchResult, MicroBatch, ResultQueue
+from millstream.consumers.execute.executor_pool import ExecutorPool
 from millstream.consumers.execute.result_buffer import TOGETHER, ResultBuffer
 from millstream.consumers.execute.runner import Runner
 from tests.consumers.in_memory import answered, batch_of, ended, running
 
 
 class TimedRunner:
-    """Answers at once, and says how long the model took; the lanes' clock goes on by that."""
+    """Answers at once, and says how long the model took; the pool's clock goes on by that."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> None:
         self._seconds = list(seconds)
         self._now = 100.0
         monkeypatch.setattr("millstream.consumers.execute.result_buffer.time.monotonic", lambda: self._now)
 
-    def answer(self, number: int, batch: MicroBatch) -> Answered:
+    def answer(self, number: int, batch: MicroBatch) -> BatchResult:
         took = self._seconds.pop(0)
         self._now += took
         return replace(answered("e"), number=number, batch=batch, seconds=took)
@@ -32,13 +32,13 @@ class TimedRunner:
 
 def handed_over(monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> list[list[int]]:
     """The numbers of what came together, where each batch was so long in the model."""
-    answers: Answers = SimpleQueue()
+    answers: ResultQueue = SimpleQueue()
     runner = cast("Runner", TimedRunner(monkeypatch, seconds))
-    lanes = Lanes([runner], ResultBuffer(answers), ordering="partition", abandon=threading.Event(), fail=print)
+    pool = ExecutorPool([runner], ResultBuffer(answers), ordering="partition", abandon=threading.Event(), fail=print)
     for _ in seconds:
-        lanes.dispatch(batch_of("e"))
-    lanes.flush()
-    lanes.flush()  # with nothing left
+        pool.submit(batch_of("e"))
+    pool.flush()
+    pool.flush()  # with nothing left
     given = [answers.get() for _ in range(answers.qsize())]
     return [[one.number for one in group] for group in given if isinstance(group, list)]
 
@@ -59,12 +59,12 @@ def test_results_are_kept_for_about_as_long_as_a_quick_model_takes_for_a_few(
 
 
 def test_what_was_answered_is_handed_over_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers: Answers = SimpleQueue()
+    answers: ResultQueue = SimpleQueue()
     runner = cast("Runner", TimedRunner(monkeypatch, [0.0]))
-    lanes = Lanes([runner], ResultBuffer(answers), ordering="partition", abandon=threading.Event(), fail=print)
-    lanes.dispatch(batch_of("e"))
+    pool = ExecutorPool([runner], ResultBuffer(answers), ordering="partition", abandon=threading.Event(), fail=print)
+    pool.submit(batch_of("e"))
     assert answers.empty()
-    lanes.close()
+    pool.close()
     assert answers.qsize() == 1
 
 
@@ -75,16 +75,16 @@ class HeldRunner:
         self.may = threading.Semaphore(0)
         self.threads: set[threading.Thread] = set()
 
-    def answer(self, number: int, batch: MicroBatch) -> Answered:
+    def answer(self, number: int, batch: MicroBatch) -> BatchResult:
         self.threads.add(threading.current_thread())
         assert self.may.acquire(timeout=10)
         return replace(answered("e"), number=number, batch=batch)
 
 
 def test_batches_wait_for_a_busy_lane_up_to_so_many_and_leave_in_order() -> None:
-    answers: Answers = SimpleQueue()
+    answers: ResultQueue = SimpleQueue()
     runner = HeldRunner()
-    lanes = Lanes(
+    pool = ExecutorPool(
         [cast("Runner", runner)],
         ResultBuffer(answers),
         ahead=2,
@@ -93,30 +93,30 @@ def test_batches_wait_for_a_busy_lane_up_to_so_many_and_leave_in_order() -> None
         fail=print,
     )
     for _ in range(3):  # one runs, two wait
-        lanes.dispatch(batch_of("e"))
+        pool.submit(batch_of("e"))
     assert answers.empty()
-    fourth = running(lambda: lanes.dispatch(batch_of("e")))
+    fourth = running(lambda: pool.submit(batch_of("e")))
     runner.may.release()
     assert ended(fourth)  # there is room now
     runner.may.release(3)
-    lanes.settle()
+    pool.settle()
     given = [answers.get_nowait() for _ in range(4)]
     assert [one.number for group in given if isinstance(group, list) for one in group] == [0, 1, 2, 3]
     assert threading.current_thread() not in runner.threads
     assert len(runner.threads) == 1
-    lanes.close()
+    pool.close()
 
 
 def test_dispatch_waits_where_as_many_wait_as_may() -> None:
-    answers: Answers = SimpleQueue()
+    answers: ResultQueue = SimpleQueue()
     runner, abandon = HeldRunner(), threading.Event()
-    lanes = Lanes(
+    pool = ExecutorPool(
         [cast("Runner", runner)], ResultBuffer(answers), ahead=1, ordering="partition", abandon=abandon, fail=print
     )
     for _ in range(2):
-        lanes.dispatch(batch_of("e"))
+        pool.submit(batch_of("e"))
     abandon.set()
     with pytest.raises(Abandoned, match="2 micro-batches in flight"):
-        lanes.dispatch(batch_of("e"))
+        pool.submit(batch_of("e"))
     runner.may.release(2)
-    lanes.close()
+    pool.close()

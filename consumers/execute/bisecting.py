@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.consumers.events import Rejection
-from millstream.consumers.execute.working_size import WorkingSize
+from millstream.consumers.execute.adaptive_batch_size import AdaptiveBatchSize
 from millstream.consumers.resilience.safety_net import ERRORS, SafetyNet, raise_expected
 from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between, rows_of
@@ -16,7 +16,7 @@ Run = Callable[[Inputs], dict[str, npt.NDArray[Any]]]
 Result = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64], dict[int, Rejection]]
 
 
-class Isolation:
+class BisectingExecutor:
     """Runs micro-batches so that one bad event does not fail the others. One thread calls it."""
 
     def __init__(
@@ -30,7 +30,7 @@ class Isolation:
         """
         self._run = run
         self._net = net
-        self._working = WorkingSize(max_events)
+        self._working = AdaptiveBatchSize(max_events)
         self._allow_nan_outputs = allow_nan_outputs
 
     @property

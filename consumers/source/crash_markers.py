@@ -19,7 +19,7 @@ ANSWER_TIMEOUT = 15.0  # seconds
 WORTH_A_WORD = {10, 100, 1000, 10_000}  # how often they were asked for: about ten seconds, then minutes
 
 
-class Starts:
+class CrashMarkers:
     """Keeps count in committed offsets' metadata. The thread that polls calls it."""
 
     def __init__(self, consumer: Consumer, guard: CrashGuard, start: str) -> None:
@@ -32,7 +32,9 @@ class Starts:
         self._guard = guard
         self._start = start
         self.new: set[Partition] = set()  # assigned, and not looked at yet: nothing of them may run
-        self.begins: dict[Partition, int] = {}  # offset below which nothing may come: it was committed when we looked
+        self.start_offsets: dict[
+            Partition, int
+        ] = {}  # offset below which nothing may come: it was committed when we looked
         self.unmarked: dict[Partition, TopicPartition] = {}  # what to commit when their first record is read
         self._patience = LOOK_TIMEOUT[0]
         self._refused = 0  # how often offsets were not told, one after the other
@@ -83,7 +85,7 @@ class Starts:
         self._patience = LOOK_TIMEOUT[0]
         self._refused = 0
         self.unmarked |= {p: TopicPartition(*p, offsets[p], attempts.metadata()) for p, attempts in noted.items()}
-        self.begins |= offsets
+        self.start_offsets |= offsets
         self.new.clear()
         return new
 
@@ -160,5 +162,5 @@ class Starts:
         self.new -= partitions
         self.note_committed(partitions)
         for partition in partitions:
-            self.begins.pop(partition, None)
+            self.start_offsets.pop(partition, None)
             self._guard.gone(partition)

@@ -5,19 +5,19 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
 from millstream.consumers.errors import Abandoned
-from millstream.consumers.events import Answered, MicroBatch
-from millstream.consumers.execute.inflight import InFlight, Ordering
+from millstream.consumers.events import BatchResult, MicroBatch
+from millstream.consumers.execute.reorder_buffer import Ordering, ReorderBuffer
 from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
 
-JOIN = 1.0  # seconds for all lanes to end
+JOIN = 1.0  # seconds for all threads to end
 LOOK = 0.1  # seconds between two looks at whether to give up
 
 
-class Lanes:
-    """Runs micro-batches, one a lane, and hands their results over. One thread calls it.
+class ExecutorPool:
+    """Runs micro-batches, one a thread, and hands their results over. One thread calls it.
 
-    A single lane with nothing `ahead` is the caller's own thread: handing a small batch to another costs more than running it
+    A single runner with nothing `ahead` runs in the thread of the caller: to hand a small batch over costs more than to run it
     on the same cores. For the same reason it hands over the results of a quick model together (`ResultBuffer`).
     """
 
@@ -32,12 +32,12 @@ class Lanes:
         fail: Callable[[BaseException], object],
     ) -> None:
         """Args:
-        runners: one a lane.
+        runners: one a thread.
         results: where they go.
-        ahead: batches that may wait for a lane, so that it has the next one at once while the caller makes more.
+        ahead: batches that may wait for a runner, so that it has the next one at once while the caller makes more.
         ordering: which results may pass others.
-        abandon: set when waiting for a lane must end.
-        fail: called, by a lane's thread, with what ended it.
+        abandon: set when waiting for a runner must end.
+        fail: called, by a runner's thread, with what ended it.
         """
         self._runners = runners
         self._results = results
@@ -45,20 +45,20 @@ class Lanes:
         self._fail = fail
         self._departed = 0
         self._changed = threading.Condition()
-        self._flying: InFlight[Answered] = InFlight(ordering)
+        self._flying: ReorderBuffer[BatchResult] = ReorderBuffer(ordering)
         self._by_key = ordering == "key"
-        self._running = 0  # those that wait for a lane too
+        self._running = 0  # those that wait for a runner too
         self._waiting: SimpleQueue[tuple[int, MicroBatch] | None] = SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._run, args=(runner,), name=f"lane-{at}", daemon=True)
+            threading.Thread(target=self._run, args=(runner,), name=f"executor-{at}", daemon=True)
             for at, runner in enumerate(runners if ahead or len(runners) > 1 else ())
         ]
         self._most = len(runners) + ahead
         for thread in self._threads:
             thread.start()
 
-    def dispatch(self, batch: MicroBatch) -> None:
-        """Run a batch; waits until there is room for it, and for the result where the lane is the caller's thread.
+    def submit(self, batch: MicroBatch) -> None:
+        """Run a batch; waits until there is room for it, and for the result where the runner has the caller's thread.
 
         The results may be kept: call `flush` once nothing more is to be dispatched for now.
 
@@ -72,7 +72,7 @@ class Lanes:
         with self._changed:
             self._await(lambda: self._running < self._most)
             self._running += 1
-            self._flying.depart(number, batch.keys() if self._by_key else ())
+            self._flying.submit(number, batch.keys() if self._by_key else ())
         self._waiting.put((number, batch))
 
     def flush(self) -> None:
@@ -80,7 +80,7 @@ class Lanes:
         self._results.flush()
 
     def wait_for_one(self) -> bool:
-        """Wait until a lane is free; whether there was anything to wait for. Raises Abandoned."""
+        """Wait until a runner is free; whether there was anything to wait for. Raises Abandoned."""
         with self._changed:
             busy = bool(self._threads) and self._running >= len(self._threads)
             if busy:
@@ -94,7 +94,7 @@ class Lanes:
             self._await(lambda: not self._flying)
 
     def close(self) -> None:
-        """End the lanes' threads, each after what it runs; a model that never returns is not waited for."""
+        """End the threads, each after what it runs; a model that never returns is not waited for."""
         self._results.flush()
         for _ in self._threads:
             self._waiting.put(None)
@@ -112,7 +112,7 @@ class Lanes:
                 answered = runner.answer(*departure)
                 with self._changed:
                     # Released under the lock: what leaves the order first must be first in the queue too.
-                    for released in self._flying.arrive(answered.number, answered):
+                    for released in self._flying.complete(answered.number, answered):
                         self._results.pass_on(released)
                     self._running -= 1
                     self._changed.notify_all()

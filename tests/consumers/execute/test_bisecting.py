@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from millstream.consumers.events import Rejection
-from millstream.consumers.execute.poison import Isolation, Run
+from millstream.consumers.execute.bisecting import BisectingExecutor, Run
 from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
 from millstream.inference.executors.by_length import ByLength
 from millstream.inference.executors.choice import open_executor
@@ -24,8 +24,8 @@ def inputs_of(events: int) -> dict[str, npt.NDArray[Any]]:
     return {"x": np.arange(events, dtype=np.float32).reshape(-1, 1)}
 
 
-def isolation(run: Run) -> Isolation:
-    return Isolation(run, max_events=70, allow_nan_outputs=False)
+def isolation(run: Run) -> BisectingExecutor:
+    return BisectingExecutor(run, max_events=70, allow_nan_outputs=False)
 
 
 def refusing(bad: set[int]) -> NegatingExecutor:
@@ -175,7 +175,9 @@ def test_scalar_output_is_named_without_a_place() -> None:
 
 
 def test_output_may_be_no_number_where_that_is_allowed() -> None:
-    outputs, rows, rejected = Isolation(spoiling({1: math.nan}), max_events=4, allow_nan_outputs=True).run(inputs_of(2))
+    outputs, rows, rejected = BisectingExecutor(spoiling({1: math.nan}), max_events=4, allow_nan_outputs=True).run(
+        inputs_of(2)
+    )
     assert rows.tolist() == [0, 1]
     assert math.isnan(outputs["y"][1, 1])
     assert rejected == {}
@@ -199,8 +201,8 @@ def test_exactly_the_events_that_the_model_refuses_are_rejected(
     inputs = {"items": Ragged.of_lengths(np.ones(sum(lengths), np.float32), np.array(lengths))}
     kept = np.array([row for row, length in enumerate(lengths) if length != expired], np.int64)
     assume(len(kept))
-    # As `Runner` leaves out what is too late, and `Isolation` what the model refuses.
-    outputs, rows, rejected = Isolation(no_fives.run, max_events=12, allow_nan_outputs=False).run(
+    # As `Runner` leaves out what is too late, and `BisectingExecutor` what the model refuses.
+    outputs, rows, rejected = BisectingExecutor(no_fives.run, max_events=12, allow_nan_outputs=False).run(
         {name: array[kept] for name, array in inputs.items()}
     )
     own = [length for length in lengths if length != expired]

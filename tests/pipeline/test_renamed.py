@@ -1,0 +1,57 @@
+"""Options under their former names."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.pipeline.errors import PipelineError
+from millstream.pipeline.loading import load_pipeline
+from millstream.pipeline.renamed import RENAMED
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILE = """\
+name: p
+kafka: {{bootstrap: "127.0.0.1:9092"}}
+input: {{topics: [in], schema: in-v1, format: json}}
+output: {{topic: out}}
+dead_letters: {{topic: dead}}
+model: {{repository: ., name: m, version: 1{model}}}
+limits: {{drain_timeout: 10s{limits}}}
+"""
+
+
+def written(folder: Path, model: str = "", limits: str = "") -> Path:
+    file = folder / "pipeline.yaml"
+    file.write_text(FILE.format(model=model, limits=limits))
+    return file
+
+
+def test_option_under_its_former_name_works_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = written(tmp_path, ", in_flight: 3", ", held_events: 900, held_bytes: 64MiB")
+    with caplog.at_level(logging.WARNING):
+        pipeline = load_pipeline(file, {})
+    assert pipeline.model.concurrent_batches == 3
+    assert (pipeline.limits.in_flight_events, pipeline.limits.in_flight_bytes) == (900, 64 << 20)
+    assert "line 7: limits.held_events is now limits.in_flight_events" in caplog.text
+    assert len(caplog.records) == len(RENAMED)
+
+
+def test_present_names_give_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        load_pipeline(written(tmp_path, ", concurrent_batches: 3", ", in_flight_events: 900"), {})
+    assert caplog.text == ""
+
+
+def test_wrong_value_under_a_former_name_is_told_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match=r":7: limits\.in_flight_events"):
+        load_pipeline(written(tmp_path, limits=", held_events: none"), {})
+
+
+def test_option_under_both_names_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="expected one of held_events and in_flight_events, found both"):
+        load_pipeline(written(tmp_path, limits=", held_events: 900, in_flight_events: 600"), {})
