@@ -99,8 +99,7 @@ def _serve(pipeline: Pipeline, host: str, port: int, interval: float) -> int:
     watch = LagWatch(lambda: reader_of(pipeline), interval)
     try:
         registry = CollectorRegistry()
-        group, cluster = pipeline.group_id, pipeline.kafka.bootstrap
-        registry.register(LagCollector(pipeline.name, group, cluster, watch.latest))
+        registry.register(LagCollector(pipeline.name, pipeline.group_id, watch.latest))
         health = Health(STALL_AFTER)
         server = HealthServer(health, registry, host, port, option="--serve")
         print(f"serving the lag of group {pipeline.group_id} at /metrics on {server.address}, until Ctrl-C", flush=True)

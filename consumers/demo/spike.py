@@ -169,15 +169,15 @@ def _watch(
     samples: list[Sample] = []
     while (at := time.monotonic() - began) < BEFORE + SPIKE + AFTER and not stop.is_set():
         found = run.metrics()
-        if "kafka_consumergroup_group_max_lag_seconds" not in found:  # no answer in time, or none from the broker
+        if "millstream_group_max_lag_seconds" not in found:  # no answer in time, or none from the broker
             continue
         sample = Sample(
             at=at,
             sent=feeder.sent,
             ready=found.get("millstream_workers_ready", 0.0),
             wanted=found.get("millstream_workers_wanted", 0.0),
-            lag_seconds=found.get("kafka_consumergroup_group_max_lag_seconds", 0.0),
-            lag_events=found.get("kafka_consumergroup_group_sum_lag", 0.0),
+            lag_seconds=found.get("millstream_group_max_lag_seconds", 0.0),
+            lag_events=found.get("millstream_group_total_lag", 0.0),
         )
         rate = (sample.sent - samples[-1].sent) / (at - samples[-1].at) if samples else 0.0
         samples.append(sample)

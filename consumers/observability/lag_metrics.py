@@ -1,4 +1,4 @@
-"""A group's lag as Prometheus reads it: under the names of kminion and kafka-lag-exporter, and its trend under ours."""
+"""A group's lag, and its trend, as Prometheus reads them."""
 
 import threading
 import time
@@ -96,18 +96,19 @@ def reader_of(pipeline: Pipeline) -> LagReader:
     return LagReader(pipeline.client_config(), pipeline.group_id, pipeline.input.topics, start=pipeline.input.start)
 
 
+_PARTITION = ("topic", "partition")  # labels
+
+
 class LagCollector(Collector):
     """Gives the latest look to a registry."""
 
-    def __init__(self, pipeline: str, group: str, cluster: str, latest: Callable[[], LagLook | None]) -> None:
+    def __init__(self, pipeline: str, group: str, latest: Callable[[], LagLook | None]) -> None:
         """Args:
-        pipeline: its name, a label beside those that the names' other exporters have, as the workers' metrics have it.
+        pipeline: its name, a label that the workers' metrics have too.
         group: whose lag.
-        cluster: how kafka-lag-exporter's label `cluster_name` calls the brokers.
         latest: the latest look, None where the lag is not known.
         """
         self._of = (pipeline, group)
-        self._cluster = cluster
         self._latest = latest
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
@@ -119,68 +120,36 @@ class LagCollector(Collector):
             labels=("pipeline", "group"),
         )
         up.add_metric(self._of, float(look is not None))
-        return [up] if look is None else [up, *self._kminion(look), *self._lag_exporter(look), *self._ours(look)]
+        return [up] if look is None else [up, *self._lag(look), *self._trend(look)]
 
-    def _kminion(self, look: LagLook) -> Iterable[GaugeMetricFamily]:
-        partition = GaugeMetricFamily(
-            "kminion_kafka_consumer_group_topic_partition_lag",
-            "Events of a partition that the group has not processed.",
-            labels=("pipeline", "group_id", "topic_name", "partition_id"),
-        )
-        topic = GaugeMetricFamily(
-            "kminion_kafka_consumer_group_topic_lag",
-            "Events of a topic that the group has not processed.",
-            labels=("pipeline", "group_id", "topic_name"),
-        )
+    def _lag(self, look: LagLook) -> Iterable[GaugeMetricFamily]:
+        lag_ = _family("lag", "Events of a partition that the group has not processed.", *_PARTITION)
+        seconds = _family("lag_seconds", "Age of a partition's oldest unprocessed event.", *_PARTITION)
+        committed = _family("committed_offset", "Offset that the group has committed.", *_PARTITION)
+        total = _family("total_lag", "Events that the group has not processed.")
+        longest = _family("max_lag_seconds", "Age of the group's oldest unprocessed event.")
         for lag in look.lags:
-            partition.add_metric([*self._of, lag.topic, str(lag.partition)], lag.messages)
-        for name, lags in by_topic(look.lags).items():
-            topic.add_metric([*self._of, name], sum(lag.messages for lag in lags))
-        return [partition, topic]
-
-    def _lag_exporter(self, look: LagLook) -> Iterable[GaugeMetricFamily]:
-        group = ("pipeline", "group", "cluster_name")
-        partition = (*group, "topic", "partition")
-
-        def family(name: str, text: str, labels: Sequence[str]) -> GaugeMetricFamily:
-            return GaugeMetricFamily(f"kafka_consumergroup_group_{name}", text, labels=labels)
-
-        lag_ = family("lag", "Events of a partition that the group has not processed.", partition)
-        seconds = family("lag_seconds", "Age of a partition's oldest unprocessed event.", partition)
-        offset = family("offset", "Offset that the group has committed.", partition)
-        max_lag = family("max_lag", "The most of any partition.", group)
-        max_seconds = family("max_lag_seconds", "Age of the group's oldest unprocessed event.", group)
-        sum_lag = family("sum_lag", "Events that the group has not processed.", group)
-        whole = [*self._of, self._cluster]
-        for lag in look.lags:
-            labels = [*whole, lag.topic, str(lag.partition)]
+            labels = [*self._of, lag.topic, str(lag.partition)]
             lag_.add_metric(labels, lag.messages)
             if lag.seconds is not None:
                 seconds.add_metric(labels, lag.seconds)
             if lag.committed is not None:
-                offset.add_metric(labels, lag.committed)
-        max_lag.add_metric(whole, max((lag.messages for lag in look.lags), default=0))
+                committed.add_metric(labels, lag.committed)
+        total.add_metric(self._of, look.messages)
         if look.seconds is not None:
-            max_seconds.add_metric(whole, look.seconds)
-        sum_lag.add_metric(whole, look.messages)
-        return [lag_, seconds, offset, max_lag, max_seconds, sum_lag]
+            longest.add_metric(self._of, look.seconds)
+        return [lag_, seconds, committed, total, longest]
 
-    def _ours(self, look: LagLook) -> Iterable[GaugeMetricFamily]:
-        def family(name: str, text: str, *labels: str) -> GaugeMetricFamily:
-            return GaugeMetricFamily(f"millstream_group_{name}", text, labels=("pipeline", "group", *labels))
-
-        deleted = family(
-            "deleted_events", "Offsets that retention took before the group had read them.", "topic", "partition"
-        )
-        held_back = family(
+    def _trend(self, look: LagLook) -> Iterable[GaugeMetricFamily]:
+        deleted = _family("deleted_events", "Offsets that retention took before the group had read them.", *_PARTITION)
+        held_back = _family(
             "held_back_offsets",
             "Offsets behind a producer's open transaction: nobody can read them before it ends.",
-            "topic",
-            "partition",
+            *_PARTITION,
         )
-        arrival = family("arrival_rate", "Events a second that come.")
-        growth = family("lag_growth", "Events a second by which the lag grows; negative where it shrinks.")
-        drain = family("drain_seconds", "Seconds until nothing waits, if it goes on like this; +Inf: never.")
+        arrival = _family("arrival_rate", "Events a second that come.")
+        growth = _family("lag_growth", "Events a second by which the lag grows; negative where it shrinks.")
+        drain = _family("drain_seconds", "Seconds until nothing waits, if it goes on like this; +Inf: never.")
         for lag in look.lags:
             deleted.add_metric([*self._of, lag.topic, str(lag.partition)], lag.deleted)
             held_back.add_metric([*self._of, lag.topic, str(lag.partition)], lag.held_back)
@@ -190,6 +159,10 @@ class LagCollector(Collector):
         if look.drain is not None:
             drain.add_metric(self._of, look.drain)
         return [deleted, held_back, arrival, growth, drain]
+
+
+def _family(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"millstream_group_{name}", text, labels=("pipeline", "group", *labels))
 
 
 def by_topic(lags: Sequence[PartitionLag]) -> dict[str, list[PartitionLag]]:

@@ -115,10 +115,9 @@ class LocalRun:
 
     def _registry(self) -> CollectorRegistry:
         registry = CollectorRegistry(auto_describe=False)
-        name, group, cluster = self._pipeline.name, self._pipeline.group_id, self._pipeline.kafka.bootstrap
         registry.register(MergedCollector(lambda: {n: reading.text for n, reading in self._readings.items()}))
-        registry.register(LagCollector(name, group, cluster, self._lag))
-        registry.register(StatusCollector(name, lambda: self._status, lambda: self._supervisor.restarts))
+        registry.register(LagCollector(self._pipeline.name, self._pipeline.group_id, self._lag))
+        registry.register(StatusCollector(self._pipeline.name, lambda: self._status, lambda: self._supervisor.restarts))
         return registry
 
 

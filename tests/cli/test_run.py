@@ -135,7 +135,7 @@ def test_killed_worker_is_replaced_and_every_event_is_answered_once(kafka: Broke
         samples = run.samples()
         assert samples["millstream_ready", "0"] == samples["millstream_ready", "1"] == 1
         assert samples["millstream_workers_wanted", ""] == 2
-        assert ("kminion_kafka_consumer_group_topic_partition_lag", "") in samples
+        assert ("millstream_group_lag", "") in samples
         told = "2 ready of 2 workers; the size is fixed"  # as a look at both found it, a second ago or on a busy machine more
         run.wait_for(lambda: told in run.get("/ready"), "told to be ready")
         workers = run.children()
@@ -158,7 +158,7 @@ def test_workers_follow_a_backlog_up_and_down(kafka: Broker, tmp_path: Path) -> 
 
         def two() -> bool:
             """Write more until there are two, for one may be done with what there was before it is measured."""
-            if (run.metric("kafka_consumergroup_group_sum_lag") or 0) < len(events.values):
+            if (run.metric("millstream_group_total_lag") or 0) < len(events.values):
                 write_load(kafka.bootstrap, service.inputs[0], events)
             return run.metric("millstream_workers_wanted") == 2
 

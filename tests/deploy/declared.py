@@ -62,6 +62,6 @@ def _run_registry() -> CollectorRegistry:
     decision = Decision(1, "hold", "because", needed=1)
     status = Status(decision, Fleet(1, 0, {}), ready=1, lag=look, done_rate=1.0, rate=1.0, utilisation=0.5)
     registry = CollectorRegistry()
-    registry.register(LagCollector("p", "g", "c", lambda: look))
+    registry.register(LagCollector("p", "g", lambda: look))
     registry.register(StatusCollector("p", lambda: status, lambda: 0))
     return registry
