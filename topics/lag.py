@@ -81,7 +81,7 @@ class Sample:
 
 
 class LagReader:
-    """Reads a group's lag again and again over one connection."""
+    """Reads a group's lag again and again, over connections that it keeps."""
 
     def __init__(
         self, client: Mapping[str, Any], group: str, topics: Sequence[str], *, start: str = "earliest"
@@ -97,12 +97,16 @@ class LagReader:
         self._from_end = start == "latest"
         self._samples: dict[Place, Sample] = {}
         # A consumer that never subscribes is no member of the group: it only asks, and reads single records by assignment.
+        mine = {**client, "group.id": group, "enable.auto.commit": False}
+        # It is told the group's offsets at once, as they are. One that reads committed records is told only when no transaction
+        # holds newer ones: seconds later where workers commit all the time, and never where one hangs. It is for samples alone.
         self._consumer = Consumer(
+            {**mine, "isolation.level": "read_uncommitted"}, logger=logging.getLogger("kafka.lag")
+        )
+        self._sampler = Consumer(
             {
-                **client,
+                **mine,
                 **READING,
-                "group.id": group,
-                "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "enable.partition.eof": True,
@@ -131,7 +135,8 @@ class LagReader:
         return [_lag(place, bounds[place], self._samples.get(place), now) for place in places]
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
+        self._sampler.close()
         self._consumer.close()
 
     def _numbers(self, topic: str) -> list[int]:
@@ -189,19 +194,19 @@ class LagReader:
         return samples
 
     def _read_samples(self, open_: dict[Place, Sample]) -> None:
-        self._consumer.assign([TopicPartition(*place, sample.start) for place, sample in open_.items()])
+        self._sampler.assign([TopicPartition(*place, sample.start) for place, sample in open_.items()])
         waiting = dict(open_)
         until = time.monotonic() + ANSWER_TIMEOUT / 2
         while waiting and time.monotonic() < until:
             # `consume` waits until it has all it was asked for, so what there is to wait for is waited for by `poll`.
-            first = self._consumer.poll(0.1)
-            found = [] if first is None else [first, *self._consumer.consume(COUNTED, 0)]
+            first = self._sampler.poll(0.1)
+            found = [] if first is None else [first, *self._sampler.consume(COUNTED, 0)]
             done = {place for message in found if (place := _take(message, waiting)) is not None}
             for place in done:
                 del waiting[place]
             if done and waiting:
-                self._consumer.incremental_unassign([TopicPartition(*place) for place in done])
-        self._consumer.unassign()
+                self._sampler.incremental_unassign([TopicPartition(*place) for place in done])
+        self._sampler.unassign()
 
 
 def _still_holds(sample: Sample, bounds: Bounds) -> bool:

@@ -52,13 +52,13 @@ class Autoscaler:
             time=now,
             workers=fleet.size,
             settled=lag is not None and _settled(fleet, ready, len(lag.lags)),
-            rate=self._estimate.rate,
+            rate=self._estimate.learnt,
             partitions=None if lag is None else _loads(lag),
         )
         if lag is None:  # nothing to tell whether it has settled: that is not known rather than settling
             seen = Observation(now, fleet.size, settled=True, rate=seen.rate, partitions=None)
         decision, self._memory = decide(self._policy, self._memory, seen)
-        return Status(decision, fleet, ready, lag, self._done_rate, self._estimate.rate, self._estimate.utilisation)
+        return Status(decision, fleet, ready, lag, self._done_rate, seen.rate, self._estimate.utilisation)
 
     def _measure(self, readings: Mapping[int, Reading], *, behind: bool) -> None:
         """Learn from what each worker did since its last reading."""

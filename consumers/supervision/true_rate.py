@@ -25,6 +25,9 @@ THREADS = (
 WINDOW = 5.0  # seconds of a worker's time that a measurement is made of: stages are counted when they end
 LEAST = 0.1  # utilisation below which a worker's work says nothing
 SHARE = 0.3  # of a new measurement in the estimate
+LEARNT = (
+    2.0  # seconds with events waiting from which the estimate is one to decide by: the first one alone may be far off
+)
 DONE = (m.PREDICTIONS.name, m.DEAD_LETTERS.name, m.TOMBSTONES.name)  # what becomes of a record
 SUM = f"{m.STAGE_SECONDS.name}_sum"
 
@@ -71,7 +74,14 @@ class RateEstimate:
     def __init__(self) -> None:
         self.rate: float | None = None  # events per busy second of one worker; None: events have never waited for one
         self.utilisation = 0.0  # share of their time that the workers were busy, at the last look
+        self._seconds = 0.0  # that it was learnt in
+        self._first = True  # whether all of them are in `_recent`
         self._recent: dict[int, deque[Work]] = {}  # by slot
+
+    @property
+    def learnt(self) -> float | None:
+        """The rate, once it was seen for long enough to decide by it."""
+        return self.rate if self._seconds >= LEARNT else None
 
     def add(self, works: Mapping[int, Work], *, behind: bool) -> None:
         """Take what the workers did since the last look.
@@ -84,6 +94,7 @@ class RateEstimate:
         self.utilisation = sum(work.busy for work in works.values()) / seconds if seconds else 0.0
         if not behind:
             self._recent.clear()
+            self._first = self.rate is None
             return
         for slot, work in works.items():
             recent = self._recent.setdefault(slot, deque())
@@ -94,7 +105,11 @@ class RateEstimate:
             del self._recent[gone]
         measured = max((_rate(recent) for recent in self._recent.values()), default=0.0)
         if measured > 0:
-            self.rate = measured if self.rate is None else self.rate + SHARE * (measured - self.rate)
+            self._seconds += max(work.seconds for work in works.values())
+            # Until the first window is full it holds all there is to know.
+            share = 1.0 if self.rate is None or self._first else SHARE
+            self.rate = measured if self.rate is None else self.rate + share * (measured - self.rate)
+            self._first = self._first and self._seconds < WINDOW
 
 
 def _rate(works: Collection[Work]) -> float:

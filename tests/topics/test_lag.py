@@ -141,6 +141,23 @@ def test_offsets_behind_an_open_transaction_are_told(kafka: Broker, make_topic: 
     assert (ended.messages, ended.held_back) == (5, 0)
 
 
+@pytest.mark.durable
+def test_offsets_that_a_transaction_holds_are_not_waited_for(kafka: Broker, topic: str, reader: LagReader) -> None:
+    """Of workers that commit all the time there is always one, and of one that hangs nobody knows when it ends."""
+    commit(kafka, topic, {0: 7})
+    member = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": f"group-of-{topic}"})
+    worker = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"worker-of-{topic}"})
+    worker.init_transactions(30)
+    worker.begin_transaction()
+    worker.send_offsets_to_transaction([TopicPartition(topic, 0, 9)], member.consumer_group_metadata(), 30)
+    began = time.monotonic()
+    assert by_partition(reader.read())[0] == (7, 10, 3)
+    assert time.monotonic() - began < lag.ANSWER_TIMEOUT / 2
+    worker.commit_transaction(30)
+    wait_until(lambda: by_partition(reader.read())[0] == (9, 10, 1), 10, "the transaction's offsets")
+    member.close()
+
+
 def wait_for_transactions(kafka: Broker, topic: str) -> None:
     """Wait until none is open in partition 0: the broker confirms a commit first, and writes the transaction's end then."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})

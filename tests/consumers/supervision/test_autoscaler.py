@@ -21,9 +21,11 @@ class Pipeline:
         self.autoscaler = Autoscaler(POLICY)
         self.now = 0.0
         self.size = 1
+        self.slow = 1.0  # how much of `RATE` a worker does
         self._follower = LagFollower()
         self._arrived = 0.0
         self._done = [0.0] * POLICY.max_workers
+        self._busy = [0.0] * POLICY.max_workers  # seconds
         self._pids = [1000 + slot for slot in range(POLICY.max_workers)]
 
     def second(self, arrival: float, *, broker: bool = True, ready: int | None = None, draining: int = 0) -> Status:
@@ -32,7 +34,9 @@ class Pipeline:
         ready = self.size if ready is None else ready
         for slot in range(ready):
             waiting = self._arrived - sum(self._done)
-            self._done[slot] += min(RATE, waiting / (ready - slot))
+            work = min(RATE * self.slow, waiting / (ready - slot))
+            self._done[slot] += work
+            self._busy[slot] += work / (RATE * self.slow)
         readings = {slot: self._reading(slot, ready) for slot in range(self.size)}
         look = self._look() if broker else None
         status = self.autoscaler.step(self.now, Fleet(self.size, draining, readings), look)
@@ -47,7 +51,7 @@ class Pipeline:
         assigned = PARTITIONS // ready if slot < ready else 0
         if slot == 0:
             assigned += PARTITIONS % ready if ready else 0
-        done = Counters(self._done[slot], (self._done[slot] / RATE, 0.0))
+        done = Counters(self._done[slot], (self._busy[slot], 0.0))
         return Reading(self.now, self._pids[slot], slot < ready, assigned, done, "")
 
     def _look(self) -> LagLook:
@@ -95,6 +99,21 @@ def test_nothing_is_decided_before_a_backlog_has_shown_what_a_worker_can_do() ->
     assert pipeline.size > 1
 
 
+def test_first_second_of_a_backlog_brings_no_worker() -> None:
+    """A worker that has just begun, on a machine that is busy, does much less than it can; by that alone a second would come."""
+    pipeline = Pipeline()
+    for _ in range(4):
+        pipeline.second(50, ready=0)
+    pipeline.slow = 0.6
+    assert pipeline.second(50).decision.action == "unknown"
+    pipeline.slow = 1.0
+    status = pipeline.second(50)
+    assert status.decision.action == "hold"
+    assert status.rate == pytest.approx(0.8 * RATE)
+    for _ in range(10):
+        assert pipeline.second(50).decision.workers == 1
+
+
 def test_nothing_is_decided_while_the_broker_is_away() -> None:
     pipeline = after_a_backlog()
     for _ in range(40):
@@ -117,7 +136,7 @@ def test_nothing_is_decided_while_a_worker_starts_or_drains() -> None:
 def test_restarted_worker_does_not_unsettle_the_rate() -> None:
     pipeline = after_a_backlog()
     pipeline.restart(0)
-    pipeline._done[0] = 0.0
+    pipeline._done[0] = pipeline._busy[0] = 0.0
     pipeline._arrived = 0.0
     for _ in range(5):
         status = pipeline.second(50)
