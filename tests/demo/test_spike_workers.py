@@ -129,8 +129,8 @@ class Run:
             "millstream_workers_ready": status.ready,
             "millstream_workers_wanted": status.decision.workers,
             "millstream_worker_true_rate": status.rate or 0.0,
-            "kafka_consumergroup_group_max_lag_seconds": status.lag.seconds or 0.0,
-            "kafka_consumergroup_group_sum_lag": status.lag.messages,
+            "millstream_group_max_lag_seconds": status.lag.seconds or 0.0,
+            "millstream_group_total_lag": status.lag.messages,
         }
 
     def stop(self) -> int:
