@@ -19,8 +19,10 @@ demo: $(VENV)/.demo $(if $(findstring shadow,$(ARGS)),$(VENV)/.comparison) ## Re
 test: $(VENV)/.dev ## All tests, on the best broker there is; ARGS="-k name"
 	@$(BIN)/python -m pytest $(ARGS)
 
-test-unit: $(VENV)/.dev ## The tests that need no broker and start no process; a minute or two
-	@$(BIN)/python -m pytest -m unit $(ARGS)
+# These folders have no unit tests (tests/conftest.py): to import them takes some seconds.
+NO_UNITS = cli comparison deploy examples faults fuzz harness
+test-unit: $(VENV)/.dev ## The tests that need no broker and start no process, with fewer random examples; about a minute
+	@$(BIN)/python -m pytest -m unit --hypothesis-profile=quick $(addprefix --ignore=tests/,$(NO_UNITS)) $(ARGS)
 
 test-mock: $(VENV)/.dev ## The tests that need Kafka, on the embedded broker alone
 	@MILLSTREAM_TEST_BROKER=mock $(BIN)/python -m pytest -m broker $(ARGS)

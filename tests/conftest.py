@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # No deadlines: machines that run tests are busy. In CI the same examples each time, so a failure is the change's.
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+# For the quick look between two edits (`make test-unit`): properties try a quarter of the examples; `make test` tries all.
+settings.register_profile("quick", deadline=None, max_examples=25)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
 PROCESS_FOLDERS = {"cli", "comparison", "deploy", "examples", "fuzz", "harness"}
@@ -67,7 +69,8 @@ def _kinds(item: pytest.Item) -> Iterator[str]:
     kinds = {
         "faults": parts[0] == "faults",
         "process": parts[0] in PROCESS_FOLDERS or item.get_closest_marker("process") is not None,
-        "broker": bool(fixtures & {"kafka", "registry"}) or item.get_closest_marker("broker") is not None,
+        "broker": bool(fixtures & {"kafka", "registry"})
+        or any(item.get_closest_marker(name) is not None for name in ("broker", "durable")),
     }
     yield from (kind for kind, holds in kinds.items() if holds)
     if not any(kinds.values()):

@@ -69,6 +69,10 @@ class Assignment:
         epochs = self._epochs
         self._committed |= {p: (epochs[p], offset) for p, offset in offsets.items() if p in epochs}
 
+    def committed_offset(self, partition: Partition) -> int:
+        """The last offset of the partition that this worker knows to be committed; -1 where it knows none."""
+        return self._committed.get(partition, (0, -1))[1]
+
     def is_committed(self, ends: NextOffsets) -> bool | None:
         """Whether these ends are committed; None where they never will be, by this worker."""
         for partition, (epoch, end) in ends.items():

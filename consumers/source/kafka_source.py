@@ -290,13 +290,13 @@ class Source:
                     raise
                 time.sleep(0.05)
 
-    def lag(self, acknowledged: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Records between the acknowledged offset and the end of each assigned partition, as far as the client knows them."""
+    def lag(self, delivered: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Records of each assigned partition that have no delivered result, as far as the client knows the partition's end."""
         found: dict[Partition, int] = {}
-        positions = {(p.topic, p.partition): p.offset for p in self._consumer.position(_positions(self._epochs))}
         for partition in self._epochs:
             low, high = self._consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
-            done = acknowledged.get(partition, positions.get(partition, -1))
+            begun = max(self.markers.start_offsets.get(partition, -1), self._assignment.committed_offset(partition))
+            done = delivered.get(partition, begun)
             if high >= 0 and done >= 0:
                 found[partition] = max(high - max(done, low), 0)
         return found

@@ -120,7 +120,7 @@ def test_wanted_topics_are_there_when_ensured_and_another_partition_count_is_ref
 
 
 def test_host_that_does_not_resolve_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin, "ANSWER_TIMEOUT", 2.0)
+    monkeypatch.setattr(admin, "ANSWER_TIMEOUT", 1.0)
     said = r"\(nohost\.invalid:9092.*resolve.*\)\. Correct the host's name in `kafka\.bootstrap`"
     with pytest.raises(BrokerUnreachableError, match=said):
         admin.states({"bootstrap.servers": "nohost.invalid:9092", "log_level": 0}, [("input", "t")])

@@ -16,6 +16,7 @@ def test_what_ran_at_the_same_time_lasted_until_the_last_was_done() -> None:
     assert together([Throughput(100, 1.0), Throughput(300, 2.0)]) == 200
 
 
+@pytest.mark.process
 def test_processes_measure_one_task_after_the_other(tmp_path: Path) -> None:
     write_vector_model(tmp_path, 1, WIDE, (8,))
     with Workers(2, tmp_path, "cpu") as workers:
@@ -27,6 +28,7 @@ def test_processes_measure_one_task_after_the_other(tmp_path: Path) -> None:
     assert all(one.rate > 0 for one in found)
 
 
+@pytest.mark.process
 def test_a_model_that_cannot_run_is_left_out(tmp_path: Path) -> None:
     write_vector_model(tmp_path, 1, WIDE, (8,))
     (tmp_path / "models" / WIDE.name / "1" / "model.onnx").write_bytes(b"no model")
@@ -34,6 +36,7 @@ def test_a_model_that_cannot_run_is_left_out(tmp_path: Path) -> None:
         workers.measure(Task("path", batch=4, in_flight=1, seconds=0.01))
 
 
+@pytest.mark.process
 def test_a_process_that_ends_by_itself_is_not_waited_for(tmp_path: Path) -> None:
     write_vector_model(tmp_path, 1, WIDE, (8,))
     task = Task("path", batch=4, in_flight=1, seconds=0.01)

@@ -1,3 +1,4 @@
+from collections import Counter
 from dataclasses import replace
 from itertools import accumulate
 
@@ -257,3 +258,75 @@ def test_batch_of_one_block_is_a_view_of_its_tensors() -> None:
     batch = batcher.take(0.0)
     assert batch is not None
     assert np.shares_memory(batch.tensors()["x"], whole.tensors["x"])
+
+
+def of_topic(topic: str, kinds: str, start: int = 0) -> DecodedBatch:
+    return replace(block(kinds, start), partitions={0: (topic, 0)})
+
+
+def topics(batch: MicroBatch) -> list[tuple[str, int]]:
+    """Each part's topic, and how many records it brings."""
+    return [(part.block.partition(0)[0], part.stop - part.start) for part in batch.parts]
+
+
+def test_topics_share_each_batch_by_their_weights() -> None:
+    batcher = Batcher(Limits(8, 1 << 20, 1.0), {"much": 3, "little": 1})
+    batcher.add(of_topic("little", "e" * 20))
+    batcher.add(of_topic("much", "e" * 20))
+    shares = Counter[str]()
+    for _ in range(3):
+        batch = batcher.take(0.0)
+        assert batch is not None
+        assert batch.events == 8
+        for topic, records in topics(batch):
+            shares[topic] += records
+    assert shares == {"much": 18, "little": 6}
+
+
+def test_topic_that_is_alone_fills_the_batches() -> None:
+    batcher = Batcher(Limits(8, 1 << 20, 1.0), {"much": 3, "little": 1})
+    batcher.add(of_topic("little", "e" * 20))
+    first = batcher.take(0.0)
+    assert first is not None
+    assert topics(first) == [("little", 8)]
+
+
+def test_topic_that_comes_back_has_no_claim_for_the_time_in_which_it_wanted_nothing() -> None:
+    batcher = Batcher(Limits(8, 1 << 20, 1.0), {"a": 1, "b": 1})
+    batcher.add(of_topic("a", "e" * 8))
+    batcher.take(0.0)
+    batcher.add(of_topic("b", "e" * 80))
+    for _ in range(5):
+        batcher.take(0.0)
+    batcher.add(of_topic("a", "e" * 80))
+    shares = Counter[str]()
+    for _ in range(4):
+        batch = batcher.take(0.0)
+        assert batch is not None
+        shares.update(dict(topics(batch)))
+    assert shares == {"a": 16, "b": 16}
+
+
+def test_batches_of_two_topics_that_wait_in_one_queue_keep_the_order_of_arrival() -> None:
+    batcher = Batcher(Limits(8, 1 << 20, 1.0))
+    for topic, start in (("b", 0), ("a", 3), ("b", 6)):
+        batcher.add(of_topic(topic, "eee", start))
+    batch = batcher.take(0.0)
+    assert batch is not None
+    assert topics(batch) == [("b", 3), ("a", 3), ("b", 2)]
+
+
+def test_window_is_told_when_batches_close_and_not_of_those_that_are_drained() -> None:
+    closed: list[float] = []
+
+    class Told(BatchWindow):
+        def note_closed(self, now: float) -> None:
+            closed.append(now)
+
+    batcher = Batcher(Limits(2, 1 << 20, 1.0), window=Told(1.0))
+    batcher.add(block("eee"))
+    assert batcher.take(5.0) is not None
+    assert batcher.take(5.5) is not None, "its time is over"
+    batcher.add(block("e", 3))
+    batcher.drain()
+    assert closed == [5.0, 5.5]

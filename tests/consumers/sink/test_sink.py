@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any, cast
 
@@ -11,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.consumers.errors import EventRefused
-from millstream.consumers.events import BatchResult, BatchSlice, Epochs, MicroBatch, Rejection
-from millstream.consumers.observability.metrics import INTERNAL_ERRORS, Metrics
+from millstream.consumers.events import BatchResult, BatchSlice, DecodedBatch, Epochs, MicroBatch, Rejection
+from millstream.consumers.observability.metrics import INTERNAL_ERRORS, PREDICTIONS, TOMBSTONES, Metrics
 from millstream.consumers.record_types import Headers
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.delivery import Delivery
@@ -204,3 +205,105 @@ def test_dead_letter_that_cannot_be_written_whole_is_written_without_its_event(m
     (letter,) = delivery.letters
     assert (letter.reason, letter.offset, letter.value) == ("model_rejected", 1, None)
     assert "it can't be written: KeyError" in letter.error
+
+
+def parts_of(*blocks: DecodedBatch) -> MicroBatch:
+    """A batch of whole blocks."""
+    return MicroBatch(tuple(BatchSlice(one, 0, len(one.offsets), 0, len(one.good)) for one in blocks), "size")
+
+
+def test_each_event_of_a_batch_of_several_blocks_has_its_own_result() -> None:
+    """Outputs and rejections count through the batch, records through their block."""
+    first, second, third = (
+        replace(block("eert"), ingest_time=1),
+        replace(block("ereee", 2), ingest_time=2),
+        block("e", 7),
+    )
+    parts = (
+        BatchSlice(first, 0, 4, 0, 2),
+        BatchSlice(second, 2, 5, 1, 4),
+        BatchSlice(third, 0, 1, 0, 1),
+    )  # the second from amid its block
+    batch = MicroBatch(parts, "size")
+    kept = np.array([0, 3, 5])
+    one = BatchResult(
+        *(0, batch, {"y": kept.astype(np.float64)}, kept),
+        {row: Rejection("model_rejected", f"event {row}") for row in (1, 2, 4)},
+        np.full(3, 9),
+    )
+    sink, delivery, metrics = sink_of()
+    assert sink.write([one]) == {("in", 0): (1, 8)}
+    written = [json.loads(value) for value, _, _ in delivery.predictions]
+    assert [(row["event_id"], row["outputs"]["y"]) for row in written] == [("0", 0), ("5", 3), ("7", 5)]
+    letters = [(letter.offset, letter.error) for letter in delivery.letters]
+    assert letters == [(1, "event 1"), (2, "no"), (4, "event 2"), (6, "event 4")]
+    assert metrics.registry.get_sample_value(TOMBSTONES.name, {"pipeline": "p"}) == 1
+    assert [row["ingest_time"] for row in written] == [1, 2, third.ingest_time]
+
+
+def test_stop_names_the_first_event_that_was_refused_whoever_refused_it() -> None:
+    stop_at = frozenset({"undecodable", "nan_output"})
+    batch = parts_of(block("ee"), block("er", 2), block("re", 4))
+    why = {2: Rejection("nan_output", "NaN"), 1: Rejection("model_rejected", "no"), 3: Rejection("nan_output", "NaN")}
+    one = BatchResult(0, batch, {"y": np.zeros(1)}, np.array([0]), why, np.zeros(1, np.int64))
+    sink, delivery, _ = sink_of(replace(OUTPUTS, stop_at=stop_at))
+    with pytest.raises(EventRefused, match=r"offset 2 of in/0 was refused \(nan_output\)"):
+        sink.write([one])
+    assert (delivery.predictions, delivery.letters) == ([], [])
+
+
+def test_prediction_as_large_as_its_topic_takes_is_written_and_one_byte_more_is_a_dead_letter() -> None:
+    def sizes(key: int) -> tuple[int, int, float | None]:
+        sink, delivery, metrics = sink_of()
+        sink.write([answered_of(1, keys=[b"k" * key])])
+        counted = metrics.registry.get_sample_value(
+            PREDICTIONS.name, {"pipeline": "p", "model": "m", "version": "1", "variant": "primary"}
+        )
+        return len(delivery.predictions), len(delivery.letters), counted
+
+    sink, delivery, _ = sink_of()
+    sink.write([answered_of(1, keys=[b""])])
+    room = LIMIT - FRAME - len(delivery.predictions[0][0])
+    assert sizes(room) == (1, 0, 1)
+    assert sizes(room + 1) == (0, 1, 0)
+
+
+def test_what_was_read_before_an_abort_is_not_written_and_what_is_read_again_is() -> None:
+    epochs: Epochs = EPOCHS
+    metrics, delivery = Metrics("p"), MemoryDelivery()
+    delivery.abort = lambda: None  # type: ignore[attr-defined]
+    assignment = GivenAssignment(EPOCHS)
+    sink = Sink(cast("Delivery", delivery), OUTPUTS, assignment=assignment, metrics=metrics)
+    assert sink.kept({("in", 0): (1, 5)}) == {("in", 0): (1, 5)}
+    sink.abort()
+    assert sink.write([answered_of(2)]) == {}, "it is read again, though its partition is not gone"
+    assert delivery.predictions == []
+    assert sink.kept({("in", 0): (1, 5), ("in", 1): (2, 5)}) == {("in", 1): (2, 5)}
+    epochs = {("in", 0): 2, ("in", 1): 2}
+    assignment.given = epochs
+    assert sink.write([answered_of(2, epochs=epochs)]) == {("in", 0): (2, 2)}
+    assert len(delivery.predictions) == 2
+
+
+def test_refused_events_of_partitions_that_went_have_no_dead_letter() -> None:
+    """Their new owner writes them."""
+    made = block("erer", places=[0, 0, 1, 1])
+    one = BatchResult(
+        *(0, parts_of(made), {"y": np.zeros(0)}, np.empty(0, np.int64)),
+        {0: Rejection("model_rejected", "no"), 1: Rejection("model_rejected", "no")},
+        np.empty(0, np.int64),
+    )
+    sink, delivery, _ = sink_of(epochs={("in", 1): 1})
+    assert sink.write([one]) == {("in", 1): (1, 4)}
+    assert [letter.offset for letter in delivery.letters] == [2, 3]
+
+
+def test_refused_event_of_a_partition_that_went_stops_nothing_and_the_next_of_ours_does() -> None:
+    """It is its new owner's to stop at."""
+    made = block("eeee", places=[0, 0, 1, 1])
+    why = {1: Rejection("nan_output", "NaN"), 3: Rejection("nan_output", "NaN")}
+    one = BatchResult(0, parts_of(made), {"y": np.zeros(2)}, np.array([0, 2]), why, np.zeros(2, np.int64))
+    outputs = replace(OUTPUTS, stop_at=frozenset({"nan_output"}))
+    with pytest.raises(EventRefused, match="offset 3 of in/1"):
+        sink_of(outputs, epochs={("in", 1): 1})[0].write([one])
+    assert sink_of(outputs, epochs={})[0].write([one]) == {}

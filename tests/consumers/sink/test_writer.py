@@ -128,6 +128,7 @@ class Stage:
         records: int = 1000,
         sink: MemorySink | None = None,
         transactional: bool = False,
+        offer: Callable[[BatchResult, NextOffsets], object] | None = None,
     ) -> None:
         self.window = NotingWindow()
         self.answers: ResultQueue = SimpleQueue()
@@ -147,6 +148,7 @@ class Stage:
             assignment=self.assignment,
             checkpoints=Checkpoints(every, self.budget.part(records, 0), publish=transactional),
             window=self.window,
+            offer=offer,
         )
 
     def put(self, message: Message) -> None:
@@ -245,7 +247,7 @@ def closed_by_time(one: BatchResult) -> BatchResult:
 
 
 class EndingSink(MemorySink):
-    """Ends its stage with the micro-batch of this number."""
+    """NextOffsets its stage with the micro-batch of this number."""
 
     stage: Stage
 
@@ -477,3 +479,73 @@ def test_aborted_transaction_acknowledges_nothing_and_asks_to_read_again(place: 
     stage.writer.run()
     assert (sink.aborted, stage.acknowledged, stage.read_again.is_set()) == (1, [], True)
     assert (stage.budget.events, stage.budget.bytes) == (0, 0)  # the loop has room to read them again
+
+
+def test_shadows_are_offered_each_result_once_when_it_is_checkpointed() -> None:
+    offered: list[tuple[list[int], NextOffsets]] = []
+    stage = Stage([], offer=lambda one, ends: offered.append((offsets(one.batch), ends)))
+    stage.put(answered("ee"))
+    stage.put(answered("t", 2))
+    first, second = threading.Event(), threading.Event()
+    stage.put(Barrier(first))
+    thread = running(stage.writer.run)
+    assert first.wait(10)
+    assert offered == [([0, 1], {("in", 0): (1, 2)}), ([2], {("in", 0): (1, 3)})]
+    stage.put(answered("e", 3))
+    stage.put(Barrier(second))
+    assert second.wait(10)
+    stage.put(answered("e", 4))
+    stage.put(None)  # before its checkpoint
+    assert ended(thread)
+    assert [rows for rows, _ in offered] == [[0, 1], [2], [3]]
+
+
+def test_shadows_are_offered_nothing_that_was_taken_back() -> None:
+    offered: list[BatchResult] = []
+    stage = Stage(
+        [answered("ee"), Barrier(threading.Event()), None],
+        sink=AbortingSink(at="checkpoint"),
+        transactional=True,
+        offer=lambda one, _ends: offered.append(one),
+    )
+    stage.writer.run()
+    assert stage.read_again.is_set()
+    assert offered == []
+
+
+def test_stage_that_has_written_nothing_waits_and_checkpoints_nothing() -> None:
+    stage = Stage([], every=0.0)
+    thread = running(stage.writer.run)
+    thread.join(0.05)
+    assert thread.is_alive()
+    assert stage.sink.checkpoints == 0
+    stage.put(None)
+    assert ended(thread)
+
+
+def test_what_came_before_records_given_twice_counts_and_what_comes_after_is_dropped() -> None:
+    stage = Stage([answered("ee"), OffsetsRewound("again from offset 1"), answered("e", 1), None])
+    stage.writer.run()
+    assert stage.acknowledged == [2]
+    assert stage.read_again.is_set()
+    assert stage.sink.written == [0, 1]
+
+
+def test_result_whose_checkpoint_nothing_else_brings_about_is_written_once() -> None:
+    stage = Stage([], every=0.01)
+    thread = running(stage.writer.run)
+    stage.put(closed_by_time(answered("ee")))
+    assert stage.news.wait(10)
+    stage.put(None)
+    assert ended(thread)
+    assert (stage.sink.written, stage.acknowledged) == ([0, 1], [2])
+
+
+def test_results_that_were_taken_back_are_no_latency() -> None:
+    closed = replace(answered("ee"), batch=replace(answered("ee").batch, closed=1.0))
+    stage = Stage([closed], sink=AbortingSink(at="checkpoint"), transactional=True)
+    for _ in range(2):
+        stage.put(Barrier(threading.Event()))
+    stage.put(None)
+    stage.writer.run()
+    assert stage.window.reported == []

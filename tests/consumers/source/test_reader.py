@@ -188,6 +188,7 @@ def test_what_was_sought_and_paused_is_read_once(kafka: Broker, make_topic: Make
         assert len(found) == len({row[:2] for row in found}) == COUNT
 
 
+@pytest.mark.broker
 @KINDS
 @pytest.mark.parametrize("code", [KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED])
 def test_errors_are_called_back(kind: type, code: int) -> None:
@@ -216,6 +217,7 @@ def test_errors_are_called_back(kind: type, code: int) -> None:
     consumer.close()
 
 
+@pytest.mark.broker
 @COMPILED
 def test_what_a_callback_raises_is_raised() -> None:
     def assigned(_consumer: Consumer, _partitions: list[TopicPartition]) -> None:

@@ -99,7 +99,7 @@ def hostile(draw: st.DrawFn) -> bytes:
 
 
 @given(st.lists(hostile(), min_size=1, max_size=4))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_what_is_read_is_what_msgspec_reads(values: list[bytes]) -> None:
     columns, one_by_one = of_event()
     table, odd = columns.read(Packed.of(values))
@@ -208,7 +208,7 @@ def test_an_event_that_might_fill_too_much_is_left_to_msgspec(monkeypatch: pytes
 
 
 @given(json_cases())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_columns_are_not_of_the_memory_that_is_filled_anew(case: tuple[dict[str, Any], list[dict[str, Any]]]) -> None:
     schema, events = case
     columns, _ = readers(schema)

@@ -1,0 +1,162 @@
+"""One micro-batch through the model: what is run, what is too late, what is measured of it."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from millstream.consumers.errors import Abandoned
+from millstream.consumers.events import NEVER, BatchSlice, MicroBatch
+from millstream.consumers.execute import runner as module
+from millstream.consumers.execute.bisecting import BisectingExecutor
+from millstream.consumers.execute.runner import Runner
+from millstream.consumers.observability import metrics as m
+from millstream.consumers.observability.health import Health
+from millstream.consumers.resilience import retry as waiting
+from millstream.consumers.resilience.retry import Retry
+from millstream.consumers.resilience.watchdog import Watchdog
+from millstream.inference.errors import ExecutorUnavailable, ModelRejected
+from tests.consumers.clock import Clock
+from tests.consumers.in_memory import batch_of, block
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.inference.executors.interface import Tensors
+
+WATCHDOG = Watchdog(600)  # each has a thread
+NOW = 1_700_000_000  # seconds since the epoch
+
+
+def negated(inputs: Tensors) -> dict[str, Any]:
+    return {"y": -inputs["x"]}
+
+
+class Running:
+    """A runner with what is around it."""
+
+    def __init__(self, run: Callable[[Tensors], dict[str, Any]] = negated) -> None:
+        self.metrics = m.Metrics("p")
+        self.abandon = threading.Event()
+        self.runner = Runner(
+            BisectingExecutor(run, max_events=8, allow_nan_outputs=False),
+            max_events=8,
+            watchdog=WATCHDOG,
+            retry=Retry(self.abandon, Health(60), self.metrics),
+            abandon=self.abandon,
+            metrics=self.metrics,
+        )
+
+    def value(self, metric: m.Metric, suffix: str = "", **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(metric.name + suffix, {"pipeline": "p", **labels})
+
+
+def with_deadlines(deadlines: Sequence[int]) -> MicroBatch:
+    """Events at offsets from 0 that need not run after these times, ms since the epoch."""
+    count = len(deadlines)
+    made = replace(block("e" * count), deadlines=np.array(deadlines, np.int64))
+    return MicroBatch((BatchSlice(made, 0, count, 0, count),), "size")
+
+
+def test_batch_is_answered_with_its_outputs_rows_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch, module, NOW)
+    found = Running().runner.answer(3, batch_of("erte", start=5))
+    assert found.number == 3
+    assert found.outputs["y"].ravel().tolist() == [-5, -8]
+    assert found.rows.tolist() == [0, 1]
+    assert found.rejected == {}
+    assert found.prediction_times.tolist() == [NOW * 1000] * 2
+
+
+def test_batch_is_counted_with_its_size_its_fill_and_why_it_was_closed() -> None:
+    own = Running()
+    own.runner.answer(0, batch_of("eert"))
+    own.runner.answer(1, replace(batch_of("eeee", 4), reason="time"))
+    assert own.value(m.BATCHES, reason="size") == own.value(m.BATCHES, reason="time") == 1
+    assert own.value(m.BATCH_EVENTS, "_sum") == 6
+    assert own.value(m.BATCH_EVENTS, "_count") == 2
+    assert own.value(m.BATCH_FILL, "_sum") == pytest.approx(2 / 8 + 4 / 8)
+    assert own.value(m.BATCH_FILL, "_count") == 2
+
+
+def test_batch_without_events_is_answered_without_the_model() -> None:
+    own = Running(lambda _inputs: pytest.fail("there is nothing to run"))
+    found = own.runner.answer(0, batch_of("trt"))
+    assert (found.outputs, found.rows.tolist(), found.rejected, found.seconds) == ({}, [], {}, 0.0)
+    assert own.value(m.BATCHES, reason="size") == 1
+    assert own.value(m.BATCH_EVENTS, "_count") == 0
+
+
+def test_wait_for_the_run_and_the_run_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, module)
+
+    def slow(inputs: Tensors) -> dict[str, Any]:
+        clock.now += 0.75
+        return negated(inputs)
+
+    own = Running(slow)
+    made = block("e", arrived=clock.now - 2.5)
+    found = own.runner.answer(0, MicroBatch((BatchSlice(made, 0, 1, 0, 1),), "size"))
+    assert own.value(m.STAGE_SECONDS, "_sum", stage="queue") == pytest.approx(2.5)
+    assert own.value(m.STAGE_SECONDS, "_sum", stage="infer") == pytest.approx(0.75)
+    assert found.seconds == pytest.approx(0.75)
+
+
+def test_events_whose_deadline_is_over_are_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch, module, NOW)
+    now = NOW * 1000
+    found = Running().runner.answer(0, with_deadlines([now - 250, now, NEVER, now - 1]))
+    assert found.outputs["y"].ravel().tolist() == [-1, -2]
+    assert found.rows.tolist() == [1, 2]
+    assert {row: why.reason for row, why in found.rejected.items()} == {0: "expired", 3: "expired"}
+    assert found.rejected[0].error == "its deadline was 250 ms before the model would have run it"
+
+
+def test_batch_that_is_too_late_as_a_whole_is_not_run() -> None:
+    found = Running(lambda _inputs: pytest.fail("all of it is too late")).runner.answer(0, with_deadlines([1, 2]))
+    assert (found.outputs, found.rows.tolist(), sorted(found.rejected)) == ({}, [], [0, 1])
+    assert found.seconds == 0.0
+
+
+def test_events_that_the_model_rejects_are_named_by_their_place_in_the_batch() -> None:
+    def no_two(inputs: Tensors) -> dict[str, Any]:
+        if 2 in inputs["x"]:
+            raise ModelRejected("a 2")
+        return negated(inputs)
+
+    found = Running(no_two).runner.answer(0, with_deadlines([1, NEVER, NEVER, NEVER]))
+    assert found.rows.tolist() == [1, 3]
+    assert {row: why.reason for row, why in found.rejected.items()} == {0: "expired", 2: "model_rejected"}
+    assert found.outputs["y"].ravel().tolist() == [-1, -3]
+
+
+def test_executor_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "BACK_OFF", (0.001, 0.002))
+    failures: list[Exception] = [ExecutorUnavailable("no device"), ExecutorUnavailable("no device")]
+    blocked: list[float | None] = []
+
+    def away(inputs: Tensors) -> dict[str, Any]:
+        blocked.append(own.value(m.BLOCKED, what="executor", topic="in", partition="0", offset="5"))
+        if failures:
+            raise failures.pop()
+        return negated(inputs)
+
+    own = Running(away)
+    found = own.runner.answer(0, batch_of("te", start=4))
+    assert found.rows.tolist() == [0]
+    assert own.value(m.RETRIES, what="executor") == 2
+    assert blocked[0] is None
+    assert blocked[1] == pytest.approx(0, abs=0.5), "the first event that waits is named with how long it has"
+    assert own.value(m.BLOCKED, what="executor", topic="in", partition="0", offset="5") is None
+
+
+def test_nothing_is_run_once_it_is_to_be_given_up() -> None:
+    own = Running(lambda _inputs: pytest.fail("it was given up"))
+    own.abandon.set()
+    with pytest.raises(Abandoned, match="2 events and more were not run in time"):
+        own.runner.answer(0, batch_of("ee"))
+    assert own.value(m.BATCHES, reason="size") is None

@@ -1,0 +1,390 @@
+"""The shadow lane: it compares what is committed, leaves out what it has no time for, and keeps its errors to itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import polars as pl
+import pytest
+
+from millstream.consumers.execute.bisecting import BisectingExecutor
+from millstream.consumers.flow.assignment import Assignment
+from millstream.consumers.observability import metrics as m
+from millstream.consumers.shadow import shadow_thread as shadow_lane
+from millstream.consumers.shadow.shadow_thread import Shadow, ShadowThread
+from millstream.inference.errors import ModelRejected
+from tests.consumers.in_memory import SIGNATURE, answered, ended
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.consumers.events import BatchResult, NextOffsets
+    from millstream.consumers.sink.delivery import BestEffort
+    from millstream.inference.executors.interface import Tensors
+    from millstream.schemas.comparisons import ComparisonEncoder
+
+ENDS: NextOffsets = {("in", 0): (1, 3)}
+
+
+class Publisher:
+    """Keeps what it is handed."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[str, bytes, bytes]] = []
+        self.served = 0
+        self.closed = False
+
+    def produce(self, topic: str, value: bytes, key: bytes) -> None:
+        self.records.append((topic, value, key))
+
+    def serve(self) -> None:
+        self.served += 1
+
+    def close(self, _timeout: float) -> None:
+        self.closed = True
+
+
+class Comparing:
+    """A shadow that compares all it is given, after whatever `before` does."""
+
+    def __init__(self, name: str, before: Callable[[], object], share: float) -> None:
+        self.name = name
+        self.share = share
+        self._before = before
+
+    def compare(self, one: BatchResult, among: Any) -> list[tuple[str, bytes]]:
+        self._before()
+        return [(event, self.name.encode()) for event in np.array(one.batch.ids())[among].tolist()]
+
+
+class Committed(Assignment):
+    """Says of ends whether they are committed as it is told."""
+
+    def __init__(self, told: Callable[[NextOffsets], bool | None]) -> None:
+        super().__init__()
+        self._told = told
+
+    def is_committed(self, ends: NextOffsets) -> bool | None:
+        return self._told(ends)
+
+
+class Lane:
+    """A lane with what is around it."""
+
+    def __init__(
+        self,
+        *,
+        before: Callable[[], object] = lambda: None,
+        settled: Callable[[NextOffsets], bool | None] = lambda _ends: True,
+        names: Sequence[str] = ("v2",),
+        share: float = 1.0,
+        room: int = 100,
+        budget: float = 1.0,
+    ) -> None:
+        self.publisher = Publisher()
+        self.metrics = m.Metrics("p")
+        self.busy = False
+        self.lane = ShadowThread(
+            [cast("Shadow", Comparing(name, before, share)) for name in names],
+            cast("BestEffort", self.publisher),
+            topic="compared",
+            budget=budget,
+            room=room,
+            busy=lambda: self.busy,
+            assignment=Committed(settled),
+            metrics=self.metrics,
+        )
+
+    def offer(self, kinds: str, start: int = 0, ends: NextOffsets = ENDS) -> None:
+        self.lane.offer(answered(kinds, start), ends)
+
+    def value(self, metric: m.Metric, suffix: str = "", **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(metric.name + suffix, {"pipeline": "p", **labels})
+
+    def left_out(self, reason: str) -> float | None:
+        return self.value(m.SHADOW_SKIPPED, shadow="v2", reason=reason)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.001)
+
+
+def test_each_shadow_compares_each_batch_and_is_counted() -> None:
+    own = Lane(names=("v2", "v3"))
+    own.offer("ee")
+    own.offer("e", 2)
+    own.lane.close()
+    assert own.publisher.records == [
+        *(("compared", name, event) for name in (b"v2", b"v3") for event in (b"0", b"1")),
+        *(("compared", name, b"2") for name in (b"v2", b"v3")),
+    ]
+    assert own.value(m.COMPARISONS, shadow="v2") == own.value(m.COMPARISONS, shadow="v3") == 3
+    assert own.value(m.SHADOW_SECONDS, "_count") == 2
+    assert own.publisher.served == 2
+    assert own.publisher.closed
+
+
+def test_time_that_shadows_took_is_measured() -> None:
+    own = Lane(before=lambda: time.sleep(0.05), names=("v2", "v3"))
+    own.offer("e")
+    own.lane.close()
+    took = own.value(m.SHADOW_SECONDS, "_sum")
+    assert took is not None
+    assert 0.1 <= took < 5
+
+
+def test_shadows_pause_so_that_they_take_their_share_of_the_time() -> None:
+    began: list[float] = []
+
+    def working() -> None:
+        began.append(time.monotonic())
+        time.sleep(0.02)
+
+    own = Lane(before=working, budget=0.2)
+    own.offer("e")
+    own.offer("e", 1)
+    until(lambda: len(began) == 2)
+    own.lane.close()
+    assert began[1] - began[0] >= 0.02 / 0.2
+
+
+def test_batch_without_answers_is_not_looked_at() -> None:
+    own = Lane(before=lambda: pytest.fail("nothing is to be compared"))
+    own.offer("tr")
+    own.lane.close()
+    assert own.value(m.SHADOW_SECONDS, "_count") == 0
+    assert own.publisher.records == []
+
+
+def test_nothing_is_compared_before_its_offsets_are_committed() -> None:
+    """What is read again would be compared twice."""
+    committed, asked = threading.Event(), []
+
+    def settled(ends: NextOffsets) -> bool:
+        asked.append(ends)
+        return committed.is_set()
+
+    own = Lane(settled=settled)
+    own.offer("e")
+    until(lambda: len(asked) > 2)
+    assert own.publisher.records == []
+    committed.set()
+    own.lane.close()
+    assert asked[0] == ENDS
+    assert len(own.publisher.records) == 1
+
+
+def test_batch_that_never_will_be_committed_is_let_go_at_once() -> None:
+    own = Lane(settled=lambda ends: None if ends == ENDS else True, share=0.5)
+    own.offer("ee")
+    own.offer("e", 2, {("in", 0): (2, 3)})
+    own.lane.close()
+    assert [key for _, _, key in own.publisher.records] == [b"2"]
+    assert own.left_out("uncommitted") == 1, "two events, of which a half is in the sample"
+
+
+def test_batch_that_is_not_committed_for_long_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shadow_lane, "PATIENCE", 0.02)
+    own = Lane(settled=lambda ends: ends != ENDS)
+    own.offer("ee")
+    until(lambda: own.left_out("uncommitted") == 2)
+    own.lane.close()
+    assert own.publisher.records == []
+
+
+def test_busy_primary_has_its_events_left_out() -> None:
+    own = Lane()
+    own.busy = True
+    own.offer("ee")
+    assert own.left_out("shed") == 2, "counted before it returns"
+    own.busy = False
+    own.offer("e", 2)
+    own.lane.close()
+    assert [key for _, _, key in own.publisher.records] == [b"2"]
+
+
+def test_no_more_events_wait_than_there_is_room_for() -> None:
+    go_on, working = threading.Event(), threading.Event()
+
+    def stand() -> None:
+        working.set()
+        assert go_on.wait(10)
+
+    own = Lane(before=stand, room=3)
+    own.offer("e")
+    assert working.wait(10)
+    own.offer("ee", 1)
+    own.offer("e", 3)
+    own.offer("e", 4)
+    assert own.left_out("shed") == 1
+    go_on.set()
+    own.lane.close()
+    assert [key for _, _, key in own.publisher.records] == [b"0", b"1", b"2", b"3"]
+
+
+def test_batch_that_is_larger_than_the_room_is_taken_when_nothing_else_waits() -> None:
+    own = Lane(room=2)
+    own.offer("eeeee")
+    own.lane.close()
+    assert len(own.publisher.records) == 5
+
+
+def test_shadow_that_breaks_costs_its_comparisons_and_nothing_else() -> None:
+    failures: list[Exception] = [KeyError("a bug")]
+
+    def once() -> None:
+        if failures:
+            raise failures.pop()
+
+    own = Lane(before=once)
+    own.offer("ee")
+    own.offer("e", 2)
+    own.lane.close()
+    assert own.left_out("failed") == 2
+    assert [key for _, _, key in own.publisher.records] == [b"2"]
+
+
+def test_worker_that_ends_compares_what_waits_for_a_while_and_counts_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shadow_lane, "LAST", 0.1)
+    go_on, working = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        working.set()
+        assert go_on.wait(10)
+        time.sleep(0.15)
+
+    own = Lane(before=slow)
+    own.offer("e")
+    assert working.wait(10)
+    for at in range(1, 5):
+        own.offer("e", at)
+    closing = threading.Thread(target=own.lane.close, daemon=True)
+    closing.start()
+    go_on.set()
+    assert ended(closing)
+    until(lambda: own.left_out("ended") == 3)
+    assert [key for _, _, key in own.publisher.records] == [b"0", b"1"]
+
+
+# One shadow.
+
+
+class Encoded:
+    """In place of the encoder: keeps what it was told; fails on outputs where it is to."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+        self.told: list[Any] = []
+
+    def encode(
+        self,
+        ids: Sequence[str],
+        keys: Sequence[bytes | None],
+        times: Any,
+        primary: Any,
+        before: float,
+        outputs: Any,
+        took: float,
+        errors: Any,
+    ) -> list[bytes]:
+        if self.fails and outputs is not None:
+            raise ValueError("no such type")
+        assert 0 <= took < 10_000, "milliseconds"
+        self.told = [
+            list(ids),
+            list(keys),
+            times.tolist(),
+            {name: array.ravel().tolist() for name, array in primary.items()},
+            before,
+            None if outputs is None else {name: array.ravel().tolist() for name, array in outputs.items()},
+            dict(errors),
+        ]
+        return [event.encode() for event in ids]
+
+
+def doubled(inputs: Tensors) -> dict[str, Any]:
+    if 7 in inputs["x"]:
+        raise ModelRejected("a 7")
+    return {"y": inputs["x"] * 2}
+
+
+def shadow_of(encoder: Encoded, *, share: float = 1.0, run: Callable[[Tensors], Any] = doubled) -> Shadow:
+    isolation = BisectingExecutor(run, max_events=16, allow_nan_outputs=False)
+    return Shadow("v2", isolation, SIGNATURE.inputs, cast("ComparisonEncoder", encoder), share=share, allow_nan=False)
+
+
+def with_numbers(*numbers: float | None) -> BatchResult:
+    """The primary's answers to events that hold these, 10 times as much each."""
+    one = answered("e" * len(numbers))
+    (part,) = one.batch.parts
+    frame = pl.DataFrame({"number": numbers}, schema={"number": pl.Float64})
+    block = replace(part.block, features=frame, keys=[b"k%d" % row for row in range(len(numbers))])
+    outputs = {"y": np.array([-1.0 if number is None else 10 * number for number in numbers]).reshape(-1, 1)}
+    batch = replace(one.batch, parts=(replace(part, block=block),))
+    return replace(one, batch=batch, outputs=outputs, seconds=0.25)
+
+
+def test_shadow_answers_what_the_primary_has_answered() -> None:
+    encoder = Encoded()
+    compared = shadow_of(encoder).compare(with_numbers(1, 2, 3), np.array([0, 2]))
+    assert compared == [("0", b"0"), ("2", b"2")]
+    assert encoder.told == [["0", "2"], [b"k0", b"k2"], [0, 2], {"y": [10, 30]}, 250, {"y": [2, 6]}, {}]
+
+
+def test_features_of_several_blocks_are_taken_in_their_order() -> None:
+    encoder = Encoded()
+    one, other = with_numbers(1, 2), with_numbers(3)
+    batch = replace(one.batch, parts=(*one.batch.parts, *other.batch.parts))
+    outputs = {"y": np.array([[10.0], [20.0], [30.0]])}
+    both = replace(one, batch=batch, outputs=outputs, rows=np.arange(3))
+    shadow_of(encoder).compare(both, np.array([1, 2]))
+    assert encoder.told[3:6] == [{"y": [20, 30]}, 250, {"y": [4, 6]}]
+
+
+def test_events_that_the_shadow_cannot_answer_are_compared_with_their_errors() -> None:
+    encoder = Encoded()
+    shadow_of(encoder).compare(with_numbers(1, None, 7, 4), np.arange(4))
+    assert encoder.told[5] == {"y": [2, 8]}
+    assert encoder.told[6].keys() == {1, 2}
+    assert encoder.told[6][2] == "a 7"
+
+
+def test_shadow_that_answers_none_of_them_says_why_of_each() -> None:
+    encoder = Encoded()
+    shadow_of(encoder).compare(with_numbers(None, None), np.arange(2))
+    assert encoder.told[5] is None
+    assert encoder.told[6].keys() == {0, 1}
+    shadow_of(encoder).compare(with_numbers(7, 7), np.arange(2))
+    assert (encoder.told[5], encoder.told[6]) == (None, {0: "a 7", 1: "a 7"})
+
+
+def test_shadow_that_breaks_is_compared_as_such() -> None:
+    def broken(_inputs: Tensors) -> Any:
+        raise KeyError("weights")
+
+    encoder = Encoded()
+    shadow_of(encoder, run=broken).compare(with_numbers(1, 2), np.arange(2))
+    assert (encoder.told[5], encoder.told[6]) == (None, dict.fromkeys((0, 1), "KeyError: 'weights'"))
+
+
+def test_outputs_that_no_comparison_can_hold_are_an_error_of_the_shadows() -> None:
+    encoder = Encoded(fails=True)
+    assert len(shadow_of(encoder).compare(with_numbers(1, 2), np.arange(2))) == 2
+    assert (encoder.told[5], encoder.told[6]) == (None, dict.fromkeys((0, 1), "no such type"))
+
+
+def test_events_outside_of_the_sample_are_not_run() -> None:
+    encoder = Encoded()
+
+    def never(_inputs: Tensors) -> Any:
+        pytest.fail("none of them is in the sample")
+
+    assert shadow_of(encoder, share=0.0, run=never).compare(with_numbers(1, 2), np.arange(2)) == []
+    assert encoder.told == []

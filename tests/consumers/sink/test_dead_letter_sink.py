@@ -1,0 +1,163 @@
+"""Dead letters: the event whole where its topic takes it, without its content where not, and never more than that takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from millstream.consumers.events import Rejection
+from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metrics
+from millstream.consumers.sink import dead_letter_sink as module
+from millstream.consumers.sink.dead_letter_sink import BESIDE, DeadLetterOutput, DeadLetterSink, record_bytes
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder, decode_dead_letter
+from millstream.topics.dead_letters import ATTEMPTS
+from tests.consumers.clock import Clock
+from tests.consumers.in_memory import block
+
+if TYPE_CHECKING:
+    from millstream.consumers.events import DecodedBatch
+    from millstream.consumers.record_types import Headers
+    from millstream.consumers.sink.delivery import Delivery
+
+LIMIT = 8000  # bytes that the topic takes
+
+
+class Topic:
+    """Refuses what is larger than it takes."""
+
+    def __init__(self) -> None:
+        self.letters: list[DeadLetter] = []
+        self.keys: list[bytes | None] = []
+        self.headers: list[dict[str, bytes]] = []
+        self.failures: list[Exception] = []
+
+    def produce(self, topic: str, value: bytes, key: bytes | None, headers: list[tuple[str, bytes]]) -> None:
+        if self.failures:
+            raise self.failures.pop()
+        assert topic == "dead"
+        # Rather too few bytes: what the broker counts at least.
+        size = len(value) + len(key or b"") + sum(len(name) + len(content) for name, content in headers)
+        assert size <= LIMIT, "the broker would refuse it"
+        self.letters.append(decode_dead_letter(value))
+        self.keys.append(key)
+        self.headers.append(dict(headers))
+
+
+class Writing:
+    """A sink with what is around it."""
+
+    def __init__(self, encoder: DeadLetterEncoder | None = None) -> None:
+        self.topic = Topic()
+        self.metrics = Metrics("p")
+        output = DeadLetterOutput("p", "dead", encoder or DeadLetterEncoder(2), LIMIT, frozenset({"expired"}))
+        self.sink = DeadLetterSink(cast("Delivery", self.topic), output, self.metrics)
+
+    def write(self, one: DecodedBatch, *reasons: str) -> None:
+        self.sink.write(one, {row: Rejection(reason, f"error {row}") for row, reason in enumerate(reasons)})
+
+    def counted(self, name: str, **labels: str) -> float | None:
+        return self.metrics.registry.get_sample_value(name, {"pipeline": "p", **labels})
+
+
+def event(value: bytes, key: bytes | None = None, headers: Headers | None = None) -> DecodedBatch:
+    return replace(block("e", 7), values=[value], keys=[key], headers={0: headers} if headers else {})
+
+
+def test_letter_says_all_of_its_event_and_when_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch, module, 1_700_000_123.5)
+    own = Writing()
+    stamped = replace(event(b"v", b"k", [("trace", b"t")]), timestamp_types=np.array([2]))
+    own.write(stamped, "unfit")
+    (letter,) = own.topic.letters
+    assert letter == DeadLetter(
+        reason="unfit",
+        error="error 0",
+        pipeline="p",
+        topic="in",
+        partition=0,
+        offset=7,
+        timestamp=1_700_000_000_000,
+        failed_at=1_700_000_123_500,
+        key=b"k",
+        value=b"v",
+        timestamp_type="log_append_time",
+        headers=(("trace", b"t"),),
+        attempts=1,
+    )
+    assert own.topic.keys == [b"k"]
+    assert own.topic.headers[0]["millstream.reason"] == b"unfit"
+
+
+def test_reasons_that_are_skipped_are_counted_and_not_written() -> None:
+    own = Writing()
+    own.write(block("eeee"), "expired", "unfit", "expired", "nan_output")
+    assert [letter.offset for letter in own.topic.letters] == [1, 3]
+    assert own.counted(SKIPPED.name, reason="expired") == 2
+    assert own.counted(DEAD_LETTERS.name, reason="unfit") == own.counted(DEAD_LETTERS.name, reason="nan_output") == 1
+    assert own.counted(DEAD_LETTERS.name, reason="expired") == 0
+
+
+def test_letters_written_before_a_failure_are_counted() -> None:
+    own = Writing()
+    own.write(block("ee"), "unfit", "unfit")
+    own.topic.failures.append(RuntimeError("the broker refuses"))
+    with pytest.raises(RuntimeError):
+        own.write(block("e"), "unfit")
+    assert own.counted(DEAD_LETTERS.name, reason="unfit") == 2
+
+
+@given(st.integers(0, 2 * LIMIT), st.integers(0, 2 * LIMIT), st.integers(0, 2 * LIMIT))
+@example(LIMIT - 4096 - BESIDE, 0, 0)
+@example(0, LIMIT, 0)
+@example(0, LIMIT // 2, 0)
+@example(10, LIMIT - 1500, 0)
+def test_letter_is_whole_where_its_topic_takes_it_and_always_written(value: int, key: int, header: int) -> None:
+    own = Writing()
+    own.write(event(b"v" * value, b"k" * key, [("trace", b"t" * header)]), "unfit")
+    (letter,) = own.topic.letters
+    assert (letter.reason, letter.offset) == ("unfit", 7)
+    # The key is there twice: as the record's, and in the letter.
+    if value + 2 * key + header < LIMIT - 1500:
+        assert (len(letter.value or b""), len(letter.key or b"")) == (value, key)
+        assert own.topic.keys == [b"k" * key]
+    elif letter.value is None:
+        assert "left out: with them the dead letter is larger than topic dead takes" in letter.error
+        assert "the event is at offset 7 of in/0" in letter.error
+        assert (letter.key, letter.headers) == (None, ())
+        assert own.topic.keys in ([b"k" * key], [None])
+        if key < LIMIT - 1500:
+            assert own.topic.keys == [b"k" * key], "the record keeps its key where that is taken"
+
+
+def test_size_of_a_record_is_that_of_all_its_parts() -> None:
+    assert record_bytes(b"vv", b"k", [], 100) == 103
+    assert record_bytes(b"vv", None, [], 100) == 102
+    assert 103 + 60 <= record_bytes(b"vv", b"k", [("n" * 10, b"c" * 50)], 100) <= 103 + 60 + 50
+    assert record_bytes(b"", None, [("é" * 10, None)], 0) >= 20, "names have up to four bytes a character"
+    several = record_bytes(b"vv", b"k", [("ab", b"c"), ("d", None)], 100)
+    assert several >= 103 + len("abcd")
+
+
+def test_letter_that_breaks_the_encoder_is_written_without_its_event_and_counted() -> None:
+    class Buggy(DeadLetterEncoder):
+        def encode(self, letter: DeadLetter) -> bytes:
+            if letter.value is not None:
+                raise KeyError("a bug")
+            return super().encode(letter)
+
+    own = Writing(Buggy(2))
+    own.write(event(b"v", b"k"), "unfit")
+    assert [(letter.value, letter.reason) for letter in own.topic.letters] == [(None, "unfit")]
+    assert own.counted(INTERNAL_ERRORS.name, stage="encode") == 1
+    assert own.counted(DEAD_LETTERS.name, reason="unfit") == 1
+
+
+def test_letter_counts_the_attempts_of_a_replayed_event() -> None:
+    own = Writing()
+    own.write(event(b"v", None, [(ATTEMPTS, b"3")]), "unfit")
+    assert own.topic.letters[0].attempts == 4
