@@ -6,6 +6,7 @@ import mmap
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -142,6 +143,12 @@ class ColumnBuffers:
     def rooms(self, lengths: Numbers) -> Numbers:
         """Bytes that each record might fill at most, by its length."""
         return self._room_of_record + self._room_of_byte * lengths
+
+    @staticmethod
+    def pieces(values: Packed, rooms: Numbers, most: int) -> list[Packed]:
+        """The values in pieces that might fill about `most` bytes each, by their rooms; a larger value is alone."""
+        cuts = np.flatnonzero(np.diff(rooms.cumsum() // most)) + 1
+        return [values[start:stop] for start, stop in pairwise([0, *cuts.tolist(), len(values)])]
 
     def filled(self, values: Packed, beside: int = 0) -> Filled:
         """Room for what the records can fill, and bytes beside for the caller, a multiple of 8."""

@@ -10,6 +10,8 @@ import polars as pl
 from millstream.schemas.errors import Reason
 from millstream.schemas.table import Rows, Table
 
+_LONGEST_ERROR = 500  # characters; schemas name fields at length, and libraries quote data and schemas
+
 
 class BadRecord(NamedTuple):
     """A record that can't be decoded, now or later."""
@@ -17,6 +19,11 @@ class BadRecord(NamedTuple):
     row: int  # index in the values given
     reason: Reason
     error: str  # one sentence for a person
+
+    @classmethod
+    def of(cls, row: int, reason: Reason, error: str) -> "BadRecord":
+        """With as much of the error as a dead letter has room for."""
+        return cls(row, reason, error[:_LONGEST_ERROR])
 
 
 class Part(NamedTuple):

@@ -1,6 +1,5 @@
 """What can go wrong with schemas and with records written by them."""
 
-from collections.abc import Mapping
 from typing import ClassVar, Literal
 
 from millstream.schemas.failures import Failure
@@ -42,14 +41,6 @@ class BadFieldError(SchemaError):
     """A wanted field isn't in the reader schema or can't be a column. Raised by decoders' constructors; stop."""
 
     failure = "stop"
-
-
-class FaultyRecords(SchemaError):  # noqa: N818
-    """Exactly these records are malformed. Raised inside the decoders, which read the others."""
-
-    def __init__(self, faults: Mapping[int, "str | Unreadable"]) -> None:
-        super().__init__(f"{len(faults)} records are malformed")
-        self.faults = faults  # by row; a text is that of an undecodable record
 
 
 class Unreadable(SchemaError):  # noqa: N818

@@ -47,6 +47,11 @@ class Table:
         """The columns of a frame."""
         return cls({series.name: Column(lambda series=series: series) for series in frame}, frame.height)  # type: ignore[misc]
 
+    @classmethod
+    def concat(cls, parts: Sequence["Table"]) -> "Table":
+        """The records of all parts."""
+        return parts[0] if len(parts) == 1 else cls.of(pl.concat([part.frame() for part in parts], rechunk=True))
+
     def __len__(self) -> int:
         """How many records they are of."""
         return self._height

@@ -19,12 +19,12 @@ class FlightWriter:
         self._events = RecordWriter(pipeline.client_config(), pipeline.input.topics[0])
         self._labels = RecordWriter(pipeline.client_config(), pipeline.labels.topic)
 
-    def submit(self, flights: pl.DataFrame) -> None:
+    def depart(self, flights: pl.DataFrame) -> None:
         """Write events: rows of `flights.departures`."""
         for value, tail in zip(encode_events(flights, self._event.id), flights["tail_number"], strict=True):
             self._events.write(value, tail.encode() if tail else None)
 
-    def complete(self, flight: str, late: bool) -> None:
+    def arrive(self, flight: str, late: bool) -> None:
         """Write the label of the flight with this id."""
         value = encode_row(self._label.definition, self._label.id, {"id": flight, "late": late})
         self._labels.write(value, flight.encode())

@@ -81,11 +81,11 @@ def _feed(writer: FlightWriter, flights: pl.DataFrame, rate: float, stop: thread
     written, started = 0, time.monotonic()
     for start in range(0, len(flights), PIECE):
         rows = flights[start : start + PIECE]
-        writer.submit(rows)
+        writer.depart(rows)
         moment = rows["departed_at"][-1] if start + PIECE < len(flights) else None
         while written < len(arrivals) and (moment is None or arrivals[written][2] <= moment):
             flight, late, _ = arrivals[written]
-            writer.complete(flight, late)
+            writer.arrive(flight, late)
             written += 1
         if stop.wait(max(started + (start + PIECE) / rate - time.monotonic(), 0.0) if rate else 0.0):
             raise KeyboardInterrupt

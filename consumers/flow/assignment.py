@@ -62,7 +62,8 @@ class Assignment:
         """
         with self._delivered_lock:
             delivered = dict(self._delivered)
-        return self._of_now(delivered)
+        epochs = self._epochs
+        return {partition: end for partition, (epoch, end) in delivered.items() if epochs.get(partition) == epoch}
 
     def note_committed(self, offsets: Mapping[Partition, int]) -> None:
         """The broker has confirmed these offsets."""
@@ -82,7 +83,3 @@ class Assignment:
             if committed is None or committed[0] != epoch or committed[1] < end:
                 return False
         return True
-
-    def _of_now(self, ends: NextOffsets) -> dict[Partition, int]:
-        epochs = self._epochs
-        return {partition: end for partition, (epoch, end) in ends.items() if epochs.get(partition) == epoch}

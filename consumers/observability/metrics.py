@@ -138,7 +138,7 @@ IN_FLIGHT_BYTES = Metric(
     "gauge",
     "Estimated memory of the events in flight: 2 x their values (more for variable-length inputs) + 384 bytes each.",
 )
-IN_FLIGHT = Metric(
+WRITE_QUEUE = Metric(
     "millstream_write_queue_batches",
     "gauge",
     "Answered micro-batches that wait to be written; those written together are one.",
@@ -167,7 +167,7 @@ ALL = (
     *(BATCHES, BATCH_EVENTS, BATCH_FILL, STAGE_SECONDS, END_TO_END),
     TRANSACTIONS,
     *(COMPARISONS, SHADOW_SKIPPED, SHADOW_SECONDS),
-    *(LAG, OLDEST_UNCOMMITTED, IN_FLIGHT_EVENTS, IN_FLIGHT_BYTES, IN_FLIGHT, PAUSED, ASSIGNED),
+    *(LAG, OLDEST_UNCOMMITTED, IN_FLIGHT_EVENTS, IN_FLIGHT_BYTES, WRITE_QUEUE, PAUSED, ASSIGNED),
     *(REBALANCES, RETRIES, BLOCKED, KAFKA_ERRORS, READY),
 )
 

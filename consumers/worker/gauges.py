@@ -30,7 +30,7 @@ class Gauges:
         metrics.set(m.OLDEST_UNCOMMITTED, 0.0 if oldest is None else now - oldest)
         metrics.set(m.IN_FLIGHT_EVENTS, shared.budget.events)
         metrics.set(m.IN_FLIGHT_BYTES, shared.budget.bytes)
-        metrics.set(m.IN_FLIGHT, shared.answers.qsize())
+        metrics.set(m.WRITE_QUEUE, shared.answers.qsize())
         self._update_lag()
 
     def _update_lag(self) -> None:

@@ -6,11 +6,10 @@
 import ctypes
 from collections.abc import Sequence
 from functools import cache, partial
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 
 from millstream.schemas.avro.program import Program, program_of
 from millstream.schemas.avro.sources import Source
@@ -67,13 +66,10 @@ class ColumnReader:
 
     def read(self, values: Packed) -> tuple[Decoded, Rows]:
         """Read the values that have this reader's head; returns the rows of the others too."""
-        rooms = self.buffers.rooms(values.lengths)
-        bounds = [0, *(np.flatnonzero(np.diff(rooms.cumsum() // ROOM)) + 1).tolist(), len(values)]
-        pieces = [self._piece(values[start:stop]) for start, stop in pairwise(bounds)]
-        faults, where = pieces[0][1] if len(pieces) == 1 else np.concatenate([found for _, found in pieces], axis=1)
-        table = pieces[0][0]
-        if len(pieces) > 1:
-            table = Table.of(pl.concat([table.frame() for table, _ in pieces], rechunk=True))
+        tables, found = zip(
+            *map(self._piece, self.buffers.pieces(values, self.buffers.rooms(values.lengths), ROOM)), strict=True
+        )
+        table, (faults, where) = Table.concat(tables), np.concatenate(found, axis=1)
         if not faults.any():
             return Decoded.of(table, np.arange(len(values)), []), np.empty(0, np.int64)
         wrong = np.flatnonzero(faults > _OTHER_SCHEMA)
@@ -107,7 +103,8 @@ class ColumnReader:
         reason, said = _FAULTS[fault]
         step = 0 if fault == _LEFT_OVER else where
         of_step, place = self._program.steps[step], self._program.places[step]
-        return BadRecord(row, reason, said.format(place=place, members=of_step.members, size=of_step.size, count=where))
+        error = said.format(place=place, members=of_step.members, size=of_step.size, count=where)
+        return BadRecord.of(row, reason, error)
 
 
 def column_reader(head: bytes, writer: Schema, sources: Sequence[Source]) -> ColumnReader | None:

@@ -31,7 +31,6 @@ from millstream.schemas.wire import schema_id_of
 
 log = logging.getLogger(__name__)
 
-_LONGEST_ERROR = 500  # characters; registries and fastavro quote schemas at length
 _Reader = ColumnReader | RecordReader
 _MOST_SECONDS = 15.0  # of look-ups for one poll; those that it gave are kept, and the caller comes back for the others
 # Time to prepare readers: large schemas, one a record, would take all of it. A usual schema takes one or two milliseconds.
@@ -153,5 +152,4 @@ def _size_of(writer: Schema) -> int:
 
 
 def _all_bad(rows: Sequence[int], error: Unreadable) -> list[BadRecord]:
-    reason, text = error.reason, str(error)[:_LONGEST_ERROR]
-    return [BadRecord(row, reason, text) for row in rows]
+    return [BadRecord.of(row, error.reason, str(error)) for row in rows]

@@ -21,7 +21,6 @@ from millstream.schemas.table import Table
 from millstream.schemas.wire import HEAD_BYTES
 
 _MOST_BYTES = 2 << 20  # of a record: as Python objects, all its fields at a time, it takes up to 160 times as many
-_LONGEST_ERROR = 500  # characters; polars and fastavro quote data and schemas at length
 _Placed = tuple[int, dict[str, Any]]  # a record, and its row
 
 
@@ -103,4 +102,4 @@ class RecordReader:
 
 
 def _bad(row: int, fault: Unreadable) -> BadRecord:
-    return BadRecord(row, fault.reason, str(fault)[:_LONGEST_ERROR])
+    return BadRecord.of(row, fault.reason, str(fault))

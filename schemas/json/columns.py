@@ -8,12 +8,10 @@ import ctypes
 import importlib.util
 import struct
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from millstream.schemas.avro.types import Field
 from millstream.schemas.column_buffers import ROOM, ColumnBuffers, Filled, nodes_of
@@ -55,13 +53,8 @@ class ColumnReader:
             table, odd = self.read(values.take(np.flatnonzero(~is_large)))
             is_large[~is_large] = odd
             return table, is_large
-        cuts = np.flatnonzero(np.diff(rooms.cumsum() // ROOM)) + 1
-        bounds = [0, *cuts.tolist(), len(values)]
-        parts = [self._piece(values[start:stop]) for start, stop in pairwise(bounds)]
-        if len(parts) == 1:
-            return parts[0]
-        frame = pl.concat([table.frame() for table, _ in parts], rechunk=True)
-        return Table.of(frame), np.concatenate([odd for _, odd in parts])
+        tables, left = zip(*map(self._piece, self.buffers.pieces(values, rooms, ROOM)), strict=True)
+        return Table.concat(tables), np.concatenate(left)
 
     def _piece(self, values: Packed) -> tuple[Table, npt.NDArray[np.bool_]]:
         for_yyjson = _FOR_YYJSON * values.longest + 1024

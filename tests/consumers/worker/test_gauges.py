@@ -115,16 +115,16 @@ def test_gauges_follow_what_a_worker_holds(monkeypatch: pytest.MonkeyPatch) -> N
     own.consumer.assign(A)
     own.wait_for(1, m.READY)
     own.wait_for(1, m.ASSIGNED)
-    assert own.value(m.OLDEST_UNCOMMITTED) == own.value(m.IN_FLIGHT_EVENTS) == own.value(m.IN_FLIGHT) == 0
+    assert own.value(m.OLDEST_UNCOMMITTED) == own.value(m.IN_FLIGHT_EVENTS) == own.value(m.WRITE_QUEUE) == 0
     before = time.monotonic()
     own.consumer.logs[A] = 4
     assert own.sink.standing.wait(10)
     own.wait_for(4, m.IN_FLIGHT_EVENTS)
     own.wait_for(RECORD.copies * 4 + RECORD.beside * 4, m.IN_FLIGHT_BYTES)  # values of one byte
-    own.wait_for(0, m.IN_FLIGHT)
+    own.wait_for(0, m.WRITE_QUEUE)
     for waiting in (1, 2):
         own.consumer.logs[A] = 4 + waiting
-        own.wait_for(waiting, m.IN_FLIGHT)
+        own.wait_for(waiting, m.WRITE_QUEUE)
         own.wait_for(4 + waiting, m.IN_FLIGHT_EVENTS)
     time.sleep(0.1)
     oldest = own.value(m.OLDEST_UNCOMMITTED)
@@ -134,7 +134,7 @@ def test_gauges_follow_what_a_worker_holds(monkeypatch: pytest.MonkeyPatch) -> N
     own.wait_for(0, m.IN_FLIGHT_EVENTS)
     own.wait_for(0, m.OLDEST_UNCOMMITTED)
     own.wait_for(0, m.LAG, topic="in", partition="0")
-    assert own.value(m.IN_FLIGHT_BYTES) == own.value(m.IN_FLIGHT) == 0
+    assert own.value(m.IN_FLIGHT_BYTES) == own.value(m.WRITE_QUEUE) == 0
     assert own.value(m.RECORDS_READ, topic="in") == 6
     decoded, blocks = (own.value(m.STAGE_SECONDS, suffix, stage="decode") for suffix in ("_sum", "_count"))
     assert blocks == 3

@@ -244,3 +244,10 @@ def test_poll_of_nothing_but_damage_is_all_bad() -> None:
 def test_error_of_a_record_read_by_itself_is_the_same_each_time() -> None:
     found = decoder(record(("x", "double")), fields=["x"]).decode([frame(WRITER_ID) + b"\x00"] * 2)
     assert [bad.error for bad in found.bad] == ["the Avro body is malformed: EOFError: cannot read double"] * 2
+
+
+@pytest.mark.usefixtures("way")
+def test_error_stays_short_whatever_the_schema_calls_its_fields() -> None:
+    name = "x" * 10_000
+    found = decoder(record((name, "double"))).decode([frame(WRITER_ID) + b"\x00"])
+    assert [(bad.reason, len(bad.error) <= 500) for bad in found.bad] == [("undecodable", True)]
