@@ -2,7 +2,7 @@
 PYTHON ?= python3
 ARGS ?=
 VENV := .venv
-C_PAGES := consumers/source/fetched.c schemas/columns.h schemas/avro/avro_columns.c schemas/json/json_columns.c
+C_PAGES := consumers/source/fetched.c consumers/sink/bulk.c schemas/columns.h schemas/avro/avro_columns.c schemas/interleave.c schemas/json/json_columns.c
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
@@ -65,7 +65,7 @@ lock: $(VENV)/.dev ## Pin the newest versions that pyproject.toml allows
 	  requirements/build.in --output-file requirements/build.txt
 
 clean: ## Remove what was made here: the environment, caches, the fetched broker
-	rm -rf $(VENV) consumers/source/libfetched.so schemas/*/lib*.so .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	rm -rf $(VENV) consumers/*/lib*.so schemas/lib*.so schemas/*/lib*.so .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null || { \

@@ -1,5 +1,6 @@
 """The words for what a Kafka record has."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 Partition = tuple[str, int]
@@ -13,6 +14,9 @@ Key = bytes | None
 
 Headers = list[tuple[str, bytes | None]]
 """A record's headers, in their order; a name may be there more than once."""
+
+HeaderColumns = Sequence[tuple[str, Sequence[bytes]]]
+"""Headers that each of some records has: by name, one value a record."""
 
 
 class Record(Protocol):

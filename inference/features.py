@@ -71,10 +71,11 @@ def _fill(table: Table, entry: TensorInput, problems: dict[int, str], *, allow_n
 
 def _find_nan(array: npt.NDArray[Any], entry: TensorInput, problems: dict[int, str]) -> None:
     """Add the events with NaN or infinity to `problems`."""
-    if array.dtype.kind != "f" or np.isfinite(array).all():
+    if array.dtype.kind != "f" or (is_finite := np.isfinite(array)).all():
         return
-    for row in np.flatnonzero(~np.isfinite(array).all(axis=tuple(range(1, array.ndim)))).tolist():
-        at = int(np.flatnonzero(~np.isfinite(array[row].reshape(-1)))[0])
+    is_finite = is_finite.reshape(len(array), -1)
+    for row in np.flatnonzero(~is_finite.all(axis=1)).tolist():
+        at = int(is_finite[row].argmin())
         where = f"`{entry.fields[0]}`[{at}]" if entry.array else f"`{entry.fields[at]}`"
         problems.setdefault(row, f"field {where} is NaN or infinite, which tensor `{entry.tensor}` does not take")
 
@@ -118,9 +119,14 @@ def _fill_lists(lists: Lists, entry: TensorInput, problems: dict[int, str]) -> n
     wrong = np.flatnonzero(~is_right)
     for row, length in zip(wrong.tolist(), lists.lengths[wrong].tolist(), strict=True):
         problems.setdefault(row, _other_length(entry, f"{length} values"))
-    array = np.zeros((len(is_right), entry.width), lists.items.dtype)
-    array[is_right] = lists.items[np.repeat(is_right, lists.lengths)].reshape(-1, entry.width)
-    return array.reshape(shape)
+    # Copied by runs of the right length: they are long, since few are wrong.
+    ends = lists.lengths.cumsum()
+    zeros, done = np.zeros(entry.width, lists.items.dtype), 0
+    parts: list[npt.NDArray[Any]] = []
+    for start, stop in zip((ends - lists.lengths)[wrong].tolist(), ends[wrong].tolist(), strict=True):
+        parts += lists.items[done:start], zeros
+        done = stop
+    return np.concatenate([*parts, lists.items[done:]]).reshape(shape)
 
 
 def _other_length(entry: TensorInput, found: str) -> str:

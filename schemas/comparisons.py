@@ -15,8 +15,10 @@ import numpy.typing as npt
 from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
 from millstream.schemas.avro.varint import varint
-from millstream.schemas.avro.write import Piece, fixed_pieces, interleave, long_pieces, text, text_pieces
+from millstream.schemas.avro.write import fixed_pieces, long_pieces, text, text_pieces
 from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
+from millstream.schemas.interleave import Piece, interleave
+from millstream.schemas.packed import Packed
 from millstream.schemas.predictions import Outputs, Times, UnsupportedOutputError, output_pieces
 from millstream.schemas.records import COMPARISON
 from millstream.schemas.store import Schema, SchemaStore
@@ -107,7 +109,7 @@ class ComparisonEncoder:
             [
                 self._head,
                 *text_pieces(event_ids),
-                [_NULL if key is None else _VALUE + varint(len(key)) + key for key in keys],
+                Packed.of([_NULL if key is None else _VALUE + varint(len(key)) + key for key in keys]),
                 *long_pieces(event_times.reshape(rows, 1)),
                 self._primary,
                 *output_pieces(outputs, rows),
@@ -126,7 +128,7 @@ class ComparisonEncoder:
             assert outputs is not None
             answers = interleave([_VALUE, *output_pieces(outputs, len(good)), _NULL], len(good))
             middles |= dict(zip(good, answers, strict=True))
-        return interleave([self._shadow, [middles[row] for row in range(rows)], latencies], rows)
+        return interleave([self._shadow, Packed.of([middles[row] for row in range(rows)]), latencies], rows)
 
 
 def _double_piece(values: Latency, rows: int) -> Piece:

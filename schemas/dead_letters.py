@@ -1,15 +1,21 @@
 """Dead letters as bytes and back: the event kept whole, with the reason and where it came from."""
 
-from functools import lru_cache
+from collections.abc import Sequence
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final, NamedTuple
 
 import fastavro
+import numpy as np
+import numpy.typing as npt
 
 from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
 from millstream.schemas.avro.varint import varint
-from millstream.schemas.avro.write import length, text
+from millstream.schemas.avro.write import bytes_pieces, length, long_pieces, text, text_pieces
+from millstream.schemas.decimals import decimals
+from millstream.schemas.interleave import Piece, interleave
+from millstream.schemas.packed import Packed, Texts
 from millstream.schemas.records import DEAD_LETTER
 from millstream.schemas.store import AvroType, Schema
 from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
@@ -17,7 +23,12 @@ from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
 # Without logical types: times are plain integers.
 _SCHEMA: Final = parsed(Schema(DEAD_LETTER.reserved_id, DEAD_LETTER.name, DEAD_LETTER.definition))
 _NULL, _VALUE, _END_OF_ARRAY = varint(0), varint(1), varint(0)  # branches of a union; a block of no items
+_TIMESTAMP_TYPES: Final = {
+    kind: _VALUE + text(kind) if kind else _NULL for kind in (None, "create_time", "log_append_time")
+}
 _HEADER_BYTES: Final = 1024  # of the error in a header: enough to read why, little enough for any broker's limits
+
+Ints = npt.NDArray[np.int64]
 
 
 class DeadLetterError(ValueError):
@@ -45,65 +56,146 @@ class DeadLetter(NamedTuple):
     attempts: int = 1  # replays included
 
 
+@dataclass(frozen=True, slots=True)
+class DeadLetterColumns:
+    """Dead letters to be written: the fields of `DeadLetter`, each with one value a letter."""
+
+    pipeline: str  # of all of them
+    failed_at: int  # of all of them
+    reasons: Sequence[str]
+    errors: Sequence[str]
+    topics: Sequence[str]
+    partitions: Ints
+    offsets: Ints
+    timestamps: Ints
+    timestamp_types: Sequence[str | None]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    headers: Sequence[Sequence[tuple[str, bytes | None]]]
+    attempts: Ints
+
+    def __len__(self) -> int:
+        """How many they are."""
+        return len(self.reasons)
+
+    @classmethod
+    def of(cls, letter: DeadLetter) -> "DeadLetterColumns":
+        """One letter."""
+        return cls(
+            letter.pipeline,
+            letter.failed_at,
+            [letter.reason],
+            [letter.error],
+            [letter.topic],
+            np.array([letter.partition], np.int64),
+            np.array([letter.offset], np.int64),
+            np.array([letter.timestamp], np.int64),
+            [letter.timestamp_type],
+            [letter.key],
+            [letter.value],
+            [letter.headers],
+            np.array([letter.attempts], np.int64),
+        )
+
+    def letter(self, row: int) -> DeadLetter:
+        """One of them."""
+        return DeadLetter(
+            reason=self.reasons[row],
+            error=self.errors[row],
+            pipeline=self.pipeline,
+            topic=self.topics[row],
+            partition=int(self.partitions[row]),
+            offset=int(self.offsets[row]),
+            timestamp=int(self.timestamps[row]),
+            failed_at=self.failed_at,
+            key=self.keys[row],
+            value=self.values[row],
+            timestamp_type=self.timestamp_types[row],
+            headers=tuple(self.headers[row]),
+            attempts=int(self.attempts[row]),
+        )
+
+
 class DeadLetterEncoder:
     """Dead letters as Avro in the wire format: schema dead-letter-v1 under the id `schema_id`.
 
-    It writes the fields itself: a record of bytes and numbers takes fastavro twice as long, and a hostile stream is made of them.
+    It writes columns, many letters a call: a hostile stream is made of them.
     """
 
     def __init__(self, schema_id: int) -> None:
         self._head = frame(schema_id)
 
-    def encode(self, letter: DeadLetter) -> bytes:
-        """The value of the record. Never refuses an event: what the error can't show of its text is replaced by `?`."""
-        parts = [
+    def encode(self, letters: DeadLetterColumns) -> Packed:
+        """The values of the records. Never refuses an event: what a text can't show is replaced by `?`."""
+        pieces = [
             self._head,
-            _shared_text(letter.reason),
-            text(_valid(letter.error)),
-            _shared_text(letter.pipeline),
-            _shared_text(letter.topic),
-            varint(letter.partition),
-            varint(letter.offset),
-            _shared_time(letter.timestamp),
-            _NULL if letter.timestamp_type is None else _VALUE + _shared_text(letter.timestamp_type),
-            _shared_time(letter.failed_at),
-            *_nullable(letter.key),
-            *_nullable(letter.value),
+            *_texts(letters.reasons),
+            *_texts(letters.errors),
+            text(letters.pipeline),
+            *_texts(letters.topics),
+            *_longs(letters.partitions),
+            *_longs(letters.offsets),
+            *_longs(letters.timestamps),
+            Packed.of(list(map(_TIMESTAMP_TYPES.__getitem__, letters.timestamp_types))),
+            varint(letters.failed_at),
+            *_nullable(letters.keys),
+            *_nullable(letters.values),
+            Packed.of([_headers(headers) if headers else _END_OF_ARRAY for headers in letters.headers]),
+            *_longs(letters.attempts),
         ]
-        if letter.headers:
-            parts.append(length(len(letter.headers)))
-            for key, value in letter.headers:
-                parts += text(_valid(key)), *_nullable(value)
-        parts += _END_OF_ARRAY, varint(letter.attempts)
-        return b"".join(parts)
+        return interleave(pieces, len(letters))
 
-    def headers(self, letter: DeadLetter) -> list[tuple[str, bytes]]:
-        """The headers of the record: enough to sort dead letters with any Kafka tool, without reading Avro."""
-        error = letter.error.encode("utf-8", "replace")
-        if len(error) > _HEADER_BYTES:  # cut between characters, not inside one
-            error = error[:_HEADER_BYTES].decode(errors="ignore").encode()
+    def headers(self, letters: DeadLetterColumns) -> list[tuple[str, Packed]]:
+        """The headers of the records: enough to sort dead letters with any Kafka tool, without reading Avro."""
+        errors = [error.encode("utf-8", "replace") for error in letters.errors]
         return [
-            ("millstream.reason", letter.reason.encode()),
-            ("millstream.error", error),
-            ("millstream.source.topic", letter.topic.encode()),
-            ("millstream.source.partition", b"%d" % letter.partition),
-            ("millstream.source.offset", b"%d" % letter.offset),
-            ("millstream.pipeline", letter.pipeline.encode()),
+            ("millstream.reason", Texts.of(letters.reasons).utf8),
+            (
+                "millstream.error",
+                Packed.of([error if len(error) <= _HEADER_BYTES else _cut(error) for error in errors]),
+            ),
+            ("millstream.source.topic", Texts.of(letters.topics).utf8),
+            ("millstream.source.partition", decimals(letters.partitions)),
+            ("millstream.source.offset", decimals(letters.offsets)),
+            ("millstream.pipeline", Packed.of([letters.pipeline.encode()] * len(letters))),
         ]
 
 
-# Many letters share these.
-_shared_text = lru_cache(maxsize=256)(text)
-_shared_time = lru_cache(maxsize=256)(varint)
+def _texts(texts: Sequence[str]) -> list[Piece]:
+    try:
+        return text_pieces(texts)
+    except UnicodeEncodeError:
+        return text_pieces(list(map(_valid, texts)))
+
+
+def _longs(numbers: Ints) -> list[Piece]:
+    return long_pieces(numbers.reshape(-1, 1))
+
+
+def _nullable(strings: Sequence[bytes | None]) -> list[Piece]:
+    """One Avro union of null and bytes for each."""
+    if isinstance(strings, Packed):
+        return [_VALUE, *bytes_pieces(strings)]
+    return [Packed.of(list(map(_nullable_bytes, strings)))]
+
+
+def _nullable_bytes(value: bytes | None) -> bytes:
+    return _NULL if value is None else _VALUE + length(len(value)) + value
+
+
+def _headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+    """An Avro array of an event's headers."""
+    items = [text(_valid(key)) + _nullable_bytes(value) for key, value in headers]
+    return b"".join([length(len(items)), *items, _END_OF_ARRAY])
 
 
 def _valid(value: str) -> str:
     return value.encode("utf-8", "replace").decode()
 
 
-def _nullable(value: bytes | None) -> tuple[bytes, ...]:
-    """One Avro union of null and bytes."""
-    return (_NULL,) if value is None else (_VALUE, length(len(value)), value)
+def _cut(error: bytes) -> bytes:
+    """As much of an error as a header has room for, cut between characters, not inside one."""
+    return error[:_HEADER_BYTES].decode(errors="ignore").encode()
 
 
 def decode_dead_letter(value: bytes, writer: AvroType = DEAD_LETTER.definition) -> DeadLetter:

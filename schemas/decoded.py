@@ -54,7 +54,11 @@ class Decoded:
             others: bad records that are in none, with their rows in the poll.
         """
         parts = [Part(part.table, of[part.rows]) for of, decoded in placed for part in decoded.parts]
-        bad = [record._replace(row=int(of[record.row])) for of, decoded in placed for record in decoded.bad]
+        bad = [
+            BadRecord(row, record.reason, record.error)
+            for of, decoded in placed
+            for row, record in zip(of[[record.row for record in decoded.bad]].tolist(), decoded.bad, strict=True)
+        ]
         return cls([part for part in parts if len(part.rows)] or parts[:1], sorted([*bad, *others]))
 
     @property

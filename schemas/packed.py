@@ -80,6 +80,8 @@ class Packed(Sequence[bytes]):
 
     def reordered(self, order: Numbers) -> "Packed":
         """Those at these places, in any order, copied."""
+        if (cells := self.cells) is not None:
+            return Packed.table(cells[order])
         lengths = self.lengths[order]
         if lengths.sum() > _SHORT * len(order):
             return Packed.joined(b"".join([self[place] for place in order.tolist()]), lengths)

@@ -5,7 +5,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import chain, repeat
 from typing import Any, Protocol
 
 import msgspec
@@ -13,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.schemas.avro.varint import varint
-from millstream.schemas.avro.write import Piece, fixed_pieces, interleave, long_pieces, text, text_pieces
-from millstream.schemas.packed import Bytes2D, Packed
+from millstream.schemas.avro.write import fixed_pieces, long_pieces, text, text_pieces
+from millstream.schemas.interleave import Piece, interleave
+from millstream.schemas.packed import Packed
 from millstream.schemas.wire import frame
 
 # The branches of an output's union in prediction-v1, each as the varint of its place.
@@ -91,18 +91,11 @@ def _time_pieces(times: Times) -> list[Piece]:
     if len(changes) * _RUN > len(times):
         return long_pieces(times.reshape(-1, 1))
     starts = np.concatenate([[0], changes])
-    lengths = np.diff(starts, append=len(times))
+    runs = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(times)))  # the run that each row is of
     return [
-        piece if isinstance(piece, bytes) else _repeated(piece, lengths)
+        piece if isinstance(piece, bytes) else piece.take(runs) if isinstance(piece, Packed) else piece[runs]
         for piece in long_pieces(times[starts].reshape(-1, 1))
     ]
-
-
-def _repeated(piece: Bytes2D | list[bytes], lengths: npt.NDArray[np.int64]) -> Piece:
-    """The piece of each run as one of each row in it."""
-    if isinstance(piece, list):
-        return list(chain.from_iterable(map(repeat, piece, lengths.tolist())))
-    return piece.repeat(lengths, axis=0)
 
 
 class JsonPredictionEncoder:
@@ -210,7 +203,7 @@ def _item_pieces(values: npt.NDArray[Any]) -> list[Piece]:
     if items == 1:
         return [_STRING, *text_pieces(values[:, 0].tolist())]
     flat = [_STRING + text(value) for value in values.reshape(-1).tolist()]
-    return [[b"".join(flat[row * items : (row + 1) * items]) for row in range(rows)]]
+    return [Packed.of([b"".join(flat[row * items : (row + 1) * items]) for row in range(rows)])]
 
 
 def _is_scalar(values: npt.NDArray[Any]) -> bool:

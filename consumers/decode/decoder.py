@@ -12,8 +12,10 @@ from millstream.consumers.records import Ints, Records, rows_in
 from millstream.inference.executors.interface import Inputs, join_rows
 from millstream.inference.features import to_tensors
 from millstream.inference.signature import Signature
+from millstream.schemas.decimals import decimals
 from millstream.schemas.decoded import Decoder, Part
 from millstream.schemas.errors import SchemaUnavailable
+from millstream.schemas.interleave import interleave
 from millstream.schemas.packed import Packed, Texts
 from millstream.schemas.table import Column, Table
 
@@ -129,7 +131,8 @@ class BlockDecoder:
         except SchemaUnavailable as error:
             error.row = int(rows[error.row])
             raise
-        rejected |= {int(rows[bad.row]): Rejection(bad.reason, bad.error) for bad in decoded.bad}
+        of_bad = rows[[bad.row for bad in decoded.bad]].tolist()
+        rejected |= {row: Rejection(bad.reason, bad.error) for row, bad in zip(of_bad, decoded.bad, strict=True)}
         return [Part(part.table, rows[part.rows]) for part in decoded.parts]
 
     def _events(self, part: Part, records: Records, rejected: dict[int, Rejection]) -> _Events:
@@ -214,9 +217,10 @@ def _texts_of(ids: Column) -> Texts:
 
 def _places_as_ids(partitions: Mapping[int, Partition], places: Ints, offsets: Ints) -> Texts:
     """The ids of events without one of their own: "<topic>-<partition>-<offset>"."""
-    heads = {place: f"{topic}-{number}" for place, (topic, number) in partitions.items()}
-    pairs = zip(places.tolist(), offsets.tolist(), strict=True)
-    return Texts.of([f"{heads[place]}-{offset}" for place, offset in pairs])
+    heads = [f"{topic}-{number}-".encode() for topic, number in partitions.values()]
+    head = heads[0] if len(heads) == 1 else Packed.of(heads).reordered(places)
+    digits = decimals(offsets)
+    return Texts(interleave([head, digits if digits.cells is None else digits.cells], len(offsets)))
 
 
 def _later(times: Ints, by: int) -> Ints:

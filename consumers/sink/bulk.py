@@ -3,19 +3,31 @@
 By confluent-kafka's own calls a record goes through Python twice: when it is handed over, and for its delivery report, for which
 it takes the interpreter's lock whatever is set. librdkafka's `rd_kafka_produce_batch` takes an array of records without that
 lock, and confluent-kafka reports none of them, since they have no state of its own. So it is for records whose failure is told
-in another way: a transaction that misses one can't be committed.
+in another way: a transaction that misses one can't be committed. `bulk.c` does the same for records with headers; where it was
+not compiled, these go one by one.
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 from confluent_kafka import KafkaError, KafkaException, Producer, cimpl
 
 from millstream.consumers.client_handle import handle_of
+from millstream.consumers.record_types import HeaderColumns
+from millstream.schemas.compiled import compiled
+from millstream.schemas.interleave import addresses_of
 from millstream.schemas.packed import Packed
+
+LIBRARY = Path(__file__).with_name("libbulk.so")
+_FUNCTIONS = (
+    "rd_kafka_produceva",
+    "rd_kafka_error_code",
+    "rd_kafka_error_destroy",
+)  # that `bulk.c` calls, in their order
+_POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 # rd_kafka_message_t of librdkafka's rdkafka.h.
 _MESSAGE = np.dtype(
@@ -53,6 +65,7 @@ class Bulk:
             library = ctypes.CDLL(cimpl.__file__)  # finds the functions of what it was linked with, too
             self._new_topic, self._drop_topic = library.rd_kafka_topic_new, library.rd_kafka_topic_destroy
             self._produce_batch = library.rd_kafka_produce_batch
+            functions = [ctypes.cast(library[name], _POINTER).value for name in _FUNCTIONS]
         except (OSError, AttributeError) as missing:
             raise LookupError(str(missing)) from None
         self._new_topic.restype = ctypes.c_void_p
@@ -60,9 +73,26 @@ class Bulk:
         self._drop_topic.restype = None
         self._drop_topic.argtypes = (ctypes.c_void_p,)
         self._produce_batch.argtypes = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int, ctypes.c_void_p, ctypes.c_int
+        self._functions = (_POINTER * len(functions))(*functions)
+        try:
+            self._with_headers = compiled(LIBRARY, "bulk_produce")
+        except LookupError:
+            self.takes_headers = False
+            return
+        self.takes_headers = True
+        self._with_headers.restype = _COUNT
+        self._with_headers.argtypes = *(_POINTER,) * 3, _COUNT, *(_POINTER,) * 2, _COUNT, _POINTER
 
-    def produce(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> int:
+    def produce(
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderColumns = ()
+    ) -> int:
         """Hand records over in their order, until the client's queue is full.
+
+        Args:
+            topic: of all of them.
+            values: one a record.
+            keys: one a record.
+            headers: that each record has; only where `takes_headers`.
 
         Returns:
             how many it took.
@@ -70,22 +100,36 @@ class Bulk:
         Raises:
             KafkaException: one of them was refused; others may have been taken.
         """
-        records = np.zeros(len(values), _MESSAGE)
+        payloads, (names, without) = Packed.of(values), _keys(keys)
+        if headers:
+            return self._opened(topic, lambda opened: self._produce_each(opened, payloads, names, without, headers))
         # They live until the call is over: the records point into them.
-        payloads = Packed.of(values)
-        without = [] if isinstance(keys, Packed) else [row for row, key in enumerate(keys) if key is None]
-        names = Packed.of([key or b"" for key in keys] if without else cast("Sequence[bytes]", keys))
+        records = np.zeros(len(values), _MESSAGE)
         records["payload"], records["len"] = payloads.buffer.ctypes.data + payloads.starts, payloads.lengths
         records["key"], records["key_len"] = names.buffer.ctypes.data + names.starts, names.lengths
         records["key"][without] = 0  # NULL: not the same as an empty one to a partitioner
-        taken = self._hand_over(topic, records)
+        batch = _ANY_PARTITION, _COPY, records.ctypes.data, len(records)
+        taken = self._opened(topic, lambda opened: int(self._produce_batch(opened, *batch)))
         if taken < len(records):
-            refused = [code for code in records["err"].tolist() if code not in {0, KafkaError._QUEUE_FULL}]
-            if refused:
-                raise KafkaException(KafkaError(refused[0]))
+            _raise_refusal(records["err"].tolist())
         return taken
 
-    def _hand_over(self, topic: str, records: npt.NDArray[np.void]) -> int:
+    def _produce_each(
+        self, opened: int, values: Packed, keys: Packed, without: Sequence[int], headers: HeaderColumns
+    ) -> int:
+        lengths = keys.lengths.copy()
+        lengths[without] = -1
+        strings = [values, Packed(keys.buffer, keys.starts, lengths), *(Packed.of(column) for _, column in headers)]
+        columns, _kept = addresses_of(strings)
+        names = (ctypes.c_char_p * len(headers))(*(name.encode() for name, _ in headers))
+        refusal = ctypes.c_int()
+        records = len(values), columns.ctypes.data, names, len(headers)
+        taken = int(self._with_headers(self._functions, self._handle[0], opened, *records, ctypes.byref(refusal)))
+        _raise_refusal([refusal.value])
+        return taken
+
+    def _opened(self, topic: str, call: Callable[[int], int]) -> int:
+        """Call with librdkafka's object of a topic."""
         client = self._handle[0]
         if client is None:
             raise RuntimeError("the producer is closed")
@@ -93,6 +137,21 @@ class Bulk:
         if opened is None:
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG, f"topic {topic}"))
         try:
-            return int(self._produce_batch(opened, _ANY_PARTITION, _COPY, records.ctypes.data, len(records)))
+            return call(opened)
         finally:
             self._drop_topic(opened)
+
+
+def _keys(keys: Sequence[bytes | None]) -> tuple[Packed, list[int]]:
+    """The keys, and the rows of those that are null."""
+    if isinstance(keys, Packed):
+        return keys, []
+    without = [row for row, key in enumerate(keys) if key is None]
+    return Packed.of([key or b"" for key in keys] if without else cast("Sequence[bytes]", keys)), without
+
+
+def _raise_refusal(codes: Iterable[int]) -> None:
+    """Raise for the first that is an error; a full queue is none."""
+    for code in codes:
+        if code not in {0, KafkaError._QUEUE_FULL}:
+            raise KafkaException(KafkaError(code))

@@ -3,25 +3,25 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from millstream.consumers.events import DecodedBatch, Rejection
-from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metrics
-from millstream.consumers.records import Ints
+from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metric, Metrics
 from millstream.consumers.resilience.safety_net import ERRORS, SafetyNet
 from millstream.consumers.sink.delivery import Delivery
-from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder
 from millstream.schemas.packed import Packed
 from millstream.topics.dead_letters import attempts_before
 
 log = logging.getLogger(__name__)
 
 BESIDE = 512  # bytes of a record besides key, value and headers; rather too many
-_MOST_OF_HEADERS = 4096  # bytes of a dead letter's own headers: their texts are cut, or names of at most 250 characters
 _HEADER = 10  # bytes of a header's lengths, at most
+_PIECE = 1 << 20  # bytes of records whose letters are made together, about
 _TIMESTAMP_TYPES = (None, "create_time", "log_append_time")  # by Kafka's number for them
 
 
@@ -34,6 +34,23 @@ class DeadLetterOutput:
     encoder: DeadLetterEncoder
     max_bytes: int  # of a record, as the topic takes it
     skip: frozenset[str]  # reasons for which nothing is written
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """Records to be handed over, one value a record."""
+
+    values: Packed
+    keys: Sequence[bytes | None]
+    headers: list[tuple[str, Packed]]
+
+    @property
+    def largest(self) -> int:
+        """Bytes of the largest in a batch of its own, rather too many."""
+        names = sum(4 * len(name) + _HEADER for name, _ in self.headers)
+        keys = self.keys.lengths if isinstance(self.keys, Packed) else np.array([len(key or b"") for key in self.keys])
+        lengths = self.values.lengths + keys + sum(column.lengths for _, column in self.headers)
+        return int(lengths.max()) + names + BESIDE
 
 
 class DeadLetterSink:
@@ -58,86 +75,90 @@ class DeadLetterSink:
             rejected: by row.
 
         Raises:
-            DeliveryFailed, Abandoned, TransactionAborted: as `Delivery.produce`.
+            DeliveryFailed, Abandoned, TransactionAborted: as `Delivery.produce_all`.
         """
-        now = time.time_ns() // 1_000_000
-        counts = {DEAD_LETTERS: Counter[str](), SKIPPED: Counter[str]()}
-        try:
-            for letter in _letters_of(block, rejected, self._output.pipeline, now):
-                if letter.reason in self._output.skip:
-                    counts[SKIPPED][letter.reason] += 1
-                    continue
-                value, key, headers = self._encode(letter)
-                self._delivery.produce(self._output.topic, value, key, headers)
-                counts[DEAD_LETTERS][letter.reason] += 1
-        finally:
-            for metric, of_reasons in counts.items():
-                for reason, count in of_reasons.items():
-                    self._metrics.count(metric, count, reason)
+        skip = self._output.skip
+        self._count(SKIPPED, [why.reason for why in rejected.values() if why.reason in skip])
+        kept = {row: rejected[row] for row in sorted(rejected) if rejected[row].reason not in skip}
+        for rows in _pieces(block, kept):
+            self._write(_letters(block, rows, [kept[row] for row in rows], self._output.pipeline))
 
-    def _encode(self, letter: DeadLetter) -> tuple[bytes, bytes | None, list[tuple[str, bytes]]]:
+    def _write(self, letters: DeadLetterColumns) -> None:
         try:
-            return self._within_limit(letter)
+            records = self._encode(letters)
         except ERRORS as error:
+            if len(letters) > 1:
+                self._write_each(letters)
+                return
             # Without a dead letter the worker would fail at this event forever.
             self._net.note(error)
             self._metrics.count(INTERNAL_ERRORS, 1, "encode")
-            return self._within_limit(_without_content(letter, f"it can't be written: {type(error).__name__}"))
-
-    def _within_limit(self, letter: DeadLetter) -> tuple[bytes, bytes | None, list[tuple[str, bytes]]]:
-        """Value, key and headers of the record. The event's content is left out if the topic does not take it."""
-        output, key = self._output, letter.key
-        encoded, headers = output.encoder.encode(letter), output.encoder.headers(letter)
-        small = len(encoded) + len(key or b"") + BESIDE + _MOST_OF_HEADERS <= output.max_bytes
-        if not small and record_bytes(encoded, key, headers, BESIDE) > output.max_bytes:
+            records = self._without_content(letters.letter(0), f"it can't be written: {type(error).__name__}")
+        if records.largest > self._output.max_bytes:
+            if len(letters) > 1:
+                self._write_each(letters)
+                return
             # Otherwise the broker would refuse the record, and the worker would fail at this event forever.
-            letter = _without_content(
-                letter, f"with them the dead letter is larger than topic {output.topic} takes (max.message.bytes)"
-            )
-            log.warning("dead letter of %s/%d@%d: %s", letter.topic, letter.partition, letter.offset, letter.error)
-            encoded, headers = output.encoder.encode(letter), output.encoder.headers(letter)
-            key = key if record_bytes(encoded, key, headers, BESIDE) <= output.max_bytes else None
-        return encoded, key, headers
+            why = f"with them the dead letter is larger than topic {self._output.topic} takes (max.message.bytes)"
+            records = self._without_content(letters.letter(0), why)
+        self._delivery.produce_all(self._output.topic, records.values, records.keys, records.headers)
+        self._count(DEAD_LETTERS, letters.reasons)
 
+    def _write_each(self, letters: DeadLetterColumns) -> None:
+        for row in range(len(letters)):
+            self._write(DeadLetterColumns.of(letters.letter(row)))
 
-def _letters_of(
-    block: DecodedBatch, rejected: Mapping[int, Rejection], pipeline: str, now: int
-) -> Iterator[DeadLetter]:
-    """The dead letters, each made when it is asked for: a hostile stream's contents may be large."""
-    rows = np.array(sorted(rejected), np.int64)
-    columns = (block.places, block.offsets, block.timestamps, block.timestamp_types)
-    numbers = (column[rows].tolist() for column in columns)
-    contents = (_each_of(strings, rows) for strings in (block.keys, block.values))
-    for row, place, offset, timestamp, stamped, key, value in zip(rows.tolist(), *numbers, *contents, strict=True):
-        topic, partition = block.partitions[place]
-        why, sent_with = rejected[row], tuple(block.headers.get(row, ()))
-        yield DeadLetter(
-            reason=why.reason,
-            error=why.error,
-            pipeline=pipeline,
-            topic=topic,
-            partition=partition,
-            offset=offset,
-            timestamp=timestamp,
-            failed_at=now,
-            key=key,
-            value=value,
-            timestamp_type=_TIMESTAMP_TYPES[stamped],
-            headers=sent_with,
-            attempts=attempts_before(sent_with) + 1,
+    def _encode(self, letters: DeadLetterColumns) -> _Records:
+        return _Records(self._output.encoder.encode(letters), letters.keys, self._output.encoder.headers(letters))
+
+    def _without_content(self, letter: DeadLetter, why: str) -> _Records:
+        """The letter without the event's key, value and headers; the record keeps the key where the topic takes it."""
+        error = (
+            f"{letter.error} [key, value and headers left out: {why}; the event is at offset {letter.offset} of "
+            f"{letter.topic}/{letter.partition} for as long as that keeps it]"
         )
+        log.warning("dead letter of %s/%d@%d: %s", letter.topic, letter.partition, letter.offset, error)
+        bare = letter._replace(key=None, value=None, headers=(), error=error)
+        records = self._encode(DeadLetterColumns.of(bare))
+        with_key = replace(records, keys=[letter.key])
+        return with_key if with_key.largest <= self._output.max_bytes else records
+
+    def _count(self, metric: Metric, reasons: Sequence[str]) -> None:
+        for reason, count in Counter(reasons).items():
+            self._metrics.count(metric, count, reason)
 
 
-def _each_of(strings: Sequence[bytes | None], rows: Ints) -> Iterator[bytes | None]:
-    return strings.each_of(rows) if isinstance(strings, Packed) else (strings[row] for row in rows.tolist())
+def _pieces(block: DecodedBatch, kept: Mapping[int, Rejection]) -> list[list[int]]:
+    """The rows in pieces, so that the letters of a hostile stream, whose contents may be large, are not all made at once."""
+    rows = list(kept)
+    sizes = np.diff(block.ends, prepend=0)[rows] + BESIDE
+    cuts = np.flatnonzero(np.diff(sizes.cumsum() // _PIECE)) + 1
+    return [rows[start:stop] for start, stop in pairwise([0, *cuts.tolist(), len(rows)]) if stop > start]
 
 
-def _without_content(letter: DeadLetter, why: str) -> DeadLetter:
-    error = (
-        f"{letter.error} [key, value and headers left out: {why}; the event is at offset {letter.offset} of "
-        f"{letter.topic}/{letter.partition} for as long as that keeps it]"
+def _letters(block: DecodedBatch, rows: Sequence[int], why: Sequence[Rejection], pipeline: str) -> DeadLetterColumns:
+    places, timestamp_types = (numbers[rows].tolist() for numbers in (block.places, block.timestamp_types))
+    partitions = [block.partitions[place] for place in places]
+    headers = [block.headers.get(row, []) for row in rows]
+    return DeadLetterColumns(
+        pipeline=pipeline,
+        failed_at=time.time_ns() // 1_000_000,
+        reasons=[each.reason for each in why],
+        errors=[each.error for each in why],
+        topics=[topic for topic, _ in partitions],
+        partitions=np.array([number for _, number in partitions], np.int64),
+        offsets=block.offsets[rows],
+        timestamps=block.timestamps[rows],
+        timestamp_types=[_TIMESTAMP_TYPES[number] for number in timestamp_types],
+        keys=_taken(block.keys, rows),
+        values=_taken(block.values, rows),
+        headers=headers,
+        attempts=np.array([attempts_before(of_event) + 1 if of_event else 1 for of_event in headers], np.int64),
     )
-    return letter._replace(key=None, value=None, headers=(), error=error)
+
+
+def _taken(strings: Sequence[bytes | None], rows: Sequence[int]) -> Sequence[bytes | None]:
+    return strings.take(np.array(rows)) if isinstance(strings, Packed) else [strings[row] for row in rows]
 
 
 def record_bytes(value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]], beside: int) -> int:

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from millstream.consumers.errors import Abandoned, DeliveryFailed
 from millstream.consumers.events import NextOffsets
 from millstream.consumers.observability.metrics import KAFKA_ERRORS, RETRIES, Metrics
+from millstream.consumers.record_types import HeaderColumns
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +71,10 @@ class Delivery(Protocol):
     ) -> None:
         """Hand a record over. Raises DeliveryFailed, Abandoned, TransactionAborted."""
 
-    def produce_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
-        """Hand records without headers over, one call for all. Raises as `produce`."""
+    def produce_all(
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderColumns = ()
+    ) -> None:
+        """Hand records over that have the same headers by name, one call for all. Raises as `produce`."""
 
     def push(self) -> None:
         """Send at once what waits for company in its request: none will come soon. Raises as `checkpoint`."""
@@ -133,17 +136,24 @@ class Counted(_Outbox):
         except KafkaException as error:
             raise self._answer(topic, error.args[0]) from None
 
-    def produce_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
+    def produce_all(
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderColumns = ()
+    ) -> None:
         """See `Delivery`."""
         self._begin()
+        names = [name for name, _ in headers]
+        headers_of = (
+            list(zip(names, row, strict=True)) for row in zip(*(column for _, column in headers), strict=True)
+        )
         produce = self._producer.produce
         try:
             for value, key in zip(values, keys, strict=True):
+                own = next(headers_of, None)
                 try:
-                    produce(topic, value, key)
+                    produce(topic, value, key, headers=own)
                 except BufferError:
                     self._wait_for_room()
-                    self._enqueue(topic, value, key, None)
+                    self._enqueue(topic, value, key, own)
         except KafkaException as error:
             raise self._answer(topic, error.args[0]) from None
 

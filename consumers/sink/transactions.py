@@ -13,6 +13,7 @@ from millstream.consumers.errors import DeliveryFailed, SlotTaken, TransactionAb
 from millstream.consumers.events import NextOffsets
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import RETRIES, TRANSACTIONS, Metrics
+from millstream.consumers.record_types import HeaderColumns
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.sink.bulk import Bulk
 from millstream.consumers.sink.delivery import FINAL, WAIT, Counted, failed
@@ -84,17 +85,20 @@ class ExactlyOnce(Counted):
         self._broker_answers(REACHED)
         self._step("init_transactions", lambda: self._producer.init_transactions(STEP))
 
-    def produce_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
+    def produce_all(
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderColumns = ()
+    ) -> None:
         """See `Delivery`."""
-        if self._bulk is None or self._one_by_one:
-            super().produce_all(topic, values, keys)
+        if self._bulk is None or self._one_by_one or (headers and not self._bulk.takes_headers):
+            super().produce_all(topic, values, keys, headers)
             return
         self._begin()
         try:
-            first = self._bulk.produce(topic, values, keys)
+            first = self._bulk.produce(topic, values, keys, headers)
             while first < len(values):
                 self._wait_for_room()
-                first += self._bulk.produce(topic, values[first:], keys[first:])
+                rest = [(name, column[first:]) for name, column in headers]
+                first += self._bulk.produce(topic, values[first:], keys[first:], rest)
         except KafkaException as error:
             raise self._answer(topic, error.args[0]) from None
 

@@ -14,6 +14,7 @@ import numpy as np
 from millstream.schemas.avro.program import Program, program_of
 from millstream.schemas.avro.sources import Source
 from millstream.schemas.column_buffers import ROOM, ColumnBuffers
+from millstream.schemas.compiled import compiled
 from millstream.schemas.decoded import BadRecord, Decoded
 from millstream.schemas.errors import Reason
 from millstream.schemas.packed import Packed
@@ -125,10 +126,7 @@ def is_compiled() -> bool:
 
 @cache
 def _function() -> "ctypes._NamedFuncPointer":
-    try:
-        function = ctypes.CDLL(str(LIBRARY))["avro_columns"]
-    except (OSError, AttributeError) as missing:
-        raise LookupError(str(missing)) from None
+    function = compiled(LIBRARY, "avro_columns")
     function.restype = None
     values = (_POINTER, _POINTER, _POINTER, _COUNT)
     function.argtypes = _POINTER, _COUNT, _POINTER, _POINTER, ctypes.c_char_p, *values, _POINTER

@@ -1,26 +1,17 @@
-"""Avro written by columns: numpy makes the bytes of a whole batch at once, and `interleave` lays them out by rows.
+"""Avro written by columns: numpy makes the bytes of a whole batch at once, as pieces that `interleave` lays out by rows.
 
-A row is laid out as a sequence of pieces. A piece is what the rows have at that place, in one of three forms:
-
-- `bytes`: the same in every row (a constant);
-- a uint8 array of shape [rows, width]: of equal width in every row;
-- a list of `bytes`, one per row.
-
-Neighbours of the first two forms are laid side by side in one array, so that a row costs one cut, not one per field.
 Encodings: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding
 """
 
 from collections.abc import Sequence
-from itertools import chain
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from millstream.schemas.avro.varint import MORE, varint
+from millstream.schemas.interleave import Piece
 from millstream.schemas.packed import Bytes2D, Packed, Texts
-
-Piece: TypeAlias = bytes | Bytes2D | list[bytes]
 
 # The smallest numbers that need 2, 3, ... 10 bytes.
 _LIMITS: Final = np.array([1 << bits for bits in range(7, 70, 7)], dtype=np.uint64)
@@ -73,7 +64,7 @@ def long_pieces(values: npt.NDArray[np.int64], tag: bytes = b"") -> list[Piece]:
     _spread(zigzag, cells[:, lead:], _CONTINUED_64[1])
     cells[:, lead:] |= _CONTINUED[:, :longest].take(lengths, axis=0)
     used = (np.arange(-lead, longest) < np.arange(len(_CONTINUED))[:, None]).take(lengths, axis=0)
-    return [list(Packed.joined(cells[used].tobytes(), (lengths + lead).reshape(rows, items).sum(axis=1)))]
+    return [Packed.joined(cells[used].tobytes(), (lengths + lead).reshape(rows, items).sum(axis=1))]
 
 
 def _varint_bytes(zigzag: np.uint64) -> int:
@@ -113,51 +104,11 @@ def text_pieces(values: Sequence[str]) -> list[Piece]:
     """
     if not values:
         return []
-    utf8 = Texts.of(values).utf8
-    if (cells := utf8.cells) is not None:
+    return bytes_pieces(Texts.of(values).utf8)
+
+
+def bytes_pieces(values: Packed) -> list[Piece]:
+    """The pieces of one Avro `bytes` per row."""
+    if (cells := values.cells) is not None:
         return [varint(cells.shape[1]), cells]
-    encoded, lengths = list(utf8), utf8.lengths.tolist()
-    if max(lengths) < len(_LENGTHS):
-        return [list(map(_LENGTHS.__getitem__, lengths)), encoded]
-    return [list(map(varint, lengths)), encoded]
-
-
-def interleave(pieces: Sequence[Piece], rows: int) -> Packed:
-    """One value per row: its part of each piece, in order. Every array and list has `rows` rows."""
-    if not rows:
-        return Packed.of([])
-    columns: list[Sequence[bytes]] = []
-    even: list[bytes | Bytes2D] = []
-    for piece in pieces:
-        if isinstance(piece, list):
-            if even:
-                columns.append(_side_by_side(even, rows))
-                even = []
-            columns.append(piece)
-        else:
-            even.append(piece)
-    if even:
-        columns.append(_side_by_side(even, rows))
-    if len(columns) == 1:
-        return Packed.of(columns[0])
-    lengths = np.zeros(rows, np.int64)
-    for column in columns:
-        lengths += column.lengths if isinstance(column, Packed) else np.fromiter(map(len, column), np.int64, rows)
-    return Packed.joined(b"".join(chain.from_iterable(zip(*columns, strict=True))), lengths)
-
-
-def _side_by_side(pieces: Sequence[bytes | Bytes2D], rows: int) -> Packed:
-    """The rows' bytes: one row of the constants is copied to all, then the arrays are laid over it."""
-    row = bytearray()
-    arrays: list[tuple[int, Bytes2D]] = []
-    for piece in pieces:
-        if isinstance(piece, bytes):
-            row += piece
-        else:
-            arrays.append((len(row), piece))
-            row += bytes(piece.shape[1])
-    cells = np.empty((rows, len(row)), np.uint8)
-    cells[:] = np.frombuffer(row, np.uint8)
-    for start, array in arrays:
-        cells[:, start : start + array.shape[1]] = array
-    return Packed.table(cells)
+    return [*long_pieces(values.lengths.reshape(-1, 1)), values]

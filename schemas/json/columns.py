@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from millstream.schemas.avro.types import Field
 from millstream.schemas.column_buffers import ROOM, ColumnBuffers, Filled, nodes_of
+from millstream.schemas.compiled import compiled
 from millstream.schemas.packed import Packed
 from millstream.schemas.table import Table
 
@@ -75,9 +76,9 @@ class _Yyjson:
             library = ctypes.CDLL(found.origin)
             self._read, self._pool = library["yyjson_read_opts"], library["yyjson_alc_pool_init"]
             version = library["yyjson_version"]()
-            self._fill = ctypes.CDLL(str(LIBRARY))["json_columns"]
         except (OSError, AttributeError) as missing:
             raise LookupError(str(missing)) from None
+        self._fill = compiled(LIBRARY, "json_columns")
         if version >> 16:  # 0xMMNNPP
             raise LookupError(f"its version {version:#08x} of yyjson is not known here")
         self._read.restype = _POINTER

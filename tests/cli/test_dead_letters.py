@@ -18,7 +18,8 @@ from tests.broker.raw_batch import send_batch
 from tests.cli.command import COMMAND, ENVIRON, millstream
 from tests.consumers.processes import Worker
 from tests.consumers.service import Service, id_of, vector_service
-from tests.topics.letters import ENCODER, a_letter, write_letters
+from tests.schemas.letters import encoded
+from tests.topics.letters import a_letter, write_letters
 
 pytestmark = pytest.mark.durable  # transactions
 UNKNOWN = 9  # a schema id that is added later
@@ -212,7 +213,7 @@ def test_forged_letters_act_on_no_terminal_and_are_written_to_no_other_topic(kaf
         a_letter(pipeline=ESCAPE, topic=ESCAPE),
     ]
     write_letters(kafka.bootstrap, service.letters, letters)
-    send_batch(kafka.bootstrap, service.letters, [ENCODER.encode(a_letter(**ours)), b"\0" + b"\xff" * 9], name=b"\xff")
+    send_batch(kafka.bootstrap, service.letters, [encoded(a_letter(**ours)), b"\0" + b"\xff" * 9], name=b"\xff")
 
     listed = millstream("dead-letters", "list", service.file, "--all")
     shown = [millstream("dead-letters", "show", service.file, f"0@{offset}") for offset in range(7)]

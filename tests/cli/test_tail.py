@@ -8,9 +8,9 @@ import pytest
 
 from millstream.consumers.cli.tail import as_json
 from millstream.consumers.demo.flights import example_folder
-from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder
+from millstream.schemas.dead_letters import DeadLetter
 from millstream.schemas.directory import DirectoryStore
-from millstream.schemas.records import DEAD_LETTER, OWN_SCHEMAS_FOLDER
+from millstream.schemas.records import OWN_SCHEMAS_FOLDER
 from millstream.schemas.rows import encode_row
 from millstream.topics.records import ReadRecord
 from tests.broker.choice import Broker
@@ -18,6 +18,7 @@ from tests.broker.clients import produce
 from tests.broker.raw_batch import send_batch
 from tests.cli.command import COMMAND, ENVIRON, flights_pipeline, millstream
 from tests.conftest import MakeTopic
+from tests.schemas.letters import encoded
 
 STORE = DirectoryStore(OWN_SCHEMAS_FOLDER, example_folder() / "schemas")
 ROW = json.loads((example_folder() / "events.jsonl").read_text().splitlines()[0])
@@ -44,7 +45,7 @@ def letter(value: bytes | None) -> bytes:
         key=b"k",
         value=value,
     )
-    return DeadLetterEncoder(DEAD_LETTER.reserved_id).encode(bare)
+    return encoded(bare)
 
 
 def test_avro_event_is_shown_by_the_schema_its_id_names() -> None:

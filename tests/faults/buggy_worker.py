@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.consumers.events import FetchedBatch, NextOffsets
+    from millstream.consumers.record_types import HeaderColumns
 
 
 WENT_BACK = "the client goes back"
@@ -129,10 +130,12 @@ def _commit(self: ExactlyOnce, ends: NextOffsets, group: Any, name: str) -> None
     self._open = False
 
 
-def _one_by_one(self: ExactlyOnce, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
+def _one_by_one(
+    self: ExactlyOnce, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderColumns = ()
+) -> None:
     """Hand records over by `produce`, where bugs and faults are."""
-    for value, key in zip(values, keys, strict=True):
-        self.produce(topic, value, key, None)
+    for row, (value, key) in enumerate(zip(values, keys, strict=True)):
+        self.produce(topic, value, key, [(name, column[row]) for name, column in headers])
 
 
 def _die() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 
 from millstream.consumers.source import fetched
+from millstream.schemas import interleave
 from millstream.schemas.avro import columns as avro_columns
 from millstream.schemas.json import columns as json_columns
 from tests.fuzz.case import Case, Counts, Target, Wrong, shrunk
@@ -34,9 +35,8 @@ def main() -> None:
     arguments = parser.parse_args()
     faulthandler.enable()
     if arguments.libraries:
-        fetched.LIBRARY = arguments.libraries / fetched.LIBRARY.name
-        avro_columns.LIBRARY = arguments.libraries / avro_columns.LIBRARY.name
-        json_columns.LIBRARY = arguments.libraries / json_columns.LIBRARY.name
+        for module in (fetched, avro_columns, json_columns, interleave):
+            module.LIBRARY = arguments.libraries / module.LIBRARY.name  # type: ignore[attr-defined]
     target, seed, done, findings = TARGETS[arguments.target], arguments.seed, 0, 0
     while done < arguments.records and findings < _MOST_FINDINGS:
         print("case", seed, flush=True)

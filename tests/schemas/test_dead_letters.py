@@ -3,12 +3,15 @@ from io import BytesIO
 from typing import Any
 
 import fastavro
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder, DeadLetterError, decode_dead_letter
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterError, decode_dead_letter
+from millstream.schemas.packed import Packed
 from millstream.schemas.records import DEAD_LETTER
+from tests.schemas.letters import ENCODER, encoded, headers_of
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 LONGS = st.integers(-(2**63), 2**63 - 1)
@@ -43,16 +46,35 @@ LETTER = DeadLetter(
     value=b"\x00\x00\x00\x00\x01\xff",
     headers=(("traceparent", b"00-ab"), ("traceparent", None)),
 )
-ENCODER = DeadLetterEncoder(DEAD_LETTER.reserved_id)
 
 
 @given(LETTERS)
 def test_decoding_gives_back_the_whole_letter(letter: DeadLetter) -> None:
-    assert decode_dead_letter(ENCODER.encode(letter)) == letter
+    assert decode_dead_letter(encoded(letter)) == letter
+
+
+@given(st.lists(LETTERS, min_size=1, max_size=5), st.booleans())
+def test_many_are_written_as_each_by_itself(letters: list[DeadLetter], packed: bool) -> None:
+    together = [letter._replace(pipeline="p", failed_at=0) for letter in letters]
+    ones = [DeadLetterColumns.of(letter) for letter in together]
+    columns: dict[str, Any] = {
+        name: [value for one in ones for value in getattr(one, name)]
+        for name in DeadLetterColumns.__slots__
+        if name not in {"pipeline", "failed_at"}
+    }
+    numbers = {name: np.array(columns[name], np.int64) for name in ("partitions", "offsets", "timestamps", "attempts")}
+    if packed and None not in columns["values"]:
+        columns["values"] = Packed.of(columns["values"])
+    many = DeadLetterColumns(**{"pipeline": "p", "failed_at": 0, **columns, **numbers})
+    assert list(ENCODER.encode(many)) == list(map(encoded, together))
+    if min(columns["offsets"]) >= 0:
+        by_name = [(name, list(values)) for name, values in ENCODER.headers(many)]
+        of_each = [dict(headers_of(letter)) for letter in together]
+        assert by_name == [(name, [headers[name] for headers in of_each]) for name, _ in by_name]
 
 
 def test_any_avro_reader_reads_it() -> None:
-    value = ENCODER.encode(LETTER)
+    value = encoded(LETTER)
     assert value[:5] == b"\x00\x00\x0f\x42\x42"
     read: Any = fastavro.schemaless_reader(BytesIO(value[5:]), fastavro.parse_schema(DEAD_LETTER.definition), None)
     assert read["failed_at"].isoformat() == "2013-09-01T05:15:00+00:00"
@@ -62,12 +84,12 @@ def test_any_avro_reader_reads_it() -> None:
 
 def test_error_with_half_a_character_is_still_written() -> None:
     letter = LETTER._replace(error="found '\ud83d'")
-    assert decode_dead_letter(ENCODER.encode(letter)).error == "found '?'"
-    assert dict(ENCODER.headers(letter))["millstream.error"] == b"found '?'"
+    assert decode_dead_letter(encoded(letter)).error == "found '?'"
+    assert dict(headers_of(letter))["millstream.error"] == b"found '?'"
 
 
 def test_headers_say_why_and_from_where() -> None:
-    assert ENCODER.headers(LETTER) == [
+    assert headers_of(LETTER) == [
         ("millstream.reason", b"undecodable"),
         ("millstream.error", b"the record ends early"),
         ("millstream.source.topic", b"flights-departures"),
@@ -79,20 +101,20 @@ def test_headers_say_why_and_from_where() -> None:
 
 def test_long_error_is_cut_between_characters_in_the_header_only() -> None:
     letter = LETTER._replace(error="x" + "é" * 2000)
-    assert dict(ENCODER.headers(letter))["millstream.error"].decode() == "x" + "é" * 511
-    assert decode_dead_letter(ENCODER.encode(letter)).error == letter.error
+    assert dict(headers_of(letter))["millstream.error"].decode() == "x" + "é" * 511
+    assert decode_dead_letter(encoded(letter)).error == letter.error
 
 
 @given(LETTERS, st.data())
 def test_truncated_letter_is_refused(letter: DeadLetter, data: st.DataObject) -> None:
-    value = ENCODER.encode(letter)
+    value = encoded(letter)
     with pytest.raises(DeadLetterError, match="no dead letter: expected"):
         decode_dead_letter(value[: data.draw(st.integers(0, len(value) - 1))])
 
 
 def test_trailing_bytes_are_refused() -> None:
     with pytest.raises(DeadLetterError, match="2 bytes too many"):
-        decode_dead_letter(ENCODER.encode(LETTER) + b"ab")
+        decode_dead_letter(encoded(LETTER) + b"ab")
 
 
 @given(st.binary(max_size=60))

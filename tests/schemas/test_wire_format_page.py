@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from fastavro import schema
 
-from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder
+from millstream.schemas.dead_letters import DeadLetter
 from millstream.schemas.predictions import JsonPredictionEncoder, PredictionEncoder
 from millstream.schemas.records import COMPARISON, DEAD_LETTER, EVALUATION, OWN_SCHEMAS_FOLDER, PREDICTION
 from millstream.schemas.rows import decode_row
 from millstream.schemas.store import AvroType
 from millstream.schemas.wire import frame
+from tests.schemas.letters import encoded
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "wire-format.md").read_text("utf-8")
@@ -95,7 +96,7 @@ def test_consumer_reads_predictions() -> None:
 def test_consumer_reads_dead_letters() -> None:
     schemas = {1000002: load(OWN_SCHEMAS_FOLDER / "1000002-dead-letter-v1.avsc")}
     letter = DeadLetter("undecodable", "ends early", "delay", "in", 0, 7, -1, 0, key=None, value=b"\0")
-    read = program(1)["decode"](DeadLetterEncoder(DEAD_LETTER.reserved_id).encode(letter), schemas)
+    read = program(1)["decode"](encoded(letter), schemas)
     assert (read["reason"], read["offset"], read["value"]) == ("undecodable", 7, b"\0")
 
 

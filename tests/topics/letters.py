@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder
-from millstream.schemas.records import DEAD_LETTER
+from millstream.schemas.dead_letters import DeadLetter
 from tests.broker.clients import produce
+from tests.schemas.letters import encoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-ENCODER = DeadLetterEncoder(DEAD_LETTER.reserved_id)
 
 
 def a_letter(**fields: Any) -> DeadLetter:
@@ -35,4 +33,4 @@ def a_letter(**fields: Any) -> DeadLetter:
 
 def write_letters(bootstrap: str, topic: str, letters: Iterable[DeadLetter], *, partition: int = 0) -> None:
     """Write them into one partition of a dead-letter topic, in order."""
-    produce(bootstrap, topic, [(letter.key, ENCODER.encode(letter)) for letter in letters], partition=partition)
+    produce(bootstrap, topic, [(letter.key, encoded(letter)) for letter in letters], partition=partition)

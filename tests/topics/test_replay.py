@@ -19,7 +19,8 @@ from tests.broker.choice import Broker
 from tests.broker.clients import produce, read_all
 from tests.broker.raw_batch import send_batch
 from tests.conftest import MakeTopic
-from tests.topics.letters import ENCODER, a_letter, write_letters
+from tests.schemas.letters import encoded
+from tests.topics.letters import a_letter, write_letters
 
 pytestmark = pytest.mark.durable  # transactions
 
@@ -76,7 +77,7 @@ def open_transaction(kafka: Broker, letters: str) -> Producer:
     worker = Producer({**client(kafka), "transactional.id": f"{letters}-worker"})
     worker.init_transactions(30)
     worker.begin_transaction()
-    worker.produce(letters, ENCODER.encode(a_letter(offset=99)), partition=0)
+    worker.produce(letters, encoded(a_letter(offset=99)), partition=0)
     assert worker.flush(30) == 0
     return worker
 

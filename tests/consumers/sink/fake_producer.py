@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from confluent_kafka import TopicPartition
 
+    from millstream.consumers.record_types import HeaderColumns
+
 
 class Written(NamedTuple):
     """A record."""
@@ -87,7 +89,13 @@ class FakeProducer:
             raise BufferError
         self._queue.append(Written(topic, value, key, headers))
 
-    def take_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> int:
+    def take_all(
+        self,
+        topic: str,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        headers: HeaderColumns = (),  # noqa: ARG002
+    ) -> int:
         """In bulk: as many as there is room for; nothing is reported of them."""
         self._called("bulk")
         assert self.open, "no transaction is open"
@@ -175,3 +183,4 @@ class FakeBulk:
     def __init__(self, producer: FakeProducer, error_cb: object) -> None:
         assert error_cb is producer.config["error_cb"]
         self.produce = producer.take_all
+        self.takes_headers = True

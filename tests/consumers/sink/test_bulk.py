@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,6 +64,50 @@ def test_records_are_those_of_produce(
     found = by_key(kafka, mine, 300)
     assert found == by_key(kafka, theirs, 300)
     assert sum(map(len, found.values())) == 300 - keys.count(None)
+
+
+@pytest.mark.parametrize("pack", [list, Packed.of], ids=["objects", "packed"])
+def test_records_with_headers_are_those_of_produce(
+    kafka: Broker, make_topic: MakeTopic, pack: Callable[[list[bytes]], list[bytes]]
+) -> None:
+    values = [b"%d" % number * (number % 5) for number in range(100)]
+    keys = [None if number % 7 == 0 else b"" if number % 11 == 0 else b"key-%d" % number for number in range(100)]
+    headers = [("reason", [b"r%d" % (number % 3) * (number % 4) for number in range(100)]), ("né", [b"x"] * 100)]
+    mine, theirs = make_topic(), make_topic()
+    client = producer(kafka)
+    bulk = Bulk(client, on_error)
+    if not bulk.takes_headers:
+        pytest.skip("consumers/sink/bulk.c is not compiled")
+    packed = [(name, pack(column)) for name, column in headers]
+    assert bulk.produce(mine, pack(values), keys, packed) == 100
+    for row, (value, key) in enumerate(zip(values, keys, strict=True)):
+        client.produce(theirs, value, key, headers=[(name, column[row]) for name, column in headers])
+    assert client.flush(30) == 0
+    found, expected = (
+        Counter((m.partition() if m.key() is not None else -1, m.key(), m.value(), str(m.headers())) for m in read)
+        for read in (read_all(kafka.bootstrap, mine, 100), read_all(kafka.bootstrap, theirs, 100))
+    )
+    assert found == expected
+    assert sum(found.values()) == 100
+
+
+def test_full_queue_takes_a_part_of_the_records_with_headers(kafka: Broker, make_topic: MakeTopic) -> None:
+    client = producer(kafka, queue_buffering_max_messages=10, linger_ms=60_000)
+    bulk = Bulk(client, on_error)
+    if not bulk.takes_headers:
+        pytest.skip("consumers/sink/bulk.c is not compiled")
+    topic, values = make_topic(), [b"%d" % number for number in range(25)]
+    assert bulk.produce(topic, values, [b"k"] * 25, [("h", values)]) == 10
+    assert bulk.produce(topic, values, [b"k"] * 25, [("h", values)]) == 0
+
+
+def test_record_with_headers_that_is_refused_is_told(kafka: Broker, make_topic: MakeTopic) -> None:
+    bulk = Bulk(producer(kafka, message_max_bytes=1000), on_error)
+    if not bulk.takes_headers:
+        pytest.skip("consumers/sink/bulk.c is not compiled")
+    with pytest.raises(KafkaException) as told:
+        bulk.produce(make_topic(), [b"v", b"x" * 2000], [b"k", b"k"], [("h", [b"a", b"b"])])
+    assert told.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
 
 
 def test_what_the_full_queue_did_not_take_is_told_and_may_follow(kafka: Broker, make_topic: MakeTopic) -> None:

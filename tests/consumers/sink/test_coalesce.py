@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from millstream.consumers.batch.batcher import Batcher, Limits
 from millstream.consumers.events import BatchResult, NextOffsets, Rejection
 from millstream.consumers.observability.metrics import Metrics
-from millstream.consumers.record_types import Headers
+from millstream.consumers.record_types import HeaderColumns, Headers
 from millstream.consumers.sink.coalesce import coalesce
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.delivery import Delivery
@@ -51,7 +51,13 @@ class MemoryDelivery:
         else:
             self.predictions.append((value, key, headers or None))
 
-    def produce_all(self, topic: str, values: list[bytes], keys: list[bytes | None]) -> None:
+    def produce_all(
+        self,
+        topic: str,
+        values: list[bytes],
+        keys: list[bytes | None],
+        headers: HeaderColumns = (),  # noqa: ARG002
+    ) -> None:
         for value, key in zip(values, keys, strict=True):
             self.produce(topic, value, key, None)
 

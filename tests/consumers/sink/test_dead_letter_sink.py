@@ -14,7 +14,7 @@ from millstream.consumers.events import Rejection
 from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metrics
 from millstream.consumers.sink import dead_letter_sink as module
 from millstream.consumers.sink.dead_letter_sink import BESIDE, DeadLetterOutput, DeadLetterSink, record_bytes
-from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder, decode_dead_letter
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder, decode_dead_letter
 from millstream.topics.dead_letters import ATTEMPTS
 from tests.consumers.clock import Clock
 from tests.consumers.in_memory import block
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from millstream.consumers.events import DecodedBatch
     from millstream.consumers.record_types import Headers
     from millstream.consumers.sink.delivery import Delivery
+    from millstream.schemas.packed import Packed
 
 LIMIT = 8000  # bytes that the topic takes
 
@@ -36,16 +37,20 @@ class Topic:
         self.headers: list[dict[str, bytes]] = []
         self.failures: list[Exception] = []
 
-    def produce(self, topic: str, value: bytes, key: bytes | None, headers: list[tuple[str, bytes]]) -> None:
+    def produce_all(
+        self, topic: str, values: list[bytes], keys: list[bytes | None], headers: list[tuple[str, list[bytes]]]
+    ) -> None:
         if self.failures:
             raise self.failures.pop()
         assert topic == "dead"
-        # Rather too few bytes: what the broker counts at least.
-        size = len(value) + len(key or b"") + sum(len(name) + len(content) for name, content in headers)
-        assert size <= LIMIT, "the broker would refuse it"
-        self.letters.append(decode_dead_letter(value))
-        self.keys.append(key)
-        self.headers.append(dict(headers))
+        for row, (value, key) in enumerate(zip(values, keys, strict=True)):
+            own = {name: column[row] for name, column in headers}
+            # Rather too few bytes: what the broker counts at least.
+            size = len(value) + len(key or b"") + sum(len(name) + len(content) for name, content in own.items())
+            assert size <= LIMIT, "the broker would refuse it"
+            self.letters.append(decode_dead_letter(value))
+            self.keys.append(key)
+            self.headers.append(own)
 
 
 class Writing:
@@ -145,16 +150,43 @@ def test_size_of_a_record_is_that_of_all_its_parts() -> None:
 
 def test_letter_that_breaks_the_encoder_is_written_without_its_event_and_counted() -> None:
     class Buggy(DeadLetterEncoder):
-        def encode(self, letter: DeadLetter) -> bytes:
-            if letter.value is not None:
+        def encode(self, letters: DeadLetterColumns) -> Packed:
+            if any(value == b"bad" for value in letters.values):
                 raise KeyError("a bug")
-            return super().encode(letter)
+            return super().encode(letters)
 
     own = Writing(Buggy(2))
-    own.write(event(b"v", b"k"), "unfit")
-    assert [(letter.value, letter.reason) for letter in own.topic.letters] == [(None, "unfit")]
+    own.write(replace(block("eee"), values=[b"v", b"bad", b"w"]), "unfit", "nan_output", "unfit")
+    assert [letter.value for letter in own.topic.letters] == [b"v", None, b"w"], (
+        "its neighbours are whole, in their order"
+    )
+    assert "it can't be written: KeyError" in own.topic.letters[1].error
     assert own.counted(INTERNAL_ERRORS.name, stage="encode") == 1
-    assert own.counted(DEAD_LETTERS.name, reason="unfit") == 1
+    assert own.counted(DEAD_LETTERS.name, reason="unfit") == 2
+    assert own.counted(DEAD_LETTERS.name, reason="nan_output") == 1
+
+
+def test_large_letter_among_others_loses_its_content_alone() -> None:
+    own = Writing()
+    own.write(replace(block("eee"), values=[b"v", b"x" * LIMIT, b"w"]), "unfit", "unfit", "unfit")
+    assert [letter.value for letter in own.topic.letters] == [b"v", None, b"w"]
+    assert [letter.offset for letter in own.topic.letters] == [0, 1, 2]
+
+
+def test_letters_of_large_events_are_made_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PIECE", 3 * BESIDE)
+    made: list[int] = []
+
+    class Counting(DeadLetterEncoder):
+        def encode(self, letters: DeadLetterColumns) -> Packed:
+            made.append(len(letters))
+            return super().encode(letters)
+
+    own = Writing(Counting(2))
+    own.write(block("e" * 9), *["unfit"] * 9)
+    assert [letter.offset for letter in own.topic.letters] == list(range(9))
+    assert sum(made) == 9
+    assert max(made) <= 3
 
 
 def test_letter_counts_the_attempts_of_a_replayed_event() -> None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from millstream.consumers.events import Epochs, NextOffsets, ResultQueue
     from millstream.consumers.execute.reorder_buffer import Ordering
-    from millstream.consumers.record_types import Partition, Record
+    from millstream.consumers.record_types import HeaderColumns, Partition, Record
 
 FOREVER = 1e6  # seconds
 CONTENT = {
@@ -117,7 +117,13 @@ class MemoryDelivery:
         if not self.publishes_at_checkpoint:
             self._publish()
 
-    def produce_all(self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None]) -> None:
+    def produce_all(
+        self,
+        topic: str,
+        values: Sequence[bytes],
+        keys: Sequence[bytes | None],
+        headers: HeaderColumns = (),  # noqa: ARG002
+    ) -> None:
         for value, key in zip(values, keys, strict=True):
             self.produce(topic, value, key, None)
 

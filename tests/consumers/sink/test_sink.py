@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from millstream.consumers.errors import EventRefused
 from millstream.consumers.events import BatchResult, BatchSlice, DecodedBatch, Epochs, MicroBatch, Rejection
 from millstream.consumers.observability.metrics import INTERNAL_ERRORS, PREDICTIONS, TOMBSTONES, Metrics
-from millstream.consumers.record_types import Headers
+from millstream.consumers.record_types import HeaderColumns, Headers
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.result_sink import FRAME, Outputs, Sink
-from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder, decode_dead_letter
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder, decode_dead_letter
+from millstream.schemas.packed import Packed
 from millstream.schemas.predictions import JsonPredictionEncoder
 from tests.consumers.in_memory import EPOCHS, GivenAssignment, block
 
@@ -48,15 +49,19 @@ class MemoryDelivery:
         self.letters: list[DeadLetter] = []
 
     def produce(self, topic: str, value: bytes, key: bytes | None, headers: Headers | None) -> None:
-        if topic == "dead":
-            self.letters.append(decode_dead_letter(value))
-            return
+        assert topic == "out"
         size = len(value) + len(key or b"") + sum(len(name) + len(content or b"") for name, content in headers or ())
         assert size <= LIMIT, "the broker would refuse it"
         self.calls.append(1)
         self.predictions.append((value, key, list(headers or ())))
 
-    def produce_all(self, topic: str, values: list[bytes], keys: list[bytes | None]) -> None:
+    def produce_all(
+        self, topic: str, values: list[bytes], keys: list[bytes | None], headers: HeaderColumns = ()
+    ) -> None:
+        if topic == "dead":
+            assert headers
+            self.letters += map(decode_dead_letter, values)
+            return
         assert topic == "out"
         self.calls.append(len(values))
         self.predictions += [(value, key, []) for value, key in zip(values, keys, strict=True)]
@@ -191,10 +196,10 @@ def test_pipeline_that_stops_at_an_internal_error_has_written_nothing_of_the_bat
 def test_dead_letter_that_cannot_be_written_whole_is_written_without_its_event(monkeypatch: pytest.MonkeyPatch) -> None:
     encode = DeadLetterEncoder.encode
 
-    def buggy(self: DeadLetterEncoder, letter: DeadLetter) -> bytes:
-        if letter.value is not None:
+    def buggy(self: DeadLetterEncoder, letters: DeadLetterColumns) -> Packed:
+        if any(value is not None for value in letters.values):
             raise KeyError("value")
-        return encode(self, letter)
+        return encode(self, letters)
 
     monkeypatch.setattr(DeadLetterEncoder, "encode", buggy)
     sink, delivery, _ = sink_of()

@@ -12,14 +12,15 @@ import numpy as np
 
 from millstream.schemas.avro.types import parsed
 from millstream.schemas.comparisons import ComparisonDecoder, ComparisonEncoder, Variant
-from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder, DeadLetterError, decode_dead_letter
+from millstream.schemas.dead_letters import DeadLetter, DeadLetterError, decode_dead_letter
 from millstream.schemas.predictions import JsonPredictionEncoder, PredictionEncoder
-from millstream.schemas.records import COMPARISON, DEAD_LETTER, PREDICTION
+from millstream.schemas.records import COMPARISON, PREDICTION
 from millstream.schemas.store import Schema
 from millstream.schemas.wire import HEAD_BYTES
 from tests.fuzz.case import Case, Counts, Wrong
 from tests.fuzz.damage import EDGES, damaged
 from tests.schemas.avro.avro_cases import Store
+from tests.schemas.letters import encoded, headers_of
 
 RECORDS = 30
 _PREDICTION = parsed(Schema(1, PREDICTION.name, PREDICTION.definition))  # times as integers
@@ -145,7 +146,7 @@ def _check_comparisons(case: Case, rng: Random) -> int:
 
 
 def _check_letters(case: Case, rng: Random) -> int:
-    encoder, refused = DeadLetterEncoder(DEAD_LETTER.reserved_id), 0
+    refused = 0
     values = []
     for row in case.values:
         letter = DeadLetter(
@@ -162,12 +163,12 @@ def _check_letters(case: Case, rng: Random) -> int:
             *(row["key"], row["id"].encode()),
             headers=tuple((name, value) for name, value in row["headers"]),
         )
-        values.append(encoder.encode(letter))
+        values.append(encoded(letter))
         right = letter._replace(
             error=_shown(letter.error), headers=tuple((_shown(name), value) for name, value in letter.headers)
         )
         _same("a dead letter", decode_dead_letter(values[-1]), right)
-        for name, header in encoder.headers(letter):
+        for name, header in headers_of(letter):
             if len(header) > 1024 or header.decode() is None:
                 raise Wrong(f"the header {name} has {len(header)} bytes")
     for value in values:

@@ -1,0 +1,88 @@
+"""Rows of bytes from columns.
+
+A row is laid out as a sequence of pieces. A piece is what the rows have at that place, in one of three forms:
+
+- `bytes`: the same in every row (a constant);
+- a uint8 array of shape [rows, width]: of equal width in every row;
+- `Packed`: a string per row, of any width.
+
+Neighbours of the first two forms are laid side by side in one array. `interleave.c` lays out the others; where it was not
+compiled, Python does, more slowly.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.schemas.compiled import compiled
+from millstream.schemas.packed import Bytes2D, Packed
+
+LIBRARY = Path(__file__).with_name("libinterleave.so")
+Piece: TypeAlias = bytes | Bytes2D | Packed
+
+
+def interleave(pieces: Sequence[Piece], rows: int) -> Packed:
+    """One value per row: its part of each piece, in order. Every array and `Packed` has `rows` rows."""
+    if not rows:
+        return Packed.of([])
+    columns: list[Packed] = []
+    even: list[bytes | Bytes2D] = []
+    for piece in pieces:
+        if isinstance(piece, Packed):
+            if even:
+                columns.append(_side_by_side(even, rows))
+                even = []
+            columns.append(piece)
+        else:
+            even.append(piece)
+    if even:
+        columns.append(_side_by_side(even, rows))
+    return columns[0] if len(columns) == 1 else _joined(columns, rows)
+
+
+def _joined(columns: Sequence[Packed], rows: int) -> Packed:
+    """Each row's strings end to end."""
+    lengths = np.zeros(rows, np.int64)
+    for column in columns:
+        lengths += column.lengths
+    try:
+        function = compiled(LIBRARY, "interleave")
+    except LookupError:
+        return Packed.joined(b"".join(chain.from_iterable(zip(*columns, strict=True))), lengths)
+    ends = lengths.cumsum()
+    buffer = np.empty(int(ends[-1]), np.uint8)
+    addresses, _kept = addresses_of(columns)
+    sizes = ctypes.c_int64(len(columns)), ctypes.c_int64(rows)
+    function(ctypes.c_void_p(addresses.ctypes.data), *sizes, ctypes.c_void_p(buffer.ctypes.data))
+    return Packed(buffer, ends - lengths, lengths)
+
+
+def addresses_of(columns: Sequence[Packed]) -> tuple[npt.NDArray[np.uintp], object]:
+    """Where each column's buffer, starts and lengths are, for C; and what they are of, to be kept as long."""
+    arrays = [
+        (column.buffer, np.ascontiguousarray(column.starts, np.int64), np.ascontiguousarray(column.lengths, np.int64))
+        for column in columns
+    ]
+    return np.array([[array.ctypes.data for array in of_column] for of_column in arrays], np.uintp), arrays
+
+
+def _side_by_side(pieces: Sequence[bytes | Bytes2D], rows: int) -> Packed:
+    """The rows' bytes: one row of the constants is copied to all, then the arrays are laid over it."""
+    row = bytearray()
+    arrays: list[tuple[int, Bytes2D]] = []
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            row += piece
+        else:
+            arrays.append((len(row), piece))
+            row += bytes(piece.shape[1])
+    cells = np.empty((rows, len(row)), np.uint8)
+    cells[:] = np.frombuffer(row, np.uint8)
+    for start, array in arrays:
+        cells[:, start : start + array.shape[1]] = array
+    return Packed.table(cells)
