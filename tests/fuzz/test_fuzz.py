@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -23,7 +24,6 @@ from tests.fuzz.worker import case_of, checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 SEEDS = 0, 2, 4
 IN_FAULTS = 90_000  # records: about a minute on two cores
