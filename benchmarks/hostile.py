@@ -43,7 +43,7 @@ STREAMS = {  # name -> share of hostile records, and whether these are also huge
     "5 % hostile": (0.05, False),
     "5 % hostile, also by size": (0.05, True),
 }
-EVENTS = 600_000  # of the backlog
+EVENTS = 1_500_000  # of the backlog
 WARM = 100_000  # before it
 FIGURES = ("rate", "mb", "cpu_us", "peak_mib", "dead_letters")
 SEED = 1801

@@ -97,6 +97,12 @@ class DeadLetterColumns:
             np.array([letter.attempts], np.int64),
         )
 
+    def part(self, start: int, stop: int) -> "DeadLetterColumns":
+        """A range of them."""
+        columns = {name: getattr(self, name) for name in self.__slots__}
+        of_all = {"pipeline", "failed_at"}
+        return DeadLetterColumns(**{n: value if n in of_all else value[start:stop] for n, value in columns.items()})
+
     def letter(self, row: int) -> DeadLetter:
         """One of them."""
         return DeadLetter(

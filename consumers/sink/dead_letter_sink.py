@@ -11,6 +11,7 @@ import numpy as np
 
 from millstream.consumers.events import DecodedBatch, Rejection
 from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metric, Metrics
+from millstream.consumers.records import Ints
 from millstream.consumers.resilience.safety_net import ERRORS, SafetyNet
 from millstream.consumers.sink.delivery import Delivery
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder
@@ -45,12 +46,12 @@ class _Records:
     headers: list[tuple[str, Packed]]
 
     @property
-    def largest(self) -> int:
-        """Bytes of the largest in a batch of its own, rather too many."""
-        names = sum(4 * len(name) + _HEADER for name, _ in self.headers)
-        keys = self.keys.lengths if isinstance(self.keys, Packed) else np.array([len(key or b"") for key in self.keys])
-        lengths = self.values.lengths + keys + sum(column.lengths for _, column in self.headers)
-        return int(lengths.max()) + names + BESIDE
+    def sizes(self) -> Ints:
+        """Bytes of each in a batch of its own, rather too many."""
+        sizes = self.values.lengths + lengths_of(self.keys) + BESIDE
+        for name, column in self.headers:
+            sizes += column.lengths + 4 * len(name) + _HEADER
+        return sizes
 
 
 class DeadLetterSink:
@@ -88,15 +89,15 @@ class DeadLetterSink:
             records = self._encode(letters)
         except ERRORS as error:
             if len(letters) > 1:
-                self._write_each(letters)
+                self._write_parts(letters, [len(letters) // 2])
                 return
             # Without a dead letter the worker would fail at this event forever.
             self._net.note(error)
             self._metrics.count(INTERNAL_ERRORS, 1, "encode")
             records = self._without_content(letters.letter(0), f"it can't be written: {type(error).__name__}")
-        if records.largest > self._output.max_bytes:
+        if len(too_large := np.flatnonzero(records.sizes > self._output.max_bytes)):
             if len(letters) > 1:
-                self._write_each(letters)
+                self._write_parts(letters, sorted({*too_large.tolist(), *(too_large + 1).tolist()}))
                 return
             # Otherwise the broker would refuse the record, and the worker would fail at this event forever.
             why = f"with them the dead letter is larger than topic {self._output.topic} takes (max.message.bytes)"
@@ -104,9 +105,10 @@ class DeadLetterSink:
         self._delivery.produce_all(self._output.topic, records.values, records.keys, records.headers)
         self._count(DEAD_LETTERS, letters.reasons)
 
-    def _write_each(self, letters: DeadLetterColumns) -> None:
-        for row in range(len(letters)):
-            self._write(DeadLetterColumns.of(letters.letter(row)))
+    def _write_parts(self, letters: DeadLetterColumns, cuts: Sequence[int]) -> None:
+        for start, stop in pairwise([0, *cuts, len(letters)]):
+            if stop > start:
+                self._write(letters.part(start, stop))
 
     def _encode(self, letters: DeadLetterColumns) -> _Records:
         return _Records(self._output.encoder.encode(letters), letters.keys, self._output.encoder.headers(letters))
@@ -121,7 +123,7 @@ class DeadLetterSink:
         bare = letter._replace(key=None, value=None, headers=(), error=error)
         records = self._encode(DeadLetterColumns.of(bare))
         with_key = replace(records, keys=[letter.key])
-        return with_key if with_key.largest <= self._output.max_bytes else records
+        return with_key if with_key.sizes.max() <= self._output.max_bytes else records
 
     def _count(self, metric: Metric, reasons: Sequence[str]) -> None:
         for reason, count in Counter(reasons).items():
@@ -159,6 +161,13 @@ def _letters(block: DecodedBatch, rows: Sequence[int], why: Sequence[Rejection],
 
 def _taken(strings: Sequence[bytes | None], rows: Sequence[int]) -> Sequence[bytes | None]:
     return strings.take(np.array(rows)) if isinstance(strings, Packed) else [strings[row] for row in rows]
+
+
+def lengths_of(strings: Sequence[bytes | None]) -> Ints:
+    """Bytes of each; none of one that is null."""
+    if isinstance(strings, Packed):
+        return strings.lengths
+    return np.fromiter((len(string or b"") for string in strings), np.int64, len(strings))
 
 
 def record_bytes(value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]], beside: int) -> int:

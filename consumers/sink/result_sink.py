@@ -29,7 +29,7 @@ from millstream.consumers.observability.metrics import (
 from millstream.consumers.record_types import Headers, Key, Partition
 from millstream.consumers.records import rows_in
 from millstream.consumers.sink.coalesce import coalesce
-from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput, DeadLetterSink, record_bytes
+from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput, DeadLetterSink, lengths_of, record_bytes
 from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.isolating_encoder import IsolatingEncoder, PredictionColumns
 from millstream.schemas.packed import Packed
@@ -196,13 +196,7 @@ class Sink:
     ) -> list[int]:
         """The places of the predictions that can't go with others in one call, ascending."""
         room = self._outputs.prediction_bytes - FRAME
-        apart: set[int] = set()
-        if _longest(values) + _longest(keys) > room:
-            apart.update(
-                place
-                for place, (value, key) in enumerate(zip(values, keys, strict=True))
-                if len(value) + len(key or b"") > room
-            )
+        apart = set(np.flatnonzero(lengths_of(values) + lengths_of(keys) > room).tolist())
         if ours is not None:
             apart.update(np.flatnonzero(~block.is_of(ours)[rows]).tolist())
         if block.headers and self._outputs.carry_headers:
@@ -306,10 +300,3 @@ class Sink:
 
 def _taken(keys: Sequence[Key], places: npt.NDArray[np.int64]) -> Sequence[Key]:
     return keys.take(places) if isinstance(keys, Packed) else [keys[place] for place in places.tolist()]
-
-
-def _longest(strings: Sequence[bytes | None]) -> int:
-    """Bytes of the longest."""
-    return (
-        strings.longest if isinstance(strings, Packed) else max((len(string or b"") for string in strings), default=0)
-    )
