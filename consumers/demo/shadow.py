@@ -15,10 +15,11 @@ from millstream.consumers.comparison.names import own_topics
 from millstream.consumers.comparison.show import read_results
 from millstream.consumers.demo.flight_writer import FlightWriter
 from millstream.consumers.demo.flights import ARRIVAL_SCHEMA, LATER_MONTHS, departures
-from millstream.consumers.demo.process import CommandProcess, wait_until
 from millstream.consumers.demo.scene import Scene, scene
 from millstream.consumers.demo.scores import auc
+from millstream.consumers.demo.waiting import wait_until
 from millstream.consumers.schema_store import open_store
+from millstream.consumers.supervision.child import CommandProcess
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.comparisons import ComparisonDecoder
 from millstream.schemas.store import SchemaStore

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,10 +16,11 @@ from millstream.consumers.demo.chart import Line, Panel, chart
 from millstream.consumers.demo.collector import Collector
 from millstream.consumers.demo.feeder import Feeder
 from millstream.consumers.demo.flights import LATER_MONTHS, departures
-from millstream.consumers.demo.process import CommandProcess, wait_until
 from millstream.consumers.demo.scene import Scene, scene
 from millstream.consumers.demo.stream import FlightStream
+from millstream.consumers.demo.waiting import wait_until
 from millstream.consumers.schema_store import open_store
+from millstream.consumers.supervision.child import CommandProcess
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.records import RecordWriter
 
@@ -32,7 +33,6 @@ SECTIONS: Mapping[str, Any] = {
     "limits": {"in_flight_events": 128},
     "scaling": {"min": 1, "max": MOST_WORKERS, "catch_up": "10s", "scale_down_after": "15s"},
 }
-RUN = ("--plain", "--metrics-host", "127.0.0.1")  # options of `millstream run`
 MOST_EVENTS = 2_000_000
 WARM_UP = 500  # events at once; twice as many again and again until they keep a worker busy for `WORK`
 WORK = 4.0  # seconds of backlog, in which it is learnt what one worker does
@@ -83,9 +83,9 @@ class Sample:
     lag_events: float
 
 
-def _decisions(run: CommandProcess) -> Iterator[str]:
-    """What it decided, with the reasons."""
-    for line in run.log.splitlines():
+def _decisions(log: Sequence[str]) -> Iterator[str]:
+    """What the run decided, with the reasons; from its log."""
+    for line in log:
         _, _, reason = line.rpartition("  |  ")
         if " -> " in reason:
             yield reason
@@ -115,7 +115,8 @@ def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.E
         collector.start()
         feeder.start()
         rate = _learn(pipeline, load, collector, console, stop)
-        run = stack.enter_context(CommandProcess("run", pipeline.path, *RUN))
+        log: list[str] = []
+        run = stack.enter_context(CommandProcess("run", pipeline.path, "--plain", log=log.append))
         _wait_for_first_worker(run, stop)
         console.print(
             f"One worker does {rate:,.0f} events/s here, in transactions of some 32 events. Now {BASE * rate:,.0f}/s for "
@@ -128,7 +129,7 @@ def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.E
         wait_until(
             lambda: collector.answered() >= feeder.sent, PATIENCE, "the last events to be answered", threading.Event()
         )
-        decisions = list(_decisions(run))
+        decisions = list(_decisions(log))
         status = run.stop()
         collector.stop()  # reads to the end, so that a second prediction of an event would be seen
         for failure in (feeder.failure, collector.failure):
@@ -150,7 +151,7 @@ def _learn(pipeline: Pipeline, load: Load, collector: Collector, console: Consol
     to follow: that one would go before the spike and come again with it, and look as if the size flapped.
     """
     console.print("A backlog shows what one worker does here ...")
-    with CommandProcess("run", pipeline.path, *RUN, "--workers", "1") as run:
+    with CommandProcess("run", pipeline.path, "--plain", "--workers", "1") as run:
         _wait_for_first_worker(run, stop)
         events, seconds = WARM_UP // 2, 0.0
         before = done = 0.0  # events a second

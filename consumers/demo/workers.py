@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
-from millstream.consumers.demo.process import CommandProcess
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.observability.metrics import ASSIGNED, BATCH_EVENTS, READY
+from millstream.consumers.supervision.child import CommandProcess
 from millstream.pipeline.pipeline import Pipeline
 
 START = 60.0  # seconds until all are ready
@@ -26,7 +26,8 @@ class Workers:
         try:
             for version, pipeline in pipelines.items():
                 for _ in range(workers):
-                    self._of_version[version].append(_start(version, pipeline))
+                    worker = CommandProcess("work", pipeline.path, name=f"the worker of version {version}")
+                    self._of_version[version].append(worker)
         except BaseException:
             self.stop()
             raise
@@ -101,8 +102,3 @@ class Workers:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _start(version: int, pipeline: Pipeline) -> CommandProcess:
-    here = ("--metrics-host", "127.0.0.1")
-    return CommandProcess("work", pipeline.path, *here, name=f"the worker of version {version}")

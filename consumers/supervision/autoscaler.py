@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from millstream.consumers.observability.lag_metrics import LagLook
+from millstream.consumers.supervision.reading import Reading
 from millstream.consumers.supervision.scaling import Decision, Memory, Observation, PartitionLoad, Policy, decide
 from millstream.consumers.supervision.true_rate import Counters, RateEstimate, Work, work_between
-from millstream.consumers.supervision.worker_process import Reading
 
 BEHIND = 1.0  # seconds of lag from which events wait for workers, and not only for the next commit
 STANDING = 3.0  # seconds without a commit

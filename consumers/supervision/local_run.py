@@ -9,11 +9,12 @@ from prometheus_client import CollectorRegistry
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.lag_metrics import LagCollector, LagLook, LagWatch, reader_of
 from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status
+from millstream.consumers.supervision.child import CommandProcess
 from millstream.consumers.supervision.merged_metrics import MergedCollector, StatusCollector
+from millstream.consumers.supervision.reading import Reading, reading_of
 from millstream.consumers.supervision.run_screen import Screen, counted
 from millstream.consumers.supervision.scaling import Policy
 from millstream.consumers.supervision.supervisor import Supervisor
-from millstream.consumers.supervision.worker_process import Reading, WorkerProcess
 from millstream.pipeline.pipeline import Pipeline
 
 EVERY = 1.0  # seconds between two decisions
@@ -40,10 +41,9 @@ class LocalRun:
         self._stopping = threading.Event()
         self._ended = threading.Event()
 
-        def start(number: int) -> WorkerProcess:
-            return WorkerProcess(
-                pipeline.path, f"{slots}-{number}", lambda line, grave: screen.log(number, line, grave)
-            )
+        def start(number: int) -> CommandProcess:
+            slot = ("--slot", f"{slots}-{number}")  # lasts over restarts
+            return CommandProcess("work", pipeline.path, *slot, log=lambda line: screen.log(number, line))
 
         drain = pipeline.limits.drain_timeout + LEAVING
         self._supervisor = Supervisor(start, drain_timeout=drain, say=screen.say)
@@ -107,8 +107,11 @@ class LocalRun:
     def _read_workers(self) -> None:
         """Ask each worker for its metrics, again and again; a thread of its own, for one that hangs takes a second."""
         while not self._ended.wait(EVERY / 2):
-            found = {number: worker.read() for number, worker in self._supervisor.workers().items()}
-            self._readings = {number: reading for number, reading in found.items() if reading is not None}
+            self._readings = {
+                number: reading_of(text, time.monotonic(), worker.pid)
+                for number, worker in self._supervisor.workers().items()
+                if (text := worker.scrape()) is not None
+            }
 
     def _lag(self) -> LagLook | None:
         return None if self._status is None else self._status.lag

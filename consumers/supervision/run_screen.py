@@ -1,5 +1,6 @@
 """What `millstream run` says: a line a second, in its place in a terminal, and above it what happens."""
 
+import re
 from types import TracebackType
 from typing import Self
 
@@ -10,6 +11,7 @@ from rich.text import Text
 from millstream.consumers.supervision.autoscaler import Status
 from millstream.topics.lag_trend import drain_text
 
+_INFORMATION = re.compile(r"\S+ \S+ (DEBUG|INFO) ")  # how such lines of a log begin
 BEHIND = 1.0  # seconds of lag from which the time to drain says something
 
 
@@ -33,9 +35,9 @@ class Screen:
         """Tell what happens, once."""
         self._print(f"-- {sentence}")
 
-    def log(self, number: int, line: str, grave: bool) -> None:
-        """A line of a worker's log."""
-        if grave or self._verbose:
+    def log(self, number: int, line: str) -> None:
+        """A line of a worker's log. One without a level belongs to an error, or is the last word of a worker that fails."""
+        if self._verbose or not _INFORMATION.match(line):
             self._print(f"[{number}] {line}")
 
     def _print(self, text: str) -> None:

@@ -8,7 +8,6 @@ from typing import Protocol
 
 from millstream.consumers.errors import WorkersFailed
 from millstream.consumers.supervision.restarts import Restarts
-from millstream.consumers.supervision.worker_process import Reading
 
 GIVE_UP = (
     3  # ends in a row of a worker, where none was ever ready: it is the pipeline, not the worker, that does not work
@@ -17,17 +16,17 @@ WELL = (0, -signal.SIGTERM)  # ends of a worker told to go: drained, or not so f
 
 
 class Worker(Protocol):
-    """What is supervised; `worker_process.WorkerProcess` says what each does."""
+    """What is supervised; `child.CommandProcess` says what each does."""
 
     @property
     def pid(self) -> int: ...  # noqa: D102
     @property
     def was_ready(self) -> bool: ...  # noqa: D102
     def status(self) -> int | None: ...  # noqa: D102
-    def last_lines(self) -> list[str]: ...  # noqa: D102
+    def log_end(self) -> str: ...  # noqa: D102
     def drain(self) -> None: ...  # noqa: D102
     def kill(self) -> None: ...  # noqa: D102
-    def read(self) -> Reading | None: ...  # noqa: D102
+    def scrape(self) -> str | None: ...  # noqa: D102
 
 
 @dataclass(slots=True)
@@ -156,17 +155,17 @@ class Supervisor:
         wait = slot.restarts.ended(now)
         slot.due = now + wait
         how = f"worker {number} (pid {worker.pid}) ended {_how(status)}"
-        log = "\n".join(f"    {line}" for line in worker.last_lines()) or "    (nothing)"
         if not self._ever_ready and slot.restarts.in_a_row >= GIVE_UP:
             raise WorkersFailed(
                 f"{how}, the {GIVE_UP}rd time in a row, and no worker was ever ready: mend what it says and start again. "
-                f"Its log ends:\n{log}"
+                f"Its log ends:\n{worker.log_end()}"
             )
         self._say(f"{how}; it is started again in {wait:.0f} s")
         if slot.restarts.looping and not was_looping:
             self._say(
                 f"worker {number} is in a crash loop: {slot.restarts.in_a_row} ends in {slot.restarts.over:.0f} s, none after "
-                f"a minute's work. It is tried again, at most every 30 s; the others go on. Its log ends:\n{log}"
+                f"a minute's work. It is tried again, at most every 30 s; the others go on. Its log ends:\n"
+                f"{worker.log_end()}"
             )
 
     def _drain(self, number: int, worker: Worker, now: float) -> None:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from millstream.consumers.supervision.child import start
-from tests.broker.child import end
+from tests.broker.child import end, start
 from tests.broker.errors import BrokerError
 from tests.broker.fetch import last_lines
 from tests.broker.kafka_jars import kafka_jars

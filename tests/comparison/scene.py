@@ -19,11 +19,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from millstream.consumers.comparison.show import read_results
 from millstream.consumers.schema_store import open_store
-from millstream.consumers.supervision.child import MILLSTREAM, scrape, start, told_port
+from millstream.consumers.supervision.child import MILLSTREAM, scrape, told_port
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.comparisons import ComparisonEncoder, Variant
 from millstream.schemas.records import COMPARISON
+from tests.broker.child import start
 from tests.broker.clients import create_topic, wait_until
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from millstream.consumers.supervision.child import MILLSTREAM, start, told_port
+from millstream.consumers.supervision.child import MILLSTREAM, told_port
+from tests.broker.child import start
 from tests.broker.clients import wait_until
 
 if TYPE_CHECKING:

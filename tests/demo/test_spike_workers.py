@@ -21,9 +21,9 @@ from millstream.consumers.demo.flights import example_folder
 from millstream.consumers.demo.results import Tally
 from millstream.consumers.observability.lag_metrics import LagFollower, LagLook
 from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status
+from millstream.consumers.supervision.reading import Reading
 from millstream.consumers.supervision.run_screen import status_text
 from millstream.consumers.supervision.true_rate import Counters
-from millstream.consumers.supervision.worker_process import Reading
 from millstream.pipeline.loading import load_pipeline
 from millstream.topics.lag import PartitionLag
 
@@ -70,7 +70,7 @@ class World:
 class Run:
     """`millstream run`, with the bounds that its options and the pipeline file give it."""
 
-    def __init__(self, world: World, pipeline: Pipeline, options: tuple[str, ...]) -> None:
+    def __init__(self, world: World, pipeline: Pipeline, options: tuple[str, ...], log: Callable[[str], None]) -> None:
         parser = argparse.ArgumentParser()
         run_command.add_arguments(parser)
         args = parser.parse_args([str(pipeline.path), *options])
@@ -80,7 +80,7 @@ class Run:
         self._started = [world.now]  # each worker
         self._done = [0.0] * spike.MOST_WORKERS
         self._status: Status | None = None
-        self.log = ""
+        self._log = log
         assert world.run is None, "two runs at once"
         world.run = self
 
@@ -107,7 +107,7 @@ class Run:
             for slot in range(self.size)
         }
         status = self._status = self._autoscaler.step(world.now, Fleet(self.size, 0, readings), self._look())
-        self.log += f"{status_text(status, '')}\n"
+        self._log(status_text(status, ""))
         wanted = status.decision.workers
         self._started = [*self._started, *[world.now] * (wanted - self.size)][:wanted]
 
@@ -164,8 +164,11 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
         nothing = lambda: None  # noqa: E731
         return SimpleNamespace(start=nothing, stop=nothing, failure=None, answered=world.answered, results={1: results})
 
+    def command(_: str, __: Path, *options: str, log: Callable[[str], None] = lambda _: None) -> Run:
+        return Run(world, pipeline, options, log)
+
     monkeypatch.setattr(spike, "scene", scene)
-    monkeypatch.setattr(spike, "CommandProcess", lambda _command, _path, *options: Run(world, pipeline, options))
+    monkeypatch.setattr(spike, "CommandProcess", command)
     monkeypatch.setattr(spike, "Feeder", feeder)
     monkeypatch.setattr(spike, "Collector", collector)
     monkeypatch.setattr(spike, "RecordWriter", lambda *_: None)

@@ -7,8 +7,8 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from millstream.consumers.supervision.child import start, told_port
-from tests.broker.child import end
+from millstream.consumers.supervision.child import told_port
+from tests.broker.child import end, start
 from tests.broker.clients import wait_until
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
-from millstream.consumers.supervision.child import start
-from tests.broker.child import end
+from tests.broker.child import end, start
 from tests.broker.clients import wait_until
 from tests.broker.ports import free_ports
 from tests.deploy.declared import DEPLOY

@@ -12,8 +12,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from millstream.consumers.supervision.child import start
-from tests.broker.child import end
+from tests.broker.child import end, start
 from tests.broker.errors import BrokerError
 from tests.broker.fetch import CACHE, OUTPUT, fetched, last_lines, missing_for
 from tests.broker.ports import free_ports

@@ -4,9 +4,9 @@ import pytest
 
 from millstream.consumers.observability.lag_metrics import LagFollower, LagLook
 from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status
+from millstream.consumers.supervision.reading import Reading, reading_of
 from millstream.consumers.supervision.scaling import Policy
 from millstream.consumers.supervision.true_rate import Counters
-from millstream.consumers.supervision.worker_process import Reading, reading_of
 from millstream.topics.lag import PartitionLag
 
 POLICY = Policy(min_workers=1, max_workers=4, catch_up=10, scale_down_after=20)

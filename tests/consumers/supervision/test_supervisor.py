@@ -10,7 +10,6 @@ import pytest
 from millstream.consumers.errors import WorkersFailed
 from millstream.consumers.supervision.restarts import LOOP, STEADY
 from millstream.consumers.supervision.supervisor import GIVE_UP, Supervisor
-from millstream.consumers.supervision.worker_process import Reading
 
 DRAIN = 20.0  # seconds
 
@@ -27,8 +26,8 @@ class Scripted:
     def status(self) -> int | None:
         return self.ended
 
-    def last_lines(self) -> list[str]:
-        return [f"last words of {self.pid}"]
+    def log_end(self) -> str:
+        return f"    last words of {self.pid}"
 
     def drain(self) -> None:
         self.told.append("drain")
@@ -37,7 +36,7 @@ class Scripted:
         self.told.append("kill")
         self.ended = -signal.SIGKILL
 
-    def read(self) -> Reading | None:
+    def scrape(self) -> str | None:
         return None
 
 
