@@ -1,31 +1,10 @@
-"""What a PromQL expression asks for: metrics, and labels of them. Enough for our expressions, no parser of all of it."""
+"""What a PromQL expression asks for: metrics, and labels of them."""
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
-_TEXT = re.compile(r'"(?:[^"\\]|\\.)*"')
-_VARIABLE = re.compile(r"\$\{?\w+\}?")
-_RANGE = re.compile(r"\[[^\]]*\]")
-_GROUPING = re.compile(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)")
-_SELECTOR = re.compile(r"([a-zA-Z_:][\w:]*)?\s*\{([^}]*)\}")
-_MATCHER = re.compile(r"(\w+)\s*(?:=~|!~|!=|=)")
-_NAME = re.compile(r"(?<![\w.])[a-zA-Z_:][\w:]*(?!\s*\(|[\w:])")
-_WORDS = {
-    "and",
-    "or",
-    "unless",
-    "by",
-    "without",
-    "on",
-    "ignoring",
-    "group_left",
-    "group_right",
-    "bool",
-    "offset",
-    "Inf",
-}
+import promql_parser as promql
 
 
 class Asked(NamedTuple):
@@ -37,12 +16,22 @@ class Asked(NamedTuple):
 
 
 def asked(expression: str) -> Asked:
-    """Take an expression apart; Grafana's variables stand for text."""
-    bare = _VARIABLE.sub("", _TEXT.sub('""', expression))
-    bare = _RANGE.sub("", bare)
-    grouped = {label.strip() for labels in _GROUPING.findall(bare) for label in labels.split(",") if label.strip()}
-    bare = _GROUPING.sub(" ", bare)
-    matched = {(name, label) for name, inside in _SELECTOR.findall(bare) for label in _MATCHER.findall(inside)}
-    bare = re.sub(r"\{[^}]*\}", "", bare)
-    metrics = {name for name in _NAME.findall(bare) if name not in _WORDS}
+    """Take an expression apart; ValueError where Prometheus would refuse it. Grafana's variables stand in texts only."""
+    metrics: set[str] = set()
+    matched: set[tuple[str, str]] = set()
+    grouped: set[str] = set()
+
+    def look(node: promql.Expr) -> None:
+        match node:
+            case promql.VectorSelector():
+                assert node.name is not None, f"no metric is named in {expression}"
+                metrics.add(node.name)
+                matched.update((node.name, matcher.name) for matcher in node.matchers.matchers)
+            case promql.AggregateExpr(modifier=modifier) if modifier is not None:
+                grouped.update(modifier.labels)
+            case promql.BinaryExpr(modifier=modifier) if modifier is not None:
+                grouped.update(modifier.matching.labels if modifier.matching else ())
+                grouped.update(modifier.group_labels or ())
+
+    promql.walk(promql.parse(expression), look)
     return Asked(frozenset(metrics), frozenset(matched), frozenset(grouped))

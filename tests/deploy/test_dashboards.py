@@ -22,6 +22,15 @@ def test_metrics_and_labels_of_an_expression_are_found() -> None:
     assert found.metrics == {"x_bucket", "a:x:rate1m", "y"}
     assert found.matched == {("x_bucket", "p"), ("x_bucket", "q")}
     assert found.grouped == {"le", "a", "b"}
+    joined = asked("sum without (a) (x) * ignoring (b) group_left (c) y")
+    assert joined.metrics == {"x", "y"}
+    assert joined.grouped == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("expression", ["sum by (a", "rate(x)", "rat(x[5m])", "x{a=}", "sum(x[5m])"])
+def test_expression_that_prometheus_refuses_is_refused(expression: str) -> None:
+    with pytest.raises(ValueError):
+        asked(expression)
 
 
 def test_every_series_says_of_which_pipeline_it_is() -> None:
