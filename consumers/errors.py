@@ -52,7 +52,7 @@ class EventRefused(WorkerError):  # noqa: N818
         topic, number = partition
         super().__init__(
             f"the event at offset {offset} of {topic}/{number} was refused ({reason}): {error}. The pipeline stops there "
-            f"(`on_error.{reason}: stop`): mend what is wrong with it and start the worker again, or write `dead_letter`."
+            f"(`on_error.stop` names {reason}): mend what is wrong with it and start the worker again, or take {reason} out."
         )
 
 

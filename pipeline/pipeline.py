@@ -76,8 +76,7 @@ class Pipeline(Section):
     on_error: OnError = Field(
         {},
         validate_default=True,
-        description="What becomes of an event that gets no prediction, by reason. `dead_letter`: it is kept in the dead-letter "
-        "topic. `stop`: the worker ends with a message, and nothing after the event is committed.",
+        description="What becomes of an event that gets no prediction. By default, it becomes a dead letter.",
     )
     limits: Limits = Field({}, validate_default=True, description="How much a worker holds and how long it may take.")
     scaling: Scaling = Field(

@@ -1,6 +1,6 @@
 """Everything that tells people and editors about the pipeline file's options, made from the models themselves.
 
-`python -m topics.pipeline_docs` writes docs/pipeline.md and docs/pipeline.schema.json anew.
+`python -m millstream.pipeline.reference` writes docs/pipeline.md and docs/pipeline.schema.json anew.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _DOCS = Path(__file__).parents[2] / "docs"
 _VARIABLE: JsonSchema = {"type": "string", "pattern": r"\$\{"}
 
 _INTRODUCTION = """\
-<!-- Made by `python -m topics.pipeline_docs`: change the descriptions in pipeline/sections.py, not this page. -->
+<!-- Made by `python -m millstream.pipeline.reference`: change the descriptions in pipeline/sections.py, not this page. -->
 # The pipeline file
 
 One YAML file describes one pipeline. This is a whole one:
@@ -146,6 +146,8 @@ def _type(option: JsonSchema) -> str:
     }
     kind: str = option.get("$comment") or names[option["type"]]
     if kind == "list":
+        if option["items"].keys() & {"enum", "const"}:
+            return f"list of {_type(option['items'])}"
         return f"list of {_type(option['items'])}s".replace("topic's names", "topics' names")
     return kind
 

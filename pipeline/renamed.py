@@ -1,12 +1,13 @@
-"""Options under their former names, which go on working for one version, with a warning."""
+"""Former options: they go on working for one version, with a warning."""
 
 from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from millstream.pipeline.errors import Problem
+from millstream.pipeline.sections import Reason
 
 if TYPE_CHECKING:
     from millstream.pipeline.yaml_places import Document
@@ -19,6 +20,10 @@ RENAMED: Final = {  # (section, former name) -> name; CHANGELOG.md lists them
     ("limits", "held_bytes"): "in_flight_bytes",
     ("model", "in_flight"): "concurrent_batches",
 }
+GONE: Final = {  # (section, former name) -> what to do instead; CHANGELOG.md lists them
+    ("model", "instances"): "A worker has one model: start more workers, or raise model.concurrent_batches.",
+}
+_REASONS: Final = get_args(Reason)  # each was an option of `on_error`
 
 
 def with_new_names(document: Document) -> Document:
@@ -38,8 +43,32 @@ def with_new_names(document: Document) -> Document:
         )
         data[section] = {name if key == former else key: value for key, value in options.items()}
         lines |= {_renamed(place, section, former, name): at for place, at in document.lines.items()}
+    for (section, former), advice in GONE.items():
+        options = data.get(section)
+        if isinstance(options, dict) and former in options:
+            said = "%s line %d: %s.%s has no effect, and is an error in the next version. %s"
+            log.warning(said, document.path, lines[section, former], section, former, advice)
+            data[section] = {key: value for key, value in options.items() if key != former}
+    if "on_error" in data:
+        data["on_error"] = _with_lists_of_reasons(document)
     return replace(document, data=data, lines=lines, problems=tuple(problems))
 
 
 def _renamed(place: Loc, section: str, former: str, name: str) -> Loc:
     return (section, name, *place[2:]) if place[:2] == (section, former) else place
+
+
+def _with_lists_of_reasons(document: Document) -> object:
+    """The section `on_error`. Its former form, an action for each reason, becomes a list of reasons for each action."""
+    options = document.data["on_error"]
+    if not isinstance(options, dict) or options.keys() & {"stop", "skip"} or not options.keys() & set(_REASONS):
+        return options
+    lists = {action: tuple(r for r in _REASONS if options.get(r) == action) for action in ("stop", "skip")}
+    present = ", ".join(f"{action}: [{', '.join(reasons)}]" for action, reasons in lists.items() if reasons)
+    log.warning(
+        "%s line %d: on_error lists the reasons of an action now; the former names work in this version only. %s",
+        *(document.path, document.lines["on_error",]),
+        f"Write on_error: {{{present}}}" if present else "Leave on_error out: each reason makes a dead letter",
+    )
+    done = {reason for reason in _REASONS if options.get(reason) in ("dead_letter", "skip", "stop")}
+    return {**lists, **{key: value for key, value in options.items() if key not in done}}

@@ -163,27 +163,27 @@ class DeadLetters(Section):
     )
 
 
-Refusal = Literal["dead_letter", "stop"]
+Reason = Literal[
+    "undecodable", "unknown_schema", "schema_incompatible", "unfit", "model_rejected", "nan_output", "prediction_too_large",
+    "crashed", "internal_error", "expired",
+]  # fmt: skip
+"""Why an event gets no prediction."""
 
 
 class OnError(Section):
-    """What becomes of an event that gets no prediction, by reason."""
+    """What becomes of an event that gets no prediction, where it does not become a dead letter."""
 
-    undecodable: Refusal = Field("dead_letter", description="Its value is not what its schema says.")
-    unknown_schema: Refusal = Field(
-        "dead_letter", description="Its schema ID can't be found in the registry or the schema folder."
+    stop: tuple[Reason, ...] = Field(
+        (),
+        description="Reasons at which the worker ends with a message, and commits nothing after the event. For pipelines in "
+        "which each event must get its prediction before any later one. docs/wire-format.md explains the reasons.",
+        examples=[["model_rejected"]],
     )
-    schema_incompatible: Refusal = Field("dead_letter", description="Its schema can't be read as the pipeline's.")
-    unfit: Refusal = Field("dead_letter", description="A value does not fit the model's input.")
-    model_rejected: Refusal = Field("dead_letter", description="The model refuses it.")
-    nan_output: Refusal = Field("dead_letter", description="The model answers NaN or infinity.")
-    prediction_too_large: Refusal = Field("dead_letter", description="The prediction is larger than its topic takes.")
-    crashed: Refusal = Field("dead_letter", description="Workers crashed running it, see `limits.crash_attempts`.")
-    internal_error: Refusal = Field(
-        "dead_letter", description="A bug in Millstream makes it fail on this event, but not on others."
-    )
-    expired: Literal["dead_letter", "skip", "stop"] = Field(
-        "dead_letter", description="Its deadline has passed. `skip`: nothing is written, and it is counted."
+    skip: tuple[Literal["expired"], ...] = Field(
+        (),
+        description="Reasons at which nothing is written, and the event is only counted: for late events that nobody will "
+        "look at. A reason in both lists stops the worker.",
+        examples=[["expired"]],
     )
 
 
@@ -221,15 +221,12 @@ class Model(Section):
         "applies to shadows too.",
     )
     threads: int = Field(1, ge=1, description="CPU threads of one inference. Workers scale by processes.")
-    instances: int = Field(
-        1, ge=1, le=64, description="Copies of the model that a worker holds; each runs batches beside the others."
-    )
     concurrent_batches: int = Field(
         1,
         ge=1,
         le=64,
-        description="Batches that each copy of the model runs at a time: for a device or a server that works on several at "
-        "once. A Python model must allow calls from several threads then.",
+        description="Batches that the model runs at a time: for a device or a server that works on several at once. A Python "
+        "model must allow calls from several threads then.",
     )
     allow_nan: bool = Field(
         False, description="Whether a feature may be NaN or infinite. If not, its event becomes a dead letter."

@@ -58,15 +58,10 @@ class Plan:
     store: SchemaStore
     reader: Schema
     model: ModelVersion
-    executors: list[ModelExecutor]  # copies of one model
+    executor: ModelExecutor
     decoder: BlockDecoder
     shadows: list[ShadowPlan]
     detached: bool  # whether the shadows are all that this worker is for
-
-    @property
-    def executor(self) -> ModelExecutor:
-        """The first one."""
-        return self.executors[0]
 
 
 def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
@@ -105,16 +100,13 @@ def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
     for checked in (model, *(shadow.model for shadow in shadows)):
         check_fields(checked.signature, decoder.columns, checked.place, reader.name)
     settings = pipeline.model
-    executors = [
-        open_executor(
-            model,
-            trust=settings.trust,
-            device=settings.device,
-            threads=settings.threads,
-            max_events=pipeline.batch.max_events,
-        )
-        for _ in range(settings.instances)
-    ]
+    executor = open_executor(
+        model,
+        trust=settings.trust,
+        device=settings.device,
+        threads=settings.threads,
+        max_events=pipeline.batch.max_events,
+    )
     event_fields = EventFields(
         pipeline.input.event_id,
         pipeline.input.event_time,
@@ -130,7 +122,7 @@ def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
         allow_nan=pipeline.model.allow_nan,
         keep=shadow_fields(shadows),
     )
-    return Plan(pipeline, store, reader, model, executors, blocks, shadows, detached)
+    return Plan(pipeline, store, reader, model, executor, blocks, shadows, detached)
 
 
 def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
@@ -205,10 +197,10 @@ def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
             topic=pipeline.dead_letters.topic,
             encoder=letters,
             max_bytes=limits[pipeline.dead_letters.topic],
-            skip=frozenset(reason for reason, action in pipeline.on_error if action == "skip"),
+            skip=frozenset(pipeline.on_error.skip),
         ),
         carry_headers=frozenset(pipeline.output.carry_headers),
-        stop_at=frozenset(reason for reason, action in pipeline.on_error if action == "stop"),
+        stop_at=frozenset(pipeline.on_error.stop),
     )
 
 

@@ -72,7 +72,6 @@ model:
   allow_nan: true
   allow_nan_outputs: true
   concurrent_batches: 2
-  instances: 3
 batch:
   max_events: 64
   max_wait: 0ms
@@ -106,16 +105,8 @@ labels:
   early: 5m
   wait: 6h
 on_error:
-  undecodable: stop
-  unknown_schema: stop
-  schema_incompatible: stop
-  unfit: stop
-  model_rejected: stop
-  nan_output: stop
-  prediction_too_large: stop
-  crashed: stop
-  internal_error: dead_letter
-  expired: skip
+  stop: [undecodable, unknown_schema, schema_incompatible, unfit, model_rejected, nan_output, prediction_too_large, crashed]
+  skip: [expired]
 limits:
   batch_timeout: 30s
   crash_attempts: 5

@@ -55,3 +55,40 @@ def test_wrong_value_under_a_former_name_is_told_with_its_line(tmp_path: Path) -
 def test_option_under_both_names_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="expected one of held_events and in_flight_events, found both"):
         load_pipeline(written(tmp_path, limits=", held_events: 900, in_flight_events: 600"), {})
+
+
+def test_action_for_each_reason_is_taken_as_lists_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = written(tmp_path)
+    file.write_text(
+        file.read_text() + "on_error: {unfit: stop, expired: skip, crashed: dead_letter, undecodable: stop}\n"
+    )
+    with caplog.at_level(logging.WARNING):
+        on_error = load_pipeline(file, {}).on_error
+    assert (on_error.stop, on_error.skip) == (("undecodable", "unfit"), ("expired",))
+    assert "line 8: on_error lists the reasons" in caplog.text
+    assert "Write on_error: {stop: [undecodable, unfit], skip: [expired]}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("unfit: skip", ":8: on_error: expected expired, found 'unfit'"),
+        ("unfit: ignore", ":8: on_error.unfit: unknown key"),
+        ("stop: [crashed], unfit: stop", ":8: on_error.unfit: unknown key"),
+    ],
+)
+def test_former_action_that_is_none_is_told_with_its_line(tmp_path: Path, options: str, said: str) -> None:
+    file = written(tmp_path)
+    file.write_text(f"{file.read_text()}on_error: {{{options}}}\n")
+    with pytest.raises(PipelineError, match=said):
+        load_pipeline(file, {})
+
+
+def test_option_that_is_gone_has_no_effect_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        pipeline = load_pipeline(written(tmp_path, ", instances: 3"), {})
+    assert pipeline == load_pipeline(written(tmp_path), {})
+    assert "line 6: model.instances has no effect" in caplog.text
+    assert "raise model.concurrent_batches" in caplog.text

@@ -77,14 +77,14 @@ def test_workers_that_end_in_peace_do_not_count_as_crashes(kafka: Broker, tmp_pa
 @pytest.mark.durable
 def test_pipeline_stops_at_a_bad_event_where_it_is_told_to(kafka: Broker, tmp_path: Path) -> None:
     body = 'if (inputs["x"] == 7).any():\n    raise ValueError("seven")\nreturn {"y": -inputs["x"]}'
-    service = python_service(tmp_path, kafka, body, on_error={"model_rejected": "stop"}, batch={"max_events": 2})
+    service = python_service(tmp_path, kafka, body, on_error={"stop": ["model_rejected"]}, batch={"max_events": 2})
     send(service, range(10))
     for _ in range(2):
         with Worker(service.file, "--until-idle") as worker:
             assert worker.wait() == 1
         assert "the event at offset 7 of" in worker.log
         assert "seven" in worker.log
-        assert "on_error.model_rejected: stop" in worker.log
+        assert "`on_error.stop` names model_rejected" in worker.log
         assert "Traceback" not in worker.log
     assert service.dead_letters() == []
     (committed,) = service.committed().values()
