@@ -18,7 +18,7 @@ class Shadow(Section):
     name: Name = Field("shadow", description="Name of the shadow, in comparisons and metrics. No two have the same.")
     model: Name | None = Field(
         None,
-        description="Name of the model, in the same repository.",
+        description="Name of the model, in the same repository, if it is not a version of the primary's.",
         json_schema_extra={"default": "<model.name>"},
     )
     share: float = Field(
@@ -26,7 +26,8 @@ class Shadow(Section):
         gt=0,
         le=1,
         allow_inf_nan=False,
-        description="Share of the events that it answers: always the same ones, by key (by event id where there is none).",
+        description="Share of the events that it answers, to bound what it costs: always the same ones, by key (by event id "
+        "where there is none).",
         examples=[0.1],
     )
     detached: bool = Field(
@@ -60,7 +61,8 @@ class Labels(Section):
     early: PositiveDuration = Field(
         "10m",
         validate_default=True,
-        description="How long a label that has no comparison is kept for it. After that it is counted as unknown.",
+        description="How long a label that has no comparison is kept for it. Raise it if a shadow lags for longer. After that "
+        "the label is counted as unknown.",
     )
     wait: Duration = Field(
         "1h",
@@ -92,10 +94,15 @@ class Comparison(Section):
         "classification", description="What the score is: a probability, or a number."
     )
     threshold: float = Field(
-        0.5, allow_inf_nan=False, description="Score from which an answer is positive (classification)."
+        0.5,
+        allow_inf_nan=False,
+        description="Score from which an answer is positive (classification): what your application uses.",
     )
     tolerance: float = Field(
-        1e-6, ge=0, allow_inf_nan=False, description="Difference up to which two scores agree (regression)."
+        1e-6,
+        ge=0,
+        allow_inf_nan=False,
+        description="Difference up to which two scores agree (regression): what makes no difference to your application.",
     )
     window: PositiveDuration = Field(
         "1h",
@@ -103,10 +110,13 @@ class Comparison(Section):
         description="Length of a window, in event time. Windows begin at whole multiples of it.",
     )
     update_every: PositiveDuration = Field(
-        "10s", validate_default=True, description="How often results of open windows are written."
+        "10s",
+        validate_default=True,
+        description="How often results of open windows are written. A shorter time shows them sooner, and writes more.",
     )
     max_events: int = Field(
         200_000,
         ge=1000,
-        description="Most events of a window that are kept for each partition. Above it a random half is let go, and counted.",
+        description="Most events of a window that are kept for each partition. Above it a random half is let go, and counted. "
+        "Raise it for more exact figures, lower it for less memory.",
     )

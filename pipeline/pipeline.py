@@ -43,7 +43,9 @@ class Pipeline(Section):
     )
     kafka: Kafka = Field(description="How to reach Kafka.")
     group: Text | None = Field(
-        None, description="Consumer group of the workers.", json_schema_extra={"default": "<name>"}
+        None,
+        description="Consumer group of the workers. Set it if the cluster's access rules ask for a certain name.",
+        json_schema_extra={"default": "<name>"},
     )
     schemas: Schemas = Field({}, validate_default=True, description="Where record schemas are.")
     input: Input = Field(description="The feature events.")
@@ -62,12 +64,13 @@ class Pipeline(Section):
     ordering: Literal["partition", "key", "none"] = Field(
         "partition",
         description="Which results may pass others where several batches run at a time. `partition`: none within a partition. "
-        "`key`: those of other keys. `none`: all. With `exactly_once` always `partition`.",
+        "`key`: those of other keys. `none`: all. The last two are for models whose batches differ much in duration. "
+        "With `exactly_once` always `partition`.",
     )
     commit_every: PositiveDuration | None = Field(
         None,
-        description="How often results and offsets are committed. With `exactly_once` readers see a result only then, so it is "
-        "a latency setting.",
+        description="How often results and offsets are committed. A shorter time repeats fewer results after a crash, a longer "
+        "one costs the broker less. With `exactly_once` readers see a result only then, so it is a latency setting.",
         json_schema_extra={"default": "100ms; 15ms with exactly_once"},
     )
     membership: GroupMembership = Field(

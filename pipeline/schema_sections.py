@@ -36,7 +36,9 @@ class Registry(Section):
     password: Secret | None = Field(
         None, description="Password for basic authentication: `{file: PATH}` or `{env: NAME}`."
     )
-    ca: FilePath | None = Field(None, description="Certificate authorities (PEM) to trust in place of the system's.")
+    ca: FilePath | None = Field(
+        None, description="Certificate authorities (PEM) to trust in place of the system's, such as your company's own."
+    )
 
 
 class Schemas(Section):
@@ -45,7 +47,7 @@ class Schemas(Section):
     registry: Registry | None = Field(None, description="A schema registry, in place of a folder.")
     directory: FilePath | None = Field(
         None,
-        description="Folder of Avro schemas named `<id>-<name>.avsc`.",
+        description="Folder of Avro schemas named `<id>-<name>.avsc`, for pipelines without a registry.",
         json_schema_extra={"default": "schemas"},
     )
 

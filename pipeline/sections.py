@@ -107,21 +107,27 @@ class Input(Section):
     )
     event_id: Text | None = Field(
         None,
-        description="Field that identifies the event. Without it the id is `<topic>-<partition>-<offset>`.",
+        description="Field that identifies the event, by which readers and labels find its prediction. Without it the id is "
+        "`<topic>-<partition>-<offset>`.",
     )
     event_time: Text | None = Field(
         None,
         description="Field that says when the event happened: milliseconds since 1970 (UTC), or an Avro timestamp. "
-        "Without it the record's timestamp counts.",
+        "Ages and windows of comparisons count from it. Without it the record's timestamp counts.",
     )
-    key: Text | None = Field(None, description="Field that `millstream produce` takes as the record's key.")
+    key: Text | None = Field(
+        None,
+        description="Field that `millstream produce` takes as the record's key, so that test events are partitioned as real "
+        "ones.",
+    )
     start: Literal["earliest", "latest"] = Field(
-        "earliest", description="Where a group that has committed nothing yet begins to read."
+        "earliest",
+        description="Where a group that has committed nothing yet begins to read. `latest` leaves out the events of the past.",
     )
     max_age: PositiveDuration | None = Field(
         None,
         description="How old an event may be, by its time, when the model would run it. An older one is refused as `expired`, "
-        "see `on_error`. Without it, any age.",
+        "see `on_error`: for predictions that are of no use later. Without it, any age.",
     )
     deadline_header: Text | None = Field(
         None,
@@ -131,7 +137,7 @@ class Input(Section):
     weights: dict[Text, Annotated[float, Field(gt=0, le=1_000_000)]] = Field(
         {},
         description="Under a backlog the topics' shares of the model are as these numbers; a topic left out has 1. "
-        "Without any, first come, first served.",
+        "So urgent events don't wait behind bulk ones. Without any, first come, first served.",
         examples=[{"urgent": 10, "bulk": 1}],
     )
 
@@ -147,10 +153,10 @@ class Output(Section):
     """The predictions."""
 
     topic: TopicName = Field(description="Topic that predictions are written to.", examples=["predictions"])
-    format: Format = Field("avro", description="How predictions are written.")
+    format: Format = Field("avro", description="How predictions are written. `json` is for readers without Avro.")
     carry_headers: tuple[Text, ...] = Field(
         ("traceparent", "tracestate", "baggage"),
-        description="Headers of an event that its prediction carries on.",
+        description="Headers of an event that its prediction carries on: by default, those of distributed tracing.",
     )
 
 
@@ -158,7 +164,7 @@ class DeadLetters(Section):
     """The events that cannot be processed."""
 
     topic: TopicName = Field(
-        description="Topic that they are written to, with the reason.",
+        description="Topic that they are written to, with the reason. Set it if names of topics follow a rule.",
         json_schema_extra={"default": "<name>-dead-letters"},
     )
 
@@ -192,7 +198,9 @@ class Model(Section):
 
     name: Name = Field(description="Name of the model: its folder in the repository.", examples=["my-model"])
     version: Version | None = Field(
-        None, description="Version of the model. Without it, the highest in the repository."
+        None,
+        description="Version of the model. Set it to decide when a new version is used. Without it, the highest in the "
+        "repository.",
     )
     repository: FilePath = Field(
         "models", validate_default=True, description="Folder of models, laid out `<name>/<version>/` (docs/models.md)."
@@ -209,10 +217,12 @@ class Model(Section):
     ] = Field(
         {},
         description="For each input tensor the event field, or the list of fields, that fills it. "
-        "In place of what the model's `config.yaml` says.",
+        "In place of what the model's `config.yaml` says: for events that name their fields otherwise.",
     )
     device: Literal["auto", "cpu", "cuda", "tensorrt"] = Field(
-        "auto", description="What runs the model. `auto` takes a GPU where there is one. `tensorrt` is for ONNX models."
+        "auto",
+        description="What runs the model. `auto` takes a GPU where there is one, `cpu` leaves it to others. `tensorrt` is for "
+        "ONNX models.",
     )
     trust: bool = Field(
         False,
@@ -220,7 +230,12 @@ class Model(Section):
         "code and write files, also in `millstream check`. Write `true` only if you trust its author (docs/models.md). It "
         "applies to shadows too.",
     )
-    threads: int = Field(1, ge=1, description="CPU threads of one inference. Workers scale by processes.")
+    threads: int = Field(
+        1,
+        ge=1,
+        description="CPU threads of one inference. Raise it if a single batch takes too long. For more events, start more "
+        "workers.",
+    )
     concurrent_batches: int = Field(
         1,
         ge=1,
@@ -229,17 +244,25 @@ class Model(Section):
         "model must allow calls from several threads then.",
     )
     allow_nan: bool = Field(
-        False, description="Whether a feature may be NaN or infinite. If not, its event becomes a dead letter."
+        False,
+        description="Whether a feature may be NaN or infinite, as for models that take NaN for a missing value. If not, its "
+        "event becomes a dead letter.",
     )
     allow_nan_outputs: bool = Field(
-        False, description="Whether an answer may be NaN or infinite. If not, its event is refused as `nan_output`."
+        False,
+        description="Whether an answer may be NaN or infinite, as the logarithm of a probability may. If not, its event is "
+        "refused as `nan_output`.",
     )
 
 
 class Batch(Section):
     """When a micro-batch is closed: at the first of these bounds."""
 
-    max_events: int = Field(256, ge=1, description="Most events in a batch.")
+    max_events: int = Field(
+        256,
+        ge=1,
+        description="Most events in a batch. Raise it for a model that needs less time per event in large batches.",
+    )
     max_wait: Duration = Field(
         "5ms",
         validate_default=True,
@@ -253,12 +276,15 @@ class Batch(Section):
         "long as the rest leaves time, at most `max_wait` (docs/batching.md).",
     )
     max_bytes: Size = Field(
-        "1MiB", validate_default=True, description="Most bytes of records (keys, values, headers) in a batch."
+        "1MiB",
+        validate_default=True,
+        description="Most bytes of records (keys, values, headers) in a batch. Bounds the memory of a model call if events "
+        "differ much in size.",
     )
     cost: Text | None = Field(
         None,
         description="Field that says what an event costs the model: a number (rounded up), or a list or a text, whose length "
-        "counts. With `max_cost`.",
+        "counts. With `max_cost`, for models whose work depends on the length of their inputs.",
     )
     max_cost: Annotated[int, Field(ge=1, le=2**40)] | None = Field(
         None, description="Most that a batch's events cost together. An event that costs more is a batch of its own."
@@ -286,21 +312,21 @@ class Limits(Section):
     in_flight_events: int = Field(
         100_000,
         ge=2,
-        description="Most events in flight: read, and their results not yet delivered. "
-        "At it nothing more is read; after half a second its partitions pause, and resume below half of it.",
+        description="Most events in flight: read, and their results not yet delivered. Lower it if fewer events may be read "
+        "again after a crash. At it nothing more is read; after half a second its partitions pause, and resume below half of it.",
     )
     in_flight_bytes: Size = Field(
         "128MiB",
         validate_default=True,
-        description="Most bytes of all events in flight: a quarter of it fetched ahead, half of it read (an event counts "
-        "as 2 x its value + 384 bytes; more for variable-length inputs, docs/models.md), a quarter of it written and not yet "
-        "delivered.",
+        description="Most bytes of all events in flight, by the memory that a worker may have: a quarter of it fetched ahead, "
+        "half of it read (an event counts as 2 x its value + 384 bytes; more for variable-length inputs, docs/models.md), a "
+        "quarter of it written and not yet delivered.",
     )
     drain_timeout: PositiveDuration = Field(
         "20s",
         validate_default=True,
-        description="How long a stopping worker may take to finish what it holds. Leaving the group takes up to 10 s more "
-        "where no broker answers.",
+        description="How long a stopping worker may take to finish what it holds. Set it below the time after which a supervisor "
+        "would kill it. Leaving the group takes up to 10 s more where no broker answers.",
     )
     batch_timeout: PositiveDuration = Field(
         "10m",
@@ -311,7 +337,7 @@ class Limits(Section):
         3,
         ge=1,
         description="How many workers may crash at the same events before these run few at a time, then one by one, and the one "
-        "that takes workers down is refused as `crashed`.",
+        "that takes workers down is refused as `crashed`. Raise it if workers are often killed for other reasons.",
     )
     stall_after: PositiveDuration = Field(
         "60s",
@@ -324,10 +350,10 @@ class Limits(Section):
 class Scaling(Section):
     """How many workers `millstream run` keeps, and how soon a backlog should be gone."""
 
-    min: int = Field(1, ge=1, description="Fewest workers.")
+    min: int = Field(1, ge=1, description="Fewest workers. Raise it for load that comes faster than a worker starts.")
     max: Annotated[int, Field(ge=1)] | None = Field(
         None,
-        description="Most workers. More than the input's partitions find no work.",
+        description="Most workers. Set it to leave cores to other programs. More than the input's partitions find no work.",
         json_schema_extra={"default": "the partitions, at most the machine's cores"},
     )
     catch_up: PositiveDuration = Field(
@@ -338,5 +364,5 @@ class Scaling(Section):
     scale_down_after: Duration = Field(
         "2m",
         validate_default=True,
-        description="How long fewer workers must have been enough before one goes.",
+        description="How long fewer workers must have been enough before one goes, so that a short lull ends none.",
     )
