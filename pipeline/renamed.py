@@ -20,9 +20,6 @@ RENAMED: Final = {  # (section, former name) -> name; CHANGELOG.md lists them
     ("limits", "held_bytes"): "in_flight_bytes",
     ("model", "in_flight"): "concurrent_batches",
 }
-GONE: Final = {  # (section, former name) -> what to do instead; CHANGELOG.md lists them
-    ("model", "instances"): "A worker has one model: start more workers, or raise model.concurrent_batches.",
-}
 _REASONS: Final = get_args(Reason)  # each was an option of `on_error`
 
 
@@ -43,12 +40,6 @@ def with_new_names(document: Document) -> Document:
         )
         data[section] = {name if key == former else key: value for key, value in options.items()}
         lines |= {_renamed(place, section, former, name): at for place, at in document.lines.items()}
-    for (section, former), advice in GONE.items():
-        options = data.get(section)
-        if isinstance(options, dict) and former in options:
-            said = "%s line %d: %s.%s has no effect, and is an error in the next version. %s"
-            log.warning(said, document.path, lines[section, former], section, former, advice)
-            data[section] = {key: value for key, value in options.items() if key != former}
     if "on_error" in data:
         data["on_error"] = _with_lists_of_reasons(document)
     return replace(document, data=data, lines=lines, problems=tuple(problems))

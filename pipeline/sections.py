@@ -236,12 +236,19 @@ class Model(Section):
         description="CPU threads of one inference. Raise it if a single batch takes too long. For more events, start more "
         "workers.",
     )
+    instances: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Copies of the model that a worker holds, each of which runs batches beside the others. For a model that one "
+        "batch at a time does not keep busy, and that can't be called from several threads.",
+    )
     concurrent_batches: int = Field(
         1,
         ge=1,
         le=64,
-        description="Batches that the model runs at a time: for a device or a server that works on several at once. A Python "
-        "model must allow calls from several threads then.",
+        description="Batches that each copy of the model runs at a time: for a device or a server that works on several at once. "
+        "A Python model must allow calls from several threads then.",
     )
     allow_nan: bool = Field(
         False,

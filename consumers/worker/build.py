@@ -63,12 +63,12 @@ def build_worker(plan: Plan, health: Health, metrics: Metrics, *, slot: str, unt
     sink = _sink(plan, shared, shadows, slot)
     beside = _shadow_thread(plan, shared, shadows) if shadows and not plan.detached else None
     in_flight = pipeline.model.concurrent_batches
-    ahead = batches_ahead(plan.executor.device, in_flight, pipeline.batch.max_events)
+    ahead = batches_ahead(plan.executor.device, in_flight * len(plan.executors), pipeline.batch.max_events)
     return connect(
         shared,
         source=source,
         decoder=plan.decoder,
-        executor=plan.executor,
+        executors=plan.executors,
         in_flight=in_flight,
         ahead=ahead,
         sink=sink,
@@ -81,7 +81,7 @@ def connect(
     *,
     source: Source,
     decoder: BlockDecoder,
-    executor: Executor,
+    executors: Sequence[Executor],
     in_flight: int,
     ahead: int,
     sink: Sink,
@@ -93,9 +93,9 @@ def connect(
         shared: what the stages share.
         source: where events come from.
         decoder: makes columns of them.
-        executor: runs the model.
-        in_flight: micro-batches that it runs at a time.
-        ahead: micro-batches that may wait for it.
+        executors: copies of one model.
+        in_flight: micro-batches that each runs at a time.
+        ahead: micro-batches that may wait for them.
         sink: where results go.
         shadows: offered what is delivered.
     """
@@ -112,7 +112,7 @@ def connect(
         metrics=shared.metrics,
     )
     pool = ExecutorPool(
-        [_runner(executor, retry, shared) for _ in range(in_flight)],
+        [_runner(executor, retry, shared) for _ in range(in_flight) for executor in executors],
         results,
         ahead=ahead,
         # In a transaction are exactly the results below the offsets that it commits.
@@ -145,7 +145,7 @@ def connect(
         inbox=inbox,
         window=window,
         stages=[("compute", compute.run), ("write", writer.run)],
-        executor=executor,
+        executors=executors,
         sink=sink,
         shadows=shadows,
     )

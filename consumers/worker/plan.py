@@ -58,10 +58,15 @@ class Plan:
     store: SchemaStore
     reader: Schema
     model: ModelVersion
-    executor: ModelExecutor
+    executors: list[ModelExecutor]  # copies of one model
     decoder: BlockDecoder
     shadows: list[ShadowPlan]
     detached: bool  # whether the shadows are all that this worker is for
+
+    @property
+    def executor(self) -> ModelExecutor:
+        """The first one."""
+        return self.executors[0]
 
 
 def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
@@ -100,13 +105,16 @@ def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
     for checked in (model, *(shadow.model for shadow in shadows)):
         check_fields(checked.signature, decoder.columns, checked.place, reader.name)
     settings = pipeline.model
-    executor = open_executor(
-        model,
-        trust=settings.trust,
-        device=settings.device,
-        threads=settings.threads,
-        max_events=pipeline.batch.max_events,
-    )
+    executors = [
+        open_executor(
+            model,
+            trust=settings.trust,
+            device=settings.device,
+            threads=settings.threads,
+            max_events=pipeline.batch.max_events,
+        )
+        for _ in range(settings.instances)
+    ]
     event_fields = EventFields(
         pipeline.input.event_id,
         pipeline.input.event_time,
@@ -122,7 +130,7 @@ def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
         allow_nan=pipeline.model.allow_nan,
         keep=shadow_fields(shadows),
     )
-    return Plan(pipeline, store, reader, model, executor, blocks, shadows, detached)
+    return Plan(pipeline, store, reader, model, executors, blocks, shadows, detached)
 
 
 def settings_of(plan: Plan, *, until_idle: bool) -> Settings:

@@ -46,7 +46,7 @@ class Worker:
         inbox: "SimpleQueue[FetchedBatch | Barrier | None]",
         window: BatchWindow,
         stages: Sequence[Stage],
-        executor: Executor,
+        executors: Sequence[Executor],
         sink: Sink,
         shadows: ShadowThread | None,
     ) -> None:
@@ -56,7 +56,7 @@ class Worker:
         inbox: what was read, for the computing stage.
         window: told what comes, so that batches wait as long as it pays.
         stages: the computing and the writing stage.
-        executor: warmed up before anything is read, and closed at the end.
+        executors: warmed up before anything is read, and closed at the end.
         sink: started before anything is read.
         shadows: closed at the end.
         """
@@ -71,7 +71,7 @@ class Worker:
         self._source = source
         self._inbox = inbox
         self._window = window
-        self._executor = executor
+        self._executors = executors
         self._sink = sink
         self._shadows = shadows
         self._backpressure = Backpressure(source, shared)
@@ -134,7 +134,8 @@ class Worker:
     def _warm_up(self) -> bool:
         """Wait for the executor, as long as it is away; False where told to end meanwhile."""
         try:
-            Retry(self._ending.stopping, self._health, self._metrics).call("executor", self._executor.warm_up)
+            for executor in self._executors:
+                Retry(self._ending.stopping, self._health, self._metrics).call("executor", executor.warm_up)
         except Abandoned:
             return False
         return True
@@ -286,7 +287,8 @@ class Worker:
         for thread in self._threads:
             thread.join(JOIN)
         if not any(thread.is_alive() for thread in self._threads):
-            self._executor.close()
+            for executor in self._executors:
+                executor.close()
 
     def _run_stage(self, run: Callable[[], None]) -> None:
         """Run a stage; whatever ends it early ends the worker, in `run`."""

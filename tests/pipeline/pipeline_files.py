@@ -72,6 +72,7 @@ model:
   allow_nan: true
   allow_nan_outputs: true
   concurrent_batches: 2
+  instances: 3
 batch:
   max_events: 64
   max_wait: 0ms

@@ -84,11 +84,3 @@ def test_former_action_that_is_none_is_told_with_its_line(tmp_path: Path, option
     file.write_text(f"{file.read_text()}on_error: {{{options}}}\n")
     with pytest.raises(PipelineError, match=said):
         load_pipeline(file, {})
-
-
-def test_option_that_is_gone_has_no_effect_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        pipeline = load_pipeline(written(tmp_path, ", instances: 3"), {})
-    assert pipeline == load_pipeline(written(tmp_path), {})
-    assert "line 6: model.instances has no effect" in caplog.text
-    assert "raise model.concurrent_batches" in caplog.text

@@ -86,7 +86,7 @@ class Working:
             shared,
             source=source,
             decoder=BlockDecoder(SlowDecoder(), EventFields(None, None, 1), SIGNATURE, allow_nan=False),
-            executor=NegatingExecutor(),
+            executors=[NegatingExecutor()],
             in_flight=1,
             ahead=0,
             sink=cast("Any", self.sink),

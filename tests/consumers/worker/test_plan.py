@@ -84,7 +84,7 @@ def test_batch_section_says_nothing_of_cost_and_target_where_they_are_left_out(t
 @pytest.mark.parametrize(("takes", "expected"), [(3, 3), (100, 8)])
 def test_batches_are_no_larger_than_the_executor_takes(tmp_path: Path, takes: int, expected: int) -> None:
     executor = cast("ModelExecutor", SimpleNamespace(max_events=takes))
-    plan = replace(plan_of(tmp_path, batch=BATCH), executor=executor)
+    plan = replace(plan_of(tmp_path, batch=BATCH), executors=[executor])
     assert settings_of(plan, until_idle=True).batch == replace(LIMITS, max_events=expected)
 
 
@@ -96,16 +96,19 @@ def test_field_that_the_batch_section_names_is_what_events_cost(tmp_path: Path) 
     assert np.diff(block.costs, prepend=0).tolist() == [3, 5]
 
 
-def test_model_runs_as_many_batches_at_a_time_as_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_copies_of_the_model_are_loaded_and_run_as_many_batches_as_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def largest(_client: object, topics: Sequence[str]) -> dict[str, int]:
         return dict.fromkeys(topics, 1_000_000)
 
     given: dict[str, Any] = {}
     monkeypatch.setattr("millstream.consumers.worker.clients.largest_records", largest)
     monkeypatch.setattr(build, "connect", lambda _shared, **named: given.update(named))
-    plan = plan_of(tmp_path, model={"name": "number", "concurrent_batches": 2})
+    plan = plan_of(tmp_path, model={"name": "number", "instances": 3, "concurrent_batches": 2})
     build.build_worker(plan, Health(60), Metrics("p"), slot="p-0", until_idle=True)
-    assert given["executor"] is plan.executor
+    assert len({id(executor) for executor in given["executors"]}) == 3
+    assert given["executors"] == plan.executors
     assert given["in_flight"] == 2
 
 
@@ -121,13 +124,13 @@ def test_reasons_at_which_to_stop_or_to_write_nothing_are_the_sinks(tmp_path: Pa
 
 
 class Made:
-    """What a worker makes of its settings and of this executor; it reads and writes nothing."""
+    """What a worker makes of its settings and of these executors; it reads and writes nothing."""
 
     pool: ExecutorPool
     window: BatchWindow
     limits: Limits  # that the batcher is given
 
-    def __init__(self, plan: Plan, executor: Executor, in_flight: int) -> None:
+    def __init__(self, plan: Plan, executors: Sequence[Executor], in_flight: int) -> None:
         shared = shared_of(settings_of(plan, until_idle=True), CrashGuard(3, 100), Health(60), Metrics("p"))
         self.abandon = shared.ending.abandon
         with pytest.MonkeyPatch.context() as patch:
@@ -137,7 +140,7 @@ class Made:
                 shared,
                 source=cast("Source", SimpleNamespace(markers=SimpleNamespace(start_offsets={}))),
                 decoder=plan.decoder,
-                executor=executor,
+                executors=executors,
                 in_flight=in_flight,
                 ahead=1,
                 sink=cast("Sink", None),
@@ -154,16 +157,18 @@ class Made:
 
 
 def test_batcher_and_its_window_are_given_the_batch_section(tmp_path: Path) -> None:
-    made = Made(plan_of(tmp_path, batch=BATCH), NegatingExecutor(), 1)
+    made = Made(plan_of(tmp_path, batch=BATCH), [NegatingExecutor()], 1)
     assert made.limits == LIMITS
     assert made.window.enough == 8
     assert made.window.length == 0.05  # the target leaves no more
 
 
-@pytest.mark.parametrize("in_flight", [2, 3])
-def test_executor_has_as_many_batches_in_the_model_at_a_time_as_told(tmp_path: Path, in_flight: int) -> None:
+@pytest.mark.parametrize(("instances", "in_flight"), [(1, 2), (2, 1), (2, 3)])
+def test_each_executor_has_as_many_batches_in_the_model_at_a_time_as_told(
+    tmp_path: Path, instances: int, in_flight: int
+) -> None:
     """All wait for each other in the model: one by one none would come out."""
-    together = threading.Barrier(in_flight, timeout=10)
+    together = threading.Barrier(instances * in_flight, timeout=10)
 
     def wait_for_all(_inputs: Tensors) -> None:
         try:
@@ -172,10 +177,10 @@ def test_executor_has_as_many_batches_in_the_model_at_a_time_as_told(tmp_path: P
             if together.broken:
                 made.abandon.set()
 
-    executor = NegatingExecutor(wait_for_all)
-    made = Made(plan_of(tmp_path), executor, in_flight)
-    for number in range(in_flight):
+    executors = [NegatingExecutor(wait_for_all) for _ in range(instances)]
+    made = Made(plan_of(tmp_path), executors, in_flight)
+    for number in range(instances * in_flight):
         made.pool.submit(batch_of("e", number))
     made.pool.settle()
     made.pool.close()
-    assert len(executor.sizes) == in_flight
+    assert [len(executor.sizes) for executor in executors] == [in_flight] * instances

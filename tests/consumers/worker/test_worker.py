@@ -144,7 +144,7 @@ def run_until_idle(aborted: int) -> tuple[bool, MemorySource, MemorySink, Metric
         shared,
         source=cast("Any", source),
         decoder=decoder,
-        executor=NegatingExecutor(),
+        executors=[NegatingExecutor()],
         in_flight=1,
         ahead=0,
         sink=cast("Any", sink),

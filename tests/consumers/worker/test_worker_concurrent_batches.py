@@ -36,7 +36,7 @@ def test_several_batches_in_flight_answer_every_event(
         UNEVEN,
         delivery=delivery,
         ordering=ordering,
-        model={"name": "number", "concurrent_batches": 4},
+        model={"name": "number", "concurrent_batches": 2, "instances": 2},
         batch={"max_events": 8, "max_wait": "1ms"},
     )
     keys = [b"a", b"b", b"c"]
