@@ -1,6 +1,7 @@
 """A worker with a bug and a fault: `buggy_worker.py BUG FAULT TIME work PIPELINE ...`. It shows that the checker sees bugs.
 
-The fault strikes once, at the place that it names, the time with this number that the worker comes there.
+The fault strikes once, at the place that it names, the time with this number that the worker comes there. Bugs and faults replace
+public methods, parts that `build` puts together, and Kafka's clients.
 """
 
 from __future__ import annotations
@@ -9,86 +10,103 @@ import os
 import signal
 import sys
 import uuid
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, TopicPartition
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from millstream.consumers.cli import main as cli
 from millstream.consumers.sink import delivery, transactions
 from millstream.consumers.sink.delivery import AtLeastOnce
 from millstream.consumers.sink.transactions import ExactlyOnce
+from millstream.consumers.source import kafka_source
 from millstream.consumers.source.kafka_source import Source
 from millstream.consumers.source.offset_order import OffsetOrderCheck
+from millstream.consumers.worker import build
 from millstream.inference.executors.onnx import OnnxExecutor
+from tests.consumers.in_memory import GivenAssignment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.consumers.events import FetchedBatch, NextOffsets
+    from millstream.consumers.flow.assignment import Assignment
     from millstream.consumers.record_types import HeaderColumns
+    from millstream.consumers.source.kafka_source import Subscription
 
 
 WENT_BACK = "the client goes back"
+replace = pytest.MonkeyPatch().setattr  # for as long as the process lives
 
 
 def offsets_first() -> None:
     """Offsets in a transaction of their own, and the results after it: a crash between them loses events."""
-    produce = ExactlyOnce.produce
+    produce, commit = ExactlyOnce.produce, ExactlyOnce.checkpoint
     later: list[Any] = []
 
     def checkpoint(self: ExactlyOnce, ends: NextOffsets) -> None:
         if ends:
-            _commit(self, ends, self._assignment.group_metadata, "commit_offsets")
+            commit(self, ends)
             while later:
                 produce(self, *later.pop(0))
-            self._begin()
-            self._step("commit", self._producer.commit_transaction)
-            self._open = False
+            commit(self, {})
 
-    ExactlyOnce.produce = lambda _, *record: later.append(record)  # type: ignore[method-assign]
-    ExactlyOnce.checkpoint = checkpoint  # type: ignore[method-assign]
+    replace(ExactlyOnce, "produce", lambda _, *record: later.append(record))
+    replace(ExactlyOnce, "checkpoint", checkpoint)
 
 
 def commits_what_it_should_abort() -> None:
     """Results of an aborted transaction stay, and are written again."""
+    abort = ExactlyOnce.abort
 
-    def abort(self: ExactlyOnce) -> None:
-        self._step("abort", self._producer.commit_transaction)
-        self._open = False
+    def commit(self: ExactlyOnce) -> None:
+        self.checkpoint({})
+        abort(self)  # nothing is open any more
 
-    ExactlyOnce.abort = abort  # type: ignore[method-assign]
+    replace(ExactlyOnce, "abort", commit)
 
 
 def never_reads_again() -> None:
     """After an abort it goes on where it was, and what was aborted is lost."""
 
-    def rewind(self: Source, *_: object) -> bool:
-        self._assignment.renew()
-        return True
+    class NeverRewound(Source):
+        """Its records count again, under another epoch, and come no second time."""
 
-    Source.rewind = rewind  # type: ignore[method-assign]
+        def __init__(self, client: Any, subscription: Subscription, *, assignment: Assignment, **others: Any) -> None:
+            super().__init__(client, subscription, assignment=assignment, **others)
+            self.assignment = assignment
+
+        def rewind(self) -> bool:
+            self.assignment.renew()
+            return True
+
+    replace(build, "Source", NeverRewound)
 
 
 def unfenced() -> None:
     """Neither the producer nor the group know it again: what it held when it was taken for dead counts nevertheless."""
-    begin = ExactlyOnce.__init__
     # Its transaction must not time out before it is woken, or the broker itself would undo the bug.
     transactions.EXACTLY_ONCE["transaction.timeout.ms"] = 300_000
 
-    def init(self: ExactlyOnce, client: Any, **others: Any) -> None:
-        begin(self, client, **others | {"transactional_id": uuid.uuid4().hex})
-        group = others["transactional_id"].removesuffix("-w0")
-        consumer = Consumer({"bootstrap.servers": client["bootstrap.servers"], "group.id": group})
-        stranger = consumer.consumer_group_metadata()  # of no member, so the broker asks nothing
+    class Unfenced(ExactlyOnce):
+        """Has an id that nobody has had, and an assignment of its own in which every partition is still there."""
 
-        def checkpoint(self: ExactlyOnce, ends: NextOffsets) -> None:
-            if ends:
-                _commit(self, ends, stranger, "commit")
+        def __init__(self, client: Any, *, transactional_id: str, **others: Any) -> None:
+            group = transactional_id.removesuffix("-w0")
+            consumer = Consumer({"bootstrap.servers": client["bootstrap.servers"], "group.id": group})
+            self.assignment = GivenAssignment({})
+            # Of no member, so the broker asks nothing.
+            self.assignment.group_metadata = consumer.consumer_group_metadata()
+            others |= {"transactional_id": uuid.uuid4().hex, "assignment": self.assignment}
+            super().__init__(client, **others)
 
-        ExactlyOnce.checkpoint = checkpoint  # type: ignore[method-assign]
+        def checkpoint(self, ends: NextOffsets) -> None:
+            self.assignment.given = {partition: epoch for partition, (epoch, _) in ends.items()}
+            super().checkpoint(ends)
 
-    ExactlyOnce.__init__ = init  # type: ignore[method-assign]
+    replace(build, "ExactlyOnce", Unfenced)
 
 
 def newest_first() -> None:
@@ -101,33 +119,24 @@ def newest_first() -> None:
             produce(self, *later.pop())
         commit(self, ends)
 
-    ExactlyOnce.produce = lambda _, *record: later.append(record)  # type: ignore[method-assign]
-    ExactlyOnce.checkpoint = checkpoint  # type: ignore[method-assign]
+    replace(ExactlyOnce, "produce", lambda _, *record: later.append(record))
+    replace(ExactlyOnce, "checkpoint", checkpoint)
 
 
 def acknowledges_early() -> None:
     """At least once: offsets are committed while their results still wait in the client."""
     delivery.DEFAULTS["linger.ms"] = 60_000
-    AtLeastOnce.push = lambda self: None  # type: ignore[method-assign]  # noqa: ARG005
-    AtLeastOnce.checkpoint = lambda self, ends: None  # type: ignore[method-assign]  # noqa: ARG005
+    replace(AtLeastOnce, "push", lambda self: None)  # noqa: ARG005
+    replace(AtLeastOnce, "checkpoint", lambda self, ends: None)  # noqa: ARG005
 
 
 def believes_the_client() -> None:
     """What the client gives again is answered again."""
-    OffsetOrderCheck.check = lambda *_: None  # type: ignore[method-assign]
+    replace(OffsetOrderCheck, "check", lambda *_: None)
 
 
 def none() -> None:
     """No bug: what a fault alone must not do."""
-
-
-def _commit(self: ExactlyOnce, ends: NextOffsets, group: Any, name: str) -> None:
-    """Commit offsets and what is in the open transaction, whoever has the partitions by now."""
-    offsets = [TopicPartition(*partition, offset) for partition, (_, offset) in ends.items()]
-    self._begin()
-    self._step("send_offsets", lambda: self._producer.send_offsets_to_transaction(offsets, group))
-    self._step(name, self._producer.commit_transaction)
-    self._open = False
 
 
 def _one_by_one(
@@ -172,31 +181,46 @@ FAULTS: dict[str, tuple[str, Callable[[], None]]] = {
 """Fault -> where it strikes, and what it does."""
 
 
+class StruckProducer(Producer):
+    """Kafka's client. The fault may strike at each step of a transaction."""
+
+    def __init__(self, at: Callable[[str], None], *settings: Any, **others: Any) -> None:
+        super().__init__(*settings, **others)
+        self.at = at
+        self.with_results = False  # whether the transaction has any; a bug may commit offsets by themselves
+
+    def produce(self, *record: Any, **others: Any) -> None:
+        super().produce(*record, **others)
+        self.with_results = True
+        self.at("after produce")
+
+    def send_offsets_to_transaction(self, *offsets: Any) -> None:
+        self.at("before send_offsets")
+        super().send_offsets_to_transaction(*offsets)
+
+    def commit_transaction(self, *timeout: float) -> None:
+        if self.with_results:
+            self.at("before commit")
+        super().commit_transaction(*timeout)
+        self.with_results = False
+        self.at("after commit")
+
+
 def arm(fault: str, time: int) -> None:
     """Let the fault strike when the worker comes to its place for this time."""
     where, strike = FAULTS[fault]
-    times, step, produce, run = count(1), ExactlyOnce._step, ExactlyOnce.produce, OnnxExecutor.run
+    times, run = count(1), OnnxExecutor.run
 
     def at(place: str) -> None:
         if place == where and next(times) == time:
             strike()
 
-    def striking_step(self: ExactlyOnce, name: str, call: Callable[[], object]) -> None:
-        at(f"before {name}")
-        step(self, name, call)
-        at(f"after {name}")
-
-    def striking_produce(self: ExactlyOnce, *record: Any) -> None:
-        produce(self, *record)
-        at("after produce")
-
     def striking_run(self: OnnxExecutor, *inputs: Any) -> Any:
         at("in the model")
         return run(self, *inputs)
 
-    ExactlyOnce._step = striking_step  # type: ignore[method-assign]
-    ExactlyOnce.produce = striking_produce  # type: ignore[method-assign,assignment]
-    OnnxExecutor.run = striking_run  # type: ignore[method-assign,assignment]
+    replace(delivery, "Producer", partial(StruckProducer, at))
+    replace(OnnxExecutor, "run", striking_run)
 
 
 def abort_at(checkpoint: int) -> None:
@@ -207,27 +231,33 @@ def abort_at(checkpoint: int) -> None:
         gone = bool(ends) and next(numbers) == checkpoint
         commit(self, {partition: (-1, offset) for partition, (_, offset) in ends.items()} if gone else ends)
 
-    ExactlyOnce.checkpoint = aborting  # type: ignore[method-assign]
+    replace(ExactlyOnce, "checkpoint", aborting)
 
 
 def go_back_at(poll: int) -> None:
     """Let the client give the records of this poll again."""
     numbers, read = count(1), Source.poll
+    clients: list[Consumer] = []
+
+    def made(*settings: Any, **others: Any) -> Consumer:
+        clients.append(Consumer(*settings, **others))
+        return clients[-1]
 
     def going_back(self: Source, *limits: Any) -> FetchedBatch | None:
         polled = read(self, *limits)
         if polled is not None and next(numbers) == poll:
             (place, first), *_ = polled.records.firsts().items()
-            self._consumer.seek(TopicPartition(*place, first))
+            clients[-1].seek(TopicPartition(*place, first))
             print(WENT_BACK, file=sys.stderr, flush=True)
         return polled
 
-    Source.poll = going_back  # type: ignore[method-assign,assignment]
+    replace(kafka_source, "Consumer", made)
+    replace(Source, "poll", going_back)
 
 
 if __name__ == "__main__":
     bug, fault, time, *arguments = sys.argv[1:]
-    ExactlyOnce.produce_all = _one_by_one  # type: ignore[method-assign]
+    replace(ExactlyOnce, "produce_all", _one_by_one)
     BUGS[bug]()
     if fault == "abort":
         abort_at(int(time))

@@ -6,15 +6,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
 
 from hatch_build import LIBRARIES
-from millstream.schemas.avro import columns as avro_columns
+from millstream.schemas.avro.columns import ColumnReader
+from millstream.schemas.decoded import Decoded
 from millstream.schemas.packed import Packed
-from millstream.schemas.table import Table
+from millstream.schemas.table import Rows, Table
 from tests.faults.conftest import FULL
 from tests.fuzz.case import Case, Counts, shrunk
 from tests.fuzz.runner import Job, run, table
@@ -50,18 +51,19 @@ def test_printed_case_is_the_case(name: str) -> None:
 def test_planted_bug_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A zero loses its sign."""
     target = TARGETS["avro"]
-    right = avro_columns.ColumnReader._piece
+    right = ColumnReader.read
 
-    def shifted(self: avro_columns.ColumnReader, values: Packed) -> Any:
-        table, faults = right(self, values)
-        return Table.of(table.frame().with_columns(pl.col(pl.Float32, pl.Float64) + 0.0)), faults
+    def shifted(self: ColumnReader, values: Packed) -> tuple[Decoded, Rows]:
+        decoded, others = right(self, values)
+        frame = decoded.frame.with_columns(pl.col(pl.Float32, pl.Float64) + 0.0)
+        return Decoded.of(Table.of(frame), decoded.rows, decoded.bad), others
 
-    monkeypatch.setattr(avro_columns.ColumnReader, "_piece", shifted)
+    monkeypatch.setattr(ColumnReader, "read", shifted)
     is_wrong: Callable[[Case], bool] = lambda case: isinstance(checked(target, case), str)  # noqa: E731
     case = next(case for seed in range(40) if is_wrong(case := case_of(target, seed)))
     small = shrunk(case, is_wrong)
     assert len(small.values) <= 2
-    monkeypatch.setattr(avro_columns.ColumnReader, "_piece", right)
+    monkeypatch.setattr(ColumnReader, "read", right)
     assert not is_wrong(small)
 
 

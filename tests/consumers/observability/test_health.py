@@ -1,3 +1,5 @@
+import argparse
+import importlib
 import socket
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -5,7 +7,6 @@ from http.client import HTTPConnection
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from millstream.consumers.cli import main
 from millstream.consumers.cli.arguments import metrics_host
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.observability.health import Health, HealthServer
@@ -99,10 +100,11 @@ def test_taken_port_is_named_with_what_to_do(health: Health) -> None:
     [("work", "--metrics-port"), ("run", "--metrics-port"), ("compare", "--metrics-port"), ("lag", "--serve")],
 )
 def test_port_is_open_to_this_machine_only_unless_told_otherwise(command: str, option: str) -> None:
-    parser = main._parser(command)
-    args = parser.parse_args([command, "pipeline.yaml", option, "0"])
+    parser = argparse.ArgumentParser()
+    importlib.import_module(f"millstream.consumers.cli.{command}").add_arguments(parser)
+    args = parser.parse_args(["pipeline.yaml", option, "0"])
     assert metrics_host(args, 0) == "127.0.0.1"
-    args = parser.parse_args([command, "pipeline.yaml", option, "0", "--metrics-host", "0.0.0.0"])
+    args = parser.parse_args(["pipeline.yaml", option, "0", "--metrics-host", "0.0.0.0"])
     assert metrics_host(args, 0) == "0.0.0.0"
 
 

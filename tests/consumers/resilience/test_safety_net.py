@@ -262,7 +262,7 @@ class BuggyEncoder(JsonPredictionEncoder):
 
     def __init__(self, error: Exception) -> None:
         super().__init__(pipeline="p", model="m", version=1, variant="primary")
-        self._error = error
+        self.error = error
 
     def encode(
         self,
@@ -273,7 +273,7 @@ class BuggyEncoder(JsonPredictionEncoder):
         outputs: Mapping[str, Any],
     ) -> Any:
         if 7 in outputs["y"]:
-            raise self._error
+            raise self.error
         return super().encode(event_ids, event_times, ingest_times, prediction_times, outputs)
 
 

@@ -66,10 +66,10 @@ class Committed(Assignment):
 
     def __init__(self, told: Callable[[NextOffsets], bool | None]) -> None:
         super().__init__()
-        self._told = told
+        self.told = told
 
     def is_committed(self, ends: NextOffsets) -> bool | None:
-        return self._told(ends)
+        return self.told(ends)
 
 
 class Lane:

@@ -19,6 +19,7 @@ from millstream.consumers.sink.writer import Checkpoints, Writer
 from tests.consumers.in_memory import answered, ended, offsets, running
 
 FOREVER = 1e9  # seconds
+EVENTS = 10_000  # that a budget has room for
 Message = BatchResult | Barrier | OffsetsRewound | None
 
 
@@ -111,10 +112,10 @@ class NotingAssignment(Assignment):
 
     def __init__(self, told: Callable[[NextOffsets], None]) -> None:
         super().__init__()
-        self._told = told
+        self.told = told
 
     def note_delivered(self, ends: NextOffsets) -> None:
-        self._told(ends)
+        self.told(ends)
 
 
 class Stage:
@@ -126,6 +127,7 @@ class Stage:
         *,
         every: float = FOREVER,
         records: int = 1000,
+        budget: InFlightBudget | None = None,
         sink: MemorySink | None = None,
         transactional: bool = False,
         offer: Callable[[BatchResult, NextOffsets], object] | None = None,
@@ -133,7 +135,7 @@ class Stage:
         self.window = NotingWindow()
         self.answers: ResultQueue = SimpleQueue()
         self.departed = 0
-        self.budget = InFlightBudget(10_000, 10_000_000)
+        self.budget = budget or InFlightBudget(EVENTS, 10_000_000)
         for message in messages:
             self.put(message)
         self.sink = sink or MemorySink()
@@ -146,7 +148,7 @@ class Stage:
             sink=cast("Sink", self.sink),
             budget=self.budget,
             assignment=self.assignment,
-            checkpoints=Checkpoints(every, self.budget.part(records, 0), publish=transactional),
+            checkpoints=Checkpoints(every, records / EVENTS, publish=transactional),
             window=self.window,
             offer=offer,
         )
@@ -226,9 +228,8 @@ def test_checkpoint_comes_after_so_many_records() -> None:
 
 def test_checkpoint_comes_after_so_many_bytes() -> None:
     """Few large events fill what a worker may hold as many small ones do."""
-    stage = Stage([answered("ee"), answered("rt", 2), answered("e", 4), None], records=1000)
-    stage.budget = stage.writer._budget = InFlightBudget(10_000, 300, RecordCost(1, 10))
-    stage.budget.add(5, 40, 0.0)
+    messages = [answered("ee"), answered("rt", 2), answered("e", 4), None]
+    stage = Stage(messages, records=1000, budget=InFlightBudget(EVENTS, 300, RecordCost(1, 10)))
     stage.writer.run()
     assert stage.acknowledged == [2, 4]  # each a tenth of the bytes or more, as 1000 records would be of the events
     assert stage.budget.events == 1
