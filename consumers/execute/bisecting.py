@@ -33,11 +33,6 @@ class BisectingExecutor:
         self._working = AdaptiveBatchSize(max_events)
         self._allow_nan_outputs = allow_nan_outputs
 
-    @property
-    def working_size(self) -> int:
-        """Events that run at once: less than a batch holds where the memory did not suffice."""
-        return self._working.size
-
     def run(self, inputs: Inputs) -> Result:
         """Run a micro-batch: halved where the model rejects it, in parts where memory ran out, not-a-number set apart.
 

@@ -22,6 +22,7 @@ from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.inference.errors import ExecutorUnavailable, ModelRejected
 from tests.consumers.clock import Clock
 from tests.consumers.in_memory import batch_of, block
+from tests.consumers.measured import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -36,11 +37,11 @@ def negated(inputs: Tensors) -> dict[str, Any]:
     return {"y": -inputs["x"]}
 
 
-class Running:
+class Running(Measured):
     """A runner with what is around it."""
 
     def __init__(self, run: Callable[[Tensors], dict[str, Any]] = negated) -> None:
-        self.metrics = m.Metrics("p")
+        super().__init__()
         self.abandon = threading.Event()
         self.runner = Runner(
             BisectingExecutor(run, max_events=8, allow_nan_outputs=False),
@@ -50,9 +51,6 @@ class Running:
             abandon=self.abandon,
             metrics=self.metrics,
         )
-
-    def value(self, metric: m.Metric, suffix: str = "", **labels: str) -> float | None:
-        return self.metrics.registry.get_sample_value(metric.name + suffix, {"pipeline": "p", **labels})
 
 
 def with_deadlines(deadlines: Sequence[int]) -> MicroBatch:

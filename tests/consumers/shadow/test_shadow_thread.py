@@ -18,6 +18,7 @@ from millstream.consumers.shadow import shadow_thread as shadow_lane
 from millstream.consumers.shadow.shadow_thread import Shadow, ShadowThread
 from millstream.inference.errors import ModelRejected
 from tests.consumers.in_memory import SIGNATURE, answered, ended
+from tests.consumers.measured import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,7 +73,7 @@ class Committed(Assignment):
         return self.told(ends)
 
 
-class Lane:
+class Lane(Measured):
     """A lane with what is around it."""
 
     def __init__(
@@ -85,8 +86,8 @@ class Lane:
         room: int = 100,
         budget: float = 1.0,
     ) -> None:
+        super().__init__()
         self.publisher = Publisher()
-        self.metrics = m.Metrics("p")
         self.busy = False
         self.lane = ShadowThread(
             [cast("Shadow", Comparing(name, before, share)) for name in names],
@@ -101,9 +102,6 @@ class Lane:
 
     def offer(self, kinds: str, start: int = 0, ends: NextOffsets = ENDS) -> None:
         self.lane.offer(answered(kinds, start), ends)
-
-    def value(self, metric: m.Metric, suffix: str = "", **labels: str) -> float | None:
-        return self.metrics.registry.get_sample_value(metric.name + suffix, {"pipeline": "p", **labels})
 
     def left_out(self, reason: str) -> float | None:
         return self.value(m.SHADOW_SKIPPED, shadow="v2", reason=reason)

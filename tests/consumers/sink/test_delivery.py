@@ -12,6 +12,7 @@ from millstream.consumers.errors import Abandoned, DeliveryFailed
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.sink import delivery
 from millstream.consumers.sink.delivery import FINAL, AtLeastOnce, BestEffort, failed
+from tests.consumers.measured import Measured
 from tests.consumers.sink.fake_producer import FakeProducer, Written, failure
 
 if TYPE_CHECKING:
@@ -25,12 +26,12 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "WAIT", 0.001)
 
 
-class Acknowledged:
+class Acknowledged(Measured):
     """A delivery by acknowledgement, with what is around it."""
 
     def __init__(self, *, room: int = 1000) -> None:
+        super().__init__()
         self.producer = FakeProducer(room)
-        self.metrics = m.Metrics("p")
         self.abandon = threading.Event()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(delivery, "Producer", self.producer.made)
@@ -40,9 +41,6 @@ class Acknowledged:
 
     def write(self, *values: bytes, topic: str = "out") -> None:
         self.delivery.produce_all(topic, values, [None] * len(values))
-
-    def value(self, metric: m.Metric, **labels: str) -> float | None:
-        return self.metrics.registry.get_sample_value(metric.name, {"pipeline": "p", **labels})
 
     @property
     def readable(self) -> list[bytes]:

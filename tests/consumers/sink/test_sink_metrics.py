@@ -20,6 +20,7 @@ from millstream.consumers.sink.result_sink import Outputs, Sink
 from millstream.consumers.sink.writer import Checkpoints, Writer
 from tests.consumers.clock import Clock
 from tests.consumers.in_memory import EPOCHS, GivenAssignment, block
+from tests.consumers.measured import Measured
 from tests.consumers.sink.test_sink import LIMIT, OUTPUTS, MemoryDelivery, answered_of
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Delivering(MemoryDelivery):
         self.aborts += 1
 
 
-class Sunk:
+class Sunk(Measured):
     """A sink with what is around it."""
 
     def __init__(
@@ -57,13 +58,10 @@ class Sunk:
         transactional: bool = False,
         epochs: Epochs = EPOCHS,
     ) -> None:
+        super().__init__()
         self.delivery = Delivering(clock, transactional=transactional)
-        self.metrics = m.Metrics("p")
         delivery = cast("Delivery", self.delivery)
         self.sink = Sink(delivery, outputs, assignment=GivenAssignment(epochs), metrics=self.metrics)
-
-    def value(self, metric: m.Metric, suffix: str = "", **labels: str) -> float | None:
-        return self.metrics.registry.get_sample_value(metric.name + suffix, {"pipeline": "p", **labels})
 
     def ages(self) -> tuple[float | None, float | None]:
         """Seconds of all events together until their predictions could be read, and of how many events."""

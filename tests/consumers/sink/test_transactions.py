@@ -15,6 +15,7 @@ from millstream.consumers.sink.transactions import ExactlyOnce
 from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT
 from tests.consumers.clock import Clock
 from tests.consumers.in_memory import GivenAssignment
+from tests.consumers.measured import Measured
 from tests.consumers.sink.fake_producer import FakeBulk, FakeProducer, Written, failure
 
 if TYPE_CHECKING:
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
 A, B = ("in", 0), ("in", 1)
 
 
-class Transactional:
+class Transactional(Measured):
     """A delivery by transaction, with what is around it."""
 
     def __init__(self, *, room: int = 1000, bulk: bool = False) -> None:
+        super().__init__()
         self.producer = FakeProducer(room)
-        self.metrics = m.Metrics("p")
         self.abandon = threading.Event()
         self.assignment = GivenAssignment({A: 1, B: 1})
         self.assignment.group_metadata = "member 7"
@@ -48,9 +49,6 @@ class Transactional:
 
     def write(self, *values: bytes, topic: str = "out") -> None:
         self.delivery.produce_all(topic, values, [None] * len(values))
-
-    def value(self, metric: m.Metric, **labels: str) -> float | None:
-        return self.metrics.registry.get_sample_value(metric.name, {"pipeline": "p", **labels})
 
     def ended(self) -> tuple[float | None, float | None]:
         """How many transactions were committed, and aborted."""

@@ -17,6 +17,7 @@ from millstream.consumers.source import kafka_source
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.source.kafka_source import Source, Subscription
 from tests.consumers.clock import Clock
+from tests.consumers.measured import Measured
 from tests.consumers.source.fake_consumer import Event, FakeConsumer, Message, failure
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ A, B, OTHER = ("in", 0), ("in", 1), ("other", 0)
 STARTED = "millstream starts=1 running=0 alone=0"
 
 
-class Reading:
+class Reading(Measured):
     """A source that has subscribed, with what is around it."""
 
     def __init__(
@@ -40,8 +41,8 @@ class Reading:
         until_idle: bool = False,
         on_revoke: Callable[[list[Partition]], object] | None = None,
     ) -> None:
+        super().__init__()
         self.consumer = FakeConsumer({A: 5, B: 3} if logs is None else logs)
-        self.metrics = m.Metrics("p")
         self.revoked: list[list[Partition]] = []
         self.assignment = Assignment()
         with pytest.MonkeyPatch.context() as patch:
@@ -68,9 +69,6 @@ class Reading:
 
     def idle(self) -> bool:
         return self.source.idle
-
-    def value(self, metric: m.Metric, **labels: str) -> float | None:
-        return self.metrics.registry.get_sample_value(metric.name, {"pipeline": "p", **labels})
 
     def offset(self, partition: Partition) -> int | None:
         """That is committed."""

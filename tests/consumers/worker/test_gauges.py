@@ -20,6 +20,7 @@ from millstream.consumers.worker import gauges as module
 from millstream.consumers.worker.build import connect
 from millstream.consumers.worker.shared import shared_of
 from tests.consumers.in_memory import SIGNATURE, NegatingExecutor, NumberDecoder, ended
+from tests.consumers.measured import Measured
 from tests.consumers.source.fake_consumer import FakeConsumer
 from tests.consumers.worker.test_worker import SETTINGS
 
@@ -64,13 +65,13 @@ class StandingSink:
     def push(self) -> None: ...
 
 
-class Working:
+class Working(Measured):
     """A worker on a consumer in memory."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.consumer = FakeConsumer({A: 0})
         self.sink = StandingSink()
-        self.metrics = m.Metrics("p")
         settings = replace(SETTINGS, exactly_once=False, until_idle=False)
         shared = shared_of(settings, CrashGuard(3, 100), Health(60.0), self.metrics)
         with pytest.MonkeyPatch.context() as patch:
@@ -93,9 +94,6 @@ class Working:
             shadows=None,
         )
         self.thread = threading.Thread(target=self.worker.run, daemon=True)
-
-    def value(self, metric: m.Metric, suffix: str = "", **labels: str) -> float | None:
-        return self.metrics.registry.get_sample_value(metric.name + suffix, {"pipeline": "p", **labels})
 
     def wait_for(self, value: float, metric: m.Metric, **labels: str) -> None:
         until = time.monotonic() + 10
