@@ -16,7 +16,8 @@ class Assignment:
     """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()  # held while the assignment changes, and while a transaction commits
+        # Held while the assignment changes, while a transaction commits, and while a start is uncounted.
+        self.lock = threading.Lock()
         self.group_metadata: Any = (
             None  # goes with a transaction's offsets: the broker refuses a former member's (KIP-447)
         )

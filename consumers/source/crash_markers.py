@@ -1,7 +1,7 @@
 """What offsets' metadata say of the workers that began there: counted at their first record, cleared by who gets on or leaves."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -38,9 +38,8 @@ class CrashMarkers:
         self.unmarked: dict[Partition, TopicPartition] = {}  # what to commit when their first record is read
         self._patience = LOOK_TIMEOUT[0]
         self._refused = 0  # how often offsets were not told, one after the other
-        self._counted: dict[
-            Partition, int
-        ] = {}  # offsets whose metadata count this start, nothing being committed since
+        # What was committed to count this start, until a later offset is known to be committed.
+        self._counted: dict[Partition, TopicPartition] = {}
 
     def places(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """The partitions with the offsets where they begin, to be assigned so; as they are where these are not known at once.
@@ -108,13 +107,12 @@ class CrashMarkers:
         begun = self.unmarked.keys() & set(records.partitions)
         if not begun:
             return
-        marks = [self.unmarked.pop(partition) for partition in begun]
+        marks = {partition: self.unmarked.pop(partition) for partition in begun}
+        self._counted |= marks  # also where no answer comes: the broker may have it nevertheless
         try:
-            self._consumer.commit(offsets=marks, asynchronous=False)
+            self._consumer.commit(offsets=list(marks.values()), asynchronous=False)
         except KafkaException as error:
             log.debug("the start of %d partitions is not counted: %s", len(marks), error.args[0].str())
-            return
-        self._counted |= {(p.topic, p.partition): p.offset for p in marks}
 
     def beginning(self, position: TopicPartition) -> int | None:
         """Where the partition is begun; None for an empty one without an offset, where nobody can have ended."""
@@ -134,33 +132,56 @@ class CrashMarkers:
         noted = {p: attempts for p, count in counts.items() if (attempts := self._guard.note(p, count)) is not None}
         if not noted:
             return
-        notes = [TopicPartition(*p, firsts[p], attempts.metadata()) for p, attempts in noted.items()]
+        notes = {p: TopicPartition(*p, firsts[p], attempts.metadata()) for p, attempts in noted.items()}
         try:
-            self._consumer.commit(offsets=notes, asynchronous=False)
+            self._consumer.commit(offsets=list(notes.values()), asynchronous=False)
         except KafkaException as error:
             log.warning("the note of what runs now was not written: %s", error.args[0].str())
             return
-        self._counted |= {p: firsts[p] for p in noted}
+        self._counted |= notes
 
-    def note_committed(self, partitions: Iterable[Partition]) -> None:
-        """Later offsets of these partitions were committed: the earlier ones, with what their metadata said, are gone."""
-        for partition in partitions:
-            self._counted.pop(partition, None)
+    def note_committed(self, offsets: Mapping[Partition, int]) -> None:
+        """The broker has confirmed these offsets: earlier ones, with what their metadata said, are gone.
+
+        The answer to a commit from before a mark may come after it, and says nothing about it.
+        """
+        for partition, offset in offsets.items():
             self.unmarked.pop(partition, None)
+            if partition in self._counted and offset > self._counted[partition].offset:
+                del self._counted[partition]
 
-    def uncount(self, partitions: Iterable[Partition]) -> None:
-        """This worker leaves in peace: its start does not count against the events that it did not come to."""
-        left = [TopicPartition(*p, self._counted.pop(p)) for p in partitions if p in self._counted]
-        if left:
-            try:
+    def uncount(self, partitions: Iterable[Partition], delivered: Mapping[Partition, int]) -> None:
+        """This worker leaves in peace: its start does not count against the events that it did not come to.
+
+        The broker is asked first. Where it has something else than our mark, later offsets are committed already, though this
+        worker has not heard of it: what is committed here would take them back. The caller sees to it that no transaction commits
+        meanwhile.
+
+        Args:
+            partitions: that it leaves.
+            delivered: up to where the broker has all results, for partitions with any. Commits that are under way go no further.
+        """
+        marks = {p: self._counted.pop(p) for p in partitions if p in self._counted}
+        if not marks:
+            return
+        try:
+            found = self._consumer.committed([TopicPartition(*p) for p in marks], timeout=LOOK_TIMEOUT[1])
+            at = {(p.topic, p.partition): (p.offset, p.metadata) for p in found}
+            left = [
+                TopicPartition(*p, max(mark.offset, delivered.get(p, 0)))
+                for p, mark in marks.items()
+                if at[p] == (mark.offset, mark.metadata)
+            ]
+            if left:
                 self._consumer.commit(offsets=left, asynchronous=False)
-            except KafkaException as error:
-                log.debug("a start is still counted: %s", error.args[0].str())
+        except KafkaException as error:
+            log.debug("a start is still counted: %s", error.args[0].str())
 
     def forget(self, partitions: set[Partition]) -> None:
         """These partitions went."""
         self.new -= partitions
-        self.note_committed(partitions)
         for partition in partitions:
+            self.unmarked.pop(partition, None)
+            self._counted.pop(partition, None)
             self.start_offsets.pop(partition, None)
             self._guard.gone(partition)

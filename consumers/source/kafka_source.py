@@ -232,11 +232,11 @@ class Source:
         if not new:
             return True
         self._sent |= new
-        self.markers.note_committed(new)
         positions = [TopicPartition(*partition, offset) for partition, offset in new.items()]
         try:
             if wait:
                 self._consumer.commit(offsets=positions, asynchronous=False)
+                self._committed(None, positions)  # `on_commit` is called for others only
             else:
                 self._consumer.commit(offsets=positions)
         except KafkaException as error:
@@ -310,11 +310,21 @@ class Source:
         """
         self._crashed = failure is not None and not isinstance(failure, WorkerError | KafkaException)
         # The client's `close` waits for commits under way, and those wait for the broker as long as that is away.
-        leaving = threading.Thread(target=self._consumer.close, name="leave", daemon=True)
+        leaving = threading.Thread(target=self._leave, name="leave", daemon=True)
         leaving.start()
         leaving.join(LEAVE_TIMEOUT)
         if leaving.is_alive():
             log.warning("the group was not left within %g s: the broker is away", LEAVE_TIMEOUT)
+
+    def _leave(self) -> None:
+        self._uncount(list(self._epochs))  # before: a client that closes asks the broker for no offsets
+        self._consumer.close()
+
+    def _uncount(self, partitions: list[Partition]) -> None:
+        if not self._crashed:
+            # A transaction that commits the same partitions ends before, or begins afterwards.
+            with self._assignment.lock:
+                self.markers.uncount(partitions, self._assignment.delivered())
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._assignment.add((p.topic, p.partition) for p in partitions)
@@ -338,8 +348,7 @@ class Source:
     def _revoked(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         gone = [(p.topic, p.partition) for p in partitions]
         self._before_revoke(gone)
-        if not self._crashed:
-            self.markers.uncount(gone)
+        self._uncount(gone)
         self._drop(consumer, "revoked", partitions)
 
     def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -366,7 +375,9 @@ class Source:
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         if error is None:
-            self._assignment.note_committed({(p.topic, p.partition): p.offset for p in partitions})
+            offsets = {(p.topic, p.partition): p.offset for p in partitions}
+            self._assignment.note_committed(offsets)
+            self.markers.note_committed(offsets)
         if error is None or error.code() == KafkaError._NO_OFFSET:
             return
         for position in partitions:

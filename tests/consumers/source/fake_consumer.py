@@ -67,7 +67,7 @@ class FakeConsumer:
         self.generation = 0  # of the group: another one after each rebalance
         self.config: dict[str, Any] = {}
         self.topics: list[str] = []
-        self.closed = False
+        self.closed = self.closing = False
         self.extra: list[Message | Event] = []  # handed over with the next records, whatever is assigned
         self._callbacks: list[Callable[[], object]] = []
         self._on: dict[str, Callable[..., object]] = {}
@@ -157,6 +157,8 @@ class FakeConsumer:
 
     def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:  # noqa: ARG002
         self._called("committed")
+        if self.closing:
+            raise failure(KafkaError._TIMED_OUT)
         found = ((p, self.committed_offsets.get(_of(p), (OFFSET_INVALID, ""))) for p in partitions)
         return [TopicPartition(p.topic, p.partition, offset, metadata) for p, (offset, metadata) in found]
 
@@ -199,6 +201,7 @@ class FakeConsumer:
 
     def close(self) -> None:
         self._called("close")
+        self.closing = True  # from here on the client answers no question about committed offsets
         if self.assigned:
             self._on["revoke"](self, [TopicPartition(*partition) for partition in self.assigned])
         self.closed = True

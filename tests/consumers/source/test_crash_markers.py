@@ -209,7 +209,7 @@ def test_start_that_could_not_be_counted_is_not_cleared_either() -> None:
     beginning.look(A)
     beginning.consumer.next_failures["commit"].append(failure(KafkaError._TIMED_OUT))
     beginning.starts.mark(read((A, 4)))
-    beginning.starts.uncount([A])
+    beginning.starts.uncount([A], {})
     assert beginning.consumer.calls.count("commit") == 1
 
 
@@ -217,9 +217,9 @@ def test_worker_that_leaves_in_peace_clears_its_start() -> None:
     beginning = Beginning(a=(4, said(1)), b=(2, ""))
     beginning.look(A, B)
     beginning.starts.mark(read((A, 4), (B, 2)))
-    beginning.starts.uncount([A])
+    beginning.starts.uncount([A], {})
     assert beginning.committed == {A: (4, ""), B: (2, said(1))}
-    beginning.starts.uncount([A])
+    beginning.starts.uncount([A], {})
     assert beginning.consumer.calls.count("commit") == 2
 
 
@@ -228,7 +228,7 @@ def test_start_that_cannot_be_cleared_is_let_be() -> None:
     beginning.look(A)
     beginning.starts.mark(read((A, 4)))
     beginning.consumer.next_failures["commit"].append(failure(KafkaError._TIMED_OUT))
-    beginning.starts.uncount([A])
+    beginning.starts.uncount([A], {})
     assert beginning.committed == {A: (4, said(1))}
 
 
@@ -237,10 +237,10 @@ def test_start_is_not_counted_or_cleared_behind_a_later_offset() -> None:
     beginning = Beginning(a=(4, ""), b=(2, ""))
     beginning.look(A, B)
     beginning.starts.mark(read((A, 4)))
-    beginning.starts.note_committed([A, B])
+    beginning.starts.note_committed({A: 5, B: 5})
     beginning.starts.mark(read((B, 5)))
     assert beginning.committed == {A: (4, said(1)), B: (2, "")}
-    beginning.starts.uncount([A, B])
+    beginning.starts.uncount([A, B], {})
     assert beginning.committed == {A: (4, said(1)), B: (2, "")}
 
 
@@ -254,8 +254,45 @@ def test_what_went_is_forgotten() -> None:
     assert beginning.starts.new == set()
     assert beginning.starts.start_offsets == {B: 2}
     assert beginning.most() is None, "its next owner suspects it"
-    beginning.starts.uncount([A])
+    beginning.starts.uncount([A], {})
     assert beginning.committed[A] == (4, said(3))
+
+
+def test_start_is_cleared_where_only_the_answer_that_it_is_counted_got_lost() -> None:
+    beginning = Beginning(a=(4, said(1)), b=(2, said(1)))
+    beginning.look(A, B)
+    beginning.consumer.next_failures["commit"].append(failure(KafkaError._TIMED_OUT))
+    beginning.starts.mark(read((A, 4), (B, 2)))
+    beginning.committed[A] = (4, said(2))  # the broker has this one nevertheless
+    beginning.starts.uncount([A, B], {})
+    assert beginning.committed == {A: (4, ""), B: (2, said(1))}
+
+
+def test_confirmation_of_an_earlier_commit_says_nothing_about_a_mark() -> None:
+    beginning = Beginning(a=(4, ""))
+    beginning.look(A)
+    beginning.starts.mark(read((A, 4)))
+    beginning.starts.note_committed({A: 4})
+    beginning.starts.uncount([A], {})
+    assert beginning.committed == {A: (4, "")}
+
+
+def test_start_is_cleared_at_the_offset_up_to_which_all_is_delivered() -> None:
+    beginning = Beginning(a=(4, ""))
+    beginning.look(A)
+    beginning.starts.mark(read((A, 4)))
+    beginning.starts.uncount([A], {A: 7})
+    assert beginning.committed == {A: (7, "")}
+
+
+def test_start_is_not_cleared_where_the_broker_does_not_tell_what_is_committed() -> None:
+    """A transaction whose end is unknown hides it: what it commits would be taken back."""
+    beginning = Beginning(a=(4, ""))
+    beginning.look(A)
+    beginning.starts.mark(read((A, 4)))
+    beginning.consumer.next_failures["committed"].append(failure(KafkaError._TIMED_OUT))
+    beginning.starts.uncount([A], {})
+    assert beginning.committed == {A: (4, said(1))}
 
 
 # What runs now, under suspicion.
@@ -266,8 +303,21 @@ def test_note_says_which_events_run_now() -> None:
     beginning.look(A, B)
     beginning.starts.note_running(read((A, 4), (A, 5), (B, 2)))
     assert beginning.committed == {A: (4, said(2, running=2)), B: (2, "")}
-    beginning.starts.uncount([A])
+    beginning.starts.uncount([A], {})
     assert beginning.committed[A] == (4, "")
+
+
+def test_note_is_cleared_by_who_leaves_while_its_events_run_though_those_before_them_are_committed() -> None:
+    beginning = Beginning(a=(2, said(2)))
+    beginning.look(A)
+    beginning.starts.mark(read((A, 2)))
+    beginning.committed[A] = (4, "")
+    beginning.starts.note_committed({A: 4})
+    beginning.starts.note_running(read((A, 4)))
+    beginning.starts.note_committed({A: 4})  # what is delivered is told again at each turn of the loop
+    assert beginning.committed == {A: (4, said(2, running=1, alone=1))}
+    beginning.starts.uncount([A], {A: 4})
+    assert beginning.committed == {A: (4, "")}
 
 
 def test_nothing_is_noted_where_nothing_is_suspected() -> None:
@@ -283,5 +333,5 @@ def test_note_that_cannot_be_written_is_done_without(caplog: pytest.LogCaptureFi
     beginning.consumer.next_failures["commit"].append(failure(KafkaError._TIMED_OUT))
     beginning.starts.note_running(read((A, 4)))
     assert "the note of what runs now was not written" in caplog.text
-    beginning.starts.uncount([A])
+    beginning.starts.uncount([A], {})
     assert beginning.committed == {A: (4, said(2))}

@@ -370,6 +370,67 @@ def test_start_that_a_commit_cleared_is_not_cleared_again() -> None:
     assert reading.consumer.committed_offsets == {A: (3, "")}
 
 
+def delivered(reading: Reading, end: int) -> None:
+    """The broker has the results of A up to this offset."""
+    reading.assignment.note_delivered({A: (reading.assignment.epochs[A], end)})
+
+
+def test_start_is_cleared_on_leaving_where_the_commit_that_would_have_cleared_it_was_refused() -> None:
+    reading = Reading().assigned(A)
+    reading.read()
+    delivered(reading, 3)
+    reading.consumer.next_failures["on_commit"].append(failure(KafkaError.REBALANCE_IN_PROGRESS))
+    reading.source.commit({A: 3}, wait=False)
+    reading.read()
+    assert reading.consumer.committed_offsets == {A: (0, STARTED)}
+    reading.consumer.revoke(A)
+    reading.read()
+    assert reading.consumer.committed_offsets == {A: (3, "")}
+
+
+def test_start_is_cleared_on_leaving_where_the_last_commit_got_no_answer() -> None:
+    reading = Reading().assigned(A)
+    reading.read()
+    delivered(reading, 3)
+    reading.consumer.next_failures["commit"].append(failure(KafkaError._TIMED_OUT))
+    assert not reading.source.commit({A: 3}, wait=True)
+    reading.consumer.revoke(A)
+    reading.read()
+    assert reading.consumer.committed_offsets == {A: (3, "")}
+
+
+def test_committed_offset_is_not_taken_back_by_who_leaves_before_he_knows_of_it() -> None:
+    """A transaction that the writer commits while the partition goes, or a commit whose answer is still to come."""
+    reading = Reading(on_revoke=lambda _gone: reading.consumer.committed_offsets.update({A: (3, "")}))
+    reading.assigned(A)
+    reading.read()
+    assert reading.metadata(A) == STARTED
+    reading.consumer.revoke(A)
+    reading.read()
+    assert reading.consumer.committed_offsets == {A: (3, "")}
+
+
+def test_start_is_not_cleared_while_a_transaction_is_committed() -> None:
+    """The commit would be newer than the transaction's offsets, and the broker would drop those."""
+    reading = Reading().assigned(A)
+    reading.read()
+    reading.consumer.revoke(A)
+    with reading.assignment.lock:
+        polling = threading.Thread(target=reading.read, daemon=True)
+        polling.start()
+        polling.join(0.1)
+        assert reading.metadata(A) == STARTED
+        reading.consumer.committed_offsets[A] = (3, "")
+    polling.join(10)
+    assert reading.consumer.committed_offsets == {A: (3, "")}
+
+
+def test_commit_that_was_waited_for_is_confirmed() -> None:
+    reading = Reading().assigned(A)
+    reading.source.commit({A: 3}, wait=True)
+    assert reading.assignment.is_committed({A: (reading.assignment.epochs[A], 3)}) is True
+
+
 # Rewind.
 
 

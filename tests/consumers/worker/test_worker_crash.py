@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 
 from tests.consumers.processes import Worker
 from tests.consumers.python_service import answered, python_service, send
 
 if TYPE_CHECKING:
     from tests.broker.choice import Broker
+    from tests.consumers.service import Service
 
 STATIC = {"static": True}  # the successor of a crashed worker has its partitions at once
 ABORT = """
@@ -72,6 +74,30 @@ def test_workers_that_end_in_peace_do_not_count_as_crashes(kafka: Broker, tmp_pa
         assert worker.wait() == 0
         assert "one by one" not in worker.log
     assert Counter(answered(service)) == {"e1": 1, "e2": 1}
+
+
+@pytest.mark.durable
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_worker_that_is_stopped_before_its_first_commit_leaves_no_mark(
+    kafka: Broker, tmp_path: Path, delivery: str
+) -> None:
+    body = 'while (inputs["x"] == 7).any():\n    time.sleep(1)\nreturn {"y": -inputs["x"]}'
+    service = python_service(tmp_path, kafka, body, delivery=delivery, limits={"drain_timeout": "1s"})
+    send(service, [7])
+    with Worker(service.file) as worker:
+        worker.wait_for(lambda: _first_offset(service) == (0, "millstream starts=1 running=0 alone=0"), 60, "at work")
+        assert worker.stop() == 1
+    assert _first_offset(service) == (0, "")
+
+
+def _first_offset(service: Service) -> tuple[int, str]:
+    """What the group has committed of the first partition, and the metadata beside it."""
+    consumer = Consumer({"bootstrap.servers": service.bootstrap, "group.id": service.group})
+    try:
+        (position,) = consumer.committed([TopicPartition(service.inputs[0], 0)], timeout=10)
+        return position.offset, position.metadata or ""
+    finally:
+        consumer.close()
 
 
 @pytest.mark.durable
