@@ -45,15 +45,22 @@ class StageFailed(WorkerError):  # noqa: N818
 class EventRefused(WorkerError):  # noqa: N818
     """An event was refused for a reason at which the pipeline is to stop (`on_error`).
 
-    Raised by `sink`. Nothing of its batch was committed; the worker ends, and its successor comes to the same event.
+    Raised by `sink`, once all before it is written; the writer commits that. The worker ends, and its successor comes to the
+    same event.
     """
+
+    ends: dict[tuple[str, int], tuple[int, int]]  # how far that brings the partitions, see `events.NextOffsets`
+    batches: int = 0  # of those handed to the sink in one call, so many are written, the event's own up to the event
 
     def __init__(self, partition: tuple[str, int], offset: int, reason: str, error: str) -> None:
         topic, number = partition
         super().__init__(
             f"the event at offset {offset} of {topic}/{number} was refused ({reason}): {error}. The pipeline stops there "
-            f"(`on_error.stop` names {reason}): mend what is wrong with it and start the worker again, or take {reason} out."
+            f"(`on_error.stop` names {reason}); all before it is committed. Mend what makes the event fail, such as the model or "
+            f"the mapping, and start the worker again. To pass over this event, take {reason} out of `on_error.stop` until its "
+            f"dead letter is written."
         )
+        self.ends = {}
 
 
 class OffsetsRewound(WorkerError):  # noqa: N818

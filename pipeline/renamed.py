@@ -20,7 +20,9 @@ RENAMED: Final = {  # (section, former name) -> name; CHANGELOG.md lists them
     ("limits", "held_bytes"): "in_flight_bytes",
     ("model", "in_flight"): "concurrent_batches",
 }
-_REASONS: Final = get_args(Reason)  # each was an option of `on_error`
+_REASONS: Final = get_args(Reason)  # each was an option of `on_error`, with one of these values
+_ACTIONS: Final = ("dead_letter", "stop")
+_FORMER_ACTIONS: Final = {"expired": (*_ACTIONS, "skip")}
 
 
 def with_new_names(document: Document) -> Document:
@@ -54,6 +56,8 @@ def _with_lists_of_reasons(document: Document) -> object:
     options = document.data["on_error"]
     if not isinstance(options, dict) or options.keys() & {"stop", "skip"} or not options.keys() & set(_REASONS):
         return options
+    if any(options.get(r) not in _FORMER_ACTIONS.get(r, _ACTIONS) for r in options.keys() & set(_REASONS)):
+        return options  # its problems are told as such
     lists = {action: tuple(r for r in _REASONS if options.get(r) == action) for action in ("stop", "skip")}
     present = ", ".join(f"{action}: [{', '.join(reasons)}]" for action, reasons in lists.items() if reasons)
     log.warning(
@@ -61,5 +65,4 @@ def _with_lists_of_reasons(document: Document) -> object:
         *(document.path, document.lines["on_error",]),
         f"Write on_error: {{{present}}}" if present else "Leave on_error out: each reason makes a dead letter",
     )
-    done = {reason for reason in _REASONS if options.get(reason) in ("dead_letter", "skip", "stop")}
-    return {**lists, **{key: value for key, value in options.items() if key not in done}}
+    return {**lists, **{key: value for key, value in options.items() if key not in _REASONS}}

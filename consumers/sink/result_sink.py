@@ -37,6 +37,7 @@ from millstream.schemas.predictions import PredictionRows
 
 # Bytes of a prediction's record besides key, value and headers: 61 of a batch with one record, and up to 31 of its own numbers.
 FRAME = 100
+TOO_LARGE = "prediction_too_large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,23 +87,27 @@ class Sink:
             how far they bring each partition that still is this worker's.
 
         Raises:
-            EventRefused: an event that the pipeline is to stop at.
+            EventRefused: an event that the pipeline is to stop at. All before it is written.
             DeliveryFailed, Abandoned, TransactionAborted: as `Delivery.produce`.
         """
         ends: NextOffsets = {}
-        for answered in answers if self._outputs.stop_at else coalesce(answers):
-            ends |= self._write(answered)
+        for number, answered in enumerate(answers if self._outputs.stop_at else coalesce(answers), 1):
+            try:
+                ends |= self._write(answered)
+            except EventRefused as refused:
+                refused.ends, refused.batches = ends | refused.ends, number
+                raise
         return ends
 
     def _write(self, answered: BatchResult) -> NextOffsets:
         started = time.perf_counter()
         values, events, rejected = self._encode(answered)
-        self._stop_where_told(answered.batch, rejected)
+        parts, refused = self._until_refused(answered.batch, values, events, rejected)
         encoded = time.perf_counter()
         self._metrics.observe(STAGE_SECONDS, encoded - started, "encode")
         first = 0
         ends: NextOffsets = {}
-        for part in answered.batch.parts:
+        for part in parts:
             last = first + part.last - part.first
             # A search where none is needed would let go of Python's lock.
             whole = len(events) == answered.batch.events
@@ -111,6 +116,9 @@ class Sink:
             ends |= self._write_part(part, values[start:stop], events[start:stop] - first, why)
             first = last
         self._metrics.observe(STAGE_SECONDS, time.perf_counter() - encoded, "produce")
+        if refused is not None:
+            refused.ends = ends
+            raise refused
         return ends
 
     def _encode(self, answered: BatchResult) -> tuple[Sequence[bytes], npt.NDArray[np.int64], dict[int, Rejection]]:
@@ -179,7 +187,7 @@ class Sink:
                 dropped.append(place)
             elif (size := record_bytes(value, key, headers or (), FRAME)) > self._outputs.prediction_bytes:
                 dropped.append(place)
-                dead[row] = self._too_large(block, row, size)
+                dead[row] = self._too_large(size)
             else:
                 self._delivery.produce(topic, value, key, headers)
         if start < len(values):
@@ -205,15 +213,12 @@ class Sink:
             )
         return sorted(apart)
 
-    def _too_large(self, block: DecodedBatch, row: int, size: int) -> Rejection:
-        reason = "prediction_too_large"
-        error = (
+    def _too_large(self, size: int) -> Rejection:
+        return Rejection(
+            TOO_LARGE,
             f"the prediction has {size} bytes with its key and headers, more than topic {self._outputs.prediction_topic} takes "
-            f"(max.message.bytes): raise that, then replay"
+            f"(max.message.bytes): raise that, then replay",
         )
-        if reason in self._outputs.stop_at:
-            raise EventRefused(block.partition(row), int(block.offsets[row]), reason, error)
-        return Rejection(reason, error)
 
     def _note_latencies(self) -> None:
         """Measure how old the events were when their predictions could be read; a record without a timestamp tells nothing."""
@@ -246,24 +251,48 @@ class Sink:
             self._metrics.count(TOMBSTONES, tombstones)
         return ends
 
-    def _stop_where_told(self, batch: MicroBatch, rejected_events: Mapping[int, Rejection]) -> None:
-        """Raise for the first event that is refused for a reason at which the pipeline stops; nothing of its batch is written."""
-        if not self._outputs.stop_at:
-            return
+    def _until_refused(
+        self,
+        batch: MicroBatch,
+        values: Sequence[bytes],
+        events: npt.NDArray[np.int64],
+        rejected: Mapping[int, Rejection],
+    ) -> tuple[Sequence[BatchSlice], EventRefused | None]:
+        """The batch's parts up to the first event that is refused for a reason at which the pipeline stops, and that."""
+        stop_at = self._outputs.stop_at
+        if not stop_at:
+            return batch.parts, None
+        parts: list[BatchSlice] = []
         first = 0
         for part in batch.parts:
-            good = part.block.good[part.first : part.last]
-            ours = self._ours(part.block.epochs)
-            of_model = {
-                int(good[event - first]): why
-                for event, why in rejected_events.items()
-                if first <= event < first + len(good)
-            }
-            for row, why in sorted({**part.rejected(), **of_model}.items()):
-                partition = part.block.partition(row)
-                if why.reason in self._outputs.stop_at and (ours is None or partition in ours):
-                    raise EventRefused(partition, int(part.block.offsets[row]), why.reason, why.error)
+            block, good = part.block, part.block.good[part.first : part.last]
+            ours = self._ours(block.epochs)
+            of_events = {e - first: why for e, why in rejected.items() if first <= e < first + len(good)}
+            if TOO_LARGE in stop_at:
+                start, stop = events.searchsorted([first, first + len(good)]).tolist()
+                of_events |= self._too_large_of(part, values[start:stop], events[start:stop] - first)
+            of_rows = part.rejected() | {int(good[event]): why for event, why in of_events.items()}
+            for row, why in sorted(of_rows.items()):
+                partition = block.partition(row)
+                if why.reason in stop_at and (ours is None or partition in ours):
+                    last = part.first + int(good.searchsorted(row))
+                    parts.append(BatchSlice(block, part.start, row, part.first, last))
+                    return parts, EventRefused(partition, int(block.offsets[row]), why.reason, why.error)
+            parts.append(part)
             first += len(good)
+        return parts, None
+
+    def _too_large_of(
+        self, part: BatchSlice, values: Sequence[bytes], events: npt.NDArray[np.int64]
+    ) -> dict[int, Rejection]:
+        """The events of a part whose predictions are larger than their topic takes."""
+        keys, rows = _taken(part.event_keys, events), part.block.good[part.first + events].tolist()
+        found = {}
+        for event, row, value, key in zip(events.tolist(), rows, values, keys, strict=True):
+            size = record_bytes(value, key, self._carried(part.block, row) or (), FRAME)
+            if size > self._outputs.prediction_bytes:
+                found[event] = self._too_large(size)
+        return found
 
     def _carried(self, block: DecodedBatch, row: int) -> Headers | None:
         return [header for header in block.headers.get(row, ()) if header[0] in self._outputs.carry_headers] or None

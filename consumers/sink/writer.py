@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty
 
-from millstream.consumers.errors import OffsetsRewound, TransactionAborted
+from millstream.consumers.errors import EventRefused, OffsetsRewound, TransactionAborted
 from millstream.consumers.events import Barrier, BatchResult, NextOffsets, ResultQueue
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.flow.batch_window import BatchWindow
@@ -107,6 +107,10 @@ class Writer:
         except TransactionAborted as error:
             self._abort(error, answers)
             return
+        except EventRefused as refused:
+            self._note_done(answers[: refused.batches], refused.ends)
+            self._checkpoint()
+            raise
         for answered in answers:
             if answered.batch.closed is not None:
                 self._unread.append(answered.batch.closed)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
 
-from millstream.consumers.errors import Abandoned, as_worker_error
+from millstream.consumers.errors import Abandoned, EventRefused, as_worker_error
 from millstream.consumers.events import Barrier, FetchedBatch, Rejection
 from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.observability import metrics as m
@@ -125,6 +125,8 @@ class Worker:
                 self._turn()
                 if self._settings.until_idle and self._source.idle and not self._budget.events:
                     break
+            if isinstance(self._ending.failure, EventRefused):
+                self._commit(wait=True)  # what comes before the event
             rewinds = self._rewinds
             drained = self._drain()
             # What was taken back while the worker drained is not read again yet: it is not idle.

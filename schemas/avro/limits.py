@@ -128,8 +128,14 @@ class _Size:
         match node["type"]:
             case "record" | "error":
                 self._check_name(node["name"], "a record")
-                for field in node["fields"]:
-                    self._check_name(field["name"], f"each field of {node['name']}")
+                names = [field["name"] for field in node["fields"]]
+                for name in names:
+                    self._check_name(name, f"each field of {node['name']}")
+                if len(set(names)) < len(names):  # fastavro takes it
+                    twice = next(name for name in names if names.count(name) > 1)
+                    raise BadSchemaError(
+                        f"{self._place}: expected fields of different names in {node['name']}, found {twice} twice: rename one"
+                    )
                 return [field["type"] for field in node["fields"]]
             case "array":
                 return [node["items"]]

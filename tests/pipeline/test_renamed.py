@@ -74,7 +74,7 @@ def test_action_for_each_reason_is_taken_as_lists_with_a_warning(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ("unfit: skip", ":8: on_error: expected expired, found 'unfit'"),
+        ("unfit: skip", ":8: on_error.unfit: unknown key"),
         ("unfit: ignore", ":8: on_error.unfit: unknown key"),
         ("stop: [crashed], unfit: stop", ":8: on_error.unfit: unknown key"),
     ],

@@ -185,12 +185,12 @@ def test_event_that_breaks_the_encoder_is_a_dead_letter_among_predictions() -> N
     assert metrics.registry.get_sample_value(INTERNAL_ERRORS.name, {"pipeline": "p", "stage": "encode"}) == 1
 
 
-def test_pipeline_that_stops_at_an_internal_error_has_written_nothing_of_the_batch() -> None:
+def test_pipeline_that_stops_at_an_internal_error_has_written_what_comes_before_it() -> None:
     predictions = BuggyEncoder(pipeline="p", model="m", version=1, variant="primary")
     sink, delivery, _ = sink_of(replace(OUTPUTS, predictions=predictions, stop_at=frozenset({"internal_error"})))
     with pytest.raises(EventRefused, match=r"offset 2 of in/0 was refused \(internal_error\)"):
         sink.write([answered_of(5)])
-    assert delivery.predictions == []
+    assert len(delivery.predictions) == 2
 
 
 def test_dead_letter_that_cannot_be_written_whole_is_written_without_its_event(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,9 +252,13 @@ def test_stop_names_the_first_event_that_was_refused_whoever_refused_it() -> Non
     why = {2: Rejection("nan_output", "NaN"), 1: Rejection("model_rejected", "no"), 3: Rejection("nan_output", "NaN")}
     one = BatchResult(0, batch, {"y": np.zeros(1)}, np.array([0]), why, np.zeros(1, np.int64))
     sink, delivery, _ = sink_of(replace(OUTPUTS, stop_at=stop_at))
-    with pytest.raises(EventRefused, match=r"offset 2 of in/0 was refused \(nan_output\)"):
+    with pytest.raises(EventRefused, match=r"offset 2 of in/0 was refused \(nan_output\)") as stopped:
         sink.write([one])
-    assert (delivery.predictions, delivery.letters) == ([], [])
+    assert [json.loads(value)["event_id"] for value, _, _ in delivery.predictions] == ["0"], (
+        "what comes before it is written"
+    )
+    assert [letter.offset for letter in delivery.letters] == [1]
+    assert (stopped.value.ends, stopped.value.batches) == ({("in", 0): (1, 2)}, 1)
 
 
 def test_prediction_as_large_as_its_topic_takes_is_written_and_one_byte_more_is_a_dead_letter() -> None:

@@ -62,6 +62,8 @@ TOO_LARGE = [
         (record(("x", "int"), ("f", _fixed(size))), f"size from 0 to {MOST_FIXED} for the fixed type F, found")
         for size in (2**70, 2**31, -1, "7", None, True, 1.5, 10**4000)
     ],
+    (record(("x", "int"), ("y", "int"), ("x", "null")), "fields of different names in Event, found x twice"),
+    (record(("r", {**record(("z", "long"), ("z", "long")), "name": "In"})), "found z twice"),
     (record(("x", "int"), ("u", [["null", "int"], "null"])), "no union directly within a union"),
     ({**record(("x", "R9")), "__fastavro_parsed": True, "__named_schemas": {}}, "fastavro's internal keys"),
     (record(("x", {"type": ["null", {**record(name="R"), "__fastavro_parsed": True}]})), "fastavro's internal keys"),
