@@ -17,11 +17,6 @@ log = logging.getLogger(__name__)
 
 IMPLEMENTATION = "cpython"
 KNOWN = {
-    "2.11.0": "2.11.0",
-    "2.11.1": "2.11.1",
-    "2.12.0": "2.12.0",
-    "2.12.1": "2.12.1",
-    "2.12.2": "2.12.1",
     "2.13.0": "2.13.0",
     "2.13.2": "2.13.2",
     "2.14.0": "2.14.0",
@@ -87,5 +82,4 @@ def _version() -> str:
 
 
 def _librdkafka() -> str:
-    version = confluent_kafka.libversion()
-    return str(version if isinstance(version, str) else version[0])  # confluent-kafka 2.12.0 gives the text alone
+    return str(confluent_kafka.libversion()[0])

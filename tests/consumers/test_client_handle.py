@@ -49,15 +49,15 @@ def test_pinned_version_is_known(page: str) -> None:
     assert version in KNOWN, ADD_IT
 
 
+def test_page_lists_the_known_versions() -> None:
+    page = (ROOT / "docs/native.md").read_text(encoding="utf-8")
+    assert dict(re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| passed \|$", page, re.MULTILINE)) == KNOWN
+
+
 @pytest.mark.parametrize(("version", "librdkafka"), KNOWN.items())
 def test_known_versions_are_used(monkeypatch: pytest.MonkeyPatch, version: str, librdkafka: str) -> None:
     be(monkeypatch, version, librdkafka)
-    assert refusal() is None
-
-
-def test_version_that_gives_the_text_alone_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confluent_kafka, "__version__", "2.12.0")
-    monkeypatch.setattr(confluent_kafka, "libversion", lambda: "2.12.0")
+    choose_native({VARIABLE: "on"})
     assert refusal() is None
 
 
@@ -70,6 +70,7 @@ def test_unknown_version_is_reported_in_one_line_and_left_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str, librdkafka: str
 ) -> None:
     be(monkeypatch, version, librdkafka)
+    choose_native({VARIABLE: "on"})
     error_cb = print
     producer = Producer({"error_cb": error_cb})
     with pytest.raises(LookupError, match=f"not tested with confluent-kafka {version} with librdkafka {librdkafka}"):
