@@ -1,10 +1,32 @@
-"""Where confluent-kafka's object keeps librdkafka's, for the few functions that it does not pass on."""
+"""Where confluent-kafka's object keeps librdkafka's, for the few functions that it does not pass on.
+
+What is relied on, why it is safe, and how a new version is added to `KNOWN`: docs/native.md.
+"""
 
 import ctypes
+import logging
 import sys
+import sysconfig
 
 import confluent_kafka
 from confluent_kafka import Consumer, Producer
+
+from millstream.schemas.native import VARIABLE, Native, native
+
+log = logging.getLogger(__name__)
+
+IMPLEMENTATION = "cpython"
+KNOWN = {
+    "2.13.0": "2.13.0",
+    "2.13.2": "2.13.2",
+    "2.14.0": "2.14.0",
+    "2.14.2": "2.14.2",
+    "2.15.0": "2.15.0",
+    "2.15.1": "2.15.1",
+    "2.16.0": "2.16.0",
+    "2.16.1": "2.16.0",
+}
+"""Versions of confluent-kafka with which the tests have passed -> librdkafka's version in its wheel."""
 
 
 def handle_of(client: Consumer | Producer, error_cb: object) -> "ctypes.Array[ctypes.c_void_p]":
@@ -15,11 +37,49 @@ def handle_of(client: Consumer | Producer, error_cb: object) -> "ctypes.Array[ct
         error_cb: the very object that the client was told under this name.
 
     Raises:
-        LookupError: this build of confluent-kafka keeps it elsewhere.
+        LookupError: native parts are not used (see `refusal`), or this build of confluent-kafka keeps it elsewhere.
     """
-    if sys.implementation.name != "cpython":
-        raise LookupError(f"{sys.implementation.name}: no address of an object is known")
+    if (reason := refusal()) is not None:
+        raise LookupError(reason)
     handle = (ctypes.c_void_p * 2).from_address(id(client) + object.__basicsize__)
     if handle[1] != id(error_cb):
         raise LookupError(f"confluent-kafka {confluent_kafka.__version__} keeps librdkafka's handle elsewhere")
     return handle
+
+
+def refusal() -> str | None:
+    """Why this process leaves the inside of confluent-kafka's objects alone; None: it doesn't."""
+    if native() is Native.OFF:
+        return f"{VARIABLE}={Native.OFF}"
+    if sys.implementation.name != IMPLEMENTATION:
+        return f"Python is {sys.implementation.name}; Millstream's native Kafka code knows {IMPLEMENTATION} only"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return "Python is a free-threaded build; Millstream's native Kafka code was tested with the usual build only"
+    if native() is Native.TRY or _is_known():
+        return None
+    return (
+        f"Millstream's native Kafka code was not tested with {_version()}, only with {', '.join(KNOWN)}. To try it all the "
+        f"same, set {VARIABLE}={Native.TRY} (docs/native.md)"
+    )
+
+
+def report_native() -> None:
+    """Log a line where native parts are not used, or only tried. For a worker's start: the parts themselves don't repeat it."""
+    if (reason := refusal()) is not None:
+        # Whoever turned them off knows it.
+        level = logging.INFO if native() is Native.OFF else logging.WARNING
+        log.log(level, "records are read and written one by one: the same results for more CPU. %s.", reason)
+    elif not _is_known():
+        log.warning("%s=%s: the native Kafka code runs with %s, untested", VARIABLE, native(), _version())
+
+
+def _is_known() -> bool:
+    return KNOWN.get(str(confluent_kafka.__version__)) == _librdkafka()
+
+
+def _version() -> str:
+    return f"confluent-kafka {confluent_kafka.__version__} with librdkafka {_librdkafka()}"
+
+
+def _librdkafka() -> str:
+    return str(confluent_kafka.libversion()[0])

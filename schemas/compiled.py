@@ -4,14 +4,22 @@ import ctypes
 from functools import cache
 from pathlib import Path
 
+from millstream.schemas.native import VARIABLE, Native, native
 
-@cache
+
 def compiled(library: Path, name: str) -> "ctypes._NamedFuncPointer":
     """A function of a library; it runs without the interpreter's lock.
 
     Raises:
-        LookupError: the library was not compiled for this machine.
+        LookupError: native parts are turned off, or the library was not compiled for this machine.
     """
+    if native() is Native.OFF:
+        raise LookupError(f"{VARIABLE}={Native.OFF}")
+    return _loaded(library, name)
+
+
+@cache
+def _loaded(library: Path, name: str) -> "ctypes._NamedFuncPointer":
     try:
         return ctypes.CDLL(str(library))[name]
     except (OSError, AttributeError) as missing:

@@ -15,10 +15,11 @@ from millstream.consumers.source import fetched
 from millstream.topics.embedded import EmbeddedBroker
 from tests.broker.choice import Broker, Choice, choose, running
 from tests.broker.clients import create_topic, ensure_topic
+from tests.native import choose_for_tests, with_native
 from tests.registry.apicurio import Apicurio, missing_for_registry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 # No deadlines: machines that run tests are busy. In CI the same examples each time, so a failure is the change's.
 settings.register_profile("local", deadline=None)
@@ -42,6 +43,7 @@ class MakeTopic(Protocol):
 def pytest_configure(config: pytest.Config) -> None:
     try:
         config.stash[_CHOICE] = choose(os.environ)
+        choose_for_tests(os.environ)
     except ValueError as error:
         raise pytest.UsageError(str(error)) from None
 
@@ -82,6 +84,13 @@ def kafka(pytestconfig: pytest.Config) -> Iterator[Broker]:
     """The broker of this run, started when the first test asks for it."""
     with running(pytestconfig.stash[_CHOICE]) as broker:
         yield broker
+
+
+@pytest.fixture(params=["native on", "native off"])
+def native_environ(request: pytest.FixtureRequest) -> Iterator[Mapping[str, str]]:
+    """Runs the test with native parts and without; gives the environment that makes a process do the same."""
+    with with_native(on=request.param == "native on") as environ:
+        yield environ
 
 
 @pytest.fixture(scope="session")

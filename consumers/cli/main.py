@@ -13,6 +13,7 @@ from millstream.consumers.errors import WorkerError
 from millstream.inference.errors import InferenceError
 from millstream.pipeline.errors import PipelineError
 from millstream.schemas.errors import SchemaError
+from millstream.schemas.native import choose_native
 from millstream.topics.errors import TopicsError
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
@@ -40,6 +41,11 @@ def run(arguments: Sequence[str]) -> int:
     """Run one command line; returns the exit code: 0 done, 1 failed, 2 wrong use."""
     name = next((word for word in arguments if not word.startswith("-")), None)
     args = _parser(name).parse_args(arguments)
+    try:
+        choose_native(os.environ)
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return WRONG_USE
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # the terminal's encoding may lack characters of a record

@@ -57,7 +57,7 @@ class Bulk:
         error_cb: the very object that the producer was told under this name.
 
         Raises:
-            LookupError: this build of confluent-kafka is not laid out as expected.
+            LookupError: native parts are not used, or this build of confluent-kafka is not laid out as expected.
         """
         self._producer = producer  # what `_handle` is a part of
         self._handle = handle_of(producer, error_cb)

@@ -9,6 +9,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from millstream.consumers.client_handle import refusal
 from millstream.consumers.errors import DeliveryFailed, SlotTaken, TransactionAborted
 from millstream.consumers.events import NextOffsets
 from millstream.consumers.flow.assignment import Assignment
@@ -216,5 +217,6 @@ def _bulk(producer: Producer, error_cb: object) -> Bulk | None:
     try:
         return Bulk(producer, error_cb)
     except LookupError as unknown:
-        log.info("records are handed to the Kafka client one by one, which takes more CPU: %s", unknown)
+        if refusal() is None:  # else the worker has said so at its start
+            log.info("records are handed to the Kafka client one by one, which takes more CPU: %s", unknown)
         return None

@@ -103,7 +103,8 @@ class Fetched:
         on_event: takes what comes in a record's place: the end of a partition, or an error.
 
         Raises:
-            LookupError: `fetched.c` is not compiled, or this build of confluent-kafka is not laid out as expected.
+            LookupError: `fetched.c` is not compiled, native parts are not used, or this build of confluent-kafka is not laid out
+                as expected.
         """
         self._consumer = consumer
         self._handle = handle_of(consumer, error_cb)

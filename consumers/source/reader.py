@@ -1,4 +1,4 @@
-"""How a consumer's records are read: as columns where that was compiled, else one by one."""
+"""How a consumer's records are read: as columns where native parts are used (docs/native.md), else one by one."""
 
 import logging
 from collections.abc import Callable
@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError
 
+from millstream.consumers.client_handle import refusal
 from millstream.consumers.record_types import Partition
 from millstream.consumers.records import Records
 from millstream.consumers.source.fetched import Fetched
@@ -70,5 +71,6 @@ def reader_of(consumer: Consumer, error_cb: object, on_event: OnEvent) -> Reader
     try:
         return Fetched(consumer, error_cb, on_event)
     except LookupError as unknown:
-        log.info("records are read one by one, which takes more CPU: %s", unknown)
+        if refusal() is None:  # else the worker has said so at its start
+            log.info("records are read one by one, which takes more CPU: %s", unknown)
         return OneByOne(consumer, on_event)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from queue import SimpleQueue
 
 from millstream.consumers.batch.batcher import Batcher
+from millstream.consumers.client_handle import report_native
 from millstream.consumers.decode.decoder import BlockDecoder
 from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
 from millstream.consumers.events import Barrier, FetchedBatch
@@ -48,6 +49,7 @@ def build_worker(plan: Plan, health: Health, metrics: Metrics, *, slot: str, unt
         slot: names the worker in its group, and lasts over restarts.
         until_idle: whether it ends when all that is there is done.
     """
+    report_native()
     pipeline = plan.pipeline
     client = pipeline.client_config()
     guard = CrashGuard(pipeline.limits.crash_attempts, span=4 * pipeline.batch.max_events)

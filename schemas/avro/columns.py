@@ -5,7 +5,7 @@
 
 import ctypes
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -56,7 +56,7 @@ class ColumnReader:
         sources: of the columns, in their order.
 
         Raises:
-            LookupError: `avro_columns.c` is not compiled.
+            LookupError: `avro_columns.c` is not compiled, or native parts are turned off.
         """
         self._function = _function()
         self._head = head
@@ -110,21 +110,20 @@ class ColumnReader:
 
 def column_reader(head: bytes, writer: Schema, sources: Sequence[Source]) -> ColumnReader | None:
     """The reader of a writer schema; None where it takes another, or is not compiled."""
-    if not is_compiled() or (program := program_of(writer, sources)) is None:
+    if why_not_compiled() is not None or (program := program_of(writer, sources)) is None:
         return None
     return ColumnReader(head, program, sources)
 
 
-def is_compiled() -> bool:
-    """Whether `avro_columns.c` was compiled for this machine."""
+def why_not_compiled() -> str | None:
+    """Why there is no function of `avro_columns.c`; None: there is."""
     try:
         _function()
-    except LookupError:
-        return False
-    return True
+    except LookupError as missing:
+        return str(missing)
+    return None
 
 
-@cache
 def _function() -> "ctypes._NamedFuncPointer":
     function = compiled(LIBRARY, "avro_columns")
     function.restype = None

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 
-from millstream.schemas.avro.columns import ColumnReader, column_reader, is_compiled
+from millstream.schemas.avro.columns import ColumnReader, column_reader, why_not_compiled
 from millstream.schemas.avro.each import RecordReader
 from millstream.schemas.avro.heads import Rows, by_head
 from millstream.schemas.avro.limits import types_of
@@ -56,10 +56,8 @@ class AvroDecoder:
         self._compiling = TimeBudget(**_COMPILING)
         self._readers = RecentlyUsed[bytes, _Reader | Unreadable](_MOST_KEPT)  # by a value's head
         self._usual = b""  # head of the schema that most records of the last poll were of
-        if not is_compiled():
-            log.info(
-                "Avro records are read one by one, which takes more CPU: schemas/avro/avro_columns.c is not compiled"
-            )
+        if (missing := why_not_compiled()) is not None:
+            log.info("Avro records are read one by one, which takes more CPU: %s", missing)
 
     @property
     def columns(self) -> Mapping[str, pl.DataType]:

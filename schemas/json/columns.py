@@ -69,6 +69,7 @@ class _Yyjson:
     """The functions of yyjson, and of the C page that calls them."""
 
     def __init__(self) -> None:
+        self._fill = compiled(LIBRARY, "json_columns")
         found = importlib.util.find_spec("cyyjson")
         if found is None or found.origin is None:
             raise LookupError("the package yyjson is not installed")
@@ -78,7 +79,6 @@ class _Yyjson:
             version = library["yyjson_version"]()
         except (OSError, AttributeError) as missing:
             raise LookupError(str(missing)) from None
-        self._fill = compiled(LIBRARY, "json_columns")
         if version >> 16:  # 0xMMNNPP
             raise LookupError(f"its version {version:#08x} of yyjson is not known here")
         self._read.restype = _POINTER

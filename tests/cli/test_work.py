@@ -48,6 +48,14 @@ def test_address_without_a_port_is_refused(
     assert f"--metrics-host 0.0.0.0: nothing is served without a port. Add {port} PORT." in capsys.readouterr().err
 
 
+def test_unknown_choice_of_native_parts_is_wrong_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLSTREAM_NATIVE", "no")
+    assert main.run(["work", str(tmp_path)]) == 2
+    assert "MILLSTREAM_NATIVE: expected one of on, off, try; found 'no'" in capsys.readouterr().err
+
+
 def test_taken_metrics_port_is_told_in_one_message(tmp_path: Path) -> None:
     service = vector_service(tmp_path, NOWHERE, with_topics=False)
     with socket.socket() as taken:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.consumers.observability import metrics as m
+from millstream.schemas.native import VARIABLE, Native
 from tests.broker.clients import wait_until
 from tests.faults.service import assert_exactly_once, buggy, stopped, under_load
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tests.broker.choice import Broker
@@ -22,17 +24,21 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.durable
 
 
-def test_workers_killed_at_random_points(kafka: Broker, tmp_path: Path, full: bool) -> None:
+def test_workers_killed_at_random_points(
+    kafka: Broker, tmp_path: Path, full: bool, native_environ: Mapping[str, str]
+) -> None:
     chance = random.Random(1)
-    kills, least = 0, 50 if full else 6
+    is_native = native_environ[VARIABLE] != Native.OFF
+    kills, least = 0, (50 if full else 6) if is_native else (20 if full else 3)
     with under_load(tmp_path, kafka, seed=101) as (service, fleet, stream):
-        fleet.start("w0", "w1")
+        fleet.start("w0", "w1", env=native_environ)
         fleet.wait_ready()
+        assert ("MILLSTREAM_NATIVE=off" in fleet["w0"].log) is not is_native
         while kills < least:
             victims = chance.choice([("w0",), ("w1",), ("w0", "w1"), ("w0", "w1")])
             _go_on(fleet, chance)
             fleet.kill(*victims)
-            fleet.start(*victims)
+            fleet.start(*victims, env=native_environ)
             kills += len(victims)
         assert_exactly_once(service, fleet.finish(stream))
 

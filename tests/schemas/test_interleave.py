@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.schemas import interleave as module
 from millstream.schemas.compiled import compiled
 from millstream.schemas.decimals import decimals
-from millstream.schemas.interleave import Piece, interleave
+from millstream.schemas.interleave import LIBRARY, Piece, interleave
 from millstream.schemas.packed import Packed
+from tests.native import with_native
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @pytest.fixture(params=["compiled", "python"])
-def _way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "python":
-        monkeypatch.setattr(module, "LIBRARY", module.LIBRARY.with_name("libmissing.so"))
-    else:
-        compiled(module.LIBRARY, "interleave")  # a machine that runs this has a compiler
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    with with_native(on=request.param == "compiled"):
+        if request.param == "compiled":
+            compiled(LIBRARY, "interleave")  # a machine that runs this has a compiler
+        yield
 
 
 def piece_of(strings: list[bytes], kind: str) -> Piece:

@@ -15,11 +15,12 @@ from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.sink.bulk import Bulk
 from millstream.consumers.sink.transactions import ExactlyOnce
+from millstream.schemas.native import VARIABLE, Native
 from millstream.schemas.packed import Packed
 from tests.broker.clients import read_all
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from tests.broker.choice import Broker
     from tests.conftest import MakeTopic
@@ -191,12 +192,38 @@ def test_a_topic_that_is_not_there_is_told_at_the_latest_by_the_next_transaction
         write(exactly_once, topic, [b"value"])
 
 
+@pytest.mark.durable
+def test_records_go_in_bulk_where_native_parts_are_on(
+    kafka: Broker,
+    make_topic: MakeTopic,
+    native_environ: Mapping[str, str],
+    exactly_once: ExactlyOnce,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_bulk: list[str] = []
+    produce = Bulk.produce
+
+    def counted(self: Bulk, topic: str, *columns: Any) -> int:
+        in_bulk.append(topic)
+        return produce(self, topic, *columns)
+
+    monkeypatch.setattr(Bulk, "produce", counted)
+    topic = make_topic()
+    values = [b"%d" % number for number in range(100)]
+    exactly_once.produce_all(topic, values, [b"key"] * 100, [("h", values)])
+    exactly_once.checkpoint({})
+    assert in_bulk == ([topic] if native_environ[VARIABLE] != Native.OFF else [])
+    found = [(m.value(), m.headers()) for m in read_all(kafka.bootstrap, topic, 100)]
+    assert found == [(value, [("h", value)]) for value in values]
+
+
 def write(delivery: ExactlyOnce, topic: str, values: list[bytes]) -> None:
     delivery.produce_all(topic, values, [b"key"] * len(values))
     delivery.checkpoint({})
 
 
 @pytest.mark.durable
+@pytest.mark.usefixtures("native_environ")
 def test_after_an_abort_the_next_transaction_counts_and_those_behind_it(
     kafka: Broker, make_topic: MakeTopic, exactly_once: ExactlyOnce
 ) -> None:

@@ -17,6 +17,7 @@ from millstream.consumers.source.fetched import LIBRARY, Fetched
 from millstream.consumers.source.reader import OneByOne, Reader, reader_of
 from tests.broker.clients import wait_until
 from tests.consumers.test_records import rows
+from tests.native import with_native
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -233,6 +234,15 @@ def test_what_a_callback_raises_is_raised() -> None:
     consumer.close()
     with pytest.raises(RuntimeError, match="closed"):
         reader.consume(1, 0)
+
+
+@pytest.mark.parametrize("kind", [pytest.param(Fetched, marks=COMPILED), OneByOne])
+def test_choice_of_native_parts_is_followed(kafka: Broker, kind: type) -> None:
+    error_cb = print
+    consumer = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "none", "error_cb": error_cb})
+    with with_native(on=kind is Fetched):
+        assert type(reader_of(consumer, error_cb, lambda _error, _partition: None)) is kind
+    consumer.close()
 
 
 def test_without_the_library_they_are_read_one_by_one(

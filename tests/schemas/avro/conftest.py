@@ -1,12 +1,15 @@
+from collections.abc import Iterator
+
 import pytest
 
-from millstream.schemas.avro import decoder
+from tests.native import with_native
 
 
 @pytest.fixture
-def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where `avro_columns.c` is not compiled."""
-    monkeypatch.setattr(decoder, "column_reader", lambda *_: None)
+def one_by_one() -> Iterator[None]:
+    """As where native parts are turned off, or `avro_columns.c` is not compiled."""
+    with with_native(on=False):
+        yield
 
 
 @pytest.fixture(params=["in C", "one by one"])

@@ -1,7 +1,6 @@
 import json
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -14,6 +13,7 @@ from millstream.schemas.json import columns as json_columns
 from millstream.schemas.json.decoder import JsonDecoder
 from millstream.schemas.json.each import TOGETHER
 from millstream.schemas.store import AvroType, Schema
+from tests.native import with_native
 from tests.schemas.avro.avro_cases import WRITER_ID, decoder, json_cases, plain, record, written
 
 EVENT = record(
@@ -33,14 +33,13 @@ REQUIRED = '"class": 1, "f0": 2'
 
 @pytest.fixture(scope="module", autouse=True, params=["many at a time", "one by one"])
 def reading(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Both ways that events are read, the second by leaving out the compiled page."""
+    """Both ways that events are read, the second by turning native parts off."""
     if request.param == "many at a time":
         if not json_columns.LIBRARY.exists():
             pytest.skip("schemas/json/json_columns.c is not compiled: no C compiler")
         yield
         return
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_columns, "LIBRARY", Path("missing.so"))
+    with with_native(on=False):
         yield
 
 

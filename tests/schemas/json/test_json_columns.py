@@ -20,6 +20,7 @@ from millstream.schemas.json.decoder import JsonDecoder
 from millstream.schemas.json.each import EventReader
 from millstream.schemas.packed import Packed
 from millstream.schemas.store import AvroType, Schema
+from tests.native import with_native
 from tests.schemas.avro.avro_cases import json_cases, record
 
 pytestmark = pytest.mark.skipif(
@@ -268,17 +269,18 @@ def test_it_compiles_without_a_warning(tmp_path: Path) -> None:
     compile_library(LIBRARY.with_name("json_columns.c"), tmp_path / "library.so", "-Wall", "-Wextra", "-Werror")
 
 
-@pytest.mark.parametrize("missing", ["library", "package", "function"])
+@pytest.mark.parametrize("missing", ["library", "package", "function", "choice"])
 def test_without_it_events_are_read_one_by_one(
     missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     if missing == "library":
         monkeypatch.setattr(json_columns, "LIBRARY", tmp_path / "missing.so")
-    else:
+    elif missing != "choice":
         other = None if missing == "package" else importlib.util.find_spec("msgspec._core")
         monkeypatch.setattr(importlib.util, "find_spec", lambda _name: other)
     caplog.set_level(logging.INFO)
-    decoder = JsonDecoder(Schema(3, "event", EVENT), ["text", "ratios"])
+    with with_native(on=missing != "choice"):
+        decoder = JsonDecoder(Schema(3, "event", EVENT), ["text", "ratios"])
     assert "JSON events are read one by one, which takes more CPU" in caplog.text
     found = decoder.decode([event(), b"{", event(text="b")])
     assert found.rows.tolist() == [0, 2]
