@@ -62,9 +62,9 @@ class StatusCollector(Collector):
         if status.decision.needed is not None:
             text = "Workers that the load asks for, before hysteresis and bounds."
             gauges.append(self._gauge("workers_needed", text, status.decision.needed))
-        if status.rate is not None:
-            text = "Events per busy second of one worker: its true processing rate."
-            gauges.append(self._gauge("worker_true_rate", text, status.rate))
+        if status.capacity is not None:
+            text = "Events per busy second of one worker: its capacity."
+            gauges.append(self._gauge("worker_capacity_events_per_second", text, status.capacity))
         actions = GaugeMetricFamily(
             "millstream_scaling_decision", "1 for what the scaling decision is now.", labels=("pipeline", "action")
         )

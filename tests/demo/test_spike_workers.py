@@ -21,9 +21,9 @@ from millstream.consumers.demo.flights import example_folder
 from millstream.consumers.demo.results import Tally
 from millstream.consumers.observability.lag_metrics import LagFollower, LagLook
 from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status
+from millstream.consumers.supervision.capacity import Counters
 from millstream.consumers.supervision.reading import Reading
 from millstream.consumers.supervision.run_screen import status_text
-from millstream.consumers.supervision.true_rate import Counters
 from millstream.pipeline.loading import load_pipeline
 from millstream.topics.lag import PartitionLag
 
@@ -128,7 +128,7 @@ class Run:
         return {
             "millstream_workers_ready": status.ready,
             "millstream_workers_wanted": status.decision.workers,
-            "millstream_worker_true_rate": status.rate or 0.0,
+            "millstream_worker_capacity_events_per_second": status.capacity or 0.0,
             "millstream_group_max_lag_seconds": status.lag.seconds or 0.0,
             "millstream_group_total_lag": status.lag.messages,
         }

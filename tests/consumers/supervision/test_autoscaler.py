@@ -4,9 +4,9 @@ import pytest
 
 from millstream.consumers.observability.lag_metrics import LagFollower, LagLook
 from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status
+from millstream.consumers.supervision.capacity import Counters
 from millstream.consumers.supervision.reading import Reading, reading_of
 from millstream.consumers.supervision.scaling import Policy
-from millstream.consumers.supervision.true_rate import Counters
 from millstream.topics.lag import PartitionLag
 
 POLICY = Policy(min_workers=1, max_workers=4, catch_up=10, scale_down_after=20)
@@ -79,7 +79,7 @@ def test_workers_follow_what_arrives() -> None:
         pipeline.second(50)
     assert pipeline.size == 1
     status = pipeline.second(50)
-    assert status.rate == pytest.approx(RATE, rel=0.01)
+    assert status.capacity == pytest.approx(RATE, rel=0.01)
     assert status.utilisation == pytest.approx(0.5, rel=0.1)
     assert status.done_rate == pytest.approx(50, rel=0.1)
     for _ in range(20):
@@ -94,10 +94,10 @@ def test_nothing_is_decided_before_a_backlog_has_shown_what_a_worker_can_do() ->
     pipeline = Pipeline()
     for _ in range(30):
         status = pipeline.second(90)
-        assert (status.decision.action, status.rate) in {("unknown", None), ("settling", None)}
+        assert (status.decision.action, status.capacity) in {("unknown", None), ("settling", None)}
     for _ in range(10):
         status = pipeline.second(150)
-    assert status.rate == pytest.approx(RATE, rel=0.01)
+    assert status.capacity == pytest.approx(RATE, rel=0.01)
     assert pipeline.size > 1
 
 
@@ -111,7 +111,7 @@ def test_first_second_of_a_backlog_brings_no_worker() -> None:
     pipeline.slow = 1.0
     status = pipeline.second(50)
     assert status.decision.action == "hold"
-    assert status.rate == pytest.approx(0.8 * RATE)
+    assert status.capacity == pytest.approx(0.8 * RATE)
     for _ in range(10):
         assert pipeline.second(50).decision.workers == 1
 
@@ -140,7 +140,7 @@ def test_restarted_worker_does_not_unsettle_the_rate() -> None:
     pipeline.restart(0)
     for _ in range(5):
         status = pipeline.second(50)
-    assert status.rate == pytest.approx(RATE, rel=0.01)
+    assert status.capacity == pytest.approx(RATE, rel=0.01)
 
 
 def test_reading_is_what_the_metrics_say() -> None:
