@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.inference.errors import ModelConfigError
+from millstream.inference.executors.error_classification import line_of
 from millstream.inference.executors.interface import Tensors, check_length
-from millstream.inference.executors.verdict import line_of
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput
 
