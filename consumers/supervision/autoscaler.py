@@ -18,7 +18,7 @@ class Fleet:
 
     size: int  # that are meant to run
     draining: int  # that were told to go and have not gone yet
-    readings: Mapping[int, Reading]  # by slot, of those that answer
+    readings: Mapping[int, Reading]  # by worker number, of those that answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Autoscaler:
         self._policy = policy
         self._memory = Memory()
         self._estimate = CapacityEstimate()
-        self._before: dict[int, tuple[int, float, Counters]] = {}  # by slot: pid, when, counters
+        self._before: dict[int, tuple[int, float, Counters]] = {}  # by worker number: pid, when, counters
         self._done_rate = 0.0
 
     def step(self, now: float, fleet: Fleet, lag: LagLook | None) -> Status:
@@ -64,15 +64,15 @@ class Autoscaler:
         """Learn from what each worker did since its last reading."""
         works: dict[int, Work] = {}
         new = False
-        for slot, reading in readings.items():
-            before = self._before.get(slot)
-            self._before[slot] = (reading.pid, reading.at, reading.counters)
+        for number, reading in readings.items():
+            before = self._before.get(number)
+            self._before[number] = (reading.pid, reading.at, reading.counters)
             if before is None or before[0] != reading.pid or reading.at <= before[1]:
                 continue
             new = True
             work = work_between(before[2], reading.counters, reading.at - before[1])
             if work is not None and reading.ready:
-                works[slot] = work
+                works[number] = work
         for gone in self._before.keys() - readings.keys():
             del self._before[gone]
         if new:

@@ -78,7 +78,7 @@ class CapacityEstimate:
         self.utilisation = 0.0  # share of their time that the workers were busy, at the last look
         self._seconds = 0.0  # that it was learnt in
         self._first = True  # whether all of them are in `_recent`
-        self._recent: dict[int, deque[Work]] = {}  # by slot
+        self._recent: dict[int, deque[Work]] = {}  # by worker number
 
     @property
     def learnt(self) -> float | None:
@@ -89,7 +89,7 @@ class CapacityEstimate:
         """Take what the workers did since the last look.
 
         Args:
-            works: by slot.
+            works: by worker number.
             behind: whether events waited for workers.
         """
         seconds = sum(work.seconds for work in works.values())
@@ -98,8 +98,8 @@ class CapacityEstimate:
             self._recent.clear()
             self._first = self.capacity is None
             return
-        for slot, work in works.items():
-            recent = self._recent.setdefault(slot, deque())
+        for number, work in works.items():
+            recent = self._recent.setdefault(number, deque())
             recent.append(work)
             while sum(w.seconds for w in recent) - recent[0].seconds >= WINDOW:
                 recent.popleft()

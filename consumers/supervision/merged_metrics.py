@@ -16,18 +16,18 @@ class MergedCollector(Collector):
 
     def __init__(self, texts: Callable[[], Mapping[int, str]]) -> None:
         """Args:
-        texts: each worker's metrics as it serves them, by slot.
+        texts: each worker's metrics as it serves them, by worker number.
         """
         self._texts = texts
 
     def collect(self) -> Iterable[Metric]:
         """See `prometheus_client.registry.Collector`."""
         families: dict[str, Metric] = {}
-        for slot, text in sorted(self._texts().items()):
+        for number, text in sorted(self._texts().items()):
             for family in text_string_to_metric_families(text):
                 merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
                 for sample in family.samples:
-                    merged.add_sample(sample.name, {**sample.labels, "worker": str(slot)}, sample.value)
+                    merged.add_sample(sample.name, {**sample.labels, "worker": str(number)}, sample.value)
         return families.values()
 
 

@@ -91,20 +91,20 @@ class Run:
     def second(self) -> None:
         world = self._world
         ready = sum(world.now - at >= START for at in self._started)
-        for slot in range(ready):
-            work = min(RATE, (world.arrived[-1] - world.done) / (ready - slot))
+        for number in range(ready):
+            work = min(RATE, (world.arrived[-1] - world.done) / (ready - number))
             world.done += work
-            self._done[slot] += work
+            self._done[number] += work
         readings = {
-            slot: Reading(
+            number: Reading(
                 world.now,
-                1000 + slot,
-                slot < ready,
-                spike.PARTITIONS if slot == 0 else 0,
-                Counters(self._done[slot], (self._done[slot] / RATE, 0.0)),
+                1000 + number,
+                number < ready,
+                spike.PARTITIONS if number == 0 else 0,
+                Counters(self._done[number], (self._done[number] / RATE, 0.0)),
                 "",
             )
-            for slot in range(self.size)
+            for number in range(self.size)
         }
         status = self._status = self._autoscaler.step(world.now, Fleet(self.size, 0, readings), self._look())
         self._log(status_text(status, ""))

@@ -26,35 +26,35 @@ class Pipeline:
         self._arrived = 0.0
         self._done = [0.0] * POLICY.max_workers
         self._busy = [0.0] * POLICY.max_workers  # seconds
-        self._pids = [1000 + slot for slot in range(POLICY.max_workers)]
+        self._pids = [1000 + number for number in range(POLICY.max_workers)]
 
     def second(self, arrival: float, *, broker: bool = True, ready: int | None = None, draining: int = 0) -> Status:
         self.now += 1
         self._arrived += arrival
         ready = self.size if ready is None else ready
-        for slot in range(ready):
+        for number in range(ready):
             waiting = self._arrived - sum(self._done)
-            work = min(RATE * self.slow, waiting / (ready - slot))
-            self._done[slot] += work
-            self._busy[slot] += work / (RATE * self.slow)
-        readings = {slot: self._reading(slot, ready) for slot in range(self.size)}
+            work = min(RATE * self.slow, waiting / (ready - number))
+            self._done[number] += work
+            self._busy[number] += work / (RATE * self.slow)
+        readings = {number: self._reading(number, ready) for number in range(self.size)}
         look = self._look() if broker else None
         status = self.autoscaler.step(self.now, Fleet(self.size, draining, readings), look)
         self.size = status.decision.workers
         return status
 
-    def restart(self, slot: int) -> None:
-        """Another process takes the slot, and counts from 0."""
-        self._pids[slot] += 1
-        self._done[slot] = self._busy[slot] = 0.0
+    def restart(self, number: int) -> None:
+        """Another process takes the number, and counts from 0."""
+        self._pids[number] += 1
+        self._done[number] = self._busy[number] = 0.0
         self._arrived = sum(self._done)
 
-    def _reading(self, slot: int, ready: int) -> Reading:
-        assigned = PARTITIONS // ready if slot < ready else 0
-        if slot == 0:
+    def _reading(self, number: int, ready: int) -> Reading:
+        assigned = PARTITIONS // ready if number < ready else 0
+        if number == 0:
             assigned += PARTITIONS % ready if ready else 0
-        done = Counters(self._done[slot], (self._busy[slot], 0.0))
-        return Reading(self.now, self._pids[slot], slot < ready, assigned, done, "")
+        done = Counters(self._done[number], (self._busy[number], 0.0))
+        return Reading(self.now, self._pids[number], number < ready, assigned, done, "")
 
     def _look(self) -> LagLook:
         start, end = int(sum(self._done) / PARTITIONS), int(self._arrived / PARTITIONS)

@@ -20,18 +20,18 @@ def types_of(text: str) -> list[str]:
 
 def test_each_series_of_each_worker_is_there_once_with_its_worker() -> None:
     workers = {}
-    for slot in (0, 1):
+    for number in (0, 1):
         metrics = m.Metrics("flights")
-        metrics.count(m.PREDICTIONS, 10 + slot, "model", "1", "primary")
+        metrics.count(m.PREDICTIONS, 10 + number, "model", "1", "primary")
         metrics.observe(m.STAGE_SECONDS, 0.003, "infer")
         metrics.set(m.LAG, 5, "events", "0")
-        workers[slot] = served(metrics.registry)
+        workers[number] = served(metrics.registry)
     registry = CollectorRegistry()
     registry.register(MergedCollector(lambda: workers))
     text = served(registry)
     before = {
-        (sample.name, tuple(sorted({**sample.labels, "worker": str(slot)}.items()))): sample.value
-        for slot, own in workers.items()
+        (sample.name, tuple(sorted({**sample.labels, "worker": str(number)}.items()))): sample.value
+        for number, own in workers.items()
         for family in text_string_to_metric_families(own)
         for sample in family.samples
     }
