@@ -145,7 +145,7 @@ def _check_inputs(model: ModelVersion, session: ort.InferenceSession) -> int | N
                 f"{model.place}: tensor `{name}` has shape {list(expected.shape)} in the model (first axis: the event), but "
                 f"config.yaml gives {list(found.shape)} an event, from {', '.join(found.fields)}."
             )
-        if found.longest:
+        if found.max_length:
             check_length(model, found, shape[0])
         if isinstance(batch, int):
             fixed.add(batch)

@@ -150,7 +150,7 @@ def _check_tensor(model: ModelVersion, entry: TensorInput, own: Any) -> Any:
             f"{model.place}: tensor `{entry.tensor}` has shape {[str(size) for size in own.shape]} in the model (first axis: the "
             f"event), but config.yaml gives {list(entry.shape)} an event, from {', '.join(entry.fields)}."
         )
-    if entry.longest:
+    if entry.max_length:
         check_length(model, entry, shape[0])
     return batch
 
