@@ -36,7 +36,7 @@ SPREAD = 0.7
 BATCHES, EVENTS, ROUNDS = 3, 64, 3
 FIRST_WORD, WORDS = 1000, 28_000  # ids of whole words in the model's vocabulary
 CONFIG = f"""inputs:
-  - {{tensor: input_ids, field: input_ids, dtype: int64, longest: {LONGEST}}}
+  - {{tensor: input_ids, field: input_ids, dtype: int64, max_length: {LONGEST}}}
   - {{tensor: attention_mask, mask: true, dtype: int64}}
 outputs:
   - {{tensor: embedding}}
@@ -80,7 +80,12 @@ def _measured(repository: Path) -> dict[str, Any]:
             took[name].append(time.perf_counter() - started)
     events = BATCHES * EVENTS
     rates = {name: events / median(seconds) for name, seconds in took.items()}
-    return {"machine": machine("none"), "lengths": list(executor.lengths), "events": events, "events_per_second": rates}
+    return {
+        "machine": machine("none"),
+        "lengths": list(executor.length_buckets),
+        "events": events,
+        "events_per_second": rates,
+    }
 
 
 def _ways(executor: ByLength) -> dict[str, Way]:

@@ -26,8 +26,11 @@ class TransactionAborted(WorkerError):  # noqa: N818
     """The broker took the transaction back, or would. Raised by `delivery`; the writer aborts, and the loop reads again."""
 
 
-class SlotTaken(WorkerError):  # noqa: N818
-    """Another worker has this slot. Raised by `slot` at start, and by `delivery` when a later one took over; the worker ends."""
+class InstanceIdTaken(WorkerError):  # noqa: N818
+    """Another worker has this instance ID. Raised by `instance_id` at start, and by `delivery` when a later one took over.
+
+    The worker ends.
+    """
 
 
 class Abandoned(WorkerError):  # noqa: N818

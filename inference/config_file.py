@@ -1,8 +1,9 @@
 """Reads a model's `config.yaml` together with the line of every value, and says what is wrong with it, each with its line."""
 
+import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
@@ -15,6 +16,11 @@ from millstream.inference.errors import ModelConfigError
 from millstream.schemas.wording import EXPECTED, Loc, dotted, shown, wrong_value
 from millstream.schemas.yaml_file import Fault, NodeReader, YamlError, composed, text_of
 
+log = logging.getLogger(__name__)
+
+# Former name -> name, for one version; CHANGELOG.md lists them.
+RENAMED = {"lengths": "length_buckets"}  # of the file's own options
+RENAMED_INPUT = {"longest": "max_length"}  # of each input's
 _EXPECTED = {
     **EXPECTED,
     "int_parsing": "a whole number",
@@ -72,7 +78,37 @@ def read_config_file(path: Path) -> ConfigFile:
         raise ModelConfigError("\n".join(_told(path, fault) for fault in reader.faults))
     if not isinstance(data, dict):
         raise ModelConfigError(f"{path}: expected `inputs:` and `outputs:`, found {shown(data)} (docs/models.md).")
-    return ConfigFile(path, data, reader.lines)
+    return _with_new_names(ConfigFile(path, data, reader.lines))
+
+
+def _with_new_names(file: ConfigFile) -> ConfigFile:
+    """The file with each option under its present name. Raises ModelConfigError where an option has both names."""
+    file = _renamed(file, (), RENAMED)
+    inputs = file.data.get("inputs")
+    for index in range(len(inputs)) if isinstance(inputs, list | tuple) else ():
+        file = _renamed(file, ("inputs", index), RENAMED_INPUT)
+    return file
+
+
+def _renamed(file: ConfigFile, loc: Loc, names: Mapping[str, str]) -> ConfigFile:
+    options = file.data
+    for step in loc:
+        options = options[step]  # type: ignore[index]
+    for former, name in names.items():
+        if not isinstance(options, dict) or former not in options:
+            continue
+        place = file.at(*loc, former)
+        if name in options:
+            raise ModelConfigError(f"{place}: expected one of {former} and {name}, found both. Keep {name}.")
+        log.warning("%s is now %s; the former name works in this version only", place, name)
+        options[name] = options.pop(former)
+        depth = len(loc)
+        lines = {
+            (*at[:depth], name, *at[depth + 1 :]) if at[: depth + 1] == (*loc, former) else at: line
+            for at, line in file.lines.items()
+        }
+        file = replace(file, lines=lines)
+    return file
 
 
 class _Reader(NodeReader):

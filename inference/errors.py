@@ -23,7 +23,7 @@ class DeviceError(InferenceError):
     """The device that the pipeline asks for is not there. Raised by an executor's construction; the caller prints it and ends."""
 
 
-class ModelRejected(InferenceError):  # noqa: N818  (a verdict on a micro-batch, not a fault of ours)
+class ModelRejected(InferenceError):  # noqa: N818  (says what is wrong with a micro-batch, not a fault of ours)
     """The model refused a micro-batch. Raised by `Executor.run`; the caller bisects until the bad events stand alone."""
 
     failure = "reject"

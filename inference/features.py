@@ -34,9 +34,9 @@ def to_tensors(table: Table, inputs: Sequence[TensorInput], *, allow_nan: bool) 
     """Turn a table of events into tensors, leaving out the events that don't fit, each with the reason."""
     problems: dict[int, str] = {}
     filled: dict[str, Any] = {
-        entry.tensor: _fill(table, entry, problems, allow_nan=allow_nan) for entry in inputs if entry.longest is None
+        entry.tensor: _fill(table, entry, problems, allow_nan=allow_nan) for entry in inputs if entry.max_length is None
     }
-    if varying := [entry for entry in inputs if entry.longest is not None and not entry.mask]:
+    if varying := [entry for entry in inputs if entry.max_length is not None and not entry.mask]:
         filled |= _fill_ragged(table, varying, problems, allow_nan=allow_nan)
     if not problems:
         return Features(filled, np.arange(len(table)), [])
@@ -206,11 +206,11 @@ def _fill_ragged(
 def _lengths(table: Table, entry: TensorInput, problems: dict[int, str]) -> Ints:
     field, series = entry.fields[0], table[entry.fields[0]]
     lengths = series.list.len().cast(pl.Int64).fill_null(-1).to_numpy()
-    assert entry.longest is not None
-    for row in np.flatnonzero((lengths < 0) | (lengths > entry.longest)).tolist():
+    assert entry.max_length is not None
+    for row in np.flatnonzero((lengths < 0) | (lengths > entry.max_length)).tolist():
         found = "is null" if lengths[row] < 0 else f"has {lengths[row]} values"
         problems.setdefault(
-            row, f"field `{field}` {found}, but tensor `{entry.tensor}` takes up to {entry.longest} values"
+            row, f"field `{field}` {found}, but tensor `{entry.tensor}` takes up to {entry.max_length} values"
         )
     return lengths
 

@@ -34,7 +34,7 @@ class ModelVersion:
     executor: str  # a value of EXECUTORS
     signature: Signature
     batch_sizes: tuple[int, ...]  # preferred sizes, ascending; empty: powers of two
-    lengths: tuple[int, ...] = ()  # the same of inputs of varying length
+    length_buckets: tuple[int, ...] = ()  # the same of inputs of varying length
 
     @property
     def place(self) -> str:
@@ -52,7 +52,7 @@ class _Input(_Entry):
     fields: list[str] | None = Field(default=None, min_length=1)
     dtype: str
     shape: list[int] = Field(default_factory=list)
-    longest: int | None = Field(default=None, ge=1)
+    max_length: int | None = Field(default=None, ge=1)
     pad: float | str | None = None
     mask: bool = False
 
@@ -62,14 +62,14 @@ class _Input(_Entry):
             raise ValueError(
                 "write either `field` (one array field) or `fields` (scalar fields, one column each), or `mask: true`"
             )
-        if self.longest is not None and (self.field is None or self.shape):
-            raise ValueError("`longest` is for a `field` whose length varies, and stands in place of its `shape`")
+        if self.max_length is not None and (self.field is None or self.shape):
+            raise ValueError("`max_length` is for a `field` whose length varies, and stands in place of its `shape`")
         if self.mask and self.shape:
             raise ValueError("a mask has the shape of the inputs that vary in length: leave `shape` out")
         if isinstance(self.pad, str) and self.dtype in DTYPES and self.dtype != "string":
             raise ValueError(f"`pad` is a value of the dtype, a finite number here, found {shown(self.pad)}")
-        if self.pad is not None and (self.longest is None or isinstance(self.pad, str) != (self.dtype == "string")):
-            raise ValueError("`pad` is a value of the dtype, and stands beside `longest`")
+        if self.pad is not None and (self.max_length is None or isinstance(self.pad, str) != (self.dtype == "string")):
+            raise ValueError("`pad` is a value of the dtype, and stands beside `max_length`")
         if self.dtype not in DTYPES:
             raise ValueError(f"dtype `{self.dtype}` is not one of {', '.join(DTYPES)}")
         if any(size < 1 for size in self.shape):
@@ -88,7 +88,7 @@ class _Config(_Entry):
     inputs: list[_Input] = Field(min_length=1)
     outputs: list[_Output] = Field(min_length=1)
     batch_sizes: list[Annotated[int, Field(ge=1, le=MOST_EVENTS)]] = Field(default_factory=list)
-    lengths: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
+    length_buckets: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
 
 
 def load_version(
@@ -139,8 +139,8 @@ def load_version(
     file = _model_file(files, config.executor, written)
     signature = _signature(config, fields or {}, mapped_at, written)
     _refuse_enormous(signature, config.batch_sizes, written)
-    sizes, lengths = tuple(sorted(set(config.batch_sizes))), tuple(sorted(set(config.lengths)))
-    return ModelVersion(name, chosen, file, EXECUTORS[file.name], signature, sizes, lengths)
+    sizes, length_buckets = tuple(sorted(set(config.batch_sizes))), tuple(sorted(set(config.length_buckets)))
+    return ModelVersion(name, chosen, file, EXECUTORS[file.name], signature, sizes, length_buckets)
 
 
 def _model_file(files: list[Path], executor: str | None, written: ConfigFile) -> Path:
@@ -187,11 +187,11 @@ def _signature(config: _Config, fields: Fields, mapped_at: Callable[[str], str],
     _refuse_doubles("inputs", "tensor", tensors, written)
     names = [entry.name or entry.tensor for entry in config.outputs]
     _refuse_doubles("outputs", "output", names, written)
-    longest = _longest(config, written)
+    max_length = _max_length(config, written)
     inputs = tuple(
-        _mapped_input(entry, fields[entry.tensor], longest, mapped_at(entry.tensor), written.path)
+        _mapped_input(entry, fields[entry.tensor], max_length, mapped_at(entry.tensor), written.path)
         if entry.tensor in fields
-        else _tensor_input(entry, longest, written.at("inputs", index))
+        else _tensor_input(entry, max_length, written.at("inputs", index))
         for index, entry in enumerate(config.inputs)
     )
     outputs = tuple(TensorOutput(entry.tensor, name) for entry, name in zip(config.outputs, names, strict=True))
@@ -216,25 +216,29 @@ def _refuse_enormous(signature: Signature, batch_sizes: list[int], written: Conf
             )
 
 
-def _longest(config: _Config, written: ConfigFile) -> int | None:
+def _max_length(config: _Config, written: ConfigFile) -> int | None:
     """Items of the longest event, where inputs vary in length; all that do share it."""
-    longest = {entry.longest for entry in config.inputs if entry.longest is not None}
-    if len(longest) > 1:
+    max_length = {entry.max_length for entry in config.inputs if entry.max_length is not None}
+    if len(max_length) > 1:
         raise ModelConfigError(
-            f"{written.at('inputs')}: inputs of varying length share one `longest`, found {_listed(longest)}: they run side by "
-            f"side."
+            f"{written.at('inputs')}: inputs of varying length share one `max_length`, found {_listed(max_length)}: they run "
+            "side by side."
         )
-    if not longest and (config.lengths or any(entry.mask for entry in config.inputs)):
+    if not max_length and (config.length_buckets or any(entry.mask for entry in config.inputs)):
+        place = written.at("length_buckets" if config.length_buckets else "inputs")
         raise ModelConfigError(
-            f"{written.at('lengths' if config.lengths else 'inputs')}: `lengths` and `mask` are for inputs of varying length: "
-            f"give one `longest` (docs/models.md)."
+            f"{place}: `length_buckets` and `mask` are for inputs of varying length: give one `max_length` (docs/models.md)."
         )
-    if longest and any(length > max(longest) for length in config.lengths):
-        raise ModelConfigError(f"{written.at('lengths')}: `lengths` go up to `longest`, {max(longest)}.")
-    return longest.pop() if longest else None
+    if max_length and any(length > max(max_length) for length in config.length_buckets):
+        raise ModelConfigError(
+            f"{written.at('length_buckets')}: `length_buckets` go up to `max_length`, {max(max_length)}."
+        )
+    return max_length.pop() if max_length else None
 
 
-def _mapped_input(entry: _Input, fields: str | list[str], longest: int | None, place: str, path: Path) -> TensorInput:
+def _mapped_input(
+    entry: _Input, fields: str | list[str], max_length: int | None, place: str, path: Path
+) -> TensorInput:
     """The input with the fields that the pipeline file gives it at `place`; what it is otherwise, `path` says."""
     if entry.mask:
         raise ModelConfigError(
@@ -242,20 +246,20 @@ def _mapped_input(entry: _Input, fields: str | list[str], longest: int | None, p
         )
     one = isinstance(fields, str)
     given = entry.model_copy(update={"field": fields if one else None, "fields": None if one else fields})
-    return replace(_tensor_input(given, longest, place, f"; the model's config: {path}"), mapped_at=place)
+    return replace(_tensor_input(given, max_length, place, f"; the model's config: {path}"), mapped_at=place)
 
 
-def _tensor_input(entry: _Input, longest: int | None, place: str, says: str = "") -> TensorInput:
+def _tensor_input(entry: _Input, max_length: int | None, place: str, says: str = "") -> TensorInput:
     """The input; `place` names its fields, and begins messages; `says` ends them: who says the rest."""
     if entry.mask:
-        return TensorInput(entry.tensor, (), True, entry.dtype, (longest or 0,), longest, mask=True)
-    if entry.longest is not None:
+        return TensorInput(entry.tensor, (), True, entry.dtype, (max_length or 0,), max_length, mask=True)
+    if entry.max_length is not None:
         if entry.field is None:
             raise ModelConfigError(
                 f"{place}: tensor `{entry.tensor}` varies in length: one array field fills it{says}."
             )
         pad = entry.pad if entry.pad is not None else "" if entry.dtype == "string" else 0
-        return TensorInput(entry.tensor, (entry.field,), True, entry.dtype, (entry.longest,), entry.longest, pad)
+        return TensorInput(entry.tensor, (entry.field,), True, entry.dtype, (entry.max_length,), entry.max_length, pad)
     array = entry.field is not None
     fields = (entry.field,) if entry.field is not None else tuple(entry.fields or ())
     shape = tuple(entry.shape) if entry.shape else (() if array else (len(fields),))

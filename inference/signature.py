@@ -32,7 +32,7 @@ class TensorInput:
     array: bool  # True: the one field is an array
     dtype: str  # a key of DTYPES
     shape: tuple[int, ...]  # of one event; of the longest one where it varies
-    longest: int | None = None  # items of an event at most, where their number varies from event to event
+    max_length: int | None = None  # items of an event at most, where their number varies from event to event
     pad: float | str = 0  # the item behind an event's own, where it varies
     mask: bool = False  # filled by no field: 1 for each item of the event's varying inputs, 0 for padding
     mapped_at: str = field(
@@ -66,25 +66,29 @@ class Signature:
         return list(dict.fromkeys(field for entry in self.inputs for field in entry.fields))
 
     @property
-    def longest(self) -> int | None:
+    def max_length(self) -> int | None:
         """Items of the longest event, where their number varies."""
-        return next((entry.longest for entry in self.inputs if entry.longest is not None), None)
+        return next((entry.max_length for entry in self.inputs if entry.max_length is not None), None)
 
     def at(self, length: int) -> list[TensorInput]:
         """The inputs of events of this length."""
-        return [replace(entry, shape=(length,), longest=None) if entry.longest else entry for entry in self.inputs]
+        return [
+            replace(entry, shape=(length,), max_length=None) if entry.max_length else entry for entry in self.inputs
+        ]
 
 
 def blank(inputs: Sequence[TensorInput], events: int) -> dict[str, Any]:
     """Inputs of zeros and empty strings in the form that `fit` returns; variable-length ones have the greatest length."""
-    filled = [entry for entry in inputs if entry.longest is None or not entry.mask]
+    filled = [entry for entry in inputs if entry.max_length is None or not entry.mask]
     return {entry.tensor: _blank(entry, events) for entry in filled}
 
 
 def _blank(entry: TensorInput, events: int) -> npt.NDArray[Any] | Ragged:
     value = "" if entry.dtype == "string" else int(entry.mask)
     array = np.full((events, *entry.shape), value, DTYPES[entry.dtype][0])
-    return array if entry.longest is None else Ragged.of_lengths(array.reshape(-1), np.full(events, entry.longest))
+    return (
+        array if entry.max_length is None else Ragged.of_lengths(array.reshape(-1), np.full(events, entry.max_length))
+    )
 
 
 def check_fields(signature: Signature, columns: Mapping[str, pl.DataType], place: str, schema_name: str) -> None:
@@ -98,7 +102,7 @@ def check_fields(signature: Signature, columns: Mapping[str, pl.DataType], place
             found = columns.get(name)
             problem = "has no such field" if found is None else _misfit(entry, found)
             if problem:
-                count = f"up to {entry.longest}" if entry.longest else f"{entry.width}"
+                count = f"up to {entry.max_length}" if entry.max_length else f"{entry.width}"
                 expected = f"an array of {count} x {entry.dtype}" if entry.array else entry.dtype
                 advice = (
                     "Name another field"

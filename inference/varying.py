@@ -12,14 +12,14 @@ from millstream.inference.signature import DTYPES, TensorInput
 SHORTEST = 16  # of the default lengths
 
 
-def lengths_of(configured: Sequence[int], longest: int) -> tuple[int, ...]:
-    """The lengths that a model is run at, ascending; powers of two up to `longest` where none are configured."""
+def length_buckets_of(configured: Sequence[int], max_length: int) -> tuple[int, ...]:
+    """The lengths that a model is run at, ascending; powers of two up to `max_length` where none are configured."""
     if configured:
-        return tuple(sorted({*(length for length in configured if length < longest), longest}))
+        return tuple(sorted({*(length for length in configured if length < max_length), max_length}))
     sizes = [SHORTEST]
-    while sizes[-1] * 2 < longest:
+    while sizes[-1] * 2 < max_length:
         sizes.append(sizes[-1] * 2)
-    return (*(size for size in sizes if size < longest), longest)
+    return (*(size for size in sizes if size < max_length), max_length)
 
 
 def groups_of(lengths: Ints, sizes: Sequence[int], call: float) -> list[tuple[int, Ints]]:
@@ -78,7 +78,7 @@ def padded_to(inputs: Sequence[TensorInput], tensors: Mapping[str, Any], size: i
     for entry in inputs:
         if entry.mask:
             made[entry.tensor] = mask.astype(DTYPES[entry.dtype][0])
-        elif entry.longest is None:
+        elif entry.max_length is None:
             made[entry.tensor] = tensors[entry.tensor]
         else:
             made[entry.tensor] = tensors[entry.tensor].padded(mask, entry.pad)

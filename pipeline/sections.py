@@ -308,7 +308,7 @@ class GroupMembership(Section):
     )
     static: bool = Field(
         False,
-        description="Whether a restarted worker takes its partitions back at once, by its slot's name. Only for workers that "
+        description="Whether a restarted worker takes its partitions back at once, by its instance ID. Only for workers that "
         "come back: one that ends for good leaves its partitions alone until the session times out. With `classic` only.",
     )
 

@@ -3,7 +3,9 @@
 import argparse
 import math
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 from millstream.consumers.errors import WorkerError
 from millstream.pipeline.loading import load_pipeline
@@ -29,6 +31,30 @@ def metrics_host(args: argparse.Namespace, port: int | None, option: str = "--me
     if args.metrics_host is not None and port is None:
         raise WorkerError(f"--metrics-host {args.metrics_host}: nothing is served without a port. Add {option} PORT.")
     return args.metrics_host or "127.0.0.1"
+
+
+def add_former_name(parser: argparse.ArgumentParser, former: str, name: str) -> None:
+    """Let an option work under its former name too, with a warning. For one version; CHANGELOG.md lists them."""
+    parser.add_argument(
+        former, dest=name.removeprefix("--").replace("-", "_"), action=_FormerName, name=name, help=argparse.SUPPRESS
+    )
+
+
+class _FormerName(argparse.Action):
+    def __init__(self, *args: Any, name: str, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._name = name
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        _option: str | None = None,
+    ) -> None:
+        former = self.option_strings[0]
+        print(f"{former} is now {self._name}; the former name works in this version only", file=sys.stderr)
+        setattr(namespace, self.dest, values)
 
 
 def read_pipeline(args: argparse.Namespace) -> Pipeline:

@@ -56,5 +56,5 @@ def _mapping(plan: Plan) -> list[str]:
 
 
 def _filling(entry: TensorInput) -> str:
-    shape = f"up to {entry.longest} items" if entry.longest else str(list(entry.shape))
+    shape = f"up to {entry.max_length} items" if entry.max_length else str(list(entry.shape))
     return f"{entry.tensor}: {entry.dtype} {shape} an event, {'a mask' if entry.mask else 'from ' + ', '.join(entry.fields)}"

@@ -10,6 +10,7 @@ from types import FrameType
 from rich.console import Console
 
 from millstream.consumers.cli.arguments import (
+    add_former_name,
     add_metrics_host,
     add_pipeline,
     metrics_host,
@@ -44,7 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_metrics_host(parser)
     parser.add_argument("--plain", action="store_true", help="a line a second; so too where the output is no terminal")
-    parser.add_argument("--slots", metavar="NAME", help="slots are NAME-0, NAME-1, ... (default: the machine's name)")
+    parser.add_argument(
+        "--instance-id-prefix",
+        metavar="NAME",
+        help="the workers' instance IDs are NAME-0, NAME-1, ... (default: the machine's name)",
+    )
+    add_former_name(parser, "--slots", "--instance-id-prefix")
     parser.add_argument("--verbose", action="store_true", help="show all that the workers log, not only warnings")
 
 
@@ -66,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
                 f"up to {policy.max_workers} workers for {partitions} partitions: one worker at a time reads a partition, so "
                 f"more than {partitions} find no work"
             )
-        local = LocalRun(pipeline, policy, screen, slots=args.slots or socket.gethostname())
+        local = LocalRun(pipeline, policy, screen, instance_id_prefix=args.instance_id_prefix or socket.gethostname())
         _stop_on_signals(local)
         return 0 if local.serve(host, args.metrics_port) else 1
 

@@ -8,12 +8,19 @@ import signal
 import sys
 from types import FrameType
 
-from millstream.consumers.cli.arguments import add_metrics_host, add_pipeline, metrics_host, port_number, read_pipeline
+from millstream.consumers.cli.arguments import (
+    add_former_name,
+    add_metrics_host,
+    add_pipeline,
+    metrics_host,
+    port_number,
+    read_pipeline,
+)
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.worker.build import build_worker
+from millstream.consumers.worker.instance_id import take_instance_id
 from millstream.consumers.worker.plan import group_of, make_plan
-from millstream.consumers.worker.slot import take_slot
 from millstream.consumers.worker.worker import Worker
 from millstream.topics.admin import refuse_unfit_broker, require
 from millstream.topics.group import refuse_foreign_group
@@ -33,10 +40,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See `cli.main`."""
     add_pipeline(parser)
     parser.add_argument(
-        "--slot",
+        "--instance-id",
         metavar="NAME",
         help="a name that lasts over restarts, such as the pod's (default: this machine's next)",
     )
+    add_former_name(parser, "--slot", "--instance-id")
     parser.add_argument(
         "--role",
         default="primary",
@@ -76,20 +84,20 @@ def run(args: argparse.Namespace) -> int:
         refuse_unfit_broker(pipeline.client_config(), pipeline)
         plan = make_plan(pipeline, detached=args.role == "shadow")
         refuse_foreign_group(pipeline.client_config(), pipeline, group_of(plan))
-        slot = take_slot(args.slot, group=group_of(plan), bootstrap=pipeline.kafka.bootstrap)
-        worker = build_worker(plan, health, metrics, slot=slot.name, until_idle=args.until_idle)
+        instance_id = take_instance_id(args.instance_id, group=group_of(plan), bootstrap=pipeline.kafka.bootstrap)
+        worker = build_worker(plan, health, metrics, instance_id=instance_id.name, until_idle=args.until_idle)
         _stop_on_signals(worker)
         log.info(
-            "pid %d, slot %s, runs %s: %s on %s",
+            "pid %d, instance ID %s, runs %s: %s on %s",
             os.getpid(),
-            slot.name,
+            instance_id.name,
             pipeline.name,
             plan.model.place,
             plan.executor.device,
         )
         gc.freeze()  # what is loaded stays: no collection need look at it again
         drained = worker.run()
-        slot.release()
+        instance_id.release()
     finally:
         if server is not None:
             server.close()

@@ -162,8 +162,8 @@ def _learn(pipeline: Pipeline, load: Load, collector: Collector, console: Consol
             wait_until(lambda: collector.answered() >= load.events, PATIENCE, f"{events} events to be answered", stop)
             seconds = time.monotonic() - began
             before, done = done, events / seconds
-        # The true rate follows what the worker does; while that grows, it is behind it.
-        rate = max(run.metrics().get("millstream_worker_true_rate", 0.0), done)
+        # The measured capacity follows what the worker does; while that grows, it is behind it.
+        rate = max(run.metrics().get("millstream_worker_capacity_events_per_second", 0.0), done)
         if status := run.stop():
             raise run.failed(f"ended with status {status}")
     return rate

@@ -38,7 +38,7 @@ def record_cost_of(signature: Signature) -> RecordCost:
     """
     columns: Counter[str] = Counter()  # by field: bytes in tensors, for each byte in the record
     for entry in signature.inputs:
-        if entry.longest is not None:
+        if entry.max_length is not None:
             for field in entry.fields:
                 columns[field] += _TEXT if entry.dtype == "string" else DTYPES[entry.dtype][0].itemsize
     return RECORD._replace(copies=max(RECORD.copies, 1 + max(columns.values(), default=0)))

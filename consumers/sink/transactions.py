@@ -10,7 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from millstream.consumers.client_handle import refusal
-from millstream.consumers.errors import DeliveryFailed, SlotTaken, TransactionAborted
+from millstream.consumers.errors import DeliveryFailed, InstanceIdTaken, TransactionAborted
 from millstream.consumers.events import NextOffsets
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import RETRIES, TRANSACTIONS, Metrics
@@ -200,9 +200,9 @@ class ExactlyOnce(Counted):
                     f"the broker has ended a transaction of this worker, which was open for {age:.0f} s: the broker was away, or "
                     f"this process stood still. Nothing of it counts, and a new worker answers its events."
                 )
-            return SlotTaken(
-                "another worker with this slot has taken over: this one ends, and what it had not committed is answered by the "
-                "other. Give each worker a slot of its own (--slot)."
+            return InstanceIdTaken(
+                "another worker with this instance ID has taken over: this one ends, and what it had not committed is answered "
+                "by the other. Give each worker an instance ID of its own (--instance-id)."
             )
         if self._failure is not None and self._failure.code() in FINAL:
             return failed(self._failed_topic, self._failure)

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from millstream.consumers.observability.lag_metrics import LagLook
+from millstream.consumers.supervision.capacity import CapacityEstimate, Counters, Work, work_between
 from millstream.consumers.supervision.reading import Reading
 from millstream.consumers.supervision.scaling import Decision, Memory, Observation, PartitionLoad, Policy, decide
-from millstream.consumers.supervision.true_rate import Counters, RateEstimate, Work, work_between
 
 BEHIND = 1.0  # seconds of lag from which events wait for workers, and not only for the next commit
 STANDING = 3.0  # seconds without a commit
@@ -18,7 +18,7 @@ class Fleet:
 
     size: int  # that are meant to run
     draining: int  # that were told to go and have not gone yet
-    readings: Mapping[int, Reading]  # by slot, of those that answer
+    readings: Mapping[int, Reading]  # by worker number, of those that answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Status:
     ready: int  # workers
     lag: LagLook | None  # None: not known
     done_rate: float  # events a second that all workers do
-    rate: float | None  # events per busy second of one worker
+    capacity: float | None  # events per busy second of one worker
     utilisation: float  # share of their time that they were busy
 
 
@@ -40,8 +40,8 @@ class Autoscaler:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._memory = Memory()
-        self._estimate = RateEstimate()
-        self._before: dict[int, tuple[int, float, Counters]] = {}  # by slot: pid, when, counters
+        self._estimate = CapacityEstimate()
+        self._before: dict[int, tuple[int, float, Counters]] = {}  # by worker number: pid, when, counters
         self._done_rate = 0.0
 
     def step(self, now: float, fleet: Fleet, lag: LagLook | None) -> Status:
@@ -52,27 +52,27 @@ class Autoscaler:
             time=now,
             workers=fleet.size,
             settled=lag is not None and _settled(fleet, ready, len(lag.lags)),
-            rate=self._estimate.learnt,
+            capacity=self._estimate.learnt,
             partitions=None if lag is None else _loads(lag),
         )
         if lag is None:  # nothing to tell whether it has settled: that is not known rather than settling
-            seen = Observation(now, fleet.size, settled=True, rate=seen.rate, partitions=None)
+            seen = Observation(now, fleet.size, settled=True, capacity=seen.capacity, partitions=None)
         decision, self._memory = decide(self._policy, self._memory, seen)
-        return Status(decision, fleet, ready, lag, self._done_rate, seen.rate, self._estimate.utilisation)
+        return Status(decision, fleet, ready, lag, self._done_rate, seen.capacity, self._estimate.utilisation)
 
     def _measure(self, readings: Mapping[int, Reading], *, behind: bool) -> None:
         """Learn from what each worker did since its last reading."""
         works: dict[int, Work] = {}
         new = False
-        for slot, reading in readings.items():
-            before = self._before.get(slot)
-            self._before[slot] = (reading.pid, reading.at, reading.counters)
+        for number, reading in readings.items():
+            before = self._before.get(number)
+            self._before[number] = (reading.pid, reading.at, reading.counters)
             if before is None or before[0] != reading.pid or reading.at <= before[1]:
                 continue
             new = True
             work = work_between(before[2], reading.counters, reading.at - before[1])
             if work is not None and reading.ready:
-                works[slot] = work
+                works[number] = work
         for gone in self._before.keys() - readings.keys():
             del self._before[gone]
         if new:

@@ -26,12 +26,12 @@ STALL_AFTER = 30.0  # seconds without a turn after which `/live` says so
 class LocalRun:
     """The supervisor, what it watches, and what is served."""
 
-    def __init__(self, pipeline: Pipeline, policy: Policy, screen: Screen, *, slots: str) -> None:
+    def __init__(self, pipeline: Pipeline, policy: Policy, screen: Screen, *, instance_id_prefix: str) -> None:
         """Args:
         pipeline: what to run.
         policy: how many workers there may be.
         screen: told what happens.
-        slots: slots are called this and a number.
+        instance_id_prefix: the workers' instance IDs are this and a number.
         """
         self._pipeline = pipeline
         self._policy = policy
@@ -42,8 +42,8 @@ class LocalRun:
         self._ended = threading.Event()
 
         def start(number: int) -> CommandProcess:
-            slot = ("--slot", f"{slots}-{number}")  # lasts over restarts
-            return CommandProcess("work", pipeline.path, *slot, log=lambda line: screen.log(number, line))
+            instance_id = ("--instance-id", f"{instance_id_prefix}-{number}")  # lasts over restarts
+            return CommandProcess("work", pipeline.path, *instance_id, log=lambda line: screen.log(number, line))
 
         drain = pipeline.limits.drain_timeout + LEAVING
         self._supervisor = Supervisor(start, drain_timeout=drain, say=screen.say)

@@ -16,18 +16,18 @@ class MergedCollector(Collector):
 
     def __init__(self, texts: Callable[[], Mapping[int, str]]) -> None:
         """Args:
-        texts: each worker's metrics as it serves them, by slot.
+        texts: each worker's metrics as it serves them, by worker number.
         """
         self._texts = texts
 
     def collect(self) -> Iterable[Metric]:
         """See `prometheus_client.registry.Collector`."""
         families: dict[str, Metric] = {}
-        for slot, text in sorted(self._texts().items()):
+        for number, text in sorted(self._texts().items()):
             for family in text_string_to_metric_families(text):
                 merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
                 for sample in family.samples:
-                    merged.add_sample(sample.name, {**sample.labels, "worker": str(slot)}, sample.value)
+                    merged.add_sample(sample.name, {**sample.labels, "worker": str(number)}, sample.value)
         return families.values()
 
 
@@ -62,9 +62,9 @@ class StatusCollector(Collector):
         if status.decision.needed is not None:
             text = "Workers that the load asks for, before hysteresis and bounds."
             gauges.append(self._gauge("workers_needed", text, status.decision.needed))
-        if status.rate is not None:
-            text = "Events per busy second of one worker: its true processing rate."
-            gauges.append(self._gauge("worker_true_rate", text, status.rate))
+        if status.capacity is not None:
+            text = "Events per busy second of one worker: its capacity."
+            gauges.append(self._gauge("worker_capacity_events_per_second", text, status.capacity))
         actions = GaugeMetricFamily(
             "millstream_scaling_decision", "1 for what the scaling decision is now.", labels=("pipeline", "action")
         )

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from millstream.consumers.observability import metrics as m
-from millstream.consumers.supervision.true_rate import DONE, SUM, Counters, counters
+from millstream.consumers.supervision.capacity import DONE, SUM, Counters, counters
 
 _STAGE = re.compile(r'stage="([^"]*)"')
 _WANTED = {m.READY.name, m.ASSIGNED.name, SUM, *DONE}

@@ -10,7 +10,7 @@ LOOP = 4  # ends, each within `STEADY` of its start, from which on it is a crash
 
 @dataclass(slots=True)
 class Restarts:
-    """The ends of the worker in one slot; times are seconds on a clock that only grows."""
+    """The ends of the workers that had one number; times are seconds on a clock that only grows."""
 
     _started: float = 0.0
     _ends: deque[float] = field(default_factory=deque)  # in a row, since it last was steady

@@ -1,6 +1,6 @@
 """How many workers a pipeline needs: one pure decision, for the supervisor, the exported metric and the simulation.
 
-A worker's *true processing rate* (events per busy second) and the arrival rate decide, as in DS2 (Kalavri et al., OSDI 2018,
+A worker's *capacity* (events per busy second) and the arrival rate decide, as in DS2 (Kalavri et al., OSDI 2018,
 "Three steps is all you need"), not a count of messages: a backlog counts by the rate at which it has to be worked off to be
 gone within the catch-up target. Sizes up at once, down late: the hysteresis of two utilisations and a stabilisation window, as
 Kubernetes' autoscaler has it.
@@ -51,7 +51,7 @@ class Observation:
     time: float  # seconds, on any clock that only grows
     workers: int  # that are meant to run
     settled: bool  # whether they all are ready and share all partitions
-    rate: float | None  # events per busy second of one worker; None: not known, for events never waited for one
+    capacity: float | None  # events per busy second of one worker; None: not known, for events never waited for one
     partitions: tuple[PartitionLoad, ...] | None  # None: not known
 
 
@@ -94,22 +94,22 @@ def decide(policy: Policy, memory: Memory, seen: Observation) -> tuple[Decision,
         return settling, replace(memory, unsettled_since=unsettled)
     if not seen.partitions:
         return Decision(size, "unknown", "hold: the lag is not known"), Memory(unsettled_since=unsettled)
-    if not seen.rate:
+    if not seen.capacity:
         unknown = Decision(size, "unknown", "hold: no backlog has shown yet what a worker can do")
         return unknown, Memory(unsettled_since=unsettled)
-    return _sized(policy, replace(memory, unsettled_since=unsettled), seen, seen.partitions, seen.rate)
+    return _sized(policy, replace(memory, unsettled_since=unsettled), seen, seen.partitions, seen.capacity)
 
 
 def _sized(
-    policy: Policy, memory: Memory, seen: Observation, partitions: tuple[PartitionLoad, ...], rate: float
+    policy: Policy, memory: Memory, seen: Observation, partitions: tuple[PartitionLoad, ...], capacity: float
 ) -> tuple[Decision, Memory]:
     now, size = seen.time, seen.workers
-    needed = workers_needed(partitions, rate, policy.catch_up, UP)
+    needed = workers_needed(partitions, capacity, policy.catch_up, UP)
     known = now if memory.known_since is None else memory.known_since
-    enough = workers_needed(partitions, rate, policy.catch_up, DOWN)
+    enough = workers_needed(partitions, capacity, policy.catch_up, DOWN)
     window = (*((at, n) for at, n in memory.enough if at >= now - policy.scale_down_after), (now, enough))
     enough = max(policy.min_workers, *(n for _, n in window))
-    load = _load_text(partitions, rate, policy)
+    load = _load_text(partitions, capacity, policy)
     up = min(needed, policy.max_workers)
     action: Action = "hold"
     if up > size:
@@ -135,7 +135,7 @@ def is_stuck(partition: PartitionLoad) -> bool:
     return partition.backlog > 0 and partition.stalled >= STUCK_AFTER
 
 
-def workers_needed(partitions: tuple[PartitionLoad, ...], rate: float, catch_up: float, utilisation: float) -> int:
+def workers_needed(partitions: tuple[PartitionLoad, ...], capacity: float, catch_up: float, utilisation: float) -> int:
     """Workers for these loads, at most one a partition.
 
     A partition's load is in workers: what arrives at the given utilisation, and its backlog over the catch-up time. It counts
@@ -143,9 +143,9 @@ def workers_needed(partitions: tuple[PartitionLoad, ...], rate: float, catch_up:
     Members of a group share partitions by number, so there must be enough workers that the one with most of them can bear
     what arrives.
     """
-    arrival = [min(partition.arrival / rate, 1.0) for partition in partitions]
+    arrival = [min(partition.arrival / capacity, 1.0) for partition in partitions]
     load = sum(
-        min(p.arrival / (rate * utilisation) + (0.0 if is_stuck(p) else p.backlog / (rate * catch_up)), 1.0)
+        min(p.arrival / (capacity * utilisation) + (0.0 if is_stuck(p) else p.backlog / (capacity * catch_up)), 1.0)
         for p in partitions
     )
     count = len(partitions)
@@ -156,11 +156,11 @@ def workers_needed(partitions: tuple[PartitionLoad, ...], rate: float, catch_up:
     return workers
 
 
-def _load_text(partitions: tuple[PartitionLoad, ...], rate: float, policy: Policy) -> str:
+def _load_text(partitions: tuple[PartitionLoad, ...], capacity: float, policy: Policy) -> str:
     arrival = sum(partition.arrival for partition in partitions)
     backlog = sum(partition.backlog for partition in partitions)
-    text = f"{arrival:,.0f} events/s come and {backlog:,.0f} wait, a worker does {rate:,.0f}/s"
-    return f"{text}, to catch up within {policy.catch_up:g} s" if backlog > rate else text
+    text = f"{arrival:,.0f} events/s come and {backlog:,.0f} wait, a worker does {capacity:,.0f}/s"
+    return f"{text}, to catch up within {policy.catch_up:g} s" if backlog > capacity else text
 
 
 def _stuck_text(stuck: int) -> str:

@@ -30,8 +30,8 @@ class Worker(Protocol):
 
 
 @dataclass(slots=True)
-class _Slot:
-    """A place for one worker."""
+class _Supervised:
+    """A worker that should run, and its restarts."""
 
     worker: Worker | None = None
     due: float = 0.0  # when to start it again
@@ -42,27 +42,27 @@ class _Slot:
 class _Draining:
     """A worker that was told to go."""
 
-    number: int  # of its slot
+    number: int
     worker: Worker
     until: float  # then it is ended
 
 
 class Supervisor:
-    """Workers in numbered slots. One thread calls it, and the workers live no longer than that thread.
+    """Numbered workers. One thread calls it, and the workers live no longer than that thread.
 
     Times are seconds on the monotonic clock, and come in as arguments.
     """
 
     def __init__(self, start: Callable[[int], Worker], *, drain_timeout: float, say: Callable[[str], None]) -> None:
         """Args:
-        start: starts the worker of a slot.
+        start: starts the worker of a number.
         drain_timeout: seconds that a worker told to go may take.
         say: called with each sentence about what happens.
         """
         self._start = start
         self._drain_timeout = drain_timeout
         self._say = say
-        self._slots: dict[int, _Slot] = {}
+        self._supervised: dict[int, _Supervised] = {}
         self._draining: list[_Draining] = []
         self._ever_ready = False
         self.restarts = 0  # so far
@@ -70,12 +70,12 @@ class Supervisor:
     @property
     def size(self) -> int:
         """Workers that are meant to run."""
-        return len(self._slots)
+        return len(self._supervised)
 
     @property
     def running(self) -> int:
         """Workers that do, without those that drain."""
-        return sum(slot.worker is not None for slot in self._slots.values())
+        return sum(entry.worker is not None for entry in self._supervised.values())
 
     @property
     def draining(self) -> int:
@@ -84,29 +84,29 @@ class Supervisor:
 
     @property
     def looping(self) -> list[int]:
-        """The slots whose workers end again and again."""
-        return [number for number, slot in self._slots.items() if slot.restarts.looping]
+        """The numbers whose workers end again and again."""
+        return [number for number, entry in self._supervised.items() if entry.restarts.looping]
 
     def workers(self) -> dict[int, Worker]:
-        """The workers that run, by slot."""
-        return {number: slot.worker for number, slot in list(self._slots.items()) if slot.worker is not None}
+        """The workers that run, by number."""
+        return {number: entry.worker for number, entry in list(self._supervised.items()) if entry.worker is not None}
 
     def note_ready(self) -> None:
         """A worker has been ready: from here on nothing that workers do makes the supervisor give up."""
         self._ever_ready = True
 
     def resize(self, size: int, now: float) -> None:
-        """Start workers in the lowest free slots, or drain those in the highest."""
-        while len(self._slots) > size:
-            number = max(self._slots)
-            slot = self._slots.pop(number)
-            if slot.worker is not None:
-                self._drain(number, slot.worker, now)
-        while len(self._slots) < size:
-            taken = {*self._slots, *(draining.number for draining in self._draining)}
+        """Start workers with the lowest free numbers, or drain those with the highest."""
+        while len(self._supervised) > size:
+            number = max(self._supervised)
+            entry = self._supervised.pop(number)
+            if entry.worker is not None:
+                self._drain(number, entry.worker, now)
+        while len(self._supervised) < size:
+            taken = {*self._supervised, *(draining.number for draining in self._draining)}
             number = next(n for n in range(len(taken) + 1) if n not in taken)
-            self._slots[number] = _Slot()
-            self._launch(number, self._slots[number], now)
+            self._supervised[number] = _Supervised()
+            self._launch(number, self._supervised[number], now)
 
     def tick(self, now: float) -> None:
         """See to what has happened since the last call.
@@ -114,13 +114,13 @@ class Supervisor:
         Raises:
             WorkersFailed: a worker ended again and again and none was ever ready.
         """
-        for number, slot in self._slots.items():
-            if slot.worker is None:
-                if now >= slot.due:
+        for number, entry in self._supervised.items():
+            if entry.worker is None:
+                if now >= entry.due:
                     self.restarts += 1
-                    self._launch(number, slot, now)
-            elif (status := slot.worker.status()) is not None:
-                self._ended(number, slot, status, now)
+                    self._launch(number, entry, now)
+            elif (status := entry.worker.status()) is not None:
+                self._ended(number, entry, status, now)
         for draining in list(self._draining):
             self._see_off(draining, now)
 
@@ -138,32 +138,32 @@ class Supervisor:
         """End all at once."""
         for worker in [*self.workers().values(), *(draining.worker for draining in self._draining)]:
             worker.kill()
-        self._slots.clear()
+        self._supervised.clear()
         self._draining.clear()
 
-    def _launch(self, number: int, slot: _Slot, now: float) -> None:
-        slot.worker = self._start(number)
-        slot.restarts.started(now)
+    def _launch(self, number: int, entry: _Supervised, now: float) -> None:
+        entry.worker = self._start(number)
+        entry.restarts.started(now)
 
-    def _ended(self, number: int, slot: _Slot, status: int, now: float) -> None:
+    def _ended(self, number: int, entry: _Supervised, status: int, now: float) -> None:
         """A worker ended by itself."""
-        assert slot.worker is not None
-        worker, slot.worker = slot.worker, None
+        assert entry.worker is not None
+        worker, entry.worker = entry.worker, None
         # One that ended soon after it was ready may not have been seen so: an event in the backlog may take it down at once.
         self._ever_ready = self._ever_ready or worker.was_ready
-        was_looping = slot.restarts.looping
-        wait = slot.restarts.ended(now)
-        slot.due = now + wait
+        was_looping = entry.restarts.looping
+        wait = entry.restarts.ended(now)
+        entry.due = now + wait
         how = f"worker {number} (pid {worker.pid}) ended {_how(status)}"
-        if not self._ever_ready and slot.restarts.in_a_row >= GIVE_UP:
+        if not self._ever_ready and entry.restarts.in_a_row >= GIVE_UP:
             raise WorkersFailed(
                 f"{how}, the {GIVE_UP}rd time in a row, and no worker was ever ready: mend what it says and start again. "
                 f"Its log ends:\n{worker.log_end()}"
             )
         self._say(f"{how}; it is started again in {wait:.0f} s")
-        if slot.restarts.looping and not was_looping:
+        if entry.restarts.looping and not was_looping:
             self._say(
-                f"worker {number} is in a crash loop: {slot.restarts.in_a_row} ends in {slot.restarts.over:.0f} s, none after "
+                f"worker {number} is in a crash loop: {entry.restarts.in_a_row} ends in {entry.restarts.over:.0f} s, none after "
                 f"a minute's work. It is tried again, at most every 30 s; the others go on. Its log ends:\n"
                 f"{worker.log_end()}"
             )

@@ -39,14 +39,14 @@ COMMIT_PART = 1 / 2  # of what a worker may hold, is written and not yet committ
 DECODE_TIMEOUT = 90.0  # seconds at least: a slow registry may take half of it
 
 
-def build_worker(plan: Plan, health: Health, metrics: Metrics, *, slot: str, until_idle: bool) -> Worker:
+def build_worker(plan: Plan, health: Health, metrics: Metrics, *, instance_id: str, until_idle: bool) -> Worker:
     """Put a worker together.
 
     Args:
         plan: the pipeline, loaded and checked.
         health: told how the worker does.
         metrics: where to count.
-        slot: names the worker in its group, and lasts over restarts.
+        instance_id: names the worker in its group, and lasts over restarts.
         until_idle: whether it ends when all that is there is done.
     """
     report_native()
@@ -56,13 +56,13 @@ def build_worker(plan: Plan, health: Health, metrics: Metrics, *, slot: str, unt
     shared = shared_of(settings_of(plan, until_idle=until_idle), guard, health, metrics)
     source = Source(
         client,
-        subscription_of(plan, slot, until_idle=until_idle),
+        subscription_of(plan, instance_id, until_idle=until_idle),
         assignment=shared.assignment,
         guard=guard,
         metrics=metrics,
     )
     shadows = make_shadows(plan.shadows, pipeline, plan.model, plan.store)
-    sink = _sink(plan, shared, shadows, slot)
+    sink = _sink(plan, shared, shadows, instance_id)
     beside = _shadow_thread(plan, shared, shadows) if shadows and not plan.detached else None
     in_flight = pipeline.model.concurrent_batches
     ahead = batches_ahead(plan.executor.device, in_flight * len(plan.executors), pipeline.batch.max_events)
@@ -171,14 +171,14 @@ def _runner(executor: Executor, retry: Retry, shared: Shared) -> Runner:
     )
 
 
-def _sink(plan: Plan, shared: Shared, shadows: Sequence[Shadow], slot: str) -> Sink:
+def _sink(plan: Plan, shared: Shared, shadows: Sequence[Shadow], instance_id: str) -> Sink:
     limits = largest_outputs(plan)
     outputs, producer = outputs_of(plan, limits), producer_settings(plan, limits)
     abandon, metrics = shared.ending.abandon, shared.metrics
     delivery: Delivery
     if shared.settings.exactly_once:
         delivery = ExactlyOnce(
-            producer, transactional_id=slot, assignment=shared.assignment, abandon=abandon, metrics=metrics
+            producer, transactional_id=instance_id, assignment=shared.assignment, abandon=abandon, metrics=metrics
         )
     else:
         delivery = AtLeastOnce(producer, abandon=abandon, metrics=metrics)

@@ -15,8 +15,8 @@ FETCH_MIN_BYTES = 100_000  # that the broker answers with at once: full micro-ba
 LEAST_COLLECTING, MOST_COLLECTING = 6, 12  # milliseconds that it collects them for otherwise
 
 
-def subscription_of(plan: Plan, slot: str, *, until_idle: bool) -> Subscription:
-    """What the worker reads, as which member; `slot` names it in its group, and lasts over restarts."""
+def subscription_of(plan: Plan, instance_id: str, *, until_idle: bool) -> Subscription:
+    """What the worker reads, as which member; `instance_id` names it in its group, and lasts over restarts."""
     pipeline = plan.pipeline
     return Subscription(
         group=group_of(plan),
@@ -24,7 +24,7 @@ def subscription_of(plan: Plan, slot: str, *, until_idle: bool) -> Subscription:
         start=pipeline.input.start,
         # What the client fetches ahead of the worker, in all: its own default is 64 MiB.
         client={
-            **_membership(pipeline, slot),
+            **_membership(pipeline, instance_id),
             **collecting(pipeline.batch.max_wait),
             "queued.max.messages.kbytes": str(_quarter_kib(pipeline)),
         },
@@ -62,10 +62,10 @@ def collecting(max_wait: float) -> dict[str, str]:
     return {"fetch.min.bytes": str(FETCH_MIN_BYTES), "fetch.wait.max.ms": str(wait)}
 
 
-def _membership(pipeline: Pipeline, slot: str) -> dict[str, str]:
+def _membership(pipeline: Pipeline, instance_id: str) -> dict[str, str]:
     """How the consumer is a member of its group."""
     named = {**membership(pipeline), "client.id": client_id(pipeline)}  # where `kafka.client` says nothing else
-    return {**named, "group.instance.id": slot} if pipeline.membership.static else named
+    return {**named, "group.instance.id": instance_id} if pipeline.membership.static else named
 
 
 def _quarter_kib(pipeline: Pipeline) -> int:

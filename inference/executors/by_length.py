@@ -12,7 +12,7 @@ from millstream.inference.executors.interface import Inputs, ModelExecutor, join
 from millstream.inference.ragged import Ints
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import blank
-from millstream.inference.varying import groups_of, lengths_in, lengths_of, padded_to
+from millstream.inference.varying import groups_of, length_buckets_of, lengths_in, padded_to
 
 _TIMED = 2  # calls, of which the quickest counts
 _ENOUGH = 2048  # items that tell what one costs where nothing is gained by many at once
@@ -32,9 +32,9 @@ class ByLength:
         model: whose inputs vary.
         executor: runs events of one length.
         """
-        longest = model.signature.longest
-        assert longest is not None
-        self.lengths = lengths_of(model.lengths, longest)
+        max_length = model.signature.max_length
+        assert max_length is not None
+        self.length_buckets = length_buckets_of(model.length_buckets, max_length)
         self.device, self.batch_sizes, self.max_events = executor.device, executor.batch_sizes, executor.max_events
         self._model = model
         self._executor = executor
@@ -42,7 +42,7 @@ class ByLength:
 
     def warm_up(self) -> None:
         """See `Executor.warm_up`; for every length too. On the CPU no shape needs preparing for, and large ones take seconds."""
-        for place, length in enumerate(self.lengths):
+        for place, length in enumerate(self.length_buckets):
             fitting = [size for size in self.batch_sizes if size <= self._most_events(length)]
             sizes = fitting[:1] if place and self.device == "cpu" else fitting
             warm_up(self._executor.run, self._model.signature.at(length), sizes)
@@ -53,7 +53,7 @@ class ByLength:
 
     def run(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
         """See `Executor.run`; the inputs that vary in length are ragged."""
-        groups = groups_of(lengths_in(inputs), self.lengths, self._call)
+        groups = groups_of(lengths_in(inputs), self.length_buckets, self._call)
         if len(groups) == 1:
             return self._joined(list(self._answers(inputs, groups)))
         # Copying all events once, in the order of the calls, is faster than copying for each call.
@@ -88,17 +88,17 @@ class ByLength:
                 raise ModelConfigError(
                     f"{self._model.place}: output `{name}` has another shape for events of another length: "
                     f"{', '.join(str(list(shape)) for shape in sorted(shapes))}. A prediction takes one shape: pool it in the "
-                    f"model, or run all at one length (`lengths: [{self.lengths[-1]}]`)."
+                    f"model, or run all at one length (`length_buckets: [{self.length_buckets[-1]}]`)."
                 )
         return join_rows(answers)
 
     def _measured(self) -> float:
         """What a call costs besides its items, in items: from the smallest call and the largest."""
-        longest = self.lengths[-1]
-        events = self._most_events(longest)
+        max_length = self.length_buckets[-1]
+        events = self._most_events(max_length)
         if self.device == "cpu":
-            events = min(events, max(_ENOUGH // longest, 2))
-        small, large = (1, self.lengths[0]), (events, longest)
+            events = min(events, max(_ENOUGH // max_length, 2))
+        small, large = (1, self.length_buckets[0]), (events, max_length)
         if small[0] * small[1] == large[0] * large[1]:
             return 0.0
         least, most = self._seconds(*small), self._seconds(*large)

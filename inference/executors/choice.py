@@ -31,7 +31,7 @@ def open_executor(
             f"you trust. Write `trust: true` under `model:` in the pipeline file, or export the model to ONNX (docs/models.md)."
         )
     executor = _open(model, device, threads, max_events)
-    return executor if model.signature.longest is None else ByLength(model, executor)
+    return executor if model.signature.max_length is None else ByLength(model, executor)
 
 
 def _open(model: ModelVersion, device: str, threads: int, max_events: int) -> ModelExecutor:

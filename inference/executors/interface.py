@@ -11,7 +11,7 @@ from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, M
 from millstream.inference.ragged import Ragged
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput, blank
-from millstream.inference.varying import lengths_of
+from millstream.inference.varying import length_buckets_of
 
 log = logging.getLogger(__name__)
 
@@ -88,10 +88,14 @@ def padded(tensors: Tensors, size: int) -> dict[str, npt.NDArray[Any]]:
 
 def check_length(model: ModelVersion, entry: TensorInput, own: object) -> None:
     """Check that a model takes all lengths it will be run at, `own` being what it says of that axis. Raises ModelConfigError."""
-    if isinstance(own, int) and entry.longest and lengths_of(model.lengths, entry.longest) != (own,):
+    if (
+        isinstance(own, int)
+        and entry.max_length
+        and length_buckets_of(model.length_buckets, entry.max_length) != (own,)
+    ):
         raise ModelConfigError(
             f"{model.place}: tensor `{entry.tensor}` varies in length in config.yaml, but the model takes {own} items only. "
-            f"Export it with a free axis, or write `longest: {own}` and `lengths: [{own}]`."
+            f"Export it with a free axis, or write `max_length: {own}` and `length_buckets: [{own}]`."
         )
 
 

@@ -8,8 +8,8 @@ import onnxruntime as ort
 from millstream.inference.batch_sizes import batch_sizes_of, bucket_of
 from millstream.inference.devices import gpus
 from millstream.inference.errors import DeviceError, ModelConfigError
+from millstream.inference.executors.error_classification import classify_error, line_of
 from millstream.inference.executors.interface import Tensors, check_length, check_rows, padded, rows_of, warm_up
-from millstream.inference.executors.verdict import line_of, verdict
 from millstream.inference.repository import ModelVersion
 
 PROVIDERS = {
@@ -71,7 +71,7 @@ class OnnxExecutor:
         except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
             if not isinstance(error, MemoryError) and not type(error).__module__.startswith("onnxruntime"):
                 raise  # a fault of ours, not of the events
-            raise verdict(error, self._place) from error
+            raise classify_error(error, self._place) from error
         check_rows(dict(zip(self._outputs, outputs, strict=True)), size, self._place)
         return {name: output[:events] for name, output in zip(self._names, outputs, strict=True)}
 
@@ -145,7 +145,7 @@ def _check_inputs(model: ModelVersion, session: ort.InferenceSession) -> int | N
                 f"{model.place}: tensor `{name}` has shape {list(expected.shape)} in the model (first axis: the event), but "
                 f"config.yaml gives {list(found.shape)} an event, from {', '.join(found.fields)}."
             )
-        if found.longest:
+        if found.max_length:
             check_length(model, found, shape[0])
         if isinstance(batch, int):
             fixed.add(batch)

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from millstream.inference.batch_sizes import batch_sizes_of
 from millstream.inference.devices import cpu_or_cuda
 from millstream.inference.errors import ExecutorUnavailable, InferenceError, ModelConfigError, ModelRejected
+from millstream.inference.executors.error_classification import classify_error, line_of
 from millstream.inference.executors.interface import Tensors, rows_of, warm_up
 from millstream.inference.executors.python_module import ModelModule, place_in
-from millstream.inference.executors.verdict import line_of, verdict
 from millstream.inference.repository import ModelVersion
 
 log = logging.getLogger(__name__)
@@ -89,16 +89,16 @@ class PythonExecutor:
         try:
             return self._model.predict(inputs)
         except (Exception, SystemExit) as error:  # `sys.exit` in a model would end our thread in silence
-            raise self._verdict(error, before) from error
+            raise self._classify_error(error, before) from error
 
-    def _verdict(self, error: BaseException, before: BaseException | None) -> InferenceError:
+    def _classify_error(self, error: BaseException, before: BaseException | None) -> InferenceError:
         said = (
             f"{place_in(self.model.file.parent, error) or self.model.place}: {type(error).__name__}: {line_of(error)}"
         )
         if any(_is_away(link) for link in _causes(error, before)):
             return ExecutorUnavailable(said)
         if isinstance(error, MemoryError | NATIVE):
-            found = verdict(error, "")
+            found = classify_error(error, "")
             return type(found)(said)
         return ModelRejected(said)
 

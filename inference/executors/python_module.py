@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from millstream.inference.errors import ModelConfigError
-from millstream.inference.executors.verdict import line_of
+from millstream.inference.executors.error_classification import line_of
 
 _numbers = count(1)
 

@@ -8,9 +8,9 @@ import numpy.typing as npt
 from millstream.inference.batch_sizes import batch_sizes_of, bucket_of
 from millstream.inference.devices import cpu_or_cuda
 from millstream.inference.errors import DeviceError, InferenceError, ModelConfigError
+from millstream.inference.executors.error_classification import classify_error
 from millstream.inference.executors.interface import Tensors, check_rows, padded, rows_of, warm_up
 from millstream.inference.executors.torch_program import Program, open_program, torch
-from millstream.inference.executors.verdict import verdict
 from millstream.inference.repository import ModelVersion
 
 
@@ -57,7 +57,7 @@ class TorchExecutor:
         except InferenceError:
             raise
         except Exception as error:  # torch raises RuntimeError, AssertionError and others for what a model refuses
-            raise verdict(error, self.model.place) from error
+            raise classify_error(error, self.model.place) from error
         named = self._named(outputs)
         check_rows(named, size, self.model.place)
         return {entry.name: named[entry.tensor][:events] for entry in self.model.signature.outputs}

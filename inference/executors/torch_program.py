@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.inference.errors import ModelConfigError
+from millstream.inference.executors.error_classification import line_of
 from millstream.inference.executors.interface import Tensors, check_length
-from millstream.inference.executors.verdict import line_of
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput
 
@@ -150,7 +150,7 @@ def _check_tensor(model: ModelVersion, entry: TensorInput, own: Any) -> Any:
             f"{model.place}: tensor `{entry.tensor}` has shape {[str(size) for size in own.shape]} in the model (first axis: the "
             f"event), but config.yaml gives {list(entry.shape)} an event, from {', '.join(entry.fields)}."
         )
-    if entry.longest:
+    if entry.max_length:
         check_length(model, entry, shape[0])
     return batch
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import yaml
 from confluent_kafka import Consumer
 
 from benchmarks.load import vector_events
-from millstream.consumers.cli import main
+from millstream.consumers.cli import main, run, work
 from tests.broker.choice import Broker
 from tests.broker.clients import create_topic, produce, wait_until
 from tests.consumers.processes import Worker
@@ -20,6 +21,7 @@ from tests.consumers.service import VECTOR_INPUT, id_of, vector_service
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+    from types import ModuleType
 
     from tests.consumers.service import Service
 
@@ -54,6 +56,23 @@ def test_unknown_choice_of_native_parts_is_wrong_use(
     monkeypatch.setenv("MILLSTREAM_NATIVE", "no")
     assert main.run(["work", str(tmp_path)]) == 2
     assert "MILLSTREAM_NATIVE: expected one of on, off, try; found 'no'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "former", "name"),
+    [(work, "--slot", "--instance-id"), (run, "--slots", "--instance-id-prefix")],
+    ids=["work", "run"],
+)
+def test_option_under_its_former_name_works_with_a_warning(
+    capsys: pytest.CaptureFixture[str], command: ModuleType, former: str, name: str
+) -> None:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    present = parser.parse_args(["pipeline", name, "w0"])
+    assert capsys.readouterr().err == ""
+    assert parser.parse_args(["pipeline", former, "w0"]) == present
+    assert capsys.readouterr().err == f"{former} is now {name}; the former name works in this version only\n"
+    assert f"{former} " not in parser.format_help()
 
 
 def test_taken_metrics_port_is_told_in_one_message(tmp_path: Path) -> None:

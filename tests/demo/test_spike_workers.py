@@ -21,9 +21,9 @@ from millstream.consumers.demo.flights import example_folder
 from millstream.consumers.demo.results import Tally
 from millstream.consumers.observability.lag_metrics import LagFollower, LagLook
 from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status
+from millstream.consumers.supervision.capacity import Counters
 from millstream.consumers.supervision.reading import Reading
 from millstream.consumers.supervision.run_screen import status_text
-from millstream.consumers.supervision.true_rate import Counters
 from millstream.pipeline.loading import load_pipeline
 from millstream.topics.lag import PartitionLag
 
@@ -91,20 +91,20 @@ class Run:
     def second(self) -> None:
         world = self._world
         ready = sum(world.now - at >= START for at in self._started)
-        for slot in range(ready):
-            work = min(RATE, (world.arrived[-1] - world.done) / (ready - slot))
+        for number in range(ready):
+            work = min(RATE, (world.arrived[-1] - world.done) / (ready - number))
             world.done += work
-            self._done[slot] += work
+            self._done[number] += work
         readings = {
-            slot: Reading(
+            number: Reading(
                 world.now,
-                1000 + slot,
-                slot < ready,
-                spike.PARTITIONS if slot == 0 else 0,
-                Counters(self._done[slot], (self._done[slot] / RATE, 0.0)),
+                1000 + number,
+                number < ready,
+                spike.PARTITIONS if number == 0 else 0,
+                Counters(self._done[number], (self._done[number] / RATE, 0.0)),
                 "",
             )
-            for slot in range(self.size)
+            for number in range(self.size)
         }
         status = self._status = self._autoscaler.step(world.now, Fleet(self.size, 0, readings), self._look())
         self._log(status_text(status, ""))
@@ -128,7 +128,7 @@ class Run:
         return {
             "millstream_workers_ready": status.ready,
             "millstream_workers_wanted": status.decision.workers,
-            "millstream_worker_true_rate": status.rate or 0.0,
+            "millstream_worker_capacity_events_per_second": status.capacity or 0.0,
             "millstream_group_max_lag_seconds": status.lag.seconds or 0.0,
             "millstream_group_total_lag": status.lag.messages,
         }

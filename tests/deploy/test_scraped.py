@@ -32,7 +32,7 @@ pytestmark = [
 ]
 
 NEED_MORE = {
-    "What a worker can do": "learnt while events wait",
+    "Capacity of a worker": "learnt while events wait",
     "Waiting for what is away": "nothing is away",
     "Errors of the Kafka client": "none has come",
 }

@@ -92,9 +92,9 @@ class Reader:
 def drain_and_return(fleet: Fleet, stream: Stream) -> list[float]:
     """Two workers, one after the other, are drained and started anew."""
     starts = []
-    for slot in ("w0", "w1"):
-        fleet.stop(slot)
-        starts.append(_start(fleet, slot))
+    for instance_id in ("w0", "w1"):
+        fleet.stop(instance_id)
+        starts.append(_start(fleet, instance_id))
         fleet.wait_ready()
         stream.wait_for_more(5 * RATE)
     return starts
@@ -162,8 +162,8 @@ def silence_of(case: Case, bootstrap: str, seed: int) -> tuple[float, list[float
             Reader(service) as reader,
         ):
             fleet.start("w0", "w1")
-            for slot in ("w0", "w1"):
-                fleet[slot].wait_for(lambda slot=slot: _assigned(fleet, slot) == 2, 60, "given two partitions")  # type: ignore[misc]
+            for name in ("w0", "w1"):
+                fleet[name].wait_for(lambda name=name: _assigned(fleet, name) == 2, 60, "given two partitions")  # type: ignore[misc]
             stream.wait_for_more(5 * RATE)
             began = time.monotonic()
             starts = case.fault(fleet, stream)
@@ -179,14 +179,14 @@ def silence_of(case: Case, bootstrap: str, seed: int) -> tuple[float, list[float
     return max(silences), starts
 
 
-def _assigned(fleet: Fleet, slot: str) -> float:
-    return fleet[slot].metrics().get(m.ASSIGNED.name, 0)
+def _assigned(fleet: Fleet, instance_id: str) -> float:
+    return fleet[instance_id].metrics().get(m.ASSIGNED.name, 0)
 
 
-def _start(fleet: Fleet, slot: str) -> float:
+def _start(fleet: Fleet, instance_id: str) -> float:
     began = time.monotonic()
-    fleet.start(slot)
-    fleet[slot].wait_for(lambda: f"-{slot}, runs " in fleet[slot].log, 60, "started")
+    fleet.start(instance_id)
+    fleet[instance_id].wait_for(lambda: f"-{instance_id}, runs " in fleet[instance_id].log, 60, "started")
     return time.monotonic() - began
 
 

@@ -1,4 +1,4 @@
-"""A pipeline's workers by their slots, for tests that take them down; and what is left in Kafka at the end."""
+"""A pipeline's workers by their instance IDs, for tests that take them down; and what is left in Kafka at the end."""
 
 from __future__ import annotations
 
@@ -43,24 +43,28 @@ def buggy(bug: str, fault: str, time: int) -> tuple[str, ...]:
 
 
 class Fleet:
-    """Workers of one pipeline, each with a slot; a context manager that leaves none behind."""
+    """Workers of one pipeline, each with an instance ID; a context manager that leaves none behind."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
         self._workers: dict[str, Worker] = {}
 
-    def __getitem__(self, slot: str) -> Worker:
-        return self._workers[slot]
+    def __getitem__(self, instance_id: str) -> Worker:
+        return self._workers[instance_id]
 
     def stalled(self) -> list[str]:
-        """The slots whose workers run, and whose loops do not turn."""
-        return [slot for slot, worker in self._workers.items() if worker.get("/live")[0] != 200 and worker.running]
+        """The instance IDs whose workers run, and whose loops do not turn."""
+        return [
+            instance_id
+            for instance_id, worker in self._workers.items()
+            if worker.get("/live")[0] != 200 and worker.running
+        ]
 
-    def start(self, *slots: str, **settings: Any) -> None:
-        """Start a worker in each slot; those before must have ended. `settings` are `Worker`'s."""
-        for slot in slots:
-            assert slot not in self._workers or not self._workers[slot].running
-            self._workers[slot] = Worker(self._service.file, "--slot", slot, **settings)
+    def start(self, *instance_ids: str, **settings: Any) -> None:
+        """Start a worker with each instance ID; those before must have ended. `settings` are `Worker`'s."""
+        for instance_id in instance_ids:
+            assert instance_id not in self._workers or not self._workers[instance_id].running
+            self._workers[instance_id] = Worker(self._service.file, "--instance-id", instance_id, **settings)
 
     def wait_ready(self) -> None:
         """Wait until all have been given partitions."""
@@ -69,9 +73,9 @@ class Fleet:
 
     def wait_written(self) -> None:
         """Wait until each has written a result."""
-        for slot, worker in self._workers.items():
+        for instance_id, worker in self._workers.items():
             written = partial(_has_written, worker)
-            worker.wait_for(written, 60, f"at work in slot {slot}")
+            worker.wait_for(written, 60, f"at work as {instance_id}")
 
     def wait_committed(self, more: int, *, revive: bool = False) -> None:
         """Wait until the offsets of so many more events are committed; `revive` as in `finish`, and then until all are ready."""
@@ -88,38 +92,38 @@ class Fleet:
 
         wait_until(reached, 90, f"{more} more events to be committed")
 
-    def discard(self, slot: str) -> None:
+    def discard(self, instance_id: str) -> None:
         """Forget a worker that has ended."""
-        assert not self._workers.pop(slot).running
+        assert not self._workers.pop(instance_id).running
 
-    def kill(self, *slots: str) -> None:
+    def kill(self, *instance_ids: str) -> None:
         """End workers as a crash does."""
-        for slot in slots:
-            self._workers[slot].send(signal.SIGKILL)
-        for slot in slots:
-            assert self._workers.pop(slot).wait() == -signal.SIGKILL
+        for instance_id in instance_ids:
+            self._workers[instance_id].send(signal.SIGKILL)
+        for instance_id in instance_ids:
+            assert self._workers.pop(instance_id).wait() == -signal.SIGKILL
 
-    def stop(self, *slots: str, failed: bool = False) -> None:
+    def stop(self, *instance_ids: str, failed: bool = False) -> None:
         """Drain workers; each must end with 0, or with 1 where some may have `failed` in an outage without knowing it yet."""
-        for slot in slots:
-            self._workers[slot].send(signal.SIGTERM)
-        for slot in slots:
-            log = self._workers[slot].log
-            assert self._workers[slot].wait() in ({0, 1} if failed else {0}), log
+        for instance_id in instance_ids:
+            self._workers[instance_id].send(signal.SIGTERM)
+        for instance_id in instance_ids:
+            log = self._workers[instance_id].log
+            assert self._workers[instance_id].wait() in ({0, 1} if failed else {0}), log
             assert "Traceback" not in log, log
-            del self._workers[slot]
+            del self._workers[instance_id]
 
     def revive(self, crashed: int | None = None) -> list[str]:
-        """Start those anew that ended by themselves, as a supervisor does; returns their slots.
+        """Start those anew that ended by themselves, as a supervisor does; returns their instance IDs.
 
         They must have said why, or have ended with the code `crashed`.
         """
-        ended = [slot for slot, worker in self._workers.items() if not worker.running]
-        for slot in ended:
-            log = self._workers[slot].log
-            assert self._workers[slot].wait() in {0, 1, crashed}, log
+        ended = [instance_id for instance_id, worker in self._workers.items() if not worker.running]
+        for instance_id in ended:
+            log = self._workers[instance_id].log
+            assert self._workers[instance_id].wait() in {0, 1, crashed}, log
             assert "Traceback" not in log, log
-            self.start(slot)
+            self.start(instance_id)
         return ended
 
     def finish(self, stream: Stream, *, revive: bool = False) -> list[Sent]:
@@ -144,7 +148,7 @@ class Fleet:
             found = f"Committed {self._service.committed()} of {self._service.input_ends()}"
         except KafkaException as error:
             found = f"What is committed is not known: {error}"
-        ready = {slot: worker.get("/ready") for slot, worker in self._workers.items()}
+        ready = {instance_id: worker.get("/ready") for instance_id, worker in self._workers.items()}
         return f"{found}; ready: {ready}."
 
     def _all_ready(self) -> bool:
@@ -155,8 +159,8 @@ class Fleet:
         if revive:
             self.revive()
             return
-        for slot, worker in self._workers.items():
-            assert worker.running, f"worker {slot} ended:\n{worker.log}"
+        for instance_id, worker in self._workers.items():
+            assert worker.running, f"worker {instance_id} ended:\n{worker.log}"
 
     def __enter__(self) -> Self:
         return self

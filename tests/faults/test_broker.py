@@ -76,7 +76,7 @@ def test_broker_whose_disk_is_full(tmp_path: Path) -> None:
             fleet.wait_committed(2000)
             disk.fill()
             wait_until(lambda: not own.running, 120, "the broker to end on a full disk")
-            assert all(fleet[slot].get("/live")[0] == 200 for slot in ("w0", "w1"))
+            assert all(fleet[instance_id].get("/live")[0] == 200 for instance_id in ("w0", "w1"))
             disk.make_room()
             own.start()
             fleet.wait_committed(2000, revive=True)

@@ -31,8 +31,8 @@ def test_clock_jumps(kafka: Broker, tmp_path: Path) -> None:
             fleet.wait_committed(2000)
             _set(clock, shift)
         fleet.wait_committed(2000)
-        for slot in ("w0", "w1"):
-            metrics = fleet[slot].metrics()
+        for instance_id in ("w0", "w1"):
+            metrics = fleet[instance_id].metrics()
             assert {name: value for name, value in metrics.items() if value < 0} == {}
             assert metrics[f"{m.END_TO_END.name}_sum"] > 0
         sent = fleet.finish(stream)

@@ -59,11 +59,11 @@ def test_executor_away_and_back(kafka: Broker, tmp_path: Path) -> None:
         fleet.wait_ready()
         fleet.wait_committed(1000)
         away.touch()
-        for slot in ("w0", "w1"):
-            fleet[slot].wait_for(lambda slot=slot: fleet[slot].get("/ready")[0] == 503, 60, "not ready")  # type: ignore[misc]
+        for name in ("w0", "w1"):
+            fleet[name].wait_for(lambda name=name: fleet[name].get("/ready")[0] == 503, 60, "not ready")  # type: ignore[misc]
         settled = _settled(service)
         stream.wait_for_more(1000)
-        assert all(fleet[slot].get("/live")[0] == 200 for slot in ("w0", "w1"))
+        assert all(fleet[instance_id].get("/live")[0] == 200 for instance_id in ("w0", "w1"))
         fleet["w0"].wait_for(
             lambda: fleet["w0"].metrics()[f"{m.RETRIES.name}{{what=executor}}"] >= 3, 60, "asking again"
         )
@@ -83,13 +83,13 @@ def test_executor_that_hangs_keeps_the_worker_in_the_group(kafka: Broker, tmp_pa
         fleet.start("w0", "w1")
         fleet.wait_ready()
         fleet.wait_committed(1000)
-        before = {slot: fleet[slot].metrics()[m.REBALANCES.name] for slot in ("w0", "w1")}
+        before = {instance_id: fleet[instance_id].metrics()[m.REBALANCES.name] for instance_id in ("w0", "w1")}
         hangs.touch()
         time.sleep(120)  # longer than a session or a transaction may last, and than most models ever take
-        for slot in ("w0", "w1"):
-            assert fleet[slot].get("/live")[0] == 200
-            assert fleet[slot].metrics()[m.ASSIGNED.name] == 2
-            assert fleet[slot].metrics()[m.REBALANCES.name] == before[slot]
+        for instance_id in ("w0", "w1"):
+            assert fleet[instance_id].get("/live")[0] == 200
+            assert fleet[instance_id].metrics()[m.ASSIGNED.name] == 2
+            assert fleet[instance_id].metrics()[m.REBALANCES.name] == before[instance_id]
         hangs.unlink()
         fleet.wait_committed(2000)
         assert_exactly_once(service, fleet.finish(stream))

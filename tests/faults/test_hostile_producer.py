@@ -48,7 +48,7 @@ def test_hostile_records_of_every_kind_while_workers_are_killed(
             fleet.kill("w0", "w1")
             fleet.start("w0", "w1")
         fleet.wait_committed(3000)
-        assert all(fleet[slot].metrics().get(m.INTERNAL_ERRORS.name) == 0 for slot in ("w0", "w1"))
+        assert all(fleet[instance_id].metrics().get(m.INTERNAL_ERRORS.name) == 0 for instance_id in ("w0", "w1"))
         sent = fleet.finish(stream)
     # An event is known by its place: what is in it may be anything.
     placed = [replace(one, id=f"{topic}-{one.partition}-{one.offset}") for one in sent]

@@ -77,10 +77,10 @@ def test_workers_restarted_one_after_the_other(kafka: Broker, tmp_path: Path, fu
         fleet.start("w0", "w1")
         fleet.wait_ready()
         for _ in range(5 if full else 1):
-            for slot in ("w0", "w1"):
+            for instance_id in ("w0", "w1"):
                 stream.wait_for_more(1000)
-                fleet.stop(slot)
-                fleet.start(slot)
+                fleet.stop(instance_id)
+                fleet.start(instance_id)
                 fleet.wait_ready()
         assert_exactly_once(service, fleet.finish(stream))
 
@@ -134,9 +134,9 @@ def test_members_of_the_newer_group_protocol_come_and_go_and_die(kafka: Broker, 
         fleet.start("w0", "w1")
         fleet.wait_ready()
         stream.wait_for_more(1000)
-        for slot in ("w0", "w1"):
-            fleet.stop(slot)
-            fleet.start(slot)
+        for instance_id in ("w0", "w1"):
+            fleet.stop(instance_id)
+            fleet.start(instance_id)
             fleet.wait_ready()
             stream.wait_for_more(500)
         fleet.wait_written()

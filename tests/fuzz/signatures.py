@@ -32,7 +32,7 @@ def inputs_with_fields(rng: Random) -> tuple[list[dict[str, Any]], list[tuple[st
         entry, own = made(f"t{number}", dtype, longest if varies else None, rng)
         inputs.append(asdict(entry))
         fields += own
-    if any(entry["longest"] for entry in inputs) and rng.random() < 0.5:
+    if any(entry["max_length"] for entry in inputs) and rng.random() < 0.5:
         assert longest is not None
         inputs.append(asdict(TensorInput("mask", (), True, "int64", (longest,), longest, mask=True)))
     return inputs, fields

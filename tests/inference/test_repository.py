@@ -1,3 +1,4 @@
+import logging
 import os
 from pathlib import Path
 
@@ -151,8 +152,8 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
             GOOD.replace("tensor: late", "tensor: a, tensor: late"),
             r":7: outputs\[0\].tensor: this key is written twice, on lines 7 and 7.",
         ),
-        (GOOD + "lengths: many", ":10: lengths: expected a list, found 'many'."),
-        (GOOD + "lengths: [a]", r":10: lengths\[0\]: expected a whole number, found 'a'."),
+        (GOOD + "length_buckets: many", ":10: length_buckets: expected a list, found 'many'."),
+        (GOOD + "length_buckets: [a]", r":10: length_buckets\[0\]: expected a whole number, found 'a'."),
         (
             GOOD.replace("dtype: float32}", "dtype: float32, pad: [1]}"),
             r":4: inputs\[0\].pad: expected a number or a text, found a list.",
@@ -164,15 +165,15 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
         (f"batch_sizes: [{'9' * 5000}]", r":1: batch_sizes\[0\]: expected a whole number of fewer digits, found '999"),
         ("batch_sizes: [1e999]", r":1: batch_sizes\[0\]: expected a whole number, found '1e999'."),
         (
-            "inputs: [{tensor: x, field: a, longest: 4, pad: .inf, dtype: float32}]\noutputs: [{tensor: y}]",
+            "inputs: [{tensor: x, field: a, max_length: 4, pad: .inf, dtype: float32}]\noutputs: [{tensor: y}]",
             r":1: inputs\[0\]: `pad` is a value of the dtype, a finite number here, found '.inf'",
         ),
         (
-            "inputs: [{tensor: x, field: a, longest: 4, pad: .nan, dtype: float32}]\noutputs: [{tensor: y}]",
+            "inputs: [{tensor: x, field: a, max_length: 4, pad: .nan, dtype: float32}]\noutputs: [{tensor: y}]",
             r":1: inputs\[0\]: `pad` is a value of the dtype, a finite number here, found '.nan'",
         ),
-        ("lengths: [2024-99-99]", r":1: lengths\[0\]: expected a whole number, found '2024-99-99'."),
-        ("lengths: [!!int x]", r":1: lengths\[0\]: expected a whole number, found 'x'."),
+        ("length_buckets: [2024-99-99]", r":1: length_buckets\[0\]: expected a whole number, found '2024-99-99'."),
+        ("length_buckets: [!!int x]", r":1: length_buckets\[0\]: expected a whole number, found 'x'."),
         ("mask: !!bool x", ":1: mask: unknown key"),
         ("a: 1\nb: !!timestamp x", ":2: b: unknown key"),
         (
@@ -245,7 +246,9 @@ def test_config_that_is_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_padding_may_have_an_exponent(tmp_path: Path) -> None:
-    put(tmp_path, "inputs: [{tensor: x, field: a, longest: 4, pad: -1.0e+9, dtype: float32}]\noutputs: [{tensor: y}]")
+    put(
+        tmp_path, "inputs: [{tensor: x, field: a, max_length: 4, pad: -1.0e+9, dtype: float32}]\noutputs: [{tensor: y}]"
+    )
     assert load_version(tmp_path, "late").signature.inputs[0].pad == -1e9
 
 
@@ -318,4 +321,49 @@ def test_doubt_about_what_runs_a_model_is_refused(tmp_path: Path, config: str, f
 def test_batch_that_no_memory_holds_is_refused_before_it_is_made(tmp_path: Path, config: str, says: str) -> None:
     put(tmp_path, config)
     with pytest.raises(ModelConfigError, match=says):
+        load_version(tmp_path, "late")
+
+
+VARYING = "inputs: [{tensor: x, field: a, longest: 4, dtype: float32}]\noutputs: [{tensor: y}]\nlengths: [2, 4]\n"
+
+
+def test_option_under_its_former_name_works_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path, VARYING)
+    with caplog.at_level(logging.WARNING):
+        version = load_version(tmp_path, "late")
+    assert (version.signature.max_length, version.length_buckets) == (4, (2, 4))
+    said = [record.getMessage() for record in caplog.records]
+    assert [line.partition("config.yaml:")[2] for line in said] == [
+        "3: lengths is now length_buckets; the former name works in this version only",
+        "1: inputs[0].longest is now max_length; the former name works in this version only",
+    ]
+
+
+def test_present_names_give_no_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    put(tmp_path, VARYING.replace("longest", "max_length").replace("lengths", "length_buckets"))
+    with caplog.at_level(logging.WARNING):
+        load_version(tmp_path, "late")
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("longest: 4", "longest: a"), r":1: inputs\[0\]\.max_length: expected a whole number"),
+        (("lengths: [2, 4]", "lengths: [2, b]"), r":3: length_buckets\[1\]: expected a whole number"),
+        (
+            ("longest: 4", "longest: 4, max_length: 4"),
+            r":1: inputs\[0\]\.longest: expected one of longest and max_length",
+        ),
+        (
+            ("lengths: [2, 4]", "lengths: [2]\nlength_buckets: [4]"),
+            ":3: lengths: expected one of lengths and length_buckets",
+        ),
+    ],
+)
+def test_what_is_wrong_under_a_former_name_is_told_with_its_line(
+    tmp_path: Path, change: tuple[str, str], said: str
+) -> None:
+    put(tmp_path, VARYING.replace(*change))
+    with pytest.raises(ModelConfigError, match=said):
         load_version(tmp_path, "late")

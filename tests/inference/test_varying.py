@@ -16,20 +16,20 @@ from millstream.inference.executors.interface import join_rows
 from millstream.inference.features import to_tensors
 from millstream.inference.repository import ModelVersion, load_version
 from millstream.inference.signature import TensorInput
-from millstream.inference.varying import groups_of, lengths_of
+from millstream.inference.varying import groups_of, length_buckets_of
 from millstream.schemas.table import Table
 from tests.inference.models import tensor, write_model
 from tests.inference.test_ragged import lists
 
-ITEMS = TensorInput("items", ("x",), array=True, dtype="float32", shape=(40,), longest=40)
-OTHERS = TensorInput("others", ("z",), array=True, dtype="int64", shape=(40,), longest=40, pad=-1)
-MASK = TensorInput("mask", (), array=True, dtype="float32", shape=(40,), longest=40, mask=True)
+ITEMS = TensorInput("items", ("x",), array=True, dtype="float32", shape=(40,), max_length=40)
+OTHERS = TensorInput("others", ("z",), array=True, dtype="int64", shape=(40,), max_length=40, pad=-1)
+MASK = TensorInput("mask", (), array=True, dtype="float32", shape=(40,), max_length=40, mask=True)
 CONFIG = """
 inputs:
-  - {tensor: items, field: x, dtype: float32, longest: 40, pad: 7}
+  - {tensor: items, field: x, dtype: float32, max_length: 40, pad: 7}
   - {tensor: mask, mask: true, dtype: float32}
 outputs: [{tensor: y}]
-lengths: [4, 16]
+length_buckets: [4, 16]
 """
 
 
@@ -101,7 +101,7 @@ def test_groups_hold_each_event_once_and_cost_least(lengths: list[int], sizes: t
 def test_lengths_are_powers_of_two_where_none_are_given(
     configured: list[int], longest: int, expected: tuple[int, ...]
 ) -> None:
-    assert lengths_of(configured, longest) == expected
+    assert length_buckets_of(configured, longest) == expected
 
 
 # From fields to tensors
@@ -184,10 +184,10 @@ def test_padding_is_what_the_config_says(tmp_path: Path) -> None:
 def test_texts_and_fixed_shapes_run_beside_one_another(tmp_path: Path) -> None:
     config = """
 inputs:
-  - {tensor: words, field: w, dtype: string, longest: 40, pad: "-"}
+  - {tensor: words, field: w, dtype: string, max_length: 40, pad: "-"}
   - {tensor: weight, fields: [a], dtype: float32}
 outputs: [{tensor: y}]
-lengths: [2, 40]
+length_buckets: [2, 40]
 """
     body = """
     def predict(self, inputs):
@@ -205,12 +205,14 @@ def test_output_of_the_inputs_length_is_refused(tmp_path: Path) -> None:
     executor = open_executor(
         python_model(tmp_path, "    def predict(self, inputs):\n        return {'y': inputs['items']}\n"), max_events=16
     )
-    with pytest.raises(ModelConfigError, match=r"output `y` has another shape .* \[4\], \[40\].*`lengths: \[40\]`"):
+    with pytest.raises(
+        ModelConfigError, match=r"output `y` has another shape .* \[4\], \[40\].*`length_buckets: \[40\]`"
+    ):
         executor.run(tensors([[1.0], [1.0] * 30]))
 
 
 def test_model_of_one_length_says_how_to_run_it(tmp_path: Path) -> None:
-    with pytest.raises(ModelConfigError, match=r"takes 40 items only.*`lengths: \[40\]`"):
+    with pytest.raises(ModelConfigError, match=r"takes 40 items only.*`length_buckets: \[40\]`"):
         open_executor(summing(tmp_path / "a", 40), device="cpu")
     fixed = open_executor(summing(tmp_path / "b", 40, CONFIG.replace("[4, 16]", "[40]")), device="cpu")
     assert fixed.run(tensors([[1.0, 2.0], []]))["y"].tolist() == [[3.0], [0.0]]
@@ -222,14 +224,17 @@ def test_model_of_one_length_says_how_to_run_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("longest: 40", "longest: 40, shape: [40]"), "`longest` is for a `field` whose length varies"),
-        (("field: x", "fields: [x]"), "`longest` is for a `field` whose length varies"),
-        (("longest: 40, pad: 7", "shape: [40]"), "`lengths` and `mask` are for inputs of varying length"),
+        (("max_length: 40", "max_length: 40, shape: [40]"), "`max_length` is for a `field` whose length varies"),
+        (("field: x", "fields: [x]"), "`max_length` is for a `field` whose length varies"),
+        (("max_length: 40, pad: 7", "shape: [40]"), "`length_buckets` and `mask` are for inputs of varying length"),
         (("pad: 7", "pad: none"), "`pad` is a value of the dtype"),
         (("mask: true", "mask: true, field: x"), "write either `field`"),
         (("mask: true", "mask: true, shape: [4]"), "leave `shape` out"),
-        (("{tensor: mask, mask: true", "{tensor: mask, field: z, longest: 41"), "share one `longest`, found 40, 41"),
-        (("[4, 16]", "[4, 41]"), "`lengths` go up to `longest`, 40"),
+        (
+            ("{tensor: mask, mask: true", "{tensor: mask, field: z, max_length: 41"),
+            "share one `max_length`, found 40, 41",
+        ),
+        (("[4, 16]", "[4, 41]"), "`length_buckets` go up to `max_length`, 40"),
     ],
 )
 def test_wrong_config_is_said(tmp_path: Path, change: tuple[str, str], said: str) -> None:

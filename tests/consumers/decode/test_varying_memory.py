@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from millstream.inference.executors.interface import Tensors
 
 LONGEST = 65_536
-ITEMS = TensorInput("items", ("x",), array=True, dtype="int64", shape=(LONGEST,), longest=LONGEST)
-MASK = TensorInput("mask", (), array=True, dtype="int64", shape=(LONGEST,), longest=LONGEST, mask=True)
+ITEMS = TensorInput("items", ("x",), array=True, dtype="int64", shape=(LONGEST,), max_length=LONGEST)
+MASK = TensorInput("mask", (), array=True, dtype="int64", shape=(LONGEST,), max_length=LONGEST, mask=True)
 SIGNATURE = Signature((ITEMS, MASK), (TensorOutput("y", "y"),))
 SCHEMA: Any = {"type": "record", "name": "E", "fields": [{"name": "x", "type": {"type": "array", "items": "long"}}]}
 BOUND = 32 << 20  # bytes

@@ -126,7 +126,7 @@ def test_items_that_take_most_for_their_bytes_take_no_more_than_they_count(
     dtype: str, avro: str, item: Any, tensors: int
 ) -> None:
     size = 1000
-    inputs = [TensorInput(f"t{at}", ("x",), True, dtype, (size,), longest=size) for at in range(tensors)]
+    inputs = [TensorInput(f"t{at}", ("x",), True, dtype, (size,), max_length=size) for at in range(tensors)]
     # An object for each text, as there is for what is decoded.
     frame = pl.DataFrame({"x": [[item] * size]})
     columns: list[Ragged] = list(to_tensors(Table.of(frame), inputs, allow_nan=False).tensors.values())

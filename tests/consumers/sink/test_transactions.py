@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import KafkaError
 
-from millstream.consumers.errors import Abandoned, DeliveryFailed, SlotTaken, TransactionAborted
+from millstream.consumers.errors import Abandoned, DeliveryFailed, InstanceIdTaken, TransactionAborted
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.sink import delivery, transactions
 from millstream.consumers.sink.transactions import ExactlyOnce
@@ -65,7 +65,7 @@ def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "WAIT", 0.001)
 
 
-def test_client_has_the_slots_id_and_what_delivery_needs() -> None:
+def test_client_has_the_instance_id_and_what_delivery_needs() -> None:
     config = Transactional().producer.config
     assert config["transactional.id"] == "g-slot-0"
     assert config["enable.idempotence"] is True
@@ -473,11 +473,11 @@ def test_failure_that_was_aborted_is_forgotten() -> None:
 @pytest.mark.parametrize(
     "code", [KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH], ids=str
 )
-def test_worker_whose_slot_another_took_ends(code: int) -> None:
+def test_worker_whose_instance_id_another_took_ends(code: int) -> None:
     own = Transactional()
     own.write(b"1")
     own.producer.next_failures["commit_transaction"] = [failure(code, fatal=True)]
-    with pytest.raises(SlotTaken, match="--slot"):
+    with pytest.raises(InstanceIdTaken, match="--instance-id"):
         own.delivery.checkpoint({A: (1, 5)})
     assert own.readable == []
 
@@ -489,7 +489,7 @@ def test_client_that_was_fenced_meanwhile_says_so_at_the_next_step() -> None:
     own.producer.report(KafkaError(KafkaError._FATAL, "and so on", fatal=True))
     assert own.value(m.KAFKA_ERRORS, code="_FENCED") == 1
     own.producer.next_failures["send_offsets_to_transaction"] = [failure(KafkaError._STATE)]
-    with pytest.raises(SlotTaken):
+    with pytest.raises(InstanceIdTaken):
         own.delivery.checkpoint({A: (1, 5)})
 
 

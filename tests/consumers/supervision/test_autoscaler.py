@@ -4,9 +4,9 @@ import pytest
 
 from millstream.consumers.observability.lag_metrics import LagFollower, LagLook
 from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status
+from millstream.consumers.supervision.capacity import Counters
 from millstream.consumers.supervision.reading import Reading, reading_of
 from millstream.consumers.supervision.scaling import Policy
-from millstream.consumers.supervision.true_rate import Counters
 from millstream.topics.lag import PartitionLag
 
 POLICY = Policy(min_workers=1, max_workers=4, catch_up=10, scale_down_after=20)
@@ -26,35 +26,35 @@ class Pipeline:
         self._arrived = 0.0
         self._done = [0.0] * POLICY.max_workers
         self._busy = [0.0] * POLICY.max_workers  # seconds
-        self._pids = [1000 + slot for slot in range(POLICY.max_workers)]
+        self._pids = [1000 + number for number in range(POLICY.max_workers)]
 
     def second(self, arrival: float, *, broker: bool = True, ready: int | None = None, draining: int = 0) -> Status:
         self.now += 1
         self._arrived += arrival
         ready = self.size if ready is None else ready
-        for slot in range(ready):
+        for number in range(ready):
             waiting = self._arrived - sum(self._done)
-            work = min(RATE * self.slow, waiting / (ready - slot))
-            self._done[slot] += work
-            self._busy[slot] += work / (RATE * self.slow)
-        readings = {slot: self._reading(slot, ready) for slot in range(self.size)}
+            work = min(RATE * self.slow, waiting / (ready - number))
+            self._done[number] += work
+            self._busy[number] += work / (RATE * self.slow)
+        readings = {number: self._reading(number, ready) for number in range(self.size)}
         look = self._look() if broker else None
         status = self.autoscaler.step(self.now, Fleet(self.size, draining, readings), look)
         self.size = status.decision.workers
         return status
 
-    def restart(self, slot: int) -> None:
-        """Another process takes the slot, and counts from 0."""
-        self._pids[slot] += 1
-        self._done[slot] = self._busy[slot] = 0.0
+    def restart(self, number: int) -> None:
+        """Another process takes the number, and counts from 0."""
+        self._pids[number] += 1
+        self._done[number] = self._busy[number] = 0.0
         self._arrived = sum(self._done)
 
-    def _reading(self, slot: int, ready: int) -> Reading:
-        assigned = PARTITIONS // ready if slot < ready else 0
-        if slot == 0:
+    def _reading(self, number: int, ready: int) -> Reading:
+        assigned = PARTITIONS // ready if number < ready else 0
+        if number == 0:
             assigned += PARTITIONS % ready if ready else 0
-        done = Counters(self._done[slot], (self._busy[slot], 0.0))
-        return Reading(self.now, self._pids[slot], slot < ready, assigned, done, "")
+        done = Counters(self._done[number], (self._busy[number], 0.0))
+        return Reading(self.now, self._pids[number], number < ready, assigned, done, "")
 
     def _look(self) -> LagLook:
         start, end = int(sum(self._done) / PARTITIONS), int(self._arrived / PARTITIONS)
@@ -79,7 +79,7 @@ def test_workers_follow_what_arrives() -> None:
         pipeline.second(50)
     assert pipeline.size == 1
     status = pipeline.second(50)
-    assert status.rate == pytest.approx(RATE, rel=0.01)
+    assert status.capacity == pytest.approx(RATE, rel=0.01)
     assert status.utilisation == pytest.approx(0.5, rel=0.1)
     assert status.done_rate == pytest.approx(50, rel=0.1)
     for _ in range(20):
@@ -94,10 +94,10 @@ def test_nothing_is_decided_before_a_backlog_has_shown_what_a_worker_can_do() ->
     pipeline = Pipeline()
     for _ in range(30):
         status = pipeline.second(90)
-        assert (status.decision.action, status.rate) in {("unknown", None), ("settling", None)}
+        assert (status.decision.action, status.capacity) in {("unknown", None), ("settling", None)}
     for _ in range(10):
         status = pipeline.second(150)
-    assert status.rate == pytest.approx(RATE, rel=0.01)
+    assert status.capacity == pytest.approx(RATE, rel=0.01)
     assert pipeline.size > 1
 
 
@@ -111,7 +111,7 @@ def test_first_second_of_a_backlog_brings_no_worker() -> None:
     pipeline.slow = 1.0
     status = pipeline.second(50)
     assert status.decision.action == "hold"
-    assert status.rate == pytest.approx(0.8 * RATE)
+    assert status.capacity == pytest.approx(0.8 * RATE)
     for _ in range(10):
         assert pipeline.second(50).decision.workers == 1
 
@@ -140,7 +140,7 @@ def test_restarted_worker_does_not_unsettle_the_rate() -> None:
     pipeline.restart(0)
     for _ in range(5):
         status = pipeline.second(50)
-    assert status.rate == pytest.approx(RATE, rel=0.01)
+    assert status.capacity == pytest.approx(RATE, rel=0.01)
 
 
 def test_reading_is_what_the_metrics_say() -> None:

@@ -20,18 +20,18 @@ def types_of(text: str) -> list[str]:
 
 def test_each_series_of_each_worker_is_there_once_with_its_worker() -> None:
     workers = {}
-    for slot in (0, 1):
+    for number in (0, 1):
         metrics = m.Metrics("flights")
-        metrics.count(m.PREDICTIONS, 10 + slot, "model", "1", "primary")
+        metrics.count(m.PREDICTIONS, 10 + number, "model", "1", "primary")
         metrics.observe(m.STAGE_SECONDS, 0.003, "infer")
         metrics.set(m.LAG, 5, "events", "0")
-        workers[slot] = served(metrics.registry)
+        workers[number] = served(metrics.registry)
     registry = CollectorRegistry()
     registry.register(MergedCollector(lambda: workers))
     text = served(registry)
     before = {
-        (sample.name, tuple(sorted({**sample.labels, "worker": str(slot)}.items()))): sample.value
-        for slot, own in workers.items()
+        (sample.name, tuple(sorted({**sample.labels, "worker": str(number)}.items()))): sample.value
+        for number, own in workers.items()
         for family in text_string_to_metric_families(own)
         for sample in family.samples
     }
@@ -48,19 +48,19 @@ def test_each_series_of_each_worker_is_there_once_with_its_worker() -> None:
 def test_decision_is_told_as_numbers() -> None:
     fleet = Fleet(2, 0, {})
     decision = Decision(3, "up", "2 -> 3: because", needed=5, stuck=1)
-    status = Status(decision, fleet, ready=2, lag=None, done_rate=10.0, rate=500.0, utilisation=0.75)
+    status = Status(decision, fleet, ready=2, lag=None, done_rate=10.0, capacity=500.0, utilisation=0.75)
     registry = CollectorRegistry()
     registry.register(StatusCollector("flights", lambda: status, lambda: 4))
     value = {
         name: registry.get_sample_value(f"millstream_{name}", {"pipeline": "flights"})
         for name in (
             *("workers_wanted", "workers_ready", "workers_needed", "stuck_partitions", "worker_utilisation"),
-            *("worker_true_rate", "worker_restarts_total"),
+            *("worker_capacity_events_per_second", "worker_restarts_total"),
         )
     }
     assert value == {
         "workers_wanted": 3, "workers_ready": 2, "workers_needed": 5, "stuck_partitions": 1, "worker_utilisation": 0.75,
-        "worker_true_rate": 500, "worker_restarts_total": 4,
+        "worker_capacity_events_per_second": 500, "worker_restarts_total": 4,
     }  # fmt: skip
     told = {
         action: registry.get_sample_value("millstream_scaling_decision", {"pipeline": "flights", "action": action})

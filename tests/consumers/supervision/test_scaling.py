@@ -33,7 +33,7 @@ observations = st.builds(
     time=st.floats(0, 1e6),
     workers=st.integers(1, 40),
     settled=st.booleans(),
-    rate=st.none() | st.floats(0.1, 1e6),
+    capacity=st.none() | st.floats(0.1, 1e6),
     partitions=st.none() | loads,
 )
 
@@ -45,7 +45,7 @@ def even(workers: float, partitions: int = 12, backlog: float = 0, stalled: floa
 
 
 def seen(time: float, workers: int, partitions: tuple[PartitionLoad, ...] | None, **others: object) -> Observation:
-    given_ = {"settled": True, "rate": RATE} | others
+    given_ = {"settled": True, "capacity": RATE} | others
     return Observation(time=time, workers=workers, partitions=partitions, **given_)  # type: ignore[arg-type]
 
 
@@ -78,7 +78,7 @@ def test_no_worker_is_added_that_finds_no_partition(
     ("what", "unknown"),
     [
         ("lag", {"partitions": None}),
-        ("rate", {"rate": None}),
+        ("capacity", {"capacity": None}),
         ("no partitions", {"partitions": ()}),
         ("settling", {"settled": False}),
     ],

@@ -41,7 +41,7 @@ class Scripted:
 
 
 class Floor:
-    """A supervisor and all workers it ever started, by slot."""
+    """A supervisor and all workers it ever started, by number."""
 
     def __init__(self, on_start: Callable[[Scripted], None] = lambda _: None) -> None:
         self.started: list[tuple[int, Scripted]] = []
@@ -56,10 +56,10 @@ class Floor:
         return worker
 
     def latest(self, number: int) -> Scripted:
-        return [worker for slot, worker in self.started if slot == number][-1]
+        return [worker for started, worker in self.started if started == number][-1]
 
 
-def test_ended_worker_is_started_again_in_its_slot_after_its_back_off() -> None:
+def test_ended_worker_is_started_again_with_its_number_after_its_back_off() -> None:
     floor = Floor()
     floor.supervisor.resize(2, 0.0)
     floor.supervisor.note_ready()
@@ -70,11 +70,11 @@ def test_ended_worker_is_started_again_in_its_slot_after_its_back_off() -> None:
     floor.supervisor.tick(10.9)
     assert len(floor.started) == 2
     floor.supervisor.tick(11.1)
-    assert [slot for slot, _ in floor.started] == [0, 1, 0]
+    assert [number for number, _ in floor.started] == [0, 1, 0]
     assert (floor.supervisor.running, floor.supervisor.restarts) == (2, 1)
 
 
-def test_shrinking_drains_the_highest_and_growing_takes_free_slots() -> None:
+def test_shrinking_drains_the_highest_and_growing_takes_free_numbers() -> None:
     floor = Floor()
     floor.supervisor.resize(3, 0.0)
     floor.supervisor.resize(1, 1.0)
@@ -82,8 +82,8 @@ def test_shrinking_drains_the_highest_and_growing_takes_free_slots() -> None:
     assert (floor.supervisor.size, floor.supervisor.draining) == (1, 2)
     floor.latest(1).ended = 0
     floor.supervisor.tick(2.0)
-    floor.supervisor.resize(3, 2.0)  # slot 2 still drains, and two workers can't have one slot
-    assert [slot for slot, _ in floor.started] == [0, 1, 2, 1, 3]
+    floor.supervisor.resize(3, 2.0)  # worker 2 still drains, and two workers can't have one number
+    assert [number for number, _ in floor.started] == [0, 1, 2, 1, 3]
     assert floor.said == []
 
 
@@ -150,7 +150,7 @@ def test_pipeline_whose_workers_never_get_ready_is_given_up_with_what_they_say()
         for second in range(60):
             floor.supervisor.tick(float(second))
     assert str(caught.value).startswith("worker 0 ")
-    assert sum(slot == 0 for slot, _ in floor.started) == GIVE_UP
+    assert sum(number == 0 for number, _ in floor.started) == GIVE_UP
 
 
 def test_pipeline_whose_workers_end_right_after_they_were_ready_is_not_given_up() -> None:

@@ -77,7 +77,7 @@ class Blocks:
         events = AvroDecoder(Store(schema), schema, wanted)
         decoder = BlockDecoder(events, fields, signature, allow_nan=about["allow_nan"])
         block = decoder.decode(_polled(case.values))
-        varying = {entry.tensor for entry in signature.inputs if entry.longest}
+        varying = {entry.tensor for entry in signature.inputs if entry.max_length}
         fates = _fates(block, len(case.values), varying)
         for row, value in enumerate(case.values):
             if (alone := _fates(decoder.decode(_polled([value])), 1, varying)[0]) != fates[row]:

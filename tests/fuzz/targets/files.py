@@ -18,13 +18,13 @@ RECORDS = 10
 _EXAMPLE = Path(__file__).parents[3] / "examples" / "flights"
 _VARYING = """\
 inputs:
-  - {tensor: ids, field: tokens, dtype: int64, longest: 128, pad: 1}
+  - {tensor: ids, field: tokens, dtype: int64, max_length: 128, pad: 1}
   - {tensor: mask, dtype: int64, mask: true}
   - {tensor: numbers, field: values, dtype: float32, shape: [2, 3]}
 outputs: [{tensor: y, name: p}]
 executor: onnx
 batch_sizes: [1, 8, 64]
-lengths: [16, 128]
+length_buckets: [16, 128]
 """
 
 

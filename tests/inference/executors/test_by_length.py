@@ -19,7 +19,7 @@ from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import Signature, TensorInput, TensorOutput
 
 LONGEST, LENGTHS_RUN = 64, (8, 16, 64)
-ITEMS = TensorInput("items", ("x",), array=True, dtype="int64", shape=(LONGEST,), longest=LONGEST)
+ITEMS = TensorInput("items", ("x",), array=True, dtype="int64", shape=(LONGEST,), max_length=LONGEST)
 SIGNATURE = Signature((ITEMS,), (TensorOutput("y", "y"),))
 MODEL = ModelVersion("m", 1, Path("model.onnx"), "onnx", SIGNATURE, (), (8, 16))
 ITEM = 1e-6  # seconds
@@ -155,6 +155,6 @@ def test_every_length_is_warmed_up_and_on_a_gpu_in_every_size(device: str, sizes
 
 def test_model_of_one_length_is_padded_to_it() -> None:
     executor = Timed(10)
-    made = ByLength(replace(MODEL, lengths=(LONGEST,)), executor)
+    made = ByLength(replace(MODEL, length_buckets=(LONGEST,)), executor)
     made.run(events_of([5, 1]))
     assert executor.shapes == [(2, LONGEST)]

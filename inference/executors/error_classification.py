@@ -2,19 +2,23 @@
 
 from millstream.inference.errors import ExecutorLost, ExecutorUnavailable, InferenceError, ModelRejected, OutOfMemory
 
-NO_MEMORY = (
+OUT_OF_MEMORY_MESSAGES = (
     "out of memory",
     "failed to allocate memory",
     "can't allocate memory",
     "alloc_failed",
     "resource_exhausted",
 )
-NO_MEMORY_CLASSES = {"MemoryError", "OutOfMemoryError", "ResourceExhaustedError"}  # Python, torch and CuPy, TensorFlow
-NO_DEVICE = ("cuda failure", "cuda error", "cublas", "cudnn", "ep_fail", "device is lost")
-NO_DEVICE_CLASSES = {"AcceleratorError"}  # torch
-# After these the CUDA context of the process is spoilt: every later call fails too, also with good events. (CUDA's driver
+OUT_OF_MEMORY_CLASSES = {
+    "MemoryError",
+    "OutOfMemoryError",
+    "ResourceExhaustedError",
+}  # Python, torch and CuPy, TensorFlow
+DEVICE_ERROR_MESSAGES = ("cuda failure", "cuda error", "cublas", "cudnn", "ep_fail", "device is lost")
+DEVICE_ERROR_CLASSES = {"AcceleratorError"}  # torch
+# After these the CUDA context of the process is lost: every later call fails too, also with good events. (CUDA's driver
 # API, cudaErrorIllegalAddress, cudaErrorAssert and their kin: "the process must be terminated and relaunched".)
-SPOILT = (
+CONTEXT_LOST_MESSAGES = (
     "illegal memory access",
     "device-side assert",
     "misaligned address",
@@ -32,15 +36,19 @@ def line_of(error: BaseException) -> str:
     return line if len(line) <= 500 else f"{line[:240]} ... {line[-240:]}"
 
 
-def verdict(error: Exception, place: str) -> InferenceError:
+def classify_error(error: Exception, place: str) -> InferenceError:
     """What a native runtime's exception means; `place` is how messages name the model."""
     lowered = _own_words(error).lower()
     classes = {kind.__name__ for kind in type(error).__mro__}
     said = f"{place}: {line_of(error) or type(error).__name__}"
-    if classes & NO_MEMORY_CLASSES or any(words in lowered for words in NO_MEMORY):
+    if classes & OUT_OF_MEMORY_CLASSES or any(words in lowered for words in OUT_OF_MEMORY_MESSAGES):
         return OutOfMemory(said)
-    if classes & NO_DEVICE_CLASSES or any(words in lowered for words in NO_DEVICE):
-        return ExecutorLost(said) if any(words in lowered for words in SPOILT) else ExecutorUnavailable(said)
+    if classes & DEVICE_ERROR_CLASSES or any(words in lowered for words in DEVICE_ERROR_MESSAGES):
+        return (
+            ExecutorLost(said)
+            if any(words in lowered for words in CONTEXT_LOST_MESSAGES)
+            else ExecutorUnavailable(said)
+        )
     return ModelRejected(said)
 
 

@@ -1,15 +1,15 @@
-"""A worker's true processing rate: events per busy second, from the counters that every worker serves. Pure.
+"""A worker's capacity: events per busy second, from the counters that every worker serves. Pure.
 
 Why not events per second: a worker with nothing to do, or with a full core, shows the same throughput as arrival gives it, and
 says nothing about what it could do. A stage's thread that waits for input is idle; one that decodes, runs the model, encodes,
 produces or waits for the broker's acknowledgement is busy, and can do nothing else. Two threads work one after the other on each
 micro-batch (compute: decode and infer; write: encode, produce and commit), so the busier one is the bound:
 
-    rate = events / max(decode + infer, encode + produce + commit)      sums over the same seconds of one worker
+    capacity = events / max(decode + infer, encode + produce + commit)      sums over the same seconds of one worker
 
 While nothing waits, micro-batches and transactions are small and dear: a worker that commits every 20 ms is busy all the time,
 and could still do many times as much. What a worker can do shows only while events wait for it, for then its batches are full:
-`RateEstimate` learns from that alone.
+`CapacityEstimate` learns from that alone.
 """
 
 from collections import deque
@@ -68,36 +68,38 @@ def work_between(before: Counters, after: Counters, seconds: float) -> Work | No
     return Work(after.events - before.events, min(max(busy), seconds), seconds)
 
 
-class RateEstimate:
-    """Follows the true rate of a pipeline's workers, all alike: what the best of them does, for others may have little to do."""
+class CapacityEstimate:
+    """Follows the capacity of a pipeline's workers, all alike: what the best of them does, for others may have little to do."""
 
     def __init__(self) -> None:
-        self.rate: float | None = None  # events per busy second of one worker; None: events have never waited for one
+        self.capacity: float | None = (
+            None  # events per busy second of one worker; None: events have never waited for one
+        )
         self.utilisation = 0.0  # share of their time that the workers were busy, at the last look
         self._seconds = 0.0  # that it was learnt in
         self._first = True  # whether all of them are in `_recent`
-        self._recent: dict[int, deque[Work]] = {}  # by slot
+        self._recent: dict[int, deque[Work]] = {}  # by worker number
 
     @property
     def learnt(self) -> float | None:
-        """The rate, once it was seen for long enough to decide by it."""
-        return self.rate if self._seconds >= LEARNT else None
+        """The capacity, once it was seen for long enough to decide by it."""
+        return self.capacity if self._seconds >= LEARNT else None
 
     def add(self, works: Mapping[int, Work], *, behind: bool) -> None:
         """Take what the workers did since the last look.
 
         Args:
-            works: by slot.
+            works: by worker number.
             behind: whether events waited for workers.
         """
         seconds = sum(work.seconds for work in works.values())
         self.utilisation = sum(work.busy for work in works.values()) / seconds if seconds else 0.0
         if not behind:
             self._recent.clear()
-            self._first = self.rate is None
+            self._first = self.capacity is None
             return
-        for slot, work in works.items():
-            recent = self._recent.setdefault(slot, deque())
+        for number, work in works.items():
+            recent = self._recent.setdefault(number, deque())
             recent.append(work)
             while sum(w.seconds for w in recent) - recent[0].seconds >= WINDOW:
                 recent.popleft()
@@ -107,8 +109,8 @@ class RateEstimate:
         if measured > 0:
             self._seconds += max(work.seconds for work in works.values())
             # Until the first window is full it holds all there is to know.
-            share = 1.0 if self.rate is None or self._first else SHARE
-            self.rate = measured if self.rate is None else self.rate + share * (measured - self.rate)
+            share = 1.0 if self.capacity is None or self._first else SHARE
+            self.capacity = measured if self.capacity is None else self.capacity + share * (measured - self.capacity)
             self._first = self._first and self._seconds < WINDOW
 
 

@@ -1,4 +1,4 @@
-"""Two workers with one slot: one of them ends and says why, and no event is lost or doubled by it."""
+"""Two workers with one instance ID: one of them ends and says why, and no event is lost or doubled by it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.durable
 
 
-def test_second_worker_with_a_slot_ends_and_the_first_goes_on(kafka: Broker, tmp_path: Path) -> None:
+def test_second_worker_with_an_instance_id_ends_and_the_first_goes_on(kafka: Broker, tmp_path: Path) -> None:
     with under_load(tmp_path, kafka, seed=601) as (service, fleet, stream):
         fleet.start("w0")
         fleet.wait_ready()
         pid = fleet["w0"].pid
-        with Worker(service.file, "--slot", "w0") as second:
+        with Worker(service.file, "--instance-id", "w0") as second:
             assert second.wait() == 1
             said = second.log.splitlines()[-1]
-        assert said.startswith(f"slot w0 of group {service.group} is taken by process {pid} on this machine.")
-        assert "--slot w0-2" in said
+        assert said.startswith(f"instance ID w0 of group {service.group} is taken by process {pid} on this machine.")
+        assert "--instance-id w0-2" in said
         before = fleet["w0"].metrics()[m.PREDICTIONS.name]
         fleet["w0"].wait_for(lambda: fleet["w0"].metrics()[m.PREDICTIONS.name] > before + 1000, 60, "at work")
         assert_exactly_once(service, fleet.finish(stream))
 
 
-def test_worker_is_fenced_by_another_machines_with_its_slot(kafka: Broker, tmp_path: Path) -> None:
+def test_worker_is_fenced_by_another_machines_with_its_instance_id(kafka: Broker, tmp_path: Path) -> None:
     """Another TMPDIR stands for another machine: there the first one's lock is not seen."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -41,14 +41,14 @@ def test_worker_is_fenced_by_another_machines_with_its_slot(kafka: Broker, tmp_p
         fleet.start("w0")
         fleet.wait_ready()
         stream.wait_for_more(1000)
-        with Worker(service.file, "--slot", "w0", env={"TMPDIR": str(elsewhere)}) as other:
+        with Worker(service.file, "--instance-id", "w0", env={"TMPDIR": str(elsewhere)}) as other:
             assert fleet["w0"].wait() == 1
             log = fleet["w0"].log
-            assert "another worker with this slot has taken over" in log
+            assert "another worker with this instance ID has taken over" in log
             assert "Traceback" not in log
             other.wait_ready()
             stream.wait_for_more(1000)
-            # The one that was fenced may come back under a slot of its own.
+            # The one that was fenced may come back under an instance ID of its own.
             fleet.discard("w0")
             fleet.start("w1")
             fleet.wait_ready()

@@ -1,7 +1,7 @@
 import pytest
 
 from millstream.inference.errors import ExecutorLost, ExecutorUnavailable, ModelRejected, OutOfMemory
-from millstream.inference.executors.verdict import line_of, verdict
+from millstream.inference.executors.error_classification import classify_error, line_of
 
 
 class AcceleratorError(RuntimeError):
@@ -25,7 +25,7 @@ class AcceleratorError(RuntimeError):
     ],
 )
 def test_what_a_runtime_raises_decides(error: Exception, expected: type[Exception]) -> None:
-    told = verdict(error, "model m version 1")
+    told = classify_error(error, "model m version 1")
     assert type(told) is expected
     assert str(told).startswith("model m version 1: ")
     assert str(told).removeprefix("model m version 1: ")
@@ -33,10 +33,12 @@ def test_what_a_runtime_raises_decides(error: Exception, expected: type[Exceptio
 
 def test_code_that_torchscript_shows_decides_nothing() -> None:
     head = "The following operation failed in the TorchScript interpreter.\nTraceback:\n  torch._convolution(cudnn_enabled)\n"
-    told = verdict(RuntimeError(f"{head}RuntimeError: index 7 is out of bounds\n"), "m")
+    told = classify_error(RuntimeError(f"{head}RuntimeError: index 7 is out of bounds\n"), "m")
     assert type(told) is ModelRejected
     assert str(told) == "m: RuntimeError: index 7 is out of bounds"
-    assert type(verdict(RuntimeError(f"{head}{'x' * 900}\nRuntimeError: CUDA out of memory"), "m")) is OutOfMemory
+    assert (
+        type(classify_error(RuntimeError(f"{head}{'x' * 900}\nRuntimeError: CUDA out of memory"), "m")) is OutOfMemory
+    )
 
 
 def test_long_text_keeps_its_beginning_and_its_end() -> None:

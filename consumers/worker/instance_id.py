@@ -1,4 +1,4 @@
-"""A worker's slot: a name that lasts over restarts, from which its transactional id comes. One worker has it at a time."""
+"""A worker's instance ID: a name that lasts over restarts, and makes its transactional ID. One worker has it at a time."""
 
 import fcntl
 import hashlib
@@ -10,31 +10,31 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from millstream.consumers.errors import SlotTaken, WorkerError
+from millstream.consumers.errors import InstanceIdTaken, WorkerError
 
 
-class Slot:
-    """Holds a slot on this machine for as long as the process lives; the lock goes with it, however it ends.
+class InstanceId:
+    """Holds an instance ID on this machine for as long as the process lives; the lock goes with it, however it ends.
 
     Workers on different machines can't see each other's lock: there the broker fences the earlier one when a second
-    starts with the same slot (`SlotTaken` in the earlier).
+    starts with the same instance ID (`InstanceIdTaken` in the earlier).
     """
 
     def __init__(self, name: str, *, group: str, bootstrap: str) -> None:
-        """Take the slot.
+        """Take the instance ID.
 
         Raises:
-            SlotTaken: a worker of this machine has it.
+            InstanceIdTaken: a worker of this machine has it.
             WorkerError: the folder of locks is not this user's alone, or the lock can't be used.
         """
         self.name = f"{group}-{name}"  # of the worker in its group, and of its transactions
         known_as = hashlib.sha256(f"{bootstrap} {self.name}".encode()).hexdigest()[:24]
         try:
-            self._path = _own_folder() / f"slot-{known_as}"
+            self._path = _own_folder() / f"slot-{known_as}"  # the former name: an older worker's lock is seen
             self._take(name, group)
         except OSError as error:  # no locks on this file system, no room, no right to write
             raise WorkerError(
-                f"the lock of slot {name} of group {group} can't be taken in {tempfile.gettempdir()}: {error.strerror}. "
+                f"the lock of instance ID {name} of group {group} can't be taken in {tempfile.gettempdir()}: {error.strerror}. "
                 "Name a temporary folder on a local disk that this user may write to: TMPDIR=..."
             ) from None
 
@@ -56,13 +56,14 @@ class Slot:
             self._file.seek(0)
             holder = self._file.read().strip() or "unknown"
             self._file.close()
-            raise SlotTaken(
-                f"slot {name} of group {group} is taken by process {holder} on this machine. Give each worker a slot of its "
-                f"own: --slot {name}-2, for example; without --slot each takes the next one that is free."
+            raise InstanceIdTaken(
+                f"instance ID {name} of group {group} is taken by process {holder} on this machine. Give each worker an "
+                f"instance ID of its own: --instance-id {name}-2, for example; without --instance-id each takes the next one "
+                "that is free."
             ) from None
 
     def release(self) -> None:
-        """Give the slot back; a process that just ends gives it back too, and leaves an empty file behind."""
+        """Give the instance ID back; a process that just ends gives it back too, and leaves an empty file behind."""
         self._path.unlink(missing_ok=True)
         self._file.close()
 
@@ -79,8 +80,9 @@ def _own_folder() -> Path:
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
         kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a link" if stat.S_ISLNK(found.st_mode) else "a file"
         raise WorkerError(
-            f"{folder}: expected a folder of user {os.getuid()} with mode 700, for the locks of slots, found {kind} of user "
-            f"{found.st_uid} with mode {stat.S_IMODE(found.st_mode):o}. Remove it, or name another temporary folder: TMPDIR=..."
+            f"{folder}: expected a folder of user {os.getuid()} with mode 700, for the locks of instance IDs, found {kind} of "
+            f"user {found.st_uid} with mode {stat.S_IMODE(found.st_mode):o}. Remove it, or name another temporary folder: "
+            "TMPDIR=..."
         )
     return folder
 
@@ -90,7 +92,9 @@ def _opened(path: Path) -> IO[str]:
     try:
         return open(path, "a+", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600))
     except OSError as error:
-        raise WorkerError(f"{path}: the slot's lock can't be opened: {error.strerror}. Remove what is there.") from None
+        raise WorkerError(
+            f"{path}: the instance ID's lock can't be opened: {error.strerror}. Remove what is there."
+        ) from None
 
 
 def _is_file(file: IO[str], path: Path) -> bool:
@@ -100,18 +104,18 @@ def _is_file(file: IO[str], path: Path) -> bool:
         return False
 
 
-def take_slot(name: str | None, *, group: str, bootstrap: str) -> Slot:
-    """Take the named slot, or else the first free one of this machine: a restarted worker finds its predecessor's again.
+def take_instance_id(name: str | None, *, group: str, bootstrap: str) -> InstanceId:
+    """Take the named instance ID, or else this machine's first free one: a restarted worker finds its predecessor's again.
 
     Raises:
-        SlotTaken: the named one is taken.
-        WorkerError: see `Slot`.
+        InstanceIdTaken: the named one is taken.
+        WorkerError: see `InstanceId`.
     """
     if name is not None:
-        return Slot(name, group=group, bootstrap=bootstrap)
+        return InstanceId(name, group=group, bootstrap=bootstrap)
     number = 0
     while True:
         try:
-            return Slot(f"{socket.gethostname()}-{number}", group=group, bootstrap=bootstrap)
-        except SlotTaken:
+            return InstanceId(f"{socket.gethostname()}-{number}", group=group, bootstrap=bootstrap)
+        except InstanceIdTaken:
             number += 1

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.consumers.observability import metrics as m
-from millstream.consumers.supervision.true_rate import Counters, RateEstimate, Work, counters, work_between
+from millstream.consumers.supervision.capacity import CapacityEstimate, Counters, Work, counters, work_between
 
 
 def test_stages_of_one_thread_add_up_and_events_are_what_became_of_records() -> None:
@@ -18,9 +18,9 @@ def test_stages_of_one_thread_add_up_and_events_are_what_became_of_records() -> 
 def test_busiest_thread_bounds_the_rate() -> None:
     work = work_between(Counters(100, (1.0, 5.0)), Counters(400, (1.5, 5.3)), 2.0)
     assert work == Work(300, 0.5, 2.0)
-    estimate = RateEstimate()
+    estimate = CapacityEstimate()
     estimate.add({0: work}, behind=True)
-    assert estimate.rate == 600
+    assert estimate.capacity == 600
     assert estimate.utilisation == 0.25
 
 
@@ -34,36 +34,36 @@ def test_counters_that_went_back_are_another_process(after: Counters) -> None:
 
 
 def test_work_shows_what_a_worker_can_do_only_while_events_wait() -> None:
-    estimate = RateEstimate()
+    estimate = CapacityEstimate()
     for _ in range(20):
         estimate.add({0: Work(10, 0.9, 1.0)}, behind=False)  # busy with small transactions
-    assert (estimate.rate, estimate.utilisation) == (None, 0.9)
+    assert (estimate.capacity, estimate.utilisation) == (None, 0.9)
     estimate.add({0: Work(1000, 1.0, 1.0)}, behind=True)
     for _ in range(50):
         estimate.add({0: Work(10, 0.9, 1.0)}, behind=False)
-    assert estimate.rate == 1000
+    assert estimate.capacity == 1000
     for _ in range(50):
         estimate.add({0: Work(450, 0.9, 1.0)}, behind=True)  # it has become slower
-    assert estimate.rate == pytest.approx(500, rel=0.01)
+    assert estimate.capacity == pytest.approx(500, rel=0.01)
 
 
 def test_best_worker_counts_for_others_may_have_little_to_do() -> None:
-    estimate = RateEstimate()
+    estimate = CapacityEstimate()
     for _ in range(20):
         estimate.add({0: Work(800, 1.0, 1.0), 1: Work(10, 0.9, 1.0), 2: Work(5, 0.001, 1.0)}, behind=True)
-    assert estimate.rate == pytest.approx(800)
+    assert estimate.capacity == pytest.approx(800)
 
 
 def test_idle_workers_say_nothing() -> None:
-    estimate = RateEstimate()
+    estimate = CapacityEstimate()
     estimate.add({}, behind=True)
     estimate.add({0: Work(0, 0.0, 1.0)}, behind=True)
-    assert (estimate.rate, estimate.utilisation) == (None, 0.0)
+    assert (estimate.capacity, estimate.utilisation) == (None, 0.0)
 
 
 @given(st.floats(1, 1e5), st.lists(st.floats(0.2, 1), min_size=1, max_size=40))
 def test_rate_of_a_steady_worker_is_found_however_busy_it_is(rate: float, utilisations: list[float]) -> None:
-    estimate = RateEstimate()
+    estimate = CapacityEstimate()
     for share in utilisations:
         estimate.add({0: Work(rate * 100 * share, 100 * share, 100.0)}, behind=True)
-    assert estimate.rate == pytest.approx(rate)
+    assert estimate.capacity == pytest.approx(rate)
