@@ -253,7 +253,7 @@ class Model(Section):
     allow_nan: bool = Field(
         False,
         description="Whether a feature may be NaN or infinite, as for models that take NaN for a missing value. If not, its "
-        "event becomes a dead letter.",
+        "event becomes a dead letter. A null is no NaN: an event with a null feature becomes a dead letter in any case.",
     )
     allow_nan_outputs: bool = Field(
         False,

@@ -77,6 +77,11 @@ def run(args: argparse.Namespace) -> int:
             while args.watch:
                 time.sleep(args.interval)
                 print(_json(pipeline.group_id, look()), flush=True)
+        elif args.watch and not sys.stdout.isatty():
+            while True:
+                Console(width=WIDE).print(_table(pipeline.group_id, look(), trends=True))
+                sys.stdout.flush()
+                time.sleep(args.interval)
         elif args.watch:
             with Live(_table(pipeline.group_id, look(), trends=True), auto_refresh=False) as live:
                 while True:

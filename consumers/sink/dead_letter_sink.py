@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 BESIDE = 512  # bytes of a record besides key, value and headers; rather too many
 _HEADER = 10  # bytes of a header's lengths, at most
-_PIECE = 1 << 20  # bytes of records whose letters are made together, about
+PIECE_BYTES = 1 << 20  # of records whose letters are made together, about
 _TIMESTAMP_TYPES = (None, "create_time", "log_append_time")  # by Kafka's number for them
 
 
@@ -134,7 +134,7 @@ def _pieces(block: DecodedBatch, kept: Mapping[int, Rejection]) -> list[list[int
     """The rows in pieces, so that the letters of a hostile stream, whose contents may be large, are not all made at once."""
     rows = list(kept)
     sizes = np.diff(block.ends, prepend=0)[rows] + BESIDE
-    cuts = np.flatnonzero(np.diff(sizes.cumsum() // _PIECE)) + 1
+    cuts = np.flatnonzero(np.diff(sizes.cumsum() // PIECE_BYTES)) + 1
     return [rows[start:stop] for start, stop in pairwise([0, *cuts.tolist(), len(rows)]) if stop > start]
 
 

@@ -174,7 +174,7 @@ def test_large_letter_among_others_loses_its_content_alone() -> None:
 
 
 def test_letters_of_large_events_are_made_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PIECE", 3 * BESIDE)
+    monkeypatch.setattr(module, "PIECE_BYTES", 3 * BESIDE)
     made: list[int] = []
 
     class Counting(DeadLetterEncoder):
