@@ -77,7 +77,8 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
     except ModuleNotFoundError as error:
         raise ComparisonError(
             f"`millstream compare` needs the package {error.name}, which is not installed. "
-            "Install Millstream with its extra: pip install 'millstream[comparison]' (in a checkout: make .venv/.comparison)"
+            "Install Millstream's extra `comparison`. In a checkout: make .venv/.comparison. With a wheel: pip install "
+            "'FILE.whl[comparison]'"
         ) from None
     client = pipeline.client_config()
     require(client, pipeline)

