@@ -89,14 +89,6 @@ class Packed(Sequence[bytes]):
         places = np.repeat(self.starts[order] - starts, lengths) + np.arange(lengths.sum())
         return Packed(self.buffer[places], starts, lengths)
 
-    def each_of(self, rows: Numbers) -> Iterator[bytes]:
-        """Those at these places, each made when it is asked for."""
-        if self._strings is not None:
-            return map(self._strings.__getitem__, rows.tolist())
-        buffer = self.buffer.data
-        ends = self.starts[rows] + self.lengths[rows]
-        return (bytes(buffer[start:end]) for start, end in zip(self.starts[rows].tolist(), ends.tolist(), strict=True))
-
     def __iter__(self) -> Iterator[bytes]:
         """Each as an object of its own."""
         if self._strings is not None:
