@@ -44,7 +44,8 @@ def producer_settings(plan: Plan, limits: Mapping[str, int]) -> dict[str, Any]:
     return {
         # A batch of records that is larger than its topic takes would be refused as one.
         "batch.size": min(1_000_000, *(limit - BESIDE for limit in limits.values())),
-        "queue.buffering.max.kbytes": _quarter_kib(plan.pipeline),
+        # A record that is larger than the queue would wait for room in it for ever.
+        "queue.buffering.max.kbytes": max(_quarter_kib(plan.pipeline), max(limits.values()) // 1024 + 1024),
         **plan.pipeline.client_config(),
     }
 

@@ -20,7 +20,7 @@ from millstream.consumers.record_types import Record
 from millstream.consumers.records import Records
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.worker import build
-from millstream.consumers.worker.clients import collecting
+from millstream.consumers.worker.clients import collecting, producer_settings
 from millstream.consumers.worker.plan import Plan, batches_ahead, make_plan, outputs_of, settings_of
 from millstream.consumers.worker.shared import shared_of
 from millstream.pipeline.loading import load_pipeline
@@ -110,6 +110,14 @@ def test_as_many_copies_of_the_model_are_loaded_and_run_as_many_batches_as_told(
     assert len({id(executor) for executor in given["executors"]}) == 3
     assert given["executors"] == plan.executors
     assert given["in_flight"] == 2
+
+
+@pytest.mark.parametrize(("largest", "least"), [(1_000_000, 2 * 1024), (12_000_000, 12_000_000 // 1024 + 1)])
+def test_producers_queue_holds_the_largest_record(tmp_path: Path, largest: int, least: int) -> None:
+    """One that does not fit would wait for room for ever."""
+    plan = plan_of(tmp_path, limits={"in_flight_bytes": "8MiB"})
+    settings = producer_settings(plan, {"out": 1_000_000, "dead": largest})
+    assert settings["queue.buffering.max.kbytes"] >= least
 
 
 def test_reasons_at_which_to_stop_or_to_write_nothing_are_the_sinks(tmp_path: Path) -> None:
