@@ -1,6 +1,6 @@
 """What a shadow costs the primary beside which it runs: `python -m benchmarks.shadows`, and a part of `make bench`.
 
-Runs of one worker take turns: without a shadow, and with shadows that see every event (`share: 1`). Results go to
+Runs of one worker take turns: without a shadow, and with shadows that see every event (`sample_rate: 1`). Results go to
 benchmarks/results/shadows.json and shadows.md.
 """
 
@@ -173,9 +173,9 @@ def markdown(found: Mapping[str, Any]) -> str:
         "# What a shadow costs the primary",
         "",
         "One worker over the vector workload, at least once, alone and with a shadow in it that is offered every event "
-        f"(`share: 1`, the usual `budget` of half a core). {rounds} rounds in turns, a new process each: the median, and behind "
-        "it the least and most, which say how much of a difference is noise. The broker, the load and the reader share the "
-        "machine's cores with the worker.",
+        f"(`sample_rate: 1`, the usual `max_load` of half a core). {rounds} rounds in turns, a new process each: the median, and "
+        "behind it the least and most, which say how much of a difference is noise. The broker, the load and the reader share "
+        "the machine's cores with the worker.",
         "",
         f"Machine: {', '.join(f'{name} {value}' for name, value in found['machine'].items())}.",
         "",

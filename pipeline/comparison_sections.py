@@ -21,7 +21,7 @@ class Shadow(Section):
         description="Name of the model, in the same repository, if it is not a version of the primary's.",
         json_schema_extra={"default": "<model.name>"},
     )
-    share: float = Field(
+    sample_rate: float = Field(
         1.0,
         gt=0,
         le=1,
@@ -30,12 +30,12 @@ class Shadow(Section):
         "where there is none).",
         examples=[0.1],
     )
-    detached: bool = Field(
+    dedicated: bool = Field(
         False,
         description="Whether it has workers of its own, `millstream work --role shadow`: a consumer group of their own, on "
         "another machine or GPU, that answers by both models. If not, it runs in the primary's workers, behind it.",
     )
-    budget: float = Field(
+    max_load: float = Field(
         0.5,
         gt=0,
         le=1,

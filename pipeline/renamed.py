@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, get_args
 
 from millstream.pipeline.errors import Problem
 from millstream.pipeline.sections import Reason
+from millstream.schemas.wording import dotted
 
 if TYPE_CHECKING:
     from millstream.pipeline.yaml_places import Document
@@ -19,6 +20,9 @@ RENAMED: Final = {  # (section, former name) -> name; CHANGELOG.md lists them
     ("limits", "held_events"): "in_flight_events",
     ("limits", "held_bytes"): "in_flight_bytes",
     ("model", "in_flight"): "concurrent_batches",
+    ("shadows", "share"): "sample_rate",  # of each shadow
+    ("shadows", "detached"): "dedicated",
+    ("shadows", "budget"): "max_load",
 }
 _REASONS: Final = get_args(Reason)  # each was an option of `on_error`, with one of these values
 _ACTIONS: Final = ("dead_letter", "stop")
@@ -30,25 +34,45 @@ def with_new_names(document: Document) -> Document:
     data, lines, problems = dict(document.data), dict(document.lines), list(document.problems)
     for (section, former), name in RENAMED.items():
         options = data.get(section)
-        if not isinstance(options, dict) or former not in options:
-            continue
-        line = lines[section, former]
-        if name in options:
-            said = f"expected one of {former} and {name}, found both: they are one option. Keep {name}."
-            problems.append(Problem(said, line, f"{section}.{former}"))
-        log.warning(
-            "%s line %d: %s.%s is now %s.%s; the former name works in this version only",
-            *(document.path, line, section, former, section, name),
-        )
-        data[section] = {name if key == former else key: value for key, value in options.items()}
-        lines |= {_renamed(place, section, former, name): at for place, at in document.lines.items()}
+        if isinstance(options, dict):
+            data[section] = _with_new_name(document, (section,), options, former, name, lines, problems)
+        elif isinstance(options, tuple):  # a list of them
+            data[section] = tuple(
+                _with_new_name(document, (section, number), item, former, name, lines, problems)
+                for number, item in enumerate(options)
+            )
     if "on_error" in data:
         data["on_error"] = _with_lists_of_reasons(document)
     return replace(document, data=data, lines=lines, problems=tuple(problems))
 
 
-def _renamed(place: Loc, section: str, former: str, name: str) -> Loc:
-    return (section, name, *place[2:]) if place[:2] == (section, former) else place
+def _with_new_name(
+    document: Document,
+    loc: Loc,
+    options: object,
+    former: str,
+    name: str,
+    lines: dict[Loc, int],
+    problems: list[Problem],
+) -> object:
+    """The options at `loc` with one of them under its present name; `lines` gets its place, `problems` what is wrong."""
+    if not isinstance(options, dict) or former not in options:
+        return options
+    line = document.lines[*loc, former]
+    if name in options:
+        said = f"expected one of {former} and {name}, found both: they are one option. Keep {name}."
+        problems.append(Problem(said, line, dotted((*loc, former))))
+    log.warning(
+        "%s line %d: %s is now %s; the former name works in this version only",
+        *(document.path, line, dotted((*loc, former)), dotted((*loc, name))),
+    )
+    depth = len(loc)
+    lines |= {
+        (*loc, name, *place[depth + 1 :]): at
+        for place, at in document.lines.items()
+        if place[: depth + 1] == (*loc, former)
+    }
+    return {name if key == former else key: value for key, value in options.items()}
 
 
 def _with_lists_of_reasons(document: Document) -> object:

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--role",
         default="primary",
         choices=["primary", "shadow"],
-        help="primary (default), or shadow: only compare, for the detached shadows of the pipeline, in a group of their own",
+        help="primary (default), or shadow: only compare, for the dedicated shadows of the pipeline, in a group of their own",
     )
     parser.add_argument("--until-idle", action="store_true", help="process what is there, commit, and end")
     parser.add_argument(
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         require(pipeline.client_config(), pipeline)
         refuse_unfit_broker(pipeline.client_config(), pipeline)
-        plan = make_plan(pipeline, detached=args.role == "shadow")
+        plan = make_plan(pipeline, dedicated=args.role == "shadow")
         refuse_foreign_group(pipeline.client_config(), pipeline, group_of(plan))
         instance_id = take_instance_id(args.instance_id, group=group_of(plan), bootstrap=pipeline.kafka.bootstrap)
         worker = build_worker(plan, health, metrics, instance_id=instance_id.name, until_idle=args.until_idle)

@@ -336,10 +336,10 @@ class ComparisonApp:
         share = self._pace.look(time.monotonic(), self._compared, behind)
         self._metrics.set(m.FITTING, 1 if share is None else share)
         if share is not None and not self._behind:
-            shares = ", ".join(f"{shadow.name} {shadow.share * share:.2g}" for shadow in self._pipeline.shadows)
+            shares = ", ".join(f"{shadow.name} {shadow.sample_rate * share:.2g}" for shadow in self._pipeline.shadows)
             log.warning(
                 "the comparison job falls behind: %d comparisons are waiting. Add a process, or sample less: with these "
-                "values of `share` this one would keep up: %s",
+                "values of `sample_rate` this one would keep up: %s",
                 behind,
                 shares,
             )

@@ -1,4 +1,4 @@
-"""The sink of a detached shadow: a worker that answers the events by both models, and writes only comparisons."""
+"""The sink of a dedicated shadow: a worker that answers the events by both models, and writes only comparisons."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -27,15 +27,15 @@ class ShadowPlan:
     executor: ModelExecutor
 
 
-def load_shadows(pipeline: Pipeline, primary: ModelVersion, *, detached: bool) -> list[ShadowPlan]:
-    """Load the models of the shadows that run beside the primary, or of the detached ones.
+def load_shadows(pipeline: Pipeline, primary: ModelVersion, *, dedicated: bool) -> list[ShadowPlan]:
+    """Load the models of the shadows that run beside the primary, or of the dedicated ones.
 
     Raises:
         ModelConfigError, DeviceError, PlanError: with the place, what was expected and what to do.
     """
     plans = []
     for section in pipeline.shadows:
-        if section.detached is not detached:
+        if section.dedicated is not dedicated:
             continue
         name, version = pipeline.shadow_model(section)
         if (name, version) == (primary.name, primary.version):
@@ -79,7 +79,7 @@ def make_shadows(
                 primary=(primary.name, primary.version),
                 shadow=Variant(plan.model.name, plan.model.version, plan.section.name),
             ),
-            share=plan.section.share,
+            sample_rate=plan.section.sample_rate,
             allow_nan=pipeline.model.allow_nan,
         )
         for plan in plans

@@ -36,7 +36,7 @@ Comparison = tuple[str, bytes]
 
 
 class Shadow:
-    """One shadow: a model version, and the share of the events that it answers. One thread calls it."""
+    """One shadow: a model version, and the sample of the events that it answers. One thread calls it."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Shadow:
         inputs: Sequence[TensorInput],
         encoder: ComparisonEncoder,
         *,
-        share: float,
+        sample_rate: float,
         allow_nan: bool,
     ) -> None:
         """Args:
@@ -53,11 +53,11 @@ class Shadow:
         isolation: runs the model.
         inputs: of the model, filled from the fields that the blocks keep for it.
         encoder: writes the comparisons.
-        share: of the events, by key.
+        sample_rate: share of the events, by key.
         allow_nan: whether a feature may be NaN or infinite.
         """
         self.name = name
-        self.share = share
+        self.sample_rate = sample_rate
         self._isolation = isolation
         self._inputs = inputs
         self._encoder = encoder
@@ -68,7 +68,7 @@ class Shadow:
         ids = list(answered.batch.ids())
         keys = [key for part in answered.batch.parts for key in part.event_keys]
         mask = sampled(
-            [keys[row] for row in among.tolist()], [ids[row] for row in among.tolist()], self.share, self.name
+            [keys[row] for row in among.tolist()], [ids[row] for row in among.tolist()], self.sample_rate, self.name
         )
         rows = among[mask]
         if not len(rows):
@@ -123,7 +123,7 @@ class ShadowThread:
         publisher: BestEffort,
         *,
         topic: str,
-        budget: float,
+        max_load: float,
         room: int,
         busy: Callable[[], bool],
         assignment: Assignment,
@@ -133,7 +133,7 @@ class ShadowThread:
         shadows: run one after the other.
         publisher: writes the comparisons.
         topic: where to.
-        budget: of the time, that shadows may take; the rest they pause.
+        max_load: share of the time that shadows may take; the rest they pause.
         room: events that may wait.
         busy: whether the primary has so much to do that nothing is to be compared.
         assignment: says up to where events are committed.
@@ -142,7 +142,7 @@ class ShadowThread:
         self._shadows = shadows
         self._publisher = publisher
         self._topic = topic
-        self._budget = budget
+        self._max_load = max_load
         self._room = room
         self._busy = busy
         self._assignment = assignment
@@ -206,7 +206,7 @@ class ShadowThread:
         took = time.perf_counter() - started
         self._metrics.observe(SHADOW_SECONDS, took)
         self._publisher.serve()
-        self._ending.wait(took * (1 / self._budget - 1))
+        self._ending.wait(took * (1 / self._max_load - 1))
 
     def _wait_committed(self, ends: NextOffsets) -> bool:
         until = time.monotonic() + (LAST if self._ending.is_set() else PATIENCE)
@@ -219,4 +219,4 @@ class ShadowThread:
     def _leave_out(self, events: int, why: str) -> None:
         for shadow in self._shadows:
             # Which of them are in the sample is not asked: leaving out must cost nothing.
-            self._metrics.count(SHADOW_SKIPPED, events * shadow.share, shadow.name, why)
+            self._metrics.count(SHADOW_SKIPPED, events * shadow.sample_rate, shadow.name, why)

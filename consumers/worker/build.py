@@ -63,7 +63,7 @@ def build_worker(plan: Plan, health: Health, metrics: Metrics, *, instance_id: s
     )
     shadows = make_shadows(plan.shadows, pipeline, plan.model, plan.store)
     sink = _sink(plan, shared, shadows, instance_id)
-    beside = _shadow_thread(plan, shared, shadows) if shadows and not plan.detached else None
+    beside = _shadow_thread(plan, shared, shadows) if shadows and not plan.dedicated else None
     in_flight = pipeline.model.concurrent_batches
     ahead = batches_ahead(plan.executor.device, in_flight * len(plan.executors), pipeline.batch.max_events)
     return connect(
@@ -182,7 +182,7 @@ def _sink(plan: Plan, shared: Shared, shadows: Sequence[Shadow], instance_id: st
         )
     else:
         delivery = AtLeastOnce(producer, abandon=abandon, metrics=metrics)
-    if not plan.detached:
+    if not plan.dedicated:
         return Sink(delivery, outputs, assignment=shared.assignment, metrics=metrics)
     topic = plan.pipeline.comparison.topic
     return ComparisonSink(
@@ -203,7 +203,7 @@ def _shadow_thread(plan: Plan, shared: Shared, shadows: Sequence[Shadow]) -> Sha
         shadows,
         BestEffort(pipeline.client_config(), lost=lambda: count_undelivered(shadows, metrics), metrics=metrics),
         topic=pipeline.comparison.topic,
-        budget=min(shadow.section.budget for shadow in plan.shadows),
+        max_load=min(shadow.section.max_load for shadow in plan.shadows),
         room=8 * pipeline.batch.max_events,
         busy=shared.budget.has_backlog,
         assignment=shared.assignment,

@@ -35,7 +35,7 @@ def subscription_of(plan: Plan, instance_id: str, *, until_idle: bool) -> Subscr
 def largest_outputs(plan: Plan) -> Mapping[str, int]:
     """Bytes of the largest record that each topic takes which the worker writes to."""
     pipeline = plan.pipeline
-    comparisons = [pipeline.comparison.topic] if plan.detached else []
+    comparisons = [pipeline.comparison.topic] if plan.dedicated else []
     return largest_records(pipeline.client_config(), (pipeline.output.topic, pipeline.dead_letters.topic, *comparisons))
 
 

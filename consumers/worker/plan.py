@@ -61,7 +61,7 @@ class Plan:
     executors: list[ModelExecutor]  # copies of one model
     decoder: BlockDecoder
     shadows: list[ShadowPlan]
-    detached: bool  # whether the shadows are all that this worker is for
+    dedicated: bool  # whether the shadows are all that this worker is for
 
     @property
     def executor(self) -> ModelExecutor:
@@ -69,12 +69,12 @@ class Plan:
         return self.executors[0]
 
 
-def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
+def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
     """Load schemas and models and check them against each other. Kafka is not asked.
 
     Args:
         pipeline: what to load.
-        detached: whether for the workers of the detached shadows.
+        dedicated: whether for the workers of the dedicated shadows.
 
     Raises:
         SchemaError, ModelConfigError, DeviceError, PlanError: with the place, what was expected and what to do.
@@ -88,11 +88,11 @@ def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
         _field_overrides(pipeline),
         lambda tensor: pipeline.at("model", "inputs", tensor),
     )
-    shadows = load_shadows(pipeline, model, detached=detached)
-    if detached and not shadows:
+    shadows = load_shadows(pipeline, model, dedicated=dedicated)
+    if dedicated and not shadows:
         raise PlanError(
-            f"{pipeline.at('shadows')}: expected one with `detached: true` for `--role shadow`, found none. Add it, or leave out "
-            f"`--role`."
+            f"{pipeline.at('shadows')}: expected one with `dedicated: true` for `--role shadow`, found none. Add it, or leave "
+            f"out `--role`."
         )
     wanted = list(dict.fromkeys([*model.signature.fields, *shadow_fields(shadows)]))
     # A field that a model wants and the schema lacks is left to `check_fields`, which names the tensor that takes it.
@@ -130,7 +130,7 @@ def make_plan(pipeline: Pipeline, *, detached: bool = False) -> Plan:
         allow_nan=pipeline.model.allow_nan,
         keep=shadow_fields(shadows),
     )
-    return Plan(pipeline, store, reader, model, executors, blocks, shadows, detached)
+    return Plan(pipeline, store, reader, model, executors, blocks, shadows, dedicated)
 
 
 def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
@@ -168,7 +168,7 @@ def batches_ahead(device: str, concurrent: int, max_events: int) -> int:
 
 def group_of(plan: Plan) -> str:
     """The consumer group of the worker."""
-    return f"{plan.pipeline.group_id}-shadow" if plan.detached else plan.pipeline.group_id
+    return f"{plan.pipeline.group_id}-shadow" if plan.dedicated else plan.pipeline.group_id
 
 
 def _weights(pipeline: Pipeline) -> dict[str, float] | None:

@@ -85,7 +85,7 @@ ordering: key
 commit_every: 50ms
 membership: {protocol: classic, static: true}
 shadows:
-  - {version: 4, name: candidate, model: other, share: 0.25, detached: true, budget: 0.3}
+  - {version: 4, name: candidate, model: other, sample_rate: 0.25, dedicated: true, max_load: 0.3}
 comparison:
   topic: flights-compared
   evaluations: flights-evaluated

@@ -29,9 +29,12 @@ def test_pipeline_without_shadows_needs_no_topics_for_them(tmp_path: Path) -> No
         ("shadows: [{version: 1}]", "shadows[0].version: version 1 is the primary's"),
         ("shadows: [{version: 2}, {version: 3}]", "shadows[1]: another shadow is called shadow too"),
         ("shadows: [{version: 2, name: primary}]", "shadows[0].name: primary is a role of its own"),
-        ("shadows: [{version: 2, share: 1.5}]", "shadows[0].share: expected at most 1, found the number 1.5"),
-        ("shadows: [{version: 2, share: 0}]", "shadows[0].share: expected more than 0, found the number 0"),
-        ("shadows: [{share: 0.5}]", "shadows[0].version: this option is missing"),
+        (
+            "shadows: [{version: 2, sample_rate: 1.5}]",
+            "shadows[0].sample_rate: expected at most 1, found the number 1.5",
+        ),
+        ("shadows: [{version: 2, sample_rate: 0}]", "shadows[0].sample_rate: expected more than 0, found the number 0"),
+        ("shadows: [{sample_rate: 0.5}]", "shadows[0].version: this option is missing"),
         (
             "shadows: [{version: 2}]\ncomparison: {topic: predictions}",
             "comparison.topic: predictions is also output.topic",

@@ -1,4 +1,4 @@
-"""The sink of detached shadows: comparisons that the topic takes, and none that would stop the worker."""
+"""The sink of dedicated shadows: comparisons that the topic takes, and none that would stop the worker."""
 
 from __future__ import annotations
 

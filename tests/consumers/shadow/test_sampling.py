@@ -20,13 +20,13 @@ def place(key: bytes, salt: str) -> float:
 
 
 @given(KEYS, st.floats(0, 1), st.text(st.characters(exclude_categories=["Cs"]), max_size=8))
-def test_sample_is_what_the_documentation_says(keys: list[bytes | None], share: float, salt: str) -> None:
+def test_sample_is_what_the_documentation_says(keys: list[bytes | None], sample_rate: float, salt: str) -> None:
     ids = [f"event-{number}" for number in range(len(keys))]
     wanted = [
-        place(event_id.encode() if key is None else key, salt) < int(share * 2**32) / 2**32 or share >= 1
+        place(event_id.encode() if key is None else key, salt) < int(sample_rate * 2**32) / 2**32 or sample_rate >= 1
         for key, event_id in zip(keys, ids, strict=True)
     ]
-    assert sampled(keys, ids, share, salt).tolist() == wanted
+    assert sampled(keys, ids, sample_rate, salt).tolist() == wanted
 
 
 @given(KEYS, st.floats(0, 1), st.floats(0, 1))
@@ -36,14 +36,14 @@ def test_larger_share_contains_the_smaller(keys: list[bytes | None], first: floa
     assert not (small & ~large).any()
 
 
-@pytest.mark.parametrize("share", [0.01, 0.1, 0.5])
-def test_shares_come_out_and_samples_of_two_salts_are_independent(share: float) -> None:
+@pytest.mark.parametrize("sample_rate", [0.01, 0.1, 0.5])
+def test_shares_come_out_and_samples_of_two_salts_are_independent(sample_rate: float) -> None:
     keys: list[bytes | None] = [b"key-%d" % number for number in range(40_000)]
     ids = [""] * len(keys)
-    first, second = sampled(keys, ids, share, "a"), sampled(keys, ids, share, "b")
-    slack = 5 * np.sqrt(share / len(keys))
-    assert abs(first.mean() - share) < slack
-    assert abs((first & second).mean() - share**2) < slack
+    first, second = sampled(keys, ids, sample_rate, "a"), sampled(keys, ids, sample_rate, "b")
+    slack = 5 * np.sqrt(sample_rate / len(keys))
+    assert abs(first.mean() - sample_rate) < slack
+    assert abs((first & second).mean() - sample_rate**2) < slack
 
 
 @pytest.mark.parametrize(

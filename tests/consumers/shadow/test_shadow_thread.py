@@ -52,9 +52,9 @@ class Publisher:
 class Comparing:
     """A shadow that compares all it is given, after whatever `before` does."""
 
-    def __init__(self, name: str, before: Callable[[], object], share: float) -> None:
+    def __init__(self, name: str, before: Callable[[], object], sample_rate: float) -> None:
         self.name = name
-        self.share = share
+        self.sample_rate = sample_rate
         self._before = before
 
     def compare(self, one: BatchResult, among: Any) -> list[tuple[str, bytes]]:
@@ -82,18 +82,18 @@ class Lane(Measured):
         before: Callable[[], object] = lambda: None,
         settled: Callable[[NextOffsets], bool | None] = lambda _ends: True,
         names: Sequence[str] = ("v2",),
-        share: float = 1.0,
+        sample_rate: float = 1.0,
         room: int = 100,
-        budget: float = 1.0,
+        max_load: float = 1.0,
     ) -> None:
         super().__init__()
         self.publisher = Publisher()
         self.busy = False
         self.lane = ShadowThread(
-            [cast("Shadow", Comparing(name, before, share)) for name in names],
+            [cast("Shadow", Comparing(name, before, sample_rate)) for name in names],
             cast("BestEffort", self.publisher),
             topic="compared",
-            budget=budget,
+            max_load=max_load,
             room=room,
             busy=lambda: self.busy,
             assignment=Committed(settled),
@@ -145,7 +145,7 @@ def test_shadows_pause_so_that_they_take_their_share_of_the_time() -> None:
         began.append(time.monotonic())
         time.sleep(0.02)
 
-    own = Lane(before=working, budget=0.2)
+    own = Lane(before=working, max_load=0.2)
     own.offer("e")
     own.offer("e", 1)
     until(lambda: len(began) == 2)
@@ -180,7 +180,7 @@ def test_nothing_is_compared_before_its_offsets_are_committed() -> None:
 
 
 def test_batch_that_never_will_be_committed_is_let_go_at_once() -> None:
-    own = Lane(settled=lambda ends: None if ends == ENDS else True, share=0.5)
+    own = Lane(settled=lambda ends: None if ends == ENDS else True, sample_rate=0.5)
     own.offer("ee")
     own.offer("e", 2, {("in", 0): (2, 3)})
     own.lane.close()
@@ -313,9 +313,11 @@ def doubled(inputs: Tensors) -> dict[str, Any]:
     return {"y": inputs["x"] * 2}
 
 
-def shadow_of(encoder: Encoded, *, share: float = 1.0, run: Callable[[Tensors], Any] = doubled) -> Shadow:
+def shadow_of(encoder: Encoded, *, sample_rate: float = 1.0, run: Callable[[Tensors], Any] = doubled) -> Shadow:
     isolation = BisectingExecutor(run, max_events=16, allow_nan_outputs=False)
-    return Shadow("v2", isolation, SIGNATURE.inputs, cast("ComparisonEncoder", encoder), share=share, allow_nan=False)
+    return Shadow(
+        "v2", isolation, SIGNATURE.inputs, cast("ComparisonEncoder", encoder), sample_rate=sample_rate, allow_nan=False
+    )
 
 
 def with_numbers(*numbers: float | None) -> BatchResult:
@@ -384,5 +386,5 @@ def test_events_outside_of_the_sample_are_not_run() -> None:
     def never(_inputs: Tensors) -> Any:
         pytest.fail("none of them is in the sample")
 
-    assert shadow_of(encoder, share=0.0, run=never).compare(with_numbers(1, 2), np.arange(2)) == []
+    assert shadow_of(encoder, sample_rate=0.0, run=never).compare(with_numbers(1, 2), np.arange(2)) == []
     assert encoder.told == []

@@ -123,8 +123,8 @@ def test_slow_shadow_is_left_out_and_the_primary_does_not_wait(kafka: Broker, tm
 
 
 @pytest.mark.durable
-def test_detached_shadow_compares_its_sample_exactly_once_over_restarts(kafka: Broker, tmp_path: Path) -> None:
-    shadow = {"share": 0.5, "detached": True, "name": "candidate"}
+def test_dedicated_shadow_compares_its_sample_exactly_once_over_restarts(kafka: Broker, tmp_path: Path) -> None:
+    shadow = {"sample_rate": 0.5, "dedicated": True, "name": "candidate"}
     service = shadowed(
         tmp_path, kafka, NEGATE, shadow=shadow, delivery="exactly_once", batch={"max_events": 8}, commit_every="20ms"
     )
@@ -137,24 +137,24 @@ def test_detached_shadow_compares_its_sample_exactly_once_over_restarts(kafka: B
     found = comparisons(service)
     assert Counter(found.ids) == Counter(expected)
     assert service.predictions() == []
-    with Worker(service.file, "--until-idle") as primary:  # it is in a group of its own, and runs no detached shadow
+    with Worker(service.file, "--until-idle") as primary:  # it is in a group of its own, and runs no dedicated shadow
         assert primary.wait() == 0
     assert Counter(answered(service)) == Counter(ids)
     assert len(comparisons(service).ids) == len(expected)
 
 
 @pytest.mark.durable
-def test_role_without_a_detached_shadow_is_refused(kafka: Broker, tmp_path: Path) -> None:
+def test_role_without_a_dedicated_shadow_is_refused(kafka: Broker, tmp_path: Path) -> None:
     service = shadowed(tmp_path, kafka, NEGATE)
     with Worker(service.file, "--role", "shadow") as worker:
         assert worker.wait() != 0
-    assert "expected one with `detached: true`" in worker.log
+    assert "expected one with `dedicated: true`" in worker.log
     assert "Traceback" not in worker.log
 
 
 @pytest.mark.durable
-def test_detached_shadow_is_refused_in_a_group_that_something_else_uses(kafka: Broker, tmp_path: Path) -> None:
-    service = shadowed(tmp_path, kafka, NEGATE, shadow={"detached": True})
+def test_dedicated_shadow_is_refused_in_a_group_that_something_else_uses(kafka: Broker, tmp_path: Path) -> None:
+    service = shadowed(tmp_path, kafka, NEGATE, shadow={"dedicated": True})
     group, other = f"{service.group}-shadow", f"{service.group}-comparisons"
     stranger = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": group, "client.id": "stranger"})
     stranger.subscribe([other])
