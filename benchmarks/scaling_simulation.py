@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.consumers.supervision.scaling import Memory, Observation, PartitionLoad, Policy, decide
-from millstream.topics.lag_trend import WINDOW
+from millstream.topics.lag_trend import WINDOW_SECONDS
 
 Rates = npt.NDArray[np.float64]
-ARRIVAL_WINDOW = int(WINDOW)  # seconds
+ARRIVAL_WINDOW = int(WINDOW_SECONDS)  # seconds
 
 
 @dataclass(frozen=True, slots=True)

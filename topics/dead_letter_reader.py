@@ -14,9 +14,9 @@ from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.records import ANSWER_TIMEOUT, PASSING, ReadRecord, bounds, headers_of
 from millstream.topics.unreachable import unreachable
 
-LONGEST_QUIET = 30.0  # seconds without anything new before the end of a partition is given up
-PIECE = 500  # records of one read
-TURN = 0.2  # seconds of one read where nothing comes: Ctrl-C is heard this often
+IDLE_TIMEOUT = 30.0  # seconds without anything new before the end of a partition is given up
+MAX_READ_RECORDS = 500  # records of one read
+READ_TIMEOUT = 0.2  # seconds of one read where nothing comes: Ctrl-C is heard this often
 
 Decode = Callable[[bytes], DeadLetter]
 """The dead letter in a record's value. Raises DeadLetterError, SchemaUnavailable."""
@@ -180,8 +180,8 @@ class DeadLetterReader:
         reached, moved = start, time.monotonic()
         while reached < end:
             # `consume` waits until it has all it was asked for, so a first record is waited for by `poll`.
-            first = consumer.poll(TURN)
-            for message in [] if first is None else [first, *consumer.consume(PIECE - 1, 0)]:
+            first = consumer.poll(READ_TIMEOUT)
+            for message in [] if first is None else [first, *consumer.consume(MAX_READ_RECORDS - 1, 0)]:
                 error = message.error()
                 if error is None:
                     reached = (message.offset() or 0) + 1
@@ -194,7 +194,7 @@ class DeadLetterReader:
                     raise TopicError(f"topic {topic} can't be read: {error.str()}.")
             if first is not None:
                 moved = time.monotonic()
-            elif time.monotonic() - moved > LONGEST_QUIET:
+            elif time.monotonic() - moved > IDLE_TIMEOUT:
                 raise _StuckError(
                     f"{topic}/{partition} can't be read from offset {reached} to its end at {end}: a transaction that writes "
                     f"there is still open, or the broker does not answer. Try again in a minute.",

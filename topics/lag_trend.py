@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from millstream.topics.lag import PartitionLag, Place
 
-WINDOW = 5.0  # seconds over which rates are taken: a few commits and a few looks
+WINDOW_SECONDS = 5.0  # seconds over which rates are taken: a few commits and a few looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class _Look:
 class LagTrend:
     """Remembers looks at a group's lag for as long as the window."""
 
-    def __init__(self, window: float = WINDOW) -> None:
+    def __init__(self, window: float = WINDOW_SECONDS) -> None:
         self._window = window
         self._looks: dict[Place, deque[_Look]] = {}
         self._moved: dict[Place, float] = {}

@@ -25,7 +25,7 @@ OWN_LOGGERS = ("millstream",)
 QUIET_LOGGERS = ("faust", "mode", "aiokafka", "asyncio")
 # Faust's consumer has a thread of its own; at the default of 5 ms it waits as long for each of its turns.
 SWITCH_INTERVAL = 0.0005  # seconds
-WIDE = 1000  # columns of output that is no terminal's: one line a result, so that `grep` finds it
+PIPED_WIDTH = 1000  # columns of output that is no terminal's: one line a result, so that `grep` finds it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
             f"{pipeline.path}: there are no shadows to compare. Write `shadows:` and under it `- version: 2`, say."
         )
     if args.show:
-        console = Console(width=None if sys.stdout.isatty() else WIDE, highlight=False)
+        console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
         console.print(results_table(pipeline, open_store(pipeline)))
         return 0
     _log_to_stderr(args.log_level)

@@ -36,11 +36,11 @@ from millstream.topics.dead_letters import (
 from millstream.topics.records import ReadRecord
 from millstream.topics.replay import Replayer, batches, plan
 
-WIDE = 1000  # columns of output that is no terminal's: one line a letter, so that `grep` finds it
-SHORT = 100  # characters of an error in the table
-LONG = 300  # characters of any other cell: longer than a topic's name
-LISTED = 10_000  # rows of the table, which is held in memory until it is printed
-REASONS = 50  # in the summary: forged letters may each have a reason of their own
+PIPED_WIDTH = 1000  # columns of output that is no terminal's: one line a letter, so that `grep` finds it
+MAX_ERROR_LENGTH = 100  # characters of an error in the table
+MAX_CELL_LENGTH = 300  # characters of any other cell: longer than a topic's name
+MAX_LISTED_ROWS = 10_000  # rows of the table, which is held in memory until it is printed
+MAX_REASONS = 50  # in the summary: forged letters may each have a reason of their own
 ROW_BYTES = 16  # of a hex dump
 
 
@@ -133,11 +133,11 @@ def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
         table.add_column(heading, overflow="fold")  # a name is shown whole
     reasons: Counter[str] = Counter()
     for stored in wanted:
-        reason = _cut(stored.letter.reason, SHORT)
-        reasons[reason if reason in reasons or len(reasons) < REASONS else "of other reasons"] += 1
-        if reasons.total() <= min(args.limit or LISTED, LISTED):
+        reason = _cut(stored.letter.reason, MAX_ERROR_LENGTH)
+        reasons[reason if reason in reasons or len(reasons) < MAX_REASONS else "of other reasons"] += 1
+        if reasons.total() <= min(args.limit or MAX_LISTED_ROWS, MAX_LISTED_ROWS):
             table.add_row(*_cells(stored))
-    console = Console(width=None if sys.stdout.isatty() else WIDE, markup=False, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, markup=False, highlight=False)
     if table.rows:
         console.print(table)
     if table.row_count < reasons.total():
@@ -179,8 +179,8 @@ def _cells(stored: StoredLetter) -> Iterator[str]:
         row["attempts"],
         row["replayed_at"],
     ):
-        yield "-" if cell is None else printable(_cut(str(cell), LONG))
-    yield printable(_cut(stored.letter.error, SHORT))
+        yield "-" if cell is None else printable(_cut(str(cell), MAX_CELL_LENGTH))
+    yield printable(_cut(stored.letter.error, MAX_ERROR_LENGTH))
 
 
 def _cut(text: str, length: int) -> str:

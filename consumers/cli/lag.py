@@ -37,7 +37,7 @@ from millstream.topics.lag import PartitionLag
 from millstream.topics.lag_trend import Trend, drain_seconds, drain_text
 
 STALL_AFTER = 60.0  # seconds without a turn of the loop after which `/live` says so
-WIDE = 1000  # columns of output that is no terminal's: one line a partition, so that `grep` finds it
+PIPED_WIDTH = 1000  # columns of output that is no terminal's: one line a partition, so that `grep` finds it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +88,9 @@ def run(args: argparse.Namespace) -> int:
                     time.sleep(args.interval)
                     live.update(_table(pipeline.group_id, look(), trends=True), refresh=True)
         else:
-            Console(width=None if sys.stdout.isatty() else WIDE).print(_table(pipeline.group_id, look(), trends=False))
+            Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(
+                _table(pipeline.group_id, look(), trends=False)
+            )
     except KeyboardInterrupt:  # the way to end --watch
         return 0
     finally:

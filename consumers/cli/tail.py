@@ -20,8 +20,8 @@ from millstream.schemas.store import SchemaStore
 from millstream.schemas.wire import schema_id_of
 from millstream.topics.records import ReadRecord, RecordReader
 
-MOST = 500  # records of one read
-TURN = 0.2  # seconds of one read, where nothing comes
+MAX_READ_RECORDS = 500  # records of one read
+READ_TIMEOUT = 0.2  # seconds of one read, where nothing comes
 SPARE_DEPTH = 30  # levels of nesting that are left for what a value is shown in
 
 
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         away = False
         try:
             while args.timeout is None or time.monotonic() - came < args.timeout:
-                records = reader.read(MOST, TURN)[:left]
+                records = reader.read(MAX_READ_RECORDS, READ_TIMEOUT)[:left]
                 if reader.away and not away:
                     print(
                         f"no broker answers at {pipeline.kafka.bootstrap}: waiting for one", file=sys.stderr, flush=True

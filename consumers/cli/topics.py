@@ -9,7 +9,7 @@ from rich.table import Table
 from millstream.consumers.cli.arguments import add_pipeline, positive, read_pipeline
 from millstream.topics.admin import BROKER_DEFAULT, TopicState, create, roles, states
 
-WIDE = 1000  # columns of output that is no terminal's: one line a topic, so that `grep` finds it
+PIPED_WIDTH = 1000  # columns of output that is no terminal's: one line a topic, so that `grep` finds it
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         table.add_row(
             state.role, state.name, str(state.partitions or "-"), str(state.replication_factor or "-"), remark
         )
-    Console(width=None if sys.stdout.isatty() else WIDE).print(table)
+    Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table)
     return 1 if any(state.partitions is None for state in found) else 0
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-LOOKS = 3  # in a row that find more left to do, before the job is said to fall behind
-ROOM = 0.8  # of what it manages, that it should be given
+CHECKS_UNTIL_BEHIND = 3  # in a row that find more left to do, before the job is said to fall behind
+TARGET_UTILISATION = 0.8  # of what it manages, that it should be given
 
 
 @dataclass(slots=True)
@@ -32,7 +32,7 @@ class Pace:
             self._growing.clear()
             return None
         self._growing.append(((processed + growth) / seconds, processed / seconds))
-        if len(self._growing) < LOOKS:
+        if len(self._growing) < CHECKS_UNTIL_BEHIND:
             return None
-        arrived, managed = (sum(rates) for rates in zip(*self._growing[-LOOKS:], strict=True))
-        return float(ROOM * managed / arrived)
+        arrived, managed = (sum(rates) for rates in zip(*self._growing[-CHECKS_UNTIL_BEHIND:], strict=True))
+        return float(TARGET_UTILISATION * managed / arrived)

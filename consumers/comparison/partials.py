@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from millstream.schemas.comparisons import Pair
 
 _BESIDE: Final = 100_000  # bytes of a summary without its histograms, generously
-_MOST: Final = 1 << 48  # of any count or bin: sums of many stay in 64 bits
+_MAX_COUNT: Final = 1 << 48  # of any count or bin: sums of many stay in 64 bits
 _BINS: Final = 1 << (12 + FINE)
 _JOINT_BINS: Final = 1 << (2 * (12 + COARSE))
 MOST_PART_BYTES: Final = 256 << 20  # of all parts of a merge, compressed
@@ -110,7 +110,7 @@ def _check(partial: Partial) -> None:
     """Raise DamagedRecordError for what would be computed with and can't be."""
     summary = partial.summary
     wrong = any(
-        isinstance(value, int) and not 0 <= value <= _MOST
+        isinstance(value, int) and not 0 <= value <= _MAX_COUNT
         for part in (partial, summary)
         for value in (getattr(part, each.name) for each in fields(part))
     )
@@ -129,7 +129,7 @@ def _is_sound(histogram: Histogram, bins: int) -> bool:
     if not len(places):
         return True
     inside = places[0] >= 0 and places[-1] < bins and bool((np.diff(places) > 0).all())
-    return inside and counts.min() > 0 and counts.max() <= _MOST // len(counts)
+    return inside and counts.min() > 0 and counts.max() <= _MAX_COUNT // len(counts)
 
 
 class Merge:

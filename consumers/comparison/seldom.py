@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EVERY: Final = 60.0  # seconds
+LOG_INTERVAL: Final = 60.0  # seconds
 LONGEST: Final = 500  # characters of what a record says
 
 
 class SeldomWarnings:
-    """Counts what is to be said, and says it at most every `EVERY` seconds for each kind."""
+    """Counts what is to be said, and says it at most every `LOG_INTERVAL` seconds for each kind."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -30,7 +30,7 @@ class SeldomWarnings:
         """Say that `count` more records are of this kind, such as `example`. Kinds are few and fixed: they are kept."""
         self._count[kind] += count
         now = self._clock()
-        if now - self._said.get(kind, -EVERY) < EVERY:
+        if now - self._said.get(kind, -LOG_INTERVAL) < LOG_INTERVAL:
             return
         self._said[kind] = now
         log.warning("%d %s, such as: %s", self._count.pop(kind), kind, printable(str(example)[:LONGEST]))

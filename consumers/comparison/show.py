@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from millstream.schemas.store import SchemaStore
 
 _SCHEMA: Final = parsed(Schema(EVALUATION.reserved_id, EVALUATION.name, EVALUATION.definition))
-_MOST = 500  # records of one read
+_MAX_READ_RECORDS = 500  # records of one read
 _RESULTS: Final = 10_000  # windows and pairs that are kept: the newest
 _LONGEST: Final = 300  # characters of a name
-_QUIET = 2.0  # seconds without a record, after which all was read
+_IDLE_TIMEOUT = 2.0  # seconds without a record, after which all was read
 _CLASSIFICATION = ("auc", "log_loss", "brier", "calibration_error")
 _REGRESSION = ("rmse", "mae")
 
@@ -43,7 +43,7 @@ def read_results(pipeline: Pipeline, store: SchemaStore) -> list[dict[str, Any]]
     """
     newest: dict[bytes | None, dict[str, Any]] = {}
     with RecordReader(pipeline.client_config(), [pipeline.comparison.evaluations], from_beginning=True) as reader:
-        while records := reader.read(_MOST, _QUIET):
+        while records := reader.read(_MAX_READ_RECORDS, _IDLE_TIMEOUT):
             for record in records:
                 try:
                     newest[record.key] = decode_result(record.value or b"", store)

@@ -17,9 +17,9 @@ from millstream.schemas.records import PREDICTION
 from millstream.schemas.wire import HEAD_BYTES
 from millstream.topics.records import ReadRecord, RecordReader
 
-MOST = 1000  # records of one read
-TURN = 0.05  # seconds of one read, where nothing comes
-LAST_TURN = 0.5  # the same after the workers have ended, when only duplicates can come
+MAX_READ_RECORDS = 1000  # records of one read
+READ_TIMEOUT = 0.05  # seconds of one read, where nothing comes
+LAST_READ_TIMEOUT = 0.5  # the same after the workers have ended, when only duplicates can come
 OUTPUT = "late_probability"
 
 
@@ -54,7 +54,7 @@ class Collector(threading.Thread):
             with self._reader as reader:
                 while True:
                     ending = self._stopping.is_set()
-                    records = reader.read(MOST, LAST_TURN if ending else TURN)
+                    records = reader.read(MAX_READ_RECORDS, LAST_READ_TIMEOUT if ending else READ_TIMEOUT)
                     now = time.monotonic()
                     for record in records:
                         self._take(record, now)

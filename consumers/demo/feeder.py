@@ -11,9 +11,9 @@ import numpy.typing as npt
 from millstream.consumers.demo.stream import DemoEvent, FlightStream
 from millstream.topics.records import RecordWriter
 
-WINDOW = 4000  # unanswered events: the embedded broker drops what is more than 5 MB a partition
+MAX_UNANSWERED_EVENTS = 4000  # unanswered events: the embedded broker drops what is more than 5 MB a partition
 CHUNK = 200  # events encoded at once
-TICK = 0.002  # seconds between two looks at the clock
+POLL_INTERVAL = 0.002  # seconds between two looks at the clock
 
 
 Seconds = npt.NDArray[np.float64]
@@ -30,7 +30,7 @@ class Feeder(threading.Thread):
         due: Callable[[float], float],
         answered: Callable[[], int],
         sent_at: Seconds,
-        window: float = WINDOW,
+        window: float = MAX_UNANSWERED_EVENTS,
     ) -> None:
         """Args:
         stream: the events.
@@ -75,7 +75,7 @@ class Feeder(threading.Thread):
         due = int(min(self._due(now - started), len(self._stream)))
         limit = int(min(due, self._answered() + self._window))
         if self.sent >= limit:
-            self._stopping.wait(TICK)
+            self._stopping.wait(POLL_INTERVAL)
             if due > self.sent:
                 self.held_back += time.monotonic() - now
             return

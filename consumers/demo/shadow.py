@@ -38,7 +38,7 @@ SECTIONS: Mapping[str, Any] = {
     "comparison": {"window": f"{WINDOW}h", "update_every": "2s"},
 }
 PIECE = 200  # events written at once
-PATIENCE = 120.0  # seconds for each thing that is waited for
+STEP_TIMEOUT = 120.0  # seconds for each thing that is waited for
 CLOSE = 0.01  # between the job's figure and the exact one
 
 
@@ -61,7 +61,9 @@ def run_shadow(bootstrap: str, events: int, rate: float, console: Console, stop:
         worker = stack.enter_context(CommandProcess("work", pipeline.path))
         placed.created.extend(own_topics(pipeline))
         job = stack.enter_context(CommandProcess("compare", pipeline.path))
-        wait_until(lambda: worker.metrics().get("millstream_ready", 0) == 1, PATIENCE, "the worker to be ready", stop)
+        wait_until(
+            lambda: worker.metrics().get("millstream_ready", 0) == 1, STEP_TIMEOUT, "the worker to be ready", stop
+        )
         console.print(f"Writing {len(flights):,} departures, and each one's outcome when it has arrived ...")
         _feed(FlightWriter(pipeline, store), flights, rate, stop)
 
@@ -70,7 +72,7 @@ def run_shadow(bootstrap: str, events: int, rate: float, console: Console, stop:
             done = found.get("millstream_comparisons_total", 0) + found.get("millstream_shadow_skipped_events_total", 0)
             return done >= len(flights) - 0.5
 
-        wait_until(compared, PATIENCE, "the shadow's answers", stop)
+        wait_until(compared, STEP_TIMEOUT, "the shadow's answers", stop)
         status = worker.stop()
         console.print("Waiting for the comparison job ...")
         return _judge(placed, store, flights, job, console, stop) and status == 0
@@ -112,7 +114,7 @@ def _judge(
         found.update((row["window_start"], row) for row in read_results(pipeline, store))
         return {window: (row["events"], row["labelled"]) for window, row in found.items()} == expected
 
-    wait_until(complete, PATIENCE, f"the comparison job to have {expected}", stop)
+    wait_until(complete, STEP_TIMEOUT, f"the comparison job to have {expected}", stop)
     good = True
     for window, rows in sorted(exact.items()):
         known = rows.filter(pl.col("late").is_not_null())

@@ -41,7 +41,7 @@ BASE, TIMES = 0.15, 10  # load before and after the spike, in what one worker do
 BEFORE, SPIKE, AFTER = 15.0, 40.0, 45.0  # seconds
 TARGET = 2.0  # seconds of lag that it should be under again
 BACK_WITHIN = 30.0  # seconds after the spike
-START, PATIENCE = 120.0, 120.0  # seconds: for the first worker; for the answers when no more events come
+START_TIMEOUT, ANSWER_TIMEOUT = 120.0, 120.0  # seconds: for the first worker; for the answers when no more events come
 
 
 class Load:
@@ -127,7 +127,10 @@ def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.E
         feeder.stop()
         feeder.join()
         wait_until(
-            lambda: collector.answered() >= feeder.sent, PATIENCE, "the last events to be answered", threading.Event()
+            lambda: collector.answered() >= feeder.sent,
+            ANSWER_TIMEOUT,
+            "the last events to be answered",
+            threading.Event(),
         )
         decisions = list(_decisions(log))
         status = run.stop()
@@ -159,7 +162,9 @@ def _learn(pipeline: Pipeline, load: Load, collector: Collector, console: Consol
             events *= 2
             began = time.monotonic()
             load.add(events)
-            wait_until(lambda: collector.answered() >= load.events, PATIENCE, f"{events} events to be answered", stop)
+            wait_until(
+                lambda: collector.answered() >= load.events, ANSWER_TIMEOUT, f"{events} events to be answered", stop
+            )
             seconds = time.monotonic() - began
             before, done = done, events / seconds
         # The measured capacity follows what the worker does; while that grows, it is behind it.
@@ -170,7 +175,7 @@ def _learn(pipeline: Pipeline, load: Load, collector: Collector, console: Consol
 
 
 def _wait_for_first_worker(run: CommandProcess, stop: threading.Event) -> None:
-    wait_until(lambda: run.metrics().get("millstream_workers_ready", 0) > 0, START, "the first worker", stop)
+    wait_until(lambda: run.metrics().get("millstream_workers_ready", 0) > 0, START_TIMEOUT, "the first worker", stop)
 
 
 def _watch(

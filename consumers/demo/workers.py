@@ -12,8 +12,8 @@ from millstream.consumers.observability.metrics import ASSIGNED, BATCH_EVENTS, R
 from millstream.consumers.supervision.child import CommandProcess
 from millstream.pipeline.pipeline import Pipeline
 
-START = 60.0  # seconds until all are ready
-DRAIN = 15.0  # seconds after SIGTERM
+START_TIMEOUT = 60.0  # seconds until all are ready
+DRAIN_TIMEOUT = 15.0  # seconds after SIGTERM
 
 
 class Workers:
@@ -38,14 +38,14 @@ class Workers:
         Raises:
             WorkerError: a worker ended, or is not ready in time.
         """
-        until = time.monotonic() + START
+        until = time.monotonic() + START_TIMEOUT
         while not stop.wait(0.1):
             self.check()
             late = self._not_ready()
             if late is None:
                 return
             if time.monotonic() > until:
-                raise late.failed(f"was not ready within {START:g} s")
+                raise late.failed(f"was not ready within {START_TIMEOUT:g} s")
 
     def _not_ready(self) -> CommandProcess | None:
         for workers in self._of_version.values():
@@ -82,7 +82,7 @@ class Workers:
         """Let them drain; end those that take too long."""
         for worker in self._all():
             worker.drain()
-        until = time.monotonic() + DRAIN
+        until = time.monotonic() + DRAIN_TIMEOUT
         try:
             for worker in self._all():
                 worker.wait(max(until - time.monotonic(), 0.0))

@@ -1,6 +1,7 @@
 """How many events run at once where memory is short. Pure."""
 
-PATIENCE = (32, 4096)  # calls of full size that succeed before more is tried: after a first failure, and at most
+# Calls of full size that succeed before more is tried: after a first failure, and at most.
+SUCCESSES_TO_GROW = (32, 4096)
 STEPS = 32  # growing from nothing to the most takes about so many of them
 
 
@@ -17,17 +18,17 @@ class AdaptiveBatchSize:
         self._step = max(max_events // STEPS, 1)
         self._worked = 0  # the largest size that ran since a failure; 0: none yet
         self._successes = 0  # of calls of this size, since it changed
-        self._patience = PATIENCE[0]
+        self._patience = SUCCESSES_TO_GROW[0]
         self.size = max_events
         """Events to run at once; at least 1."""
 
     def failed(self, events: int) -> None:
         """Note that so many events, `size` or fewer, did not fit."""
         if self._worked < events:
-            self._patience = min(self._patience * 2, PATIENCE[1]) if self._worked else PATIENCE[0]
+            self._patience = min(self._patience * 2, SUCCESSES_TO_GROW[1]) if self._worked else SUCCESSES_TO_GROW[0]
         else:  # there is less memory than there was
             self._worked = 0
-            self._patience = PATIENCE[0]
+            self._patience = SUCCESSES_TO_GROW[0]
         self.size = self._worked or max(events // 2, 1)
         self._successes = 0
 
@@ -36,7 +37,7 @@ class AdaptiveBatchSize:
         if events < self.size:
             return
         if self._worked and self.size > self._worked:
-            self._patience = PATIENCE[0]  # there is more memory than there was
+            self._patience = SUCCESSES_TO_GROW[0]  # there is more memory than there was
         self._worked = self.size
         self._successes += 1
         if self._successes >= self._patience:

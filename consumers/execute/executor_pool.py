@@ -10,8 +10,8 @@ from millstream.consumers.execute.reorder_buffer import Ordering, ReorderBuffer
 from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
 
-JOIN = 1.0  # seconds for all threads to end
-LOOK = 0.1  # seconds between two looks at whether to give up
+SHUTDOWN_TIMEOUT = 1.0  # seconds for all threads to end
+POLL_INTERVAL = 0.1  # seconds between two looks at whether to give up
 
 
 class ExecutorPool:
@@ -99,10 +99,10 @@ class ExecutorPool:
         for _ in self._threads:
             self._waiting.put(None)
         for thread in self._threads:
-            thread.join(JOIN / len(self._threads))
+            thread.join(SHUTDOWN_TIMEOUT / len(self._threads))
 
     def _await(self, reached: Callable[[], bool]) -> None:
-        while not self._changed.wait_for(reached, LOOK):
+        while not self._changed.wait_for(reached, POLL_INTERVAL):
             if self._abandon.is_set():
                 raise Abandoned(f"{len(self._flying)} micro-batches in flight were not answered in time")
 

@@ -5,7 +5,7 @@ import time
 from millstream.consumers.events import BatchResult, ResultQueue
 
 # Seconds for which a result is kept for those right behind it. Where a call of the model takes longer it is handed over at once.
-TOGETHER = 0.006
+MAX_DELAY = 0.006
 
 
 class ResultBuffer:
@@ -22,7 +22,7 @@ class ResultBuffer:
         if not self._kept:
             self._kept_since = now
         self._kept.append(answered)
-        if now - self._kept_since >= TOGETHER or answered.seconds >= TOGETHER:
+        if now - self._kept_since >= MAX_DELAY or answered.seconds >= MAX_DELAY:
             self.flush()
 
     def flush(self) -> None:

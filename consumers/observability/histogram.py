@@ -8,7 +8,7 @@ import numpy.typing as npt
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-TOGETHER = 256  # values kept before they are counted
+MAX_BUFFERED_VALUES = 256  # values kept before they are counted
 
 
 class Series:
@@ -24,7 +24,7 @@ class Series:
     def observe(self, value: float) -> None:
         """Add a value: at once for who reads, and counted with others."""
         self._kept.append(value)
-        if len(self._kept) >= TOGETHER:
+        if len(self._kept) >= MAX_BUFFERED_VALUES:
             self._count_kept()
 
     def observe_many(self, values: npt.NDArray[np.float64]) -> None:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 log = logging.getLogger(__name__)
 
-LOOK = 1.0  # seconds between two looks
+POLL_INTERVAL = 1.0  # seconds between two looks
 
 T = TypeVar("T")
 Subject = tuple[str, float]
@@ -39,11 +39,11 @@ def watch(subject: Callable[[], Subject | None], patience: float, give_up: GiveU
     def look() -> None:
         seen, looks = subject(), 0
         while True:
-            time.sleep(LOOK)
+            time.sleep(POLL_INTERVAL)
             # Looks are counted, not seconds: while the whole process is stopped, nothing can get on.
             before, seen = seen, subject()
             looks = looks + 1 if seen == before else 0
-            if seen is not None and looks * LOOK >= patience:
+            if seen is not None and looks * POLL_INTERVAL >= patience:
                 give_up(seen[0], patience)
                 return
 

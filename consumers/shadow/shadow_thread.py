@@ -26,10 +26,10 @@ from millstream.schemas.table import Table
 
 log = logging.getLogger(__name__)
 
-NICE = 10  # how much less of a busy core than the primary a shadow gets
-LOOK = 0.01  # seconds between two looks whether a batch's offsets are committed
-PATIENCE = 30.0  # seconds after which a batch whose offsets are not committed is let go
-LAST = 5.0  # seconds that a worker that ends gives its shadows
+NICE_INCREMENT = 10  # how much less of a busy core than the primary a shadow gets
+POLL_INTERVAL = 0.01  # seconds between two looks whether a batch's offsets are committed
+COMMIT_TIMEOUT = 30.0  # seconds after which a batch whose offsets are not committed is let go
+SHUTDOWN_TIMEOUT = 5.0  # seconds that a worker that ends gives its shadows
 
 Comparison = tuple[str, bytes]
 """The event's id, which is the record's key, and the record's value."""
@@ -171,19 +171,19 @@ class ShadowThread:
         """Compare what still waits, for a short time, and count the rest."""
         self._ending.set()
         self._queue.put(None)
-        self._thread.join(LAST)
-        self._publisher.close(LAST)
+        self._thread.join(SHUTDOWN_TIMEOUT)
+        self._publisher.close(SHUTDOWN_TIMEOUT)
 
     def _run(self) -> None:
         if sys.platform == "linux":  # where a thread has a priority of its own
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE_INCREMENT)
         until = 0.0
         while (task := self._queue.get()) is not None:
             answered, ends = task
             with self._lock:
                 self._waiting -= len(answered.rows)
             if self._ending.is_set():
-                until = until or time.monotonic() + LAST
+                until = until or time.monotonic() + SHUTDOWN_TIMEOUT
                 if time.monotonic() >= until:
                     self._leave_out(len(answered.rows), "ended")
                     continue
@@ -209,11 +209,11 @@ class ShadowThread:
         self._ending.wait(took * (1 / self._max_load - 1))
 
     def _wait_committed(self, ends: NextOffsets) -> bool:
-        until = time.monotonic() + (LAST if self._ending.is_set() else PATIENCE)
+        until = time.monotonic() + (SHUTDOWN_TIMEOUT if self._ending.is_set() else COMMIT_TIMEOUT)
         while not (committed := self._assignment.is_committed(ends)):
             if committed is None or time.monotonic() >= until:
                 return False
-            time.sleep(LOOK)
+            time.sleep(POLL_INTERVAL)
         return True
 
     def _leave_out(self, events: int, why: str) -> None:

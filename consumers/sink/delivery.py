@@ -43,7 +43,7 @@ BEST_EFFORT = {
     "queue.buffering.max.kbytes": 16_384,
     "linger.ms": 50,
 }
-WAIT = 0.2  # seconds between two looks at whether to give up
+POLL_INTERVAL = 0.2  # seconds between two looks at whether to give up
 PUSHED = 0.01  # seconds in which records that wait for no others are with the broker, usually
 
 FINAL = {
@@ -174,7 +174,7 @@ class Counted(_Outbox):
 
     def _wait_for_room(self) -> None:
         self._metrics.count(RETRIES, 1, "producer_queue")
-        self._producer.poll(WAIT)
+        self._producer.poll(POLL_INTERVAL)
         self._check()
 
     def _check(self) -> None:
@@ -199,7 +199,7 @@ class AtLeastOnce(Counted):
 
     def checkpoint(self, ends: NextOffsets) -> None:  # noqa: ARG002  (the consumer commits them)
         """See `Delivery`."""
-        while self._unacknowledged(WAIT):
+        while self._unacknowledged(POLL_INTERVAL):
             self._check()
         self._check()
 

@@ -17,7 +17,7 @@ from millstream.consumers.observability.metrics import RETRIES, TRANSACTIONS, Me
 from millstream.consumers.record_types import HeaderColumns
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.sink.bulk import Bulk
-from millstream.consumers.sink.delivery import FINAL, WAIT, Counted, failed
+from millstream.consumers.sink.delivery import FINAL, POLL_INTERVAL, Counted, failed
 from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT
 
 log = logging.getLogger(__name__)
@@ -156,7 +156,7 @@ class ExactlyOnce(Counted):
         to the client that is fatal.
         """
         with suppress(KafkaException, SystemError):  # what the client has to say is said by the abort
-            while self._producer.flush(WAIT):
+            while self._producer.flush(POLL_INTERVAL):
                 self._check()
 
     def _step(self, name: str, call: Callable[[], object]) -> None:
@@ -177,8 +177,8 @@ class ExactlyOnce(Counted):
                 self._metrics.count(RETRIES, 1, f"transaction_{name}")
                 log.warning("transaction, %s: %s; trying again", name, error.str())
                 self._check()
-                self._abandon.wait(WAIT)
-                tried += min(time.monotonic() - started, STEP + WAIT)
+                self._abandon.wait(POLL_INTERVAL)
+                tried += min(time.monotonic() - started, STEP + POLL_INTERVAL)
                 if tried > HANGS and self._broker_answers():
                     raise DeliveryFailed(
                         f"the Kafka client gets no further with a transaction ({name}: {error.str()}) though the broker answers. "

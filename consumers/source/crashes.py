@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from millstream.consumers.record_types import Partition
 
 ALONE_ATTEMPTS = 2  # a worker may be killed for another reason while an event runs alone: once is no proof
-FEW = (
-    16  # events that run together in a partition under suspicion: each of them runs alone once a worker ended with them
-)
+# Events that run together in a partition under suspicion: each of them runs alone once a worker ended with them.
+MAX_SUSPECT_EVENTS = 16
 
 _PATTERN = re.compile(r"millstream starts=(\d{1,9}) running=(\d{1,9}) alone=(\d{1,9})")
 
@@ -73,7 +72,7 @@ class CrashGuard:
         """Events that may run at a time; None: as many as usual."""
         if not self._suspicions:
             return None
-        return 1 if any(suspicion.alone for suspicion in self._suspicions.values()) else FEW
+        return 1 if any(suspicion.alone for suspicion in self._suspicions.values()) else MAX_SUSPECT_EVENTS
 
     def refuses(self, partition: Partition) -> bool:
         """Whether the partition's next event is the one that takes workers down."""

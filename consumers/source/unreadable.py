@@ -9,7 +9,7 @@ from millstream.consumers.record_types import Partition
 
 log = logging.getLogger(__name__)
 
-EVERY = 60.0  # seconds between two lines of the log about one partition
+LOG_INTERVAL = 60.0  # seconds between two lines of the log about one partition
 
 
 class UnreadableBatches:
@@ -23,11 +23,11 @@ class UnreadableBatches:
         """The client can't read on at this offset."""
         topic, number = partition
         now = time.monotonic()
-        at, since, logged = self._blocked.get(partition, (offset, now, now - EVERY))
+        at, since, logged = self._blocked.get(partition, (offset, now, now - LOG_INTERVAL))
         if at != offset:
             self.passed([partition])
             since = now
-        if now - logged >= EVERY:
+        if now - logged >= LOG_INTERVAL:
             logged = now
             log.error(
                 "%s/%d stands still at offset %d: the batch there can't be read (%s). It may inflate to more than 100 MB, or be "

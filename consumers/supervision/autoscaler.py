@@ -8,8 +8,8 @@ from millstream.consumers.supervision.capacity import CapacityEstimate, Counters
 from millstream.consumers.supervision.reading import Reading
 from millstream.consumers.supervision.scaling import Decision, Memory, Observation, PartitionLoad, Policy, decide
 
-BEHIND = 1.0  # seconds of lag from which events wait for workers, and not only for the next commit
-STANDING = 3.0  # seconds without a commit
+MIN_BACKLOG_SECONDS = 1.0  # seconds of lag from which events wait for workers, and not only for the next commit
+MAX_STALLED_SECONDS = 3.0  # seconds without a commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Autoscaler:
 def _behind(lag: LagLook) -> bool:
     """Whether events wait for workers that work: those of a partition that stands still say nothing of what a worker can do."""
     return any(
-        (entry.seconds or 0.0) >= BEHIND and trend is not None and trend.stalled < STANDING
+        (entry.seconds or 0.0) >= MIN_BACKLOG_SECONDS and trend is not None and trend.stalled < MAX_STALLED_SECONDS
         for entry in lag.lags
         for trend in (lag.trends.get((entry.topic, entry.partition)),)
     )

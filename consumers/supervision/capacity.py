@@ -22,10 +22,10 @@ THREADS = (
     ("decode", "infer"),
     ("encode", "produce", "commit"),
 )  # the stages of `STAGE_SECONDS`, by the thread they run in
-WINDOW = 5.0  # seconds of a worker's time that a measurement is made of: stages are counted when they end
-LEAST = 0.1  # utilisation below which a worker's work says nothing
-SHARE = 0.3  # of a new measurement in the estimate
-LEARNT = (
+MEASUREMENT_SECONDS = 5.0  # seconds of a worker's time that a measurement is made of: stages are counted when they end
+MIN_UTILISATION = 0.1  # utilisation below which a worker's work says nothing
+SMOOTHING_FACTOR = 0.3  # of a new measurement in the estimate
+MIN_MEASURED_SECONDS = (
     2.0  # seconds with events waiting from which the estimate is one to decide by: the first one alone may be far off
 )
 DONE = (m.PREDICTIONS.name, m.DEAD_LETTERS.name, m.TOMBSTONES.name)  # what becomes of a record
@@ -83,7 +83,7 @@ class CapacityEstimate:
     @property
     def learnt(self) -> float | None:
         """The capacity, once it was seen for long enough to decide by it."""
-        return self.capacity if self._seconds >= LEARNT else None
+        return self.capacity if self._seconds >= MIN_MEASURED_SECONDS else None
 
     def add(self, works: Mapping[int, Work], *, behind: bool) -> None:
         """Take what the workers did since the last look.
@@ -101,7 +101,7 @@ class CapacityEstimate:
         for number, work in works.items():
             recent = self._recent.setdefault(number, deque())
             recent.append(work)
-            while sum(w.seconds for w in recent) - recent[0].seconds >= WINDOW:
+            while sum(w.seconds for w in recent) - recent[0].seconds >= MEASUREMENT_SECONDS:
                 recent.popleft()
         for gone in self._recent.keys() - works.keys():
             del self._recent[gone]
@@ -109,12 +109,12 @@ class CapacityEstimate:
         if measured > 0:
             self._seconds += max(work.seconds for work in works.values())
             # Until the first window is full it holds all there is to know.
-            share = 1.0 if self.capacity is None or self._first else SHARE
+            share = 1.0 if self.capacity is None or self._first else SMOOTHING_FACTOR
             self.capacity = measured if self.capacity is None else self.capacity + share * (measured - self.capacity)
-            self._first = self._first and self._seconds < WINDOW
+            self._first = self._first and self._seconds < MEASUREMENT_SECONDS
 
 
 def _rate(works: Collection[Work]) -> float:
     """Events per busy second; 0 where there is too little to tell."""
     events, busy, seconds = (sum(getattr(work, field) for work in works) for field in ("events", "busy", "seconds"))
-    return float(events / busy) if busy >= LEAST * seconds > 0 else 0.0
+    return float(events / busy) if busy >= MIN_UTILISATION * seconds > 0 else 0.0

@@ -17,9 +17,10 @@ from millstream.consumers.supervision.scaling import Policy
 from millstream.consumers.supervision.supervisor import Supervisor
 from millstream.pipeline.pipeline import Pipeline
 
-EVERY = 1.0  # seconds between two decisions
-TURN = 0.1  # seconds between two looks after the workers
-LEAVING = 15.0  # seconds beyond the drain time: leaving the group where no broker answers, and the interpreter's end
+DECISION_INTERVAL = 1.0  # seconds between two decisions
+POLL_INTERVAL = 0.1  # seconds between two looks after the workers
+# Seconds beyond the drain time: leaving the group where no broker answers, and the interpreter's end.
+EXIT_TIMEOUT = 15.0
 STALL_AFTER = 30.0  # seconds without a turn after which `/live` says so
 
 
@@ -45,7 +46,7 @@ class LocalRun:
             instance_id = ("--instance-id", f"{instance_id_prefix}-{number}")  # lasts over restarts
             return CommandProcess("work", pipeline.path, *instance_id, log=lambda line: screen.log(number, line))
 
-        drain = pipeline.limits.drain_timeout + LEAVING
+        drain = pipeline.limits.drain_timeout + EXIT_TIMEOUT
         self._supervisor = Supervisor(start, drain_timeout=drain, say=screen.say)
 
     def stop(self) -> None:
@@ -69,7 +70,7 @@ class LocalRun:
         server = None if port is None else HealthServer(health, self._registry(), host, port)
         if server is not None:
             self._screen.say(f"serving /metrics, /live and /ready on {server.address}")
-        watch = self._watch = LagWatch(lambda: reader_of(self._pipeline), EVERY)
+        watch = self._watch = LagWatch(lambda: reader_of(self._pipeline), DECISION_INTERVAL)
         reading = threading.Thread(target=self._read_workers, name="metrics", daemon=True)
         try:
             self._supervisor.resize(self._policy.min_workers, time.monotonic())
@@ -88,13 +89,13 @@ class LocalRun:
     def _loop(self, health: Health) -> None:
         autoscaler = Autoscaler(self._policy)
         due = 0.0
-        while not self._stopping.wait(TURN):
+        while not self._stopping.wait(POLL_INTERVAL):
             health.turn()
             now = time.monotonic()
             self._supervisor.tick(now)
             if now < due:
                 continue
-            due = now + EVERY
+            due = now + DECISION_INTERVAL
             fleet = Fleet(self._supervisor.size, self._supervisor.draining, dict(self._readings))
             status = self._status = autoscaler.step(now, fleet, self._watch.latest())
             health.ready = status.ready > 0
@@ -106,7 +107,7 @@ class LocalRun:
 
     def _read_workers(self) -> None:
         """Ask each worker for its metrics, again and again; a thread of its own, for one that hangs takes a second."""
-        while not self._ended.wait(EVERY / 2):
+        while not self._ended.wait(DECISION_INTERVAL / 2):
             self._readings = {
                 number: reading_of(text, time.monotonic(), worker.pid)
                 for number, worker in self._supervisor.workers().items()

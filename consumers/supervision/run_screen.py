@@ -12,7 +12,7 @@ from millstream.consumers.supervision.autoscaler import Status
 from millstream.topics.lag_trend import drain_text
 
 _INFORMATION = re.compile(r"\S+ \S+ (DEBUG|INFO) ")  # how such lines of a log begin
-BEHIND = 1.0  # seconds of lag from which the time to drain says something
+MIN_BACKLOG_SECONDS = 1.0  # seconds of lag from which the time to drain says something
 
 
 class Screen:
@@ -65,7 +65,7 @@ def status_text(status: Status, problem: str) -> str:
         return f"{size}  lag not known: {problem or 'no answer yet'}  |  {status.decision.reason}"
     arrival = "?" if lag.total is None else f"{lag.total.arrival:,.0f}"
     age = "?" if lag.seconds is None else f"{lag.seconds:.1f}"
-    behind = lag.seconds is not None and lag.seconds >= BEHIND
+    behind = lag.seconds is not None and lag.seconds >= MIN_BACKLOG_SECONDS
     drain = f", drained in {drain_text(lag.drain)}" if behind else ""
     return (
         f"{size}, {status.utilisation:.0%} busy  in {arrival}/s out {status.done_rate:,.0f}/s  "

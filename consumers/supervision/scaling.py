@@ -10,11 +10,11 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-UP, DOWN = (
+SCALE_UP_UTILISATION, SCALE_DOWN_UTILISATION = (
     0.8,
     0.65,
 )  # utilisation by what arrives above which workers are added, and below which a size must be to go down to it
-FULL = 0.95  # most utilisation of the worker that has most partitions
+MAX_UTILISATION = 0.95  # most utilisation of the worker that has most partitions
 STUCK_AFTER = (
     30.0  # seconds without progress in a partition's backlog; longer than a crashed worker's session and its restart
 )
@@ -104,9 +104,9 @@ def _sized(
     policy: Policy, memory: Memory, seen: Observation, partitions: tuple[PartitionLoad, ...], capacity: float
 ) -> tuple[Decision, Memory]:
     now, size = seen.time, seen.workers
-    needed = workers_needed(partitions, capacity, policy.catch_up, UP)
+    needed = workers_needed(partitions, capacity, policy.catch_up, SCALE_UP_UTILISATION)
     known = now if memory.known_since is None else memory.known_since
-    enough = workers_needed(partitions, capacity, policy.catch_up, DOWN)
+    enough = workers_needed(partitions, capacity, policy.catch_up, SCALE_DOWN_UTILISATION)
     window = (*((at, n) for at, n in memory.enough if at >= now - policy.scale_down_after), (now, enough))
     enough = max(policy.min_workers, *(n for _, n in window))
     load = _load_text(partitions, capacity, policy)
@@ -151,7 +151,7 @@ def workers_needed(partitions: tuple[PartitionLoad, ...], capacity: float, catch
     count = len(partitions)
     workers = max(1, min(math.ceil(load - 1e-9), count))
     mean = sum(arrival) / count
-    while workers < count and math.ceil(count / workers) * mean > FULL:
+    while workers < count and math.ceil(count / workers) * mean > MAX_UTILISATION:
         workers += 1
     return workers
 

@@ -5,7 +5,7 @@ import time
 from millstream.consumers.source.kafka_source import Source
 from millstream.consumers.worker.shared import Shared
 
-WAIT = 0.1  # seconds that the loop waits for room before it turns again
+POLL_INTERVAL = 0.1  # seconds that the loop waits for room before it turns again
 PAUSE_AFTER = 0.5  # seconds without room; a shorter wait is cheaper than a pause, which drops what was fetched ahead
 NONE: frozenset[str] = frozenset()
 
@@ -27,7 +27,7 @@ class Backpressure:
 
         Waits a little for room.
         """
-        wait = 0 if self._paused else WAIT
+        wait = 0 if self._paused else POLL_INTERVAL
         if self._health.outage is None and self._budget.wait_for_room(wait, paused=self._paused):
             self._full_since = None
             self._paused = False
@@ -38,7 +38,7 @@ class Backpressure:
         if now - self._full_since >= PAUSE_AFTER:
             self.pause()
         else:
-            self._stopping.wait(WAIT)
+            self._stopping.wait(POLL_INTERVAL)
         return self._paused
 
     def pause(self) -> None:

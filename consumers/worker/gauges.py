@@ -7,7 +7,7 @@ from millstream.consumers.record_types import Partition
 from millstream.consumers.source.kafka_source import Source
 from millstream.consumers.worker.shared import Shared
 
-TICK = 1.0  # seconds between two updates
+UPDATE_INTERVAL = 1.0  # seconds between two updates
 
 
 class Gauges:
@@ -22,7 +22,7 @@ class Gauges:
     def update(self) -> None:
         """Update them where it is time."""
         now = time.monotonic()
-        if now - self._updated < TICK:
+        if now - self._updated < UPDATE_INTERVAL:
             return
         self._updated = now
         shared, metrics = self._shared, self._shared.metrics

@@ -21,7 +21,7 @@ from millstream.consumers.resilience.watchdog import watch
 from millstream.consumers.shadow.shadow_thread import ShadowThread
 from millstream.consumers.sink.result_sink import Sink
 from millstream.consumers.source.kafka_source import Source
-from millstream.consumers.worker.backpressure import WAIT, Backpressure
+from millstream.consumers.worker.backpressure import POLL_INTERVAL, Backpressure
 from millstream.consumers.worker.compute import DECODE_RECORDS
 from millstream.consumers.worker.gauges import Gauges
 from millstream.consumers.worker.shared import Shared
@@ -30,7 +30,8 @@ from millstream.inference.executors.interface import Executor
 log = logging.getLogger(__name__)
 
 QUICK = 5.0  # seconds that one event by itself usually takes at most; beyond, the group is polled to stay a member
-JOIN = 2.0  # seconds that a thread has to end when the worker does: one that hangs must not keep the process
+# Seconds that a thread has to end when the worker does: one that hangs must not keep the process.
+THREAD_JOIN_TIMEOUT = 2.0
 Stage = tuple[str, Callable[[], None]]
 """The name of a thread, and what it runs."""
 
@@ -182,13 +183,13 @@ class Worker:
             return True
         self._assignment.rewind_wanted.set()
         self._backpressure.pause()
-        self._source.poll(1, WAIT)
+        self._source.poll(1, POLL_INTERVAL)
         return False
 
     def _read(self, limit: int) -> None:
         """Read up to `limit` records; none while all is paused, when nothing but a rebalance comes."""
         started = time.perf_counter()
-        polled = self._source.poll(limit, WAIT, self._window)
+        polled = self._source.poll(limit, POLL_INTERVAL, self._window)
         if polled is not None:
             self._metrics.observe(m.STAGE_SECONDS, time.perf_counter() - started, "poll")
             self._take(polled)
@@ -207,7 +208,7 @@ class Worker:
             self._wait_for_all()
             return
         self._backpressure.resume()
-        polled = self._source.poll(most, WAIT)
+        polled = self._source.poll(most, POLL_INTERVAL)
         if polled is None:
             return
         counts = polled.records.counts()
@@ -228,11 +229,11 @@ class Worker:
         done = threading.Event()
         self._inbox.put(Barrier(done))
         since = time.monotonic()
-        while not done.wait(WAIT) and self._ending.failure is None and not self._ending.stopping.is_set():
+        while not done.wait(POLL_INTERVAL) and self._ending.failure is None and not self._ending.stopping.is_set():
             self._health.turn()
             if time.monotonic() - since > QUICK:  # a pause throws away what was fetched ahead
                 self._backpressure.pause()
-                if polled := self._source.poll(1, WAIT):
+                if polled := self._source.poll(1, POLL_INTERVAL):
                     self._take(polled)
         return done.is_set() and self._commit(wait=True) and not self._assignment.rewind_wanted.is_set()
 
@@ -262,7 +263,7 @@ class Worker:
         done = threading.Event()
         self._inbox.put(Barrier(done))
         until = time.monotonic() + self._settings.drain_timeout
-        while not done.wait(WAIT) and time.monotonic() < until and self._ending.failure is None:
+        while not done.wait(POLL_INTERVAL) and time.monotonic() < until and self._ending.failure is None:
             self._health.turn()
         # What is not done because the broker is away can't be committed either, and waiting for that takes its own time.
         committed = self._commit(wait=done.is_set())
@@ -287,7 +288,7 @@ class Worker:
         finally:
             self._source.close(self._ending.failure)
         for thread in self._threads:
-            thread.join(JOIN)
+            thread.join(THREAD_JOIN_TIMEOUT)
         if not any(thread.is_alive() for thread in self._threads):
             for executor in self._executors:
                 executor.close()

@@ -26,7 +26,8 @@ ONNX_TYPES = {
     "bool": "tensor(bool)",
     "string": "tensor(string)",
 }
-QUIET = 4  # ONNX Runtime's severity "fatal": an error reaches us as an exception, and is printed once for each bisected part
+# ONNX Runtime's. Lower ones are not printed: an error reaches us as an exception, and would be printed for each bisected part.
+LOG_SEVERITY_FATAL = 4
 
 
 class OnnxExecutor:
@@ -97,7 +98,7 @@ def _open(model: ModelVersion, device: str, threads: int) -> ort.InferenceSessio
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = QUIET
+    options.log_severity_level = LOG_SEVERITY_FATAL
     # Spinning threads take the CPU from the consumer and the producer, which share this machine.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if device != "cpu":

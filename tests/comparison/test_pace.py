@@ -1,4 +1,4 @@
-from millstream.consumers.comparison.pace import LOOKS, ROOM, Pace
+from millstream.consumers.comparison.pace import CHECKS_UNTIL_BEHIND, TARGET_UTILISATION, Pace
 from millstream.consumers.comparison.progress import LabelProgress
 from millstream.topics.lag import PartitionLag
 
@@ -22,8 +22,8 @@ def test_backlog_that_shrinks_is_no_reason_to_sample_less() -> None:
 
 def test_share_that_fits_is_what_the_job_manages_of_what_arrives() -> None:
     found = looks(4000, 1000, 20)
-    assert found[:LOOKS] == [None] * LOOKS
-    assert found[-1] == ROOM * 1000 / 4000
+    assert found[:CHECKS_UNTIL_BEHIND] == [None] * CHECKS_UNTIL_BEHIND
+    assert found[-1] == TARGET_UTILISATION * 1000 / 4000
 
 
 def test_restart_of_the_count_is_a_new_start() -> None:

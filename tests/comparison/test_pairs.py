@@ -10,7 +10,7 @@ import pytest
 
 from millstream.consumers.comparison.errors import ComparisonError
 from millstream.consumers.comparison.pairs import KnownPairs
-from millstream.consumers.comparison.seldom import EVERY, SeldomWarnings
+from millstream.consumers.comparison.seldom import LOG_INTERVAL, SeldomWarnings
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.comparisons import Comparisons, Pair, Variant
@@ -83,7 +83,7 @@ def test_warnings_come_seldom_and_act_on_no_terminal(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING):
         for _ in range(1000):
             warnings.warn("bad records", 2, "\x1b[2J" + "x" * 10_000)
-        now += EVERY
+        now += LOG_INTERVAL
         warnings.warn("bad records", 1, "y")
     first, second = (record.getMessage() for record in caplog.records)
     assert first.startswith("2 bad records, such as: \\x1b[2J")

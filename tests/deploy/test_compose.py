@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from millstream.consumers.cli import main
-from millstream.consumers.supervision.local_run import LEAVING
+from millstream.consumers.supervision.local_run import EXIT_TIMEOUT
 from millstream.pipeline.loading import load_pipeline
 from tests.deploy.compose import ROOT, command_of, ours, path_here, services
 
@@ -80,4 +80,4 @@ def test_the_pipeline_reads_with_the_services_environment() -> None:
     for version in (pipeline.model.version, *(shadow.version for shadow in pipeline.shadows)):
         assert (repository / pipeline.model.name / str(version) / "model.onnx").is_file()
     grace = services()["millstream"]["stop_grace_period"]
-    assert float(grace.removesuffix("s")) > pipeline.limits.drain_timeout + LEAVING
+    assert float(grace.removesuffix("s")) > pipeline.limits.drain_timeout + EXIT_TIMEOUT

@@ -199,7 +199,7 @@ def test_marker_above_a_workers_open_transaction_is_waited_for(
 def test_partition_whose_end_stays_out_of_reach_is_told_and_the_others_are_read(
     kafka: Broker, letters: str, reader: DeadLetterReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.topics.dead_letter_reader.LONGEST_QUIET", 0.5)
+    monkeypatch.setattr("millstream.topics.dead_letter_reader.IDLE_TIMEOUT", 0.5)
     worker = open_transaction(kafka, letters)
     write_letters(kafka.bootstrap, letters, [a_letter(offset=7)], partition=1)
     unread, readable = reader.letters(replayed=False)

@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from millstream.consumers.execute.adaptive_batch_size import PATIENCE, STEPS, AdaptiveBatchSize
+from millstream.consumers.execute.adaptive_batch_size import STEPS, SUCCESSES_TO_GROW, AdaptiveBatchSize
 
 MOST = st.integers(1, 2000)
 
@@ -20,7 +20,9 @@ def run(working: AdaptiveBatchSize, fits: int, batch: int) -> int:
     return failures
 
 
-@given(MOST, st.lists(st.tuples(st.booleans(), st.floats(0, 1), st.sampled_from([1, PATIENCE[0]])), max_size=30))
+@given(
+    MOST, st.lists(st.tuples(st.booleans(), st.floats(0, 1), st.sampled_from([1, SUCCESSES_TO_GROW[0]])), max_size=30)
+)
 def test_size_is_never_zero_and_never_above_the_most(most: int, calls: list[tuple[bool, float, int]]) -> None:
     working = AdaptiveBatchSize(most)
     assert working.size == most
@@ -31,7 +33,7 @@ def test_size_is_never_zero_and_never_above_the_most(most: int, calls: list[tupl
             assert 1 <= working.size <= most
 
 
-@given(MOST, st.integers(0, 3 * PATIENCE[0]))
+@given(MOST, st.integers(0, 3 * SUCCESSES_TO_GROW[0]))
 def test_failure_leaves_a_smaller_size(most: int, successes: int) -> None:
     working = AdaptiveBatchSize(most)
     for _ in range(successes):
@@ -46,9 +48,9 @@ def test_failure_leaves_a_smaller_size(most: int, successes: int) -> None:
 def test_size_comes_within_a_step_of_what_fits_and_failures_become_rare(most: int, data: st.DataObject) -> None:
     fits = data.draw(st.integers(1, most))
     working = AdaptiveBatchSize(most)
-    failures = [run(working, fits, working.size) for _ in range(STEPS * PATIENCE[0])]
+    failures = [run(working, fits, working.size) for _ in range(STEPS * SUCCESSES_TO_GROW[0])]
     assert fits - max(most // STEPS, 1) < working.size <= fits + max(most // STEPS, 1)
-    assert sum(failures[-PATIENCE[0] :]) <= 1
+    assert sum(failures[-SUCCESSES_TO_GROW[0] :]) <= 1
 
 
 @given(MOST, st.data())
@@ -63,13 +65,13 @@ def test_size_comes_back_with_the_memory_by_small_steps(most: int, data: st.Data
             working.fitted(working.size)
             calls += 1
         assert working.size - before <= max(most // STEPS, 1)
-        assert calls == PATIENCE[0]
+        assert calls == SUCCESSES_TO_GROW[0]
 
 
 def test_small_micro_batches_say_nothing_about_a_larger_size() -> None:
     working = AdaptiveBatchSize(64)
     working.failed(64)
-    for _ in range(10 * PATIENCE[0]):
+    for _ in range(10 * SUCCESSES_TO_GROW[0]):
         working.fitted(31)
     assert working.size == 32
 
@@ -86,7 +88,7 @@ def test_try_that_fails_goes_back_to_what_worked_and_the_next_waits_twice_as_lon
         waits.append(calls)
         working.failed(working.size)
         assert working.size == 32
-    assert waits == [min(PATIENCE[0] * 2**number, PATIENCE[1]) for number in range(10)]
+    assert waits == [min(SUCCESSES_TO_GROW[0] * 2**number, SUCCESSES_TO_GROW[1]) for number in range(10)]
 
 
 def test_memory_that_shrinks_is_followed_down() -> None:

@@ -11,7 +11,7 @@ import pytest
 from millstream.consumers.errors import Abandoned
 from millstream.consumers.events import BatchResult, MicroBatch, ResultQueue
 from millstream.consumers.execute.executor_pool import ExecutorPool
-from millstream.consumers.execute.result_buffer import TOGETHER, ResultBuffer
+from millstream.consumers.execute.result_buffer import MAX_DELAY, ResultBuffer
 from millstream.consumers.execute.runner import Runner
 from tests.consumers.in_memory import answered, batch_of, ended, running
 
@@ -47,9 +47,9 @@ def handed_over(monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> li
     ("seconds", "groups"),
     [
         ([0.0], [[0]]),
-        ([0.6 * TOGETHER] * 4, [[0, 1, 2], [3]]),
-        ([0.2 * TOGETHER, TOGETHER, 0.2 * TOGETHER], [[0, 1], [2]]),
-        ([2 * TOGETHER, 2 * TOGETHER, 0.2 * TOGETHER], [[0], [1], [2]]),
+        ([0.6 * MAX_DELAY] * 4, [[0, 1, 2], [3]]),
+        ([0.2 * MAX_DELAY, MAX_DELAY, 0.2 * MAX_DELAY], [[0, 1], [2]]),
+        ([2 * MAX_DELAY, 2 * MAX_DELAY, 0.2 * MAX_DELAY], [[0], [1], [2]]),
     ],
 )
 def test_results_are_kept_for_about_as_long_as_a_quick_model_takes_for_a_few(

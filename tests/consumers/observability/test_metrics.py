@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import millstream.consumers.observability.metrics as m
 from millstream.consumers.cli.metrics import metrics_markdown
-from millstream.consumers.observability.histogram import TOGETHER
+from millstream.consumers.observability.histogram import MAX_BUFFERED_VALUES
 from millstream.consumers.observability.histogram import Histogram as OurHistogram
 
 VALUES = st.lists(st.floats(0, 5000, allow_nan=False), max_size=30)
@@ -106,7 +106,7 @@ def test_bulk_histogram_counts_as_prometheus_own_does(batches: list[list[float]]
 def test_values_observed_one_by_one_are_counted_as_prometheus_own_does() -> None:
     metrics = m.Metrics("flights")
     own = Histogram("own", "", ("pipeline", "stage"), buckets=m.SECONDS, registry=metrics.registry)
-    for number in range(3 * TOGETHER + 7):
+    for number in range(3 * MAX_BUFFERED_VALUES + 7):
         stage, seconds = ("infer", "encode")[number % 3 == 0], number / 100
         metrics.observe(m.STAGE_SECONDS, seconds, stage)
         own.labels("flights", stage).observe(seconds)

@@ -11,7 +11,7 @@ from millstream.consumers.resilience.watchdog import Subject, Watchdog, watch
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watchdog, "LOOK", 0.01)
+    monkeypatch.setattr(watchdog, "POLL_INTERVAL", 0.01)
 
 
 def test_call_that_does_not_come_back_is_given_up_by_name() -> None:

@@ -189,7 +189,7 @@ def test_batch_that_never_will_be_committed_is_let_go_at_once() -> None:
 
 
 def test_batch_that_is_not_committed_for_long_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shadow_lane, "PATIENCE", 0.02)
+    monkeypatch.setattr(shadow_lane, "COMMIT_TIMEOUT", 0.02)
     own = Lane(settled=lambda ends: ends != ENDS)
     own.offer("ee")
     until(lambda: own.left_out("uncommitted") == 2)
@@ -250,7 +250,7 @@ def test_shadow_that_breaks_costs_its_comparisons_and_nothing_else() -> None:
 
 
 def test_worker_that_ends_compares_what_waits_for_a_while_and_counts_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shadow_lane, "LAST", 0.1)
+    monkeypatch.setattr(shadow_lane, "SHUTDOWN_TIMEOUT", 0.1)
     go_on, working = threading.Event(), threading.Event()
 
     def slow() -> None:

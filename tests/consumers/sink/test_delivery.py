@@ -23,7 +23,7 @@ ENDS = {("in", 0): (1, 5)}
 
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, "WAIT", 0.001)
+    monkeypatch.setattr(delivery, "POLL_INTERVAL", 0.001)
 
 
 class Acknowledged(Measured):

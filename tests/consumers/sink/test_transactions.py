@@ -61,8 +61,8 @@ class Transactional(Measured):
 
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transactions, "WAIT", 0.001)
-    monkeypatch.setattr(delivery, "WAIT", 0.001)
+    monkeypatch.setattr(transactions, "POLL_INTERVAL", 0.001)
+    monkeypatch.setattr(delivery, "POLL_INTERVAL", 0.001)
 
 
 def test_client_has_the_instance_id_and_what_delivery_needs() -> None:
@@ -242,7 +242,7 @@ def test_step_is_called_again_for_as_long_as_the_broker_is_away(monkeypatch: pyt
 
 def test_step_is_given_as_long_as_one_may_take_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """20 s of turns of 5 s: the fifth is one too many."""
-    monkeypatch.setattr(transactions, "WAIT", 0.0)
+    monkeypatch.setattr(transactions, "POLL_INTERVAL", 0.0)
     clock = Clock(monkeypatch, transactions)
     own = Transactional()
     own.write(b"1")

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, TopicPartition
 from millstream.consumers.records import Records
 from millstream.consumers.source import crash_markers as module
 from millstream.consumers.source.crash_markers import CrashMarkers
-from millstream.consumers.source.crashes import FEW, CrashGuard
+from millstream.consumers.source.crashes import MAX_SUSPECT_EVENTS, CrashGuard
 from tests.consumers.in_memory import MemoryRecord
 from tests.consumers.source.fake_consumer import FakeConsumer, failure
 
@@ -247,7 +247,7 @@ def test_start_is_not_counted_or_cleared_behind_a_later_offset() -> None:
 def test_what_went_is_forgotten() -> None:
     beginning = Beginning(a=(4, said(2)), b=(2, ""))
     beginning.look(A, B)
-    assert beginning.most() == FEW
+    assert beginning.most() == MAX_SUSPECT_EVENTS
     beginning.starts.new.add(A)
     beginning.starts.mark(read((A, 4)))
     beginning.starts.forget({A})

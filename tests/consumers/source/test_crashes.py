@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.source.crashes import ALONE_ATTEMPTS, FEW, Attempts, CrashGuard
+from millstream.consumers.source.crashes import ALONE_ATTEMPTS, MAX_SUSPECT_EVENTS, Attempts, CrashGuard
 
 P = ("in", 0)
 
@@ -83,7 +83,7 @@ def test_workers_that_get_on_are_never_careful() -> None:
 def test_partition_that_goes_takes_its_care_along() -> None:
     guard = CrashGuard(3, 10)
     guard.assigned({P: Attempts(3)})
-    assert guard.most == FEW
+    assert guard.most == MAX_SUSPECT_EVENTS
     guard.gone(P)
     assert guard.most is None
 
@@ -95,7 +95,7 @@ def test_events_that_a_worker_ended_with_run_one_by_one_and_those_behind_them_fe
     guard.done(P, 1)
     assert guard.most == 1
     guard.done(P, 1)
-    assert guard.most == FEW
+    assert guard.most == MAX_SUSPECT_EVENTS
     guard.done(P, 8)
     assert guard.most is None
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from millstream.consumers.supervision.scaling import (
     LONGEST_SETTLING,
+    SCALE_UP_UTILISATION,
     STUCK_AFTER,
-    UP,
     Decision,
     Memory,
     Observation,
@@ -107,31 +107,35 @@ def test_more_load_never_needs_fewer_workers(
 ) -> None:
     first, *others = partitions
     more = (PartitionLoad(first.arrival + arrival, first.backlog + backlog, first.stalled), *others)
-    assert workers_needed(more, RATE, 30, UP) >= workers_needed(partitions, RATE, 30, UP)
+    assert workers_needed(more, RATE, 30, SCALE_UP_UTILISATION) >= workers_needed(
+        partitions, RATE, 30, SCALE_UP_UTILISATION
+    )
 
 
 @given(loads, st.floats(1, 1e5), st.floats(1.1, 10))
 def test_faster_workers_are_never_more(partitions: tuple[PartitionLoad, ...], rate: float, faster: float) -> None:
-    assert workers_needed(partitions, rate * faster, 30, UP) <= workers_needed(partitions, rate, 30, UP)
+    assert workers_needed(partitions, rate * faster, 30, SCALE_UP_UTILISATION) <= workers_needed(
+        partitions, rate, 30, SCALE_UP_UTILISATION
+    )
 
 
 @given(st.floats(0.01, 11), st.integers(1, 24))
 def test_needed_workers_can_bear_what_arrives(load: float, partitions: int) -> None:
     """Also the one of them that has most partitions."""
-    needed = workers_needed(even(load, partitions), RATE, 30, UP)
+    needed = workers_needed(even(load, partitions), RATE, 30, SCALE_UP_UTILISATION)
     if needed < partitions:
         assert math.ceil(partitions / needed) * load / partitions <= 1
 
 
 def test_backlog_counts_by_the_time_in_which_it_must_be_gone() -> None:
     partitions = even(0.8, backlog=3 * 30 * RATE)  # one worker for what arrives, three to work it off in 30 s
-    assert workers_needed(partitions, RATE, 30, UP) == 4
-    assert workers_needed(partitions, RATE, 90, UP) == 2
+    assert workers_needed(partitions, RATE, 30, SCALE_UP_UTILISATION) == 4
+    assert workers_needed(partitions, RATE, 90, SCALE_UP_UTILISATION) == 2
 
 
 def test_partition_counts_as_one_worker_at_most() -> None:
     hot = PartitionLoad(5 * RATE, 1e9)
-    assert workers_needed((hot, *even(0.8, 11)), RATE, 30, UP) == 2
+    assert workers_needed((hot, *even(0.8, 11)), RATE, 30, SCALE_UP_UTILISATION) == 2
 
 
 def test_load_is_followed_up_at_once() -> None:

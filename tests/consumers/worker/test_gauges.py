@@ -103,7 +103,7 @@ class Working(Measured):
 
 
 def test_gauges_follow_what_a_worker_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TICK", 0.0)
+    monkeypatch.setattr(module, "UPDATE_INTERVAL", 0.0)
     own = Working()
     own.thread.start()
     own.wait_for(0, m.READY)
