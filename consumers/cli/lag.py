@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
                 print(_json(pipeline.group_id, look()), flush=True)
         elif args.watch and not sys.stdout.isatty():
             while True:
-                Console(width=WIDE).print(_table(pipeline.group_id, look(), trends=True))
+                Console(width=PIPED_WIDTH).print(_table(pipeline.group_id, look(), trends=True))
                 sys.stdout.flush()
                 time.sleep(args.interval)
         elif args.watch:
