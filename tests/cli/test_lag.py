@@ -82,6 +82,20 @@ def test_table_has_a_row_for_each_partition_and_the_sum(
 
 
 @pytest.mark.durable
+def test_watch_writes_a_table_at_each_look_into_a_pipe(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    command = [*MILLSTREAM, "lag", str(service.file), "--watch", "--interval", "0.1"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        tables = 0
+        for line in watching.stdout:  # it would wait here for ever where nothing came before the end
+            tables += line.split() == ["group", service.group]
+            if tables == 2:
+                break
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(20) == 0
+
+
 def test_missing_topic_is_told(kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     service = vector_service(tmp_path, kafka, with_topics=False)
     assert cli.run(["lag", str(service.file)]) == 1
