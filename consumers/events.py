@@ -13,7 +13,7 @@ from millstream.consumers.errors import OffsetsRewound
 from millstream.consumers.record_types import Headers, Key, Partition, Position
 from millstream.consumers.records import Records
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between
-from millstream.schemas.packed import Packed, Texts
+from millstream.schemas.packed import Texts, taken
 
 Epochs = Mapping[Partition, int]
 """The assignment that a record was read under: partition -> the number of that assignment. Replaced, never changed."""
@@ -119,8 +119,7 @@ class BatchSlice:
         keys = self.block.keys
         if self.all_events:
             return keys[self.start : self.stop]
-        rows = self.block.good[self.first : self.last]
-        return keys.take(rows) if isinstance(keys, Packed) else [keys[row] for row in rows.tolist()]
+        return taken(keys, self.block.good[self.first : self.last])
 
     def next_offsets(self) -> dict[Partition, int]:
         """The offset behind the last record of each partition in the range."""

@@ -205,3 +205,15 @@ class Texts(Sequence[str]):
     def __iter__(self) -> Iterator[str]:
         """Each as an object of its own."""
         return map(bytes.decode, self.utf8)
+
+
+def taken(strings: Sequence[bytes | None], rows: Numbers) -> Sequence[bytes | None]:
+    """Those at these places, ascending."""
+    return strings.take(rows) if isinstance(strings, Packed) else [strings[row] for row in rows.tolist()]
+
+
+def lengths_of(strings: Sequence[bytes | None]) -> Numbers:
+    """Bytes of each; none of one that is null."""
+    if isinstance(strings, Packed):
+        return strings.lengths
+    return np.fromiter((len(string or b"") for string in strings), np.int64, len(strings))

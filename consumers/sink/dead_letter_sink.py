@@ -15,7 +15,7 @@ from millstream.consumers.records import Ints
 from millstream.consumers.resilience.safety_net import ERRORS, SafetyNet
 from millstream.consumers.sink.delivery import Delivery
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder
-from millstream.schemas.packed import Packed
+from millstream.schemas.packed import Packed, lengths_of, taken
 from millstream.topics.dead_letters import attempts_before
 
 log = logging.getLogger(__name__)
@@ -78,6 +78,8 @@ class DeadLetterSink:
         Raises:
             DeliveryFailed, Abandoned, TransactionAborted: as `Delivery.produce_all`.
         """
+        if not rejected:
+            return
         skip = self._output.skip
         self._count(SKIPPED, [why.reason for why in rejected.values() if why.reason in skip])
         kept = {row: rejected[row] for row in sorted(rejected) if rejected[row].reason not in skip}
@@ -152,22 +154,11 @@ def _letters(block: DecodedBatch, rows: Sequence[int], why: Sequence[Rejection],
         offsets=block.offsets[rows],
         timestamps=block.timestamps[rows],
         timestamp_types=[_TIMESTAMP_TYPES[number] for number in timestamp_types],
-        keys=_taken(block.keys, rows),
-        values=_taken(block.values, rows),
+        keys=taken(block.keys, np.array(rows)),
+        values=taken(block.values, np.array(rows)),
         headers=headers,
         attempts=np.array([attempts_before(of_event) + 1 if of_event else 1 for of_event in headers], np.int64),
     )
-
-
-def _taken(strings: Sequence[bytes | None], rows: Sequence[int]) -> Sequence[bytes | None]:
-    return strings.take(np.array(rows)) if isinstance(strings, Packed) else [strings[row] for row in rows]
-
-
-def lengths_of(strings: Sequence[bytes | None]) -> Ints:
-    """Bytes of each; none of one that is null."""
-    if isinstance(strings, Packed):
-        return strings.lengths
-    return np.fromiter((len(string or b"") for string in strings), np.int64, len(strings))
 
 
 def record_bytes(value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]], beside: int) -> int:

@@ -29,10 +29,10 @@ from millstream.consumers.observability.metrics import (
 from millstream.consumers.record_types import Headers, Key, Partition
 from millstream.consumers.records import rows_in
 from millstream.consumers.sink.coalesce import coalesce
-from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput, DeadLetterSink, lengths_of, record_bytes
+from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput, DeadLetterSink, record_bytes
 from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.isolating_encoder import IsolatingEncoder, PredictionColumns
-from millstream.schemas.packed import Packed
+from millstream.schemas.packed import lengths_of, taken
 from millstream.schemas.predictions import PredictionRows
 
 # Bytes of a prediction's record besides key, value and headers: 61 of a batch with one record, and up to 31 of its own numbers.
@@ -154,7 +154,7 @@ class Sink:
         if ours is not None:
             dead = {row: why for row, why in dead.items() if block.partition(row) in ours}
         rows = good if len(events) == len(good) else good[events]
-        keys = part.event_keys if len(events) == len(good) else _taken(part.event_keys, events)
+        keys = part.event_keys if len(events) == len(good) else taken(part.event_keys, events)
         written = self._produce(block, rows, values, keys, ours, dead)
         self._dead_letters.write(block, dead)
         model = (self._outputs.model, str(self._outputs.version), self._outputs.variant)
@@ -286,7 +286,7 @@ class Sink:
         self, part: BatchSlice, values: Sequence[bytes], events: npt.NDArray[np.int64]
     ) -> dict[int, Rejection]:
         """The events of a part whose predictions are larger than their topic takes."""
-        keys, rows = _taken(part.event_keys, events), part.block.good[part.first + events].tolist()
+        keys, rows = taken(part.event_keys, events), part.block.good[part.first + events].tolist()
         found = {}
         for event, row, value, key in zip(events.tolist(), rows, values, keys, strict=True):
             size = record_bytes(value, key, self._carried(part.block, row) or (), FRAME)
@@ -325,7 +325,3 @@ class Sink:
     def drop(self) -> None:
         """Write nothing more of what was read up to now: it is read again."""
         self._floor = max(self._assignment.epochs.values(), default=self._floor)
-
-
-def _taken(keys: Sequence[Key], places: npt.NDArray[np.int64]) -> Sequence[Key]:
-    return keys.take(places) if isinstance(keys, Packed) else [keys[place] for place in places.tolist()]
