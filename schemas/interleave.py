@@ -32,7 +32,9 @@ def interleave(pieces: Sequence[Piece], rows: int) -> Packed:
         return Packed.of([])
     columns: list[Packed] = []
     even: list[bytes | Bytes2D] = []
-    for piece in pieces:
+    for given in pieces:
+        cells = given.cells if isinstance(given, Packed) else None  # strings of one width are a table, too
+        piece = given if cells is None else cells
         if isinstance(piece, Packed):
             if even:
                 columns.append(_side_by_side(even, rows))

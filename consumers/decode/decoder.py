@@ -219,8 +219,7 @@ def _places_as_ids(partitions: Mapping[int, Partition], places: Ints, offsets: I
     """The ids of events without one of their own: "<topic>-<partition>-<offset>"."""
     heads = [f"{topic}-{number}-".encode() for topic, number in partitions.values()]
     head = heads[0] if len(heads) == 1 else Packed.of(heads).reordered(places)
-    digits = decimals(offsets)
-    return Texts(interleave([head, digits if digits.cells is None else digits.cells], len(offsets)))
+    return Texts(interleave([head, decimals(offsets)], len(offsets)))
 
 
 def _later(times: Ints, by: int) -> Ints:
