@@ -10,7 +10,8 @@ import numpy.typing as npt
 import polars as pl
 
 from millstream.consumers.errors import OffsetsRewound
-from millstream.consumers.record_types import Headers, Key, Partition, Position
+from millstream.consumers.record_headers import RecordHeaders
+from millstream.consumers.record_types import Key, Partition, Position
 from millstream.consumers.records import Records
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between
 from millstream.schemas.packed import Texts, taken
@@ -59,7 +60,7 @@ class DecodedBatch:
     timestamp_types: npt.NDArray[np.int64]  # as Kafka numbers them: 0 none, 1 the producer's time, 2 the broker's
     keys: Sequence[Key]
     values: Sequence[bytes | None]
-    headers: Mapping[int, Headers]  # by the record's row, ascending; only of records that have any
+    headers: Mapping[int, RecordHeaders]  # by the record's row, ascending; only of records that have any
     ends: npt.NDArray[np.int64]  # bytes of keys, values and headers up to and including each record's
     # One value an event:
     good: npt.NDArray[np.int64]  # its record, ascending

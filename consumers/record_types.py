@@ -12,8 +12,8 @@ Position = tuple[str, int, int]
 Key = bytes | None
 """A record's key."""
 
-Headers = list[tuple[str, bytes | None]]
-"""A record's headers, in their order; a name may be there more than once."""
+HeaderList = list[tuple[str, bytes | None]]
+"""A record's headers as the client takes and gives them; a name may occur several times."""
 
 HeaderColumns = Sequence[tuple[str, Sequence[bytes]]]
 """Headers that each of some records has: by name, one value a record."""
@@ -32,4 +32,4 @@ class Record(Protocol):
     def key(self) -> bytes | None: ...  # noqa: D102
     def value(self) -> bytes | None: ...  # noqa: D102
     def timestamp(self) -> tuple[int, int]: ...  # noqa: D102
-    def headers(self) -> Headers | None: ...  # noqa: D102
+    def headers(self) -> HeaderList | None: ...  # noqa: D102

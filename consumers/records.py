@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from millstream.consumers.record_headers import RecordHeaders
 from millstream.schemas.packed import Packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from millstream.consumers.record_types import Headers, Key, Partition, Position, Record
+    from millstream.consumers.record_types import HeaderList, Key, Partition, Position, Record
 
 log = logging.getLogger(__name__)
 
 Ints = npt.NDArray[np.int64]
-
-HEADER = 120  # bytes of a header's objects, beside its name and value
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +34,8 @@ class Records:
     timestamp_types: Ints  # as Kafka numbers them: 0 none, 1 the producer's time, 2 the broker's
     keys: Sequence[Key]
     values: Sequence[bytes | None]
-    headers: Mapping[int, Headers]  # by the record's row, ascending; only of records that have any
-    sizes: Ints  # bytes of key, value and headers, these with their objects
+    headers: Mapping[int, RecordHeaders]  # by the record's row, ascending; only of records that have any
+    sizes: Ints  # bytes of key, value and packed headers
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Records:
@@ -57,8 +56,14 @@ class Records:
             timestamp_types,
             packed(keys := list(map(kind.key, records))),
             packed(values := list(map(kind.value, records))),
-            {row: own for row, own in enumerate(headers) if own},
-            np.fromiter(map(_size, keys, values, headers), np.int64, len(records)),
+            headers,
+            np.array(
+                [
+                    len(key or b"") + len(value or b"") + (len(headers[row].packed) if row in headers else 0)
+                    for row, (key, value) in enumerate(zip(keys, values, strict=True))
+                ],
+                np.int64,
+            ),
         )
 
     @classmethod
@@ -141,14 +146,9 @@ class Records:
         )
 
 
-def _size(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
-    of_headers = sum(HEADER + len(name) + len(content or b"") for name, content in headers or ())
-    return len(key or b"") + len(value or b"") + of_headers
-
-
-def _headers_of(records: Sequence[Record]) -> list[Headers | None]:
-    """Each record's headers; None if confluent-kafka can't return them, because a name is not UTF-8."""
-    headers: list[Headers | None] = []
+def _headers_of(records: Sequence[Record]) -> dict[int, RecordHeaders]:
+    """The headers by the record's row, without those that confluent-kafka can't return because a name is not UTF-8."""
+    headers: list[HeaderList | None] = []
     unreadable: list[Record] = []
     # Call `headers` only once per record: after an error, confluent-kafka 2.16 returns a list with a null pointer
     # at the next call, which crashes Python.
@@ -165,7 +165,7 @@ def _headers_of(records: Sequence[Record]) -> list[Headers | None]:
             "%d records are read without their headers, because a header's name is not UTF-8; the first is at offset %d of %s/%d",
             *(len(unreadable), first.offset(), first.topic(), first.partition()),
         )
-    return headers
+    return {row: RecordHeaders.of(own) for row, own in enumerate(headers) if own}
 
 
 def packed(strings: Sequence[bytes | None]) -> Sequence[bytes | None]:
@@ -173,7 +173,7 @@ def packed(strings: Sequence[bytes | None]) -> Sequence[bytes | None]:
     return strings if None in strings else Packed.of(cast("Sequence[bytes]", strings))
 
 
-def rows_in(headers: Mapping[int, Headers], rows: Ints) -> Ints:
+def rows_in(headers: Mapping[int, RecordHeaders], rows: Ints) -> Ints:
     """Which of these ascending rows have headers: their places in `rows`, ascending."""
     if len(rows) < len(headers):
         return np.flatnonzero([row in headers for row in rows.tolist()])

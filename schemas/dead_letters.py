@@ -1,6 +1,6 @@
 """Dead letters as bytes and back: the event kept whole, with the reason and where it came from."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final, NamedTuple
@@ -71,7 +71,7 @@ class DeadLetterColumns:
     timestamp_types: Sequence[str | None]
     keys: Sequence[bytes | None]
     values: Sequence[bytes | None]
-    headers: Sequence[Sequence[tuple[str, bytes | None]]]
+    headers: Sequence[Iterable[tuple[str, bytes | None]]]
     attempts: Ints
 
     def __len__(self) -> int:
@@ -189,7 +189,7 @@ def _nullable_bytes(value: bytes | None) -> bytes:
     return _NULL if value is None else _VALUE + length(len(value)) + value
 
 
-def _headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
+def _headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
     """An Avro array of an event's headers."""
     items = [text(_valid(key)) + _nullable_bytes(value) for key, value in headers]
     return b"".join([length(len(items)), *items, _END_OF_ARRAY])

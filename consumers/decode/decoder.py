@@ -7,7 +7,8 @@ import numpy as np
 import polars as pl
 
 from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch, Rejection
-from millstream.consumers.record_types import Headers, Partition
+from millstream.consumers.record_headers import RecordHeaders
+from millstream.consumers.record_types import Partition
 from millstream.consumers.records import Ints, Records, rows_in
 from millstream.inference.executors.interface import Inputs, join_rows
 from millstream.inference.features import to_tensors
@@ -173,7 +174,9 @@ class BlockDecoder:
             times = times // self._fields.time_unit
         return np.where(column.is_null().to_numpy(), timestamps, times) if missing else times
 
-    def _deadlines(self, event_times: Ints, headers: Mapping[int, Headers], rows: Ints) -> tuple[Ints | None, int]:
+    def _deadlines(
+        self, event_times: Ints, headers: Mapping[int, RecordHeaders], rows: Ints
+    ) -> tuple[Ints | None, int]:
         """Each event's deadline, the earlier of its `max_age` and its header; and the number of invalid headers."""
         fields = self._fields
         if fields.max_age is None and fields.deadline_header is None:
@@ -251,9 +254,9 @@ def costs_of(column: pl.Series) -> Ints:
     return numbers.to_numpy().astype(np.int64)
 
 
-def _deadline(headers: Headers, name: str) -> int | None:
+def _deadline(headers: RecordHeaders, name: str) -> int | None:
     """The header's deadline, ms since the epoch; `NEVER` without the header, None if its value is invalid."""
-    stated = [value for header, value in headers if header == name and value is not None]
+    stated = [value for _, value in headers.named([name]) if value is not None]
     for value in stated:
         # More digits are beyond any time, and Python refuses to parse more than 4,300.
         if value.isdigit() and len(value) <= MAX_DEADLINE_DIGITS:

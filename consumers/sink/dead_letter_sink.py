@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -143,7 +143,7 @@ def _pieces(block: DecodedBatch, kept: Mapping[int, Rejection]) -> list[list[int
 def _letters(block: DecodedBatch, rows: Sequence[int], why: Sequence[Rejection], pipeline: str) -> DeadLetterColumns:
     places, timestamp_types = (numbers[rows].tolist() for numbers in (block.places, block.timestamp_types))
     partitions = [block.partitions[place] for place in places]
-    headers = [block.headers.get(row, []) for row in rows]
+    headers: list[Iterable[tuple[str, bytes | None]]] = [block.headers.get(row, ()) for row in rows]
     return DeadLetterColumns(
         pipeline=pipeline,
         failed_at=time.time_ns() // 1_000_000,

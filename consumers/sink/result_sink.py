@@ -26,7 +26,7 @@ from millstream.consumers.observability.metrics import (
     TOMBSTONES,
     Metrics,
 )
-from millstream.consumers.record_types import Headers, Key, Partition
+from millstream.consumers.record_types import HeaderList, Key, Partition
 from millstream.consumers.records import rows_in
 from millstream.consumers.sink.coalesce import coalesce
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput, DeadLetterSink, record_bytes
@@ -185,7 +185,7 @@ class Sink:
             headers = self._carried(block, row)
             if ours is not None and block.partition(row) not in ours:
                 dropped.append(place)
-            elif (size := record_bytes(value, key, headers or (), FRAME)) > self._outputs.prediction_bytes:
+            elif (size := record_bytes(value, key, headers, FRAME)) > self._outputs.prediction_bytes:
                 dropped.append(place)
                 dead[row] = self._too_large(size)
             else:
@@ -289,13 +289,13 @@ class Sink:
         keys, rows = taken(part.event_keys, events), part.block.good[part.first + events].tolist()
         found = {}
         for event, row, value, key in zip(events.tolist(), rows, values, keys, strict=True):
-            size = record_bytes(value, key, self._carried(part.block, row) or (), FRAME)
+            size = record_bytes(value, key, self._carried(part.block, row), FRAME)
             if size > self._outputs.prediction_bytes:
                 found[event] = self._too_large(size)
         return found
 
-    def _carried(self, block: DecodedBatch, row: int) -> Headers | None:
-        return [header for header in block.headers.get(row, ()) if header[0] in self._outputs.carry_headers] or None
+    def _carried(self, block: DecodedBatch, row: int) -> HeaderList:
+        return block.headers[row].named(self._outputs.carry_headers) if row in block.headers else []
 
     def push(self) -> None:
         """Send what was written at once. Raises DeliveryFailed, Abandoned."""

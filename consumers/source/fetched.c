@@ -6,6 +6,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct { /* rd_kafka_message_t */
@@ -27,8 +28,9 @@ typedef struct {
   void (*drop_queue)(void *queue);
   ptrdiff_t (*consume)(void *queue, int milliseconds, message **to, size_t size);
   int64_t (*timestamp)(const message *, int *type);
-  int (*headers)(const message *, const void **headers);
+  int (*detach_headers)(message *, void **headers);
   int (*header)(const void *headers, size_t index, const char **name, const char **value, size_t *length);
+  void (*destroy_headers)(void *headers);
   void (*destroy)(message *);
 } library;
 
@@ -55,6 +57,7 @@ typedef struct { /* one number a record */
 
 typedef struct { /* of all records */
   int64_t partitions, errors, value_bytes, null_values, key_bytes, null_keys, header_bytes;
+  char *headers; /* `fetched_take` copies and frees them */
 } sums;
 
 typedef struct {
@@ -72,33 +75,54 @@ static int64_t place_of(const message *m, partition *found, int64_t *count, int6
   return (*count)++;
 }
 
-/* Writes a message's headers, each its name's length, its value's (-1: null), both bytes; or only says how long that is. */
-static int64_t headers_of(const library *lib, const message *m, char *to) {
-  const void *headers;
-  const char *name, *value;
-  size_t length;
-  int64_t size = 0;
-  if (lib->headers(m, &headers) != 0) return 0;
-  for (size_t i = 0; lib->header(headers, i, &name, &value, &length) == 0; i++) {
-    int64_t lengths[2] = {(int64_t)strlen(name), value ? (int64_t)length : -1};
-    if (to) {
-      char *at = to + size;
-      memcpy(at, lengths, sizeof lengths);
-      memcpy(at + sizeof lengths, name, (size_t)lengths[0]);
-      if (value) memcpy(at + sizeof lengths + lengths[0], value, length);
-    }
-    size += (int64_t)sizeof lengths + lengths[0] + (value ? lengths[1] : 0);
+typedef struct { /* bytes that grow */
+  char *start;
+  size_t length, room;
+} growing;
+
+static char *more_of(growing *bytes, size_t by) {
+  if (bytes->room - bytes->length < by) {
+    size_t room = 2 * bytes->room + by;
+    char *start = realloc(bytes->start, room);
+    if (!start) return NULL;
+    bytes->start = start;
+    bytes->room = room;
   }
-  return size;
+  bytes->length += by;
+  return bytes->start + bytes->length - by;
 }
 
-/* What `count` messages say in numbers; `found` has room for as many partitions. */
-void fetched_describe(const library *lib, message *const *messages, int64_t count, const columns *to, partition *found,
-                      sums *sum) {
+/* Moves a message's headers behind those before: of each its name's length, its value's (-1: null), both bytes. librdkafka parses
+ * headers when they are first asked for, and a header of two bytes then takes a hundred: so this frees what it parsed, message by
+ * message. Returns how many bytes were added; -1 where memory does not suffice. */
+static int64_t move_headers(const library *lib, message *m, growing *to) {
+  void *headers;
+  const char *name, *value;
+  size_t length, before = to->length;
+  if (lib->detach_headers(m, &headers) != 0) return 0;
+  for (size_t i = 0; lib->header(headers, i, &name, &value, &length) == 0; i++) {
+    int32_t lengths[2] = {(int32_t)strlen(name), value ? (int32_t)length : -1}; /* a record is shorter than 2 GiB */
+    char *at = more_of(to, sizeof lengths + (size_t)lengths[0] + (value ? length : 0));
+    if (!at) {
+      lib->destroy_headers(headers);
+      return -1;
+    }
+    memcpy(at, lengths, sizeof lengths);
+    memcpy(at + sizeof lengths, name, (size_t)lengths[0]);
+    if (value) memcpy(at + sizeof lengths + lengths[0], value, length);
+  }
+  lib->destroy_headers(headers);
+  return (int64_t)(to->length - before);
+}
+
+/* What `count` messages say in numbers; `found` has room for as many partitions. Returns 0; -1 where memory does not suffice: then
+ * librdkafka has the messages back. */
+int fetched_describe(const library *lib, message *const *messages, int64_t count, const columns *to, partition *found, sums *sum) {
   int64_t place = 0;
+  growing headers = {NULL, 0, 0};
   memset(sum, 0, sizeof *sum);
   for (int64_t i = 0; i < count; i++) {
-    const message *m = messages[i];
+    message *m = messages[i];
     int type = 0;
     to->place[i] = place = place_of(m, found, &sum->partitions, place);
     to->offset[i] = m->offset;
@@ -107,19 +131,28 @@ void fetched_describe(const library *lib, message *const *messages, int64_t coun
     to->error[i] = m->error;
     to->value_length[i] = m->value ? (int64_t)m->value_length : -1;
     to->key_length[i] = m->key ? (int64_t)m->key_length : -1;
-    to->header_bytes[i] = m->error ? 0 : headers_of(lib, m, NULL);
+    to->header_bytes[i] = m->error ? 0 : move_headers(lib, m, &headers);
+    if (to->header_bytes[i] < 0) {
+      for (i = 0; i < count; i++) lib->destroy(messages[i]);
+      free(headers.start);
+      return -1;
+    }
     sum->errors += m->error != 0;
     if (m->value) sum->value_bytes += to->value_length[i];
     else sum->null_values++;
     if (m->key) sum->key_bytes += to->key_length[i];
     else sum->null_keys++;
-    sum->header_bytes += to->header_bytes[i];
   }
+  sum->headers = headers.start;
+  sum->header_bytes = (int64_t)headers.length;
+  return 0;
 }
 
 /* Copies values, keys and headers end to end, and gives the messages back to librdkafka. */
-void fetched_take(const library *lib, message *const *messages, int64_t count, const columns *of, char *values, char *keys,
+void fetched_take(const library *lib, message *const *messages, int64_t count, sums *sum, char *values, char *keys,
                   char *headers) {
+  if (sum->header_bytes) memcpy(headers, sum->headers, (size_t)sum->header_bytes);
+  free(sum->headers);
   for (int64_t i = 0; i < count; i++) {
     message *m = messages[i];
     if (m->value) {
@@ -130,7 +163,6 @@ void fetched_take(const library *lib, message *const *messages, int64_t count, c
       memcpy(keys, m->key, m->key_length);
       keys += m->key_length;
     }
-    if (of->header_bytes[i]) headers += headers_of(lib, m, headers);
     lib->destroy(m);
   }
 }

@@ -5,7 +5,6 @@ commits and seeks, and what it calls back is called while records are waited for
 """
 
 import ctypes
-import struct
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,8 +13,9 @@ import numpy.typing as npt
 from confluent_kafka import Consumer, KafkaError, cimpl
 
 from millstream.consumers.client_handle import handle_of
-from millstream.consumers.record_types import Headers, Partition
-from millstream.consumers.records import HEADER, NONE, Ints, Records
+from millstream.consumers.record_headers import RecordHeaders
+from millstream.consumers.record_types import Partition
+from millstream.consumers.records import NONE, Ints, Records
 from millstream.schemas.packed import Packed
 
 LIBRARY = Path(__file__).with_name("libfetched.so")
@@ -26,13 +26,13 @@ FUNCTIONS = (  # that `fetched.c` calls, in the order of its `library`
     "rd_kafka_queue_destroy",
     "rd_kafka_consume_batch_queue",
     "rd_kafka_message_timestamp",
-    "rd_kafka_message_headers",
+    "rd_kafka_message_detach_headers",
     "rd_kafka_header_get_all",
+    "rd_kafka_headers_destroy",
     "rd_kafka_message_destroy",
 )
 COLUMNS = ("place", "offset", "timestamp", "timestamp_type", "error", "value_length", "key_length", "header_bytes")
-SUMS = ("partitions", "errors", "value_bytes", "null_values", "key_bytes", "null_keys", "header_bytes")
-_LENGTHS = struct.Struct("=qq")  # of a header's name and value, as `fetched.c` writes them
+SUMS = ("partitions", "errors", "value_bytes", "null_values", "key_bytes", "null_keys", "header_bytes", "headers")
 _PARTITION = np.dtype([("topic", np.uintp), ("number", np.int64)])
 _POINTER = ctypes.c_void_p
 
@@ -62,8 +62,9 @@ class Copier:
         numbers = np.empty((len(COLUMNS), count), np.int64)
         columns = (_POINTER * len(COLUMNS))(*(row.ctypes.data for row in numbers))
         found, sums = np.empty(count, _PARTITION), (ctypes.c_int64 * len(SUMS))()
-        about = self.functions, _POINTER(messages.ctypes.data), ctypes.c_int64(count), columns
-        self._library.fetched_describe(*about, _POINTER(found.ctypes.data), sums)
+        about = self.functions, _POINTER(messages.ctypes.data), ctypes.c_int64(count)
+        if self._library.fetched_describe(*about, columns, _POINTER(found.ctypes.data), sums):
+            raise MemoryError("no memory is left for the headers of the records that were read")
         column, total = dict(zip(COLUMNS, numbers, strict=True)), dict(zip(SUMS, sums, strict=True))
         partitions = [  # asked while the messages hold the topics
             (self._topic_name(topic).decode() if topic else "", at)
@@ -72,11 +73,8 @@ class Copier:
         values, keys, headers = (
             np.empty(total[name], np.uint8) for name in ("value_bytes", "key_bytes", "header_bytes")
         )
-        self._library.fetched_take(*about, *(_POINTER(buffer.ctypes.data) for buffer in (values, keys, headers)))
+        self._library.fetched_take(*about, sums, *(_POINTER(buffer.ctypes.data) for buffer in (values, keys, headers)))
         sizes = column["value_length"].clip(0) + column["key_length"].clip(0) + column["header_bytes"]
-        own = _headers(headers, column["header_bytes"]) if total["header_bytes"] else {}
-        if own:
-            sizes[list(own)] += [HEADER * len(of_record) for of_record in own.values()]
         records = Records(
             partitions,
             column["place"],
@@ -85,7 +83,7 @@ class Copier:
             column["timestamp_type"],
             _strings(keys, column["key_length"], total["null_keys"]),
             _strings(values, column["value_length"], total["null_values"]),
-            own,
+            _headers(headers, column["header_bytes"]),
             sizes,
         )
         return records, column["error"]
@@ -151,19 +149,9 @@ def _strings(buffer: npt.NDArray[np.uint8], lengths: Ints, nulls: int) -> "Packe
     return [None if length < 0 else string for string, length in zip(strings, lengths.tolist(), strict=True)]
 
 
-def _headers(buffer: npt.NDArray[np.uint8], sizes: Ints) -> dict[int, Headers]:
-    """Each record's headers by its row, of those that have any."""
-    content, at = buffer.tobytes(), 0
-    records: dict[int, Headers] = {}
+def _headers(buffer: npt.NDArray[np.uint8], sizes: Ints) -> dict[int, RecordHeaders]:
+    """The headers by the record's row, of records that have any."""
     rows = np.flatnonzero(sizes)
-    for row, size in zip(rows.tolist(), sizes[rows].tolist(), strict=True):
-        own = records[row] = []
-        end = at + size
-        while at < end:
-            name, value = _LENGTHS.unpack_from(content, at)
-            at += _LENGTHS.size + name
-            own.append(
-                (content[at - name : at].decode(errors="replace"), None if value < 0 else content[at : at + value])
-            )
-            at += max(value, 0)
-    return records
+    ends = sizes[rows].cumsum()
+    places = zip(rows.tolist(), (ends - sizes[rows]).tolist(), ends.tolist(), strict=True)
+    return {row: RecordHeaders(buffer[start:end].tobytes()) for row, start, end in places}

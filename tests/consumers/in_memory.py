@@ -20,7 +20,7 @@ from millstream.consumers.events import (
     Rejection,
 )
 from millstream.consumers.flow.assignment import Assignment
-from millstream.consumers.record_types import Headers, Partition, Record
+from millstream.consumers.record_types import HeaderList, Partition, Record
 from millstream.consumers.records import Records
 from millstream.inference.executors.interface import Tensors, rows_of
 from millstream.inference.signature import Signature, TensorInput, TensorOutput
@@ -43,7 +43,7 @@ class MemoryRecord:
     place: Partition = ("in", 0)
     stamp: tuple[int, int] = (1, 1_700_000_000_000)
     name: bytes | None = None
-    heads: Headers | None = None
+    heads: HeaderList | None = None
 
     def __len__(self) -> int:
         return len(self.content or b"")
@@ -66,7 +66,7 @@ class MemoryRecord:
     def timestamp(self) -> tuple[int, int]:
         return self.stamp
 
-    def headers(self) -> Headers | None:
+    def headers(self) -> HeaderList | None:
         return self.heads
 
 

@@ -8,14 +8,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.records import HEADER, NONE, Records, rows_in
+from millstream.consumers.record_headers import RecordHeaders
+from millstream.consumers.records import NONE, Records, rows_in
 from millstream.schemas.packed import Packed
 from tests.consumers.in_memory import MemoryRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from millstream.consumers.record_types import Headers, Record
+    from millstream.consumers.record_types import Record
 
 BYTES = st.none() | st.binary(max_size=3)
 HEADERS = st.none() | st.lists(st.tuples(st.sampled_from(["a", "b"]), BYTES), max_size=2)
@@ -48,14 +49,14 @@ def rows(records: Records) -> list[tuple[Any, ...]]:
             records.timestamps.tolist(),
             records.keys,
             records.values,
-            [records.headers.get(row) for row in range(len(records))],
+            [list(records.headers[row]) if row in records.headers else None for row in range(len(records))],
             strict=True,
         )
     )
 
 
 def size_of(record: Record) -> int:
-    headers = sum(HEADER + len(name) + len(value or b"") for name, value in record.headers() or ())
+    headers = sum(8 + len(name) + len(value or b"") for name, value in record.headers() or ())
     return len(record.key() or b"") + len(record.value() or b"") + headers
 
 
@@ -98,7 +99,7 @@ def test_by_partition(one_by_one: Sequence[Record]) -> None:
 
 @given(st.sets(st.integers(0, 20)), st.sets(st.integers(0, 20)))
 def test_rows_that_have_headers(with_headers: set[int], rows: set[int]) -> None:
-    headers: dict[int, Headers] = {row: [("a", b"")] for row in sorted(with_headers)}
+    headers = {row: RecordHeaders.of([("a", b"")]) for row in sorted(with_headers)}
     wanted = sorted(rows)
     found = rows_in(headers, np.array(wanted, np.int64))
     assert [wanted[place] for place in found.tolist()] == sorted(with_headers & rows)

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch
-from millstream.consumers.record_types import Headers, Record
+from millstream.consumers.record_headers import RecordHeaders
+from millstream.consumers.record_types import HeaderList, Record
 from millstream.consumers.records import Records
 from millstream.schemas.decoded import Decoded
 from millstream.schemas.errors import SchemaUnavailable
@@ -148,7 +149,7 @@ def test_keys_headers_and_timestamps_come_along() -> None:
     block = decoder.decode(FetchedBatch(Records.of(records), EPOCHS, 0.0, 0))
     assert partitions(block) == [("in", 1), ("other", 0)]
     assert list(block.keys) == [b"key", None]
-    assert block.headers == {0: [("trace", b"a"), ("trace", None)]}
+    assert block.headers == {0: RecordHeaders.of([("trace", b"a"), ("trace", None)])}
     assert block.timestamps.tolist() == [55, -1]
     assert list(block.timestamp_types) == [2, 0]
     assert list(block.ids) == ["in-1-3"]
@@ -212,7 +213,7 @@ def test_schemas_that_are_away_leave_the_records_for_later() -> None:
     assert decoder.decode(poll).good.tolist() == [0]
 
 
-def with_deadlines(*headers: Headers) -> DecodedBatch:
+def with_deadlines(*headers: HeaderList) -> DecodedBatch:
     fields = EventFields(None, None, 1, deadline_header="until")
     records: list[Record] = [MemoryRecord(at, b"1", heads=own or None) for at, own in enumerate(headers)]
     decoder = BlockDecoder(NumberDecoder(), fields, SIGNATURE, allow_nan=False)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from millstream.consumers.batch.batcher import Batcher, Limits
 from millstream.consumers.events import BatchResult, NextOffsets, Rejection
 from millstream.consumers.observability.metrics import Metrics
-from millstream.consumers.record_types import HeaderColumns, Headers
+from millstream.consumers.record_headers import RecordHeaders
+from millstream.consumers.record_types import HeaderColumns, HeaderList
 from millstream.consumers.sink.coalesce import coalesce
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.delivery import Delivery
@@ -42,10 +43,10 @@ class MemoryDelivery:
     publishes_at_checkpoint = False
 
     def __init__(self) -> None:
-        self.predictions: list[tuple[bytes, bytes | None, Headers | None]] = []
+        self.predictions: list[tuple[bytes, bytes | None, HeaderList | None]] = []
         self.letters: list[tuple[DeadLetter, bytes | None]] = []
 
-    def produce(self, topic: str, value: bytes, key: bytes | None, headers: Headers | None) -> None:
+    def produce(self, topic: str, value: bytes, key: bytes | None, headers: HeaderList | None) -> None:
         if topic == OUTPUTS.dead_letters.topic:
             self.letters.append((decode_dead_letter(value)._replace(failed_at=0), key))
         else:
@@ -70,7 +71,7 @@ def results(draw: st.DrawFn) -> list[BatchResult]:
     for letters, start in zip(kinds, accumulate(map(len, kinds), initial=0), strict=False):
         made = block(letters, start)
         named = draw(st.booleans())
-        headers: dict[int, Headers] = {row: [("trace", str(row).encode())] for row in range(len(letters))}
+        headers = {row: RecordHeaders.of([("trace", str(row).encode())]) for row in range(len(letters))}
         batcher.add(
             replace(
                 made,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from millstream.consumers.events import Rejection
 from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metrics
+from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.sink import dead_letter_sink as module
 from millstream.consumers.sink.dead_letter_sink import BESIDE, DeadLetterOutput, DeadLetterSink, record_bytes
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder, decode_dead_letter
@@ -21,7 +22,7 @@ from tests.consumers.in_memory import block
 
 if TYPE_CHECKING:
     from millstream.consumers.events import DecodedBatch
-    from millstream.consumers.record_types import Headers
+    from millstream.consumers.record_types import HeaderList
     from millstream.consumers.sink.delivery import Delivery
     from millstream.schemas.packed import Packed
 
@@ -69,8 +70,8 @@ class Writing:
         return self.metrics.registry.get_sample_value(name, {"pipeline": "p", **labels})
 
 
-def event(value: bytes, key: bytes | None = None, headers: Headers | None = None) -> DecodedBatch:
-    return replace(block("e", 7), values=[value], keys=[key], headers={0: headers} if headers else {})
+def event(value: bytes, key: bytes | None = None, headers: HeaderList | None = None) -> DecodedBatch:
+    return replace(block("e", 7), values=[value], keys=[key], headers={0: RecordHeaders.of(headers)} if headers else {})
 
 
 def test_letter_says_all_of_its_event_and_when_it_failed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from millstream.consumers.errors import EventRefused
 from millstream.consumers.events import BatchResult, BatchSlice, DecodedBatch, Epochs, MicroBatch, Rejection
 from millstream.consumers.observability.metrics import INTERNAL_ERRORS, PREDICTIONS, TOMBSTONES, Metrics
-from millstream.consumers.record_types import HeaderColumns, Headers
+from millstream.consumers.record_headers import RecordHeaders
+from millstream.consumers.record_types import HeaderColumns, HeaderList
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.result_sink import FRAME, Outputs, Sink
@@ -45,10 +46,10 @@ class MemoryDelivery:
 
     def __init__(self) -> None:
         self.calls: list[int] = []  # predictions of each
-        self.predictions: list[tuple[bytes, bytes | None, Headers]] = []
+        self.predictions: list[tuple[bytes, bytes | None, HeaderList]] = []
         self.letters: list[DeadLetter] = []
 
-    def produce(self, topic: str, value: bytes, key: bytes | None, headers: Headers | None) -> None:
+    def produce(self, topic: str, value: bytes, key: bytes | None, headers: HeaderList | None) -> None:
         assert topic == "out"
         size = len(value) + len(key or b"") + sum(len(name) + len(content or b"") for name, content in headers or ())
         assert size <= LIMIT, "the broker would refuse it"
@@ -91,7 +92,8 @@ def test_predictions_without_headers_go_in_one_call() -> None:
 
 
 def test_predictions_between_those_with_headers_go_in_one_call() -> None:
-    headers: dict[int, Headers] = {1: [("trace", b"a")], 2: [("other", b"b")], 4: [("trace", b"c")]}
+    each = {1: [("trace", b"a")], 2: [("other", b"b")], 4: [("trace", b"c")]}
+    headers = {row: RecordHeaders.of(of_event) for row, of_event in each.items()}
     sink, delivery, _ = sink_of()
     sink.write([answered_of(5, headers=headers)])
     assert delivery.calls == [1, 1, 2, 1]
@@ -102,9 +104,9 @@ def test_predictions_between_those_with_headers_go_in_one_call() -> None:
     "changes",
     [
         {"keys": [b"k", b"x" * LIMIT, b"k"]},
-        {"headers": {1: [("trace", b"x" * LIMIT)]}},
-        {"headers": {1: [("trace", b"")] * 200}},
-        {"keys": [b"k", b"x" * (LIMIT // 2), b"k"], "headers": {1: [("trace", b"x" * (LIMIT // 2))]}},
+        {"headers": {1: RecordHeaders.of([("trace", b"x" * LIMIT)])}},
+        {"headers": {1: RecordHeaders.of([("trace", b"")] * 200)}},
+        {"keys": [b"k", b"x" * (LIMIT // 2), b"k"], "headers": {1: RecordHeaders.of([("trace", b"x" * (LIMIT // 2))])}},
     ],
     ids=["key", "header", "many headers", "both"],
 )
@@ -137,7 +139,9 @@ def test_each_event_has_a_prediction_that_its_topic_takes_or_a_dead_letter(
     one = answered_of(
         count,
         keys=[None if size is None else b"k" * size for size, _ in sizes],
-        headers={row: [("trace", b"t" * size)] for row, (_, size) in enumerate(sizes) if size is not None},
+        headers={
+            row: RecordHeaders.of([("trace", b"t" * size)]) for row, (_, size) in enumerate(sizes) if size is not None
+        },
         places=places,
         partitions={0: ("in", 0), 1: ("in", 1)},
     )

@@ -59,13 +59,16 @@ class Library:
         self.addresses = np.array([ctypes.addressof(struct) for struct in self._structs], np.uintp)
         self._of = dict(zip(self.addresses.tolist(), messages, strict=True))
         self.given_back: list[int] = []
+        self._detached: set[int] = set()  # whose headers the caller owns
+        self.most_detached = 0
         pointer, out = ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)
         number = ctypes.POINTER(ctypes.c_int)
         size = ctypes.POINTER(ctypes.c_size_t)
         self._functions = [
             ctypes.CFUNCTYPE(ctypes.c_int64, pointer, number)(self._timestamp),
-            ctypes.CFUNCTYPE(ctypes.c_int, pointer, out)(self._headers),
+            ctypes.CFUNCTYPE(ctypes.c_int, pointer, out)(self._detach_headers),
             ctypes.CFUNCTYPE(ctypes.c_int, pointer, ctypes.c_size_t, out, out, size)(self._header),
+            ctypes.CFUNCTYPE(None, pointer)(self._destroy_headers),
             ctypes.CFUNCTYPE(None, pointer)(self.given_back.append),
         ]
 
@@ -94,9 +97,21 @@ class Library:
         kind[0] = message.timestamp_type
         return message.timestamp
 
-    def _headers(self, address: int, headers: Any) -> int:
+    @property
+    def kept_headers(self) -> int:
+        """Of how many records the headers were taken and not given back."""
+        return len(self._detached)
+
+    def _detach_headers(self, address: int, headers: Any) -> int:
+        if not self._of[address].headers:
+            return NOT_FOUND
+        self._detached.add(address)
+        self.most_detached = max(self.most_detached, len(self._detached))
         headers[0] = address
-        return 0 if self._of[address].headers else NOT_FOUND
+        return 0
+
+    def _destroy_headers(self, address: int) -> None:
+        self._detached.remove(address)
 
     def _header(self, address: int, index: int, name: Any, value: Any, size: Any) -> int:
         headers = self._of[address].headers

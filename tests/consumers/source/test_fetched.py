@@ -62,3 +62,5 @@ def test_columns_hold_what_the_messages_held(messages: list[Message]) -> None:
     assert len(set(records.partitions)) == len(records.partitions)
     assert isinstance(records.values, Packed) == all(message.value is not None for message in messages)
     assert library.given_back == library.addresses.tolist()
+    assert library.most_detached <= 1, "librdkafka's parsed headers of several records were in memory at once"
+    assert library.kept_headers == 0
