@@ -1,0 +1,110 @@
+"""What the comparison job does with each record that it reads."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from millstream.consumers.comparison import metrics as m
+from millstream.consumers.comparison.chunks import LABEL_ROW, rows_of
+from millstream.consumers.comparison.errors import DamagedRecordError
+from millstream.consumers.comparison.rows import LabelReader, Scoring, are_labels
+from millstream.consumers.comparison.schema_wait import with_schemas
+from millstream.consumers.comparison.streams import write
+from millstream.schemas.comparisons import ComparisonDecoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.consumers.comparison.job import Joins, Merges
+    from millstream.consumers.comparison.pairs import KnownPairs
+    from millstream.consumers.comparison.streams import Streams
+    from millstream.pipeline.pipeline import Pipeline
+    from millstream.schemas.store import SchemaStore
+
+
+class Intake:
+    """Decodes what comes, and gives it to the joins and merges. Faust's event loop calls it."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        store: SchemaStore,
+        streams: Streams,
+        *,
+        joins: Joins,
+        merges: Merges,
+        known: KnownPairs,
+        metrics: m.ComparisonMetrics,
+    ) -> None:
+        """Raises:
+        SchemaError: the labels' schema is not there, or has no such field.
+        """
+        self._streams = streams
+        self._joins = joins
+        self._merges = merges
+        self._known = known
+        self._metrics = metrics
+        self._decoder = ComparisonDecoder(store)
+        self._scoring = Scoring.of(pipeline.comparison)
+        self._labels = (
+            LabelReader(pipeline.labels, store, regression=self._scoring.regression) if pipeline.labels else None
+        )
+        self.compared = 0  # comparisons so far
+
+    async def comparisons(self, event: Any) -> None:
+        """Take a fetch of comparisons: join each with its label."""
+        records = event.value
+        comparisons, bad = await self._with_schemas(
+            event, lambda: self._decoder.decode([record.value for record in records])
+        )
+        self._metrics.count(m.READ, len(records), "comparisons")
+        self._metrics.leave_out(len(bad), "undecodable", next(iter(bad.values()), None))
+        comparisons, others = comparisons.of_pairs(self._known)
+        self._metrics.leave_out(len(others), "unknown_pair", next(iter(others), None))
+        rows = self._scoring.rows(comparisons, np.array([record.offset for record in records], np.int64))
+        partition = event.message.partition
+        await write(self._streams.chunks, partition, self._joins.comparisons(partition, rows, comparisons.pairs))
+        self.compared += len(records)
+
+    async def labels(self, event: Any) -> None:
+        """Take a fetch of labels: send each to the partition that its event's comparison is in."""
+        reader, records = self._labels, event.value
+        assert reader is not None
+        columns = [[getattr(record, name) for record in records] for name in ("value", "partition", "offset")]
+        ids, rows, bad = await self._with_schemas(event, lambda: reader.rows(*columns))
+        self._metrics.count(m.READ, len(records), "labels")
+        self._metrics.leave_out(bad, "bad_labels")
+        places = np.array([self._streams.partition_of(event_id) for event_id in ids], np.int64)
+        sent = [
+            await self._streams.by_event.send(value=rows[places == partition].tobytes(), partition=partition)
+            for partition in np.unique(places).tolist()
+        ]
+        if sent:
+            await asyncio.gather(*sent)
+
+    async def labels_by_event(self, event: Any) -> None:
+        """Take labels that are in their comparisons' partition: join them."""
+        try:
+            rows = rows_of(event.value or b"", LABEL_ROW)
+        except DamagedRecordError as error:
+            self._metrics.leave_out(1, "damaged", error)
+            return
+        good = are_labels(rows["value"], regression=self._scoring.regression)
+        self._metrics.leave_out(int((~good).sum()), "damaged", "a label of another value")
+        rows = rows[good]
+        partition = event.message.partition
+        await write(self._streams.chunks, partition, self._joins.labels(partition, rows))
+
+    async def part(self, event: Any) -> None:
+        """Take one partition's summary of a window: merge it with those of the others."""
+        partition = event.message.partition
+        await write(self._streams.parts, partition, self._merges.put(partition, event.value))
+
+    async def _with_schemas(self, event: Any, work: Callable[[], Any]) -> Any:
+        """The result of decoding this event's records, in a thread; waits while the schemas are away."""
+        first, topic = event.value[0], event.message.topic
+        what = f"records of {topic}/{first.partition} from offset {first.offset} on"
+        return await with_schemas(work, what, lambda: self._metrics.count(m.RETRIES))

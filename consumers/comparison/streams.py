@@ -1,0 +1,105 @@
+"""The Faust app's topics and tables."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from aiokafka.partitioner import murmur2
+
+from millstream.consumers.comparison.credentials import broker_settings
+from millstream.consumers.comparison.names import app_name
+from millstream.consumers.comparison.transport import FOLDED_RECORDS, FoldingApp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from millstream.consumers.comparison.job import Write
+    from millstream.pipeline.pipeline import Pipeline
+
+BUFFERED_MESSAGES = 8  # that wait for an agent; a folded one holds up to FOLDED_RECORDS
+SESSION_TIMEOUT = 10.0  # seconds, after which a crashed process's partitions move
+
+
+class Streams:
+    """The Faust app, its topics and its tables. The internal topics and tables have the comparison topic's partitions."""
+
+    def __init__(self, pipeline: Pipeline, *, partitions: int, replication: int, folder: Path) -> None:
+        """Args:
+            pipeline: with shadows.
+            partitions: of the comparison topic.
+            replication: factor of the topics that are made.
+            folder: a temporary one, for Faust; nothing that counts is kept there.
+
+        Raises:
+            ComparisonError: the broker can't be reached the way the pipeline file says.
+        """
+        name = app_name(pipeline)
+        self.partitions = partitions
+        self.faust = FoldingApp(
+            name,
+            **broker_settings(pipeline.client_config()),
+            store="memory://",
+            datadir=folder,
+            web_enabled=False,
+            topic_disable_leader=True,
+            topic_partitions=partitions,
+            topic_replication_factor=replication,
+            consumer_auto_offset_reset="earliest",
+            broker_max_poll_records=FOLDED_RECORDS,
+            broker_session_timeout=SESSION_TIMEOUT,
+            broker_heartbeat_interval=SESSION_TIMEOUT / 4,
+            broker_commit_interval=1.0,
+            stream_buffer_maxsize=BUFFERED_MESSAGES,
+            stream_wait_empty=False,  # what is under way at the end is read again: waiting for it may take for ever
+        )
+        self.comparisons = self._topic(pipeline.comparison.topic)
+        self.evaluations = self._topic(pipeline.comparison.evaluations)
+        self.labels = None if pipeline.labels is None else self._topic(pipeline.labels.topic)
+        self.by_event = self._topic(f"{name}-labels", internal=True)
+        self.by_pair = self._topic(f"{name}-parts", internal=True)
+        self.chunks = self._table("chunks")
+        self.parts = self._table("parts")
+        read = [self.comparisons, *([] if self.labels is None else [self.labels])]
+        self.faust.folded_topics = frozenset(topic.get_topic_name() for topic in read)
+
+    def _topic(self, name: str, *, internal: bool = False) -> Any:
+        return self.faust.topic(
+            name,
+            key_type=bytes,
+            value_type=bytes if internal else None,
+            key_serializer="raw",
+            value_serializer="raw",
+            internal=internal,
+            partitions=self.partitions if internal else None,
+        )
+
+    def _table(self, name: str) -> Any:
+        return self.faust.Table(name, partitions=self.partitions, key_type=bytes, value_type=bytes)
+
+    def partition_of(self, event_id: str) -> int:
+        """Where the event's comparison is: its key is the id, placed as Java's clients do."""
+        return int((murmur2(event_id.encode()) & 0x7FFFFFFF) % self.partitions)
+
+    def assigned(self, topic: Any) -> list[int]:
+        """Which of the topic's partitions this process has, ascending."""
+        name = topic.get_topic_name()
+        return sorted(place.partition for place in self.faust.consumer.assignment() if place.topic == name)
+
+
+async def write(table: Any, partition: int, writes: Iterable[Write]) -> None:
+    """Write to a table and its changelog, and wait until that has it.
+
+    Faust's own `table[key] = value` only works in a stream, and the flush before its commits does not wait for long.
+    """
+    sent = []
+    for key, value in writes:
+        if value is None:
+            table.data.pop(key, None)
+            sent.append(table.send_changelog(partition, key, None, value_serializer="raw"))
+        else:
+            table.data[key] = value
+            sent.append(table.send_changelog(partition, key, value))
+    if sent:
+        await asyncio.gather(*sent)

@@ -1,0 +1,134 @@
+"""What the comparison job writes from time to time: the results of what changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from millstream.consumers.comparison import metrics as m
+from millstream.consumers.comparison.lag_watch import LagWatch
+from millstream.consumers.comparison.progress import LabelProgress
+from millstream.consumers.comparison.results import encode_result, result_key
+from millstream.consumers.comparison.streams import write
+from millstream.consumers.schema_store import own_schema_id
+from millstream.schemas.records import EVALUATION
+from millstream.topics.errors import TopicsError
+from millstream.topics.lag import LagReader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.consumers.comparison.job import Joins, Merges
+    from millstream.consumers.comparison.streams import Streams
+    from millstream.consumers.observability.health import Health
+    from millstream.pipeline.pipeline import Pipeline
+    from millstream.schemas.store import SchemaStore
+
+log = logging.getLogger(__name__)
+
+MAX_UPDATE_SHARE = 0.25  # of the time that updates may take: with much to summarise they come less often
+
+
+class Updates:
+    """Summarises the joins, writes the merged results, and closes windows. One task of Faust's event loop runs it."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        store: SchemaStore,
+        streams: Streams,
+        *,
+        joins: Joins,
+        merges: Merges,
+        compared: Callable[[], int],
+        metrics: m.ComparisonMetrics,
+        health: Health,
+    ) -> None:
+        """Args:
+        pipeline: with shadows.
+        store: of the schemas.
+        streams: where to write.
+        joins: what was read since the last update.
+        merges: the results of all partitions.
+        compared: how many comparisons were read so far.
+        metrics: where to count.
+        health: told of each update.
+        """
+        self._pipeline = pipeline
+        self._streams = streams
+        self._joins = joins
+        self._merges = merges
+        self._compared = compared
+        self._metrics = metrics
+        self._health = health
+        self._schema_id = own_schema_id(pipeline, store, EVALUATION, pipeline.comparison.evaluations)
+        self._lag = LagWatch(pipeline, streams.faust, metrics)
+        self._lags: LagReader | None = None  # of the labels' topics
+        self._progress: LabelProgress | None = None
+        if pipeline.labels is not None:
+            self._progress = LabelProgress(pipeline.labels.topic, streams.by_event.get_topic_name())
+
+    def clear(self) -> None:
+        """Start anew: the assignment changes."""
+        if self._progress is not None:
+            self._progress.clear()
+
+    async def run(self) -> None:
+        """Update until the app stops; less often where an update takes long."""
+        pause = self._pipeline.comparison.update_every
+        while not self._streams.faust.should_stop:
+            await self._streams.faust.sleep(pause)
+            if self._streams.faust.rebalancing or self._streams.faust.should_stop:
+                continue
+            started = time.monotonic()
+            await self._update()
+            took = time.monotonic() - started
+            self._metrics.set(m.TICK_SECONDS, took)
+            pause = max(self._pipeline.comparison.update_every, took / MAX_UPDATE_SHARE)
+
+    async def _update(self) -> None:
+        """Write the results of what changed; stop where the assignment changes meanwhile."""
+        self._health.turn()
+        self._health.ready = True
+        for partition in self._streams.assigned(self._streams.by_pair):
+            if self._streams.faust.rebalancing:
+                return
+            writes, records = self._merges.results(partition)
+            await write(self._streams.parts, partition, writes)
+            for start, pair, record in records:
+                value = encode_result({**record, "updated_at": time.time_ns() // 1_000_000}, self._schema_id)
+                await self._streams.evaluations.send(key=result_key(start, pair), value=value)
+        await self._close_windows()
+        for partition in self._streams.assigned(self._streams.comparisons):
+            if self._streams.faust.rebalancing:
+                return
+            writes, parts = self._joins.tick(partition)
+            await write(self._streams.chunks, partition, writes)
+            for part in parts:
+                # All windows of a pair meet at one place, so that it hears how far each partition is.
+                place = self._streams.partition_of(repr(part.pair))
+                await self._streams.by_pair.send(value=part.pack(), partition=place)
+            await asyncio.sleep(0)
+        self._lag.look(self._compared())
+
+    async def _close_windows(self) -> None:
+        """Close the windows that no label is on its way to."""
+        watermarks = {
+            partition: self._joins.watermark(partition)
+            for partition in self._streams.assigned(self._streams.comparisons)
+        }
+        if self._progress is not None:
+            if self._lags is None:
+                assert self._pipeline.labels is not None
+                topics = (self._pipeline.labels.topic, self._streams.by_event.get_topic_name())
+                self._lags = LagReader(self._pipeline.client_config(), self._streams.faust.conf.id, topics)
+            try:
+                lags = await asyncio.to_thread(self._lags.read)
+            except TopicsError as error:  # the windows wait until the broker is there again
+                log.warning("%s", error)
+                return
+            watermarks = dict(self._progress.look(lags, watermarks))
+        for partition in self._streams.assigned(self._streams.comparisons):
+            self._joins.close(partition, watermarks.get(partition, 0))
