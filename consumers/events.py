@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from millstream.consumers.errors import OffsetsRewound
 from millstream.consumers.record_headers import RecordHeaders
@@ -15,6 +14,7 @@ from millstream.consumers.record_types import Key, Partition, Position
 from millstream.consumers.records import Records
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between
 from millstream.schemas.packed import Texts, taken
+from millstream.schemas.table import Table
 
 Epochs = Mapping[Partition, int]
 """The assignment that a record was read under: partition -> the number of that assignment. Replaced, never changed."""
@@ -69,7 +69,7 @@ class DecodedBatch:
     deadlines: npt.NDArray[np.int64] | None  # ms since the epoch, after which it need not run; None: no event has one
     costs: npt.NDArray[np.int64] | None  # of the events up to and including each; None: they have none
     tensors: Inputs
-    features: pl.DataFrame | None  # the fields that shadows take, where there are any
+    features: Table | None  # the fields that shadows take, where there are any
     invalid_deadlines: int  # number of events whose deadline header is not a number of ms; the header is ignored
     # The others:
     rejected: Mapping[int, Rejection]  # by row, ascending

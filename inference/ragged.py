@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from millstream.schemas.packed import spans
+
 Ints = npt.NDArray[np.int64]
 Index = slice | Ints | npt.NDArray[np.bool_]
 
@@ -50,10 +52,7 @@ class Ragged:
             if step == 1:
                 return Ragged(self.values, self.offsets[start : max(start, stop) + 1])
         lengths = self.lengths[rows]
-        offsets = offsets_of(lengths)
-        places = np.arange(offsets[-1])
-        places += np.repeat(self.offsets[:-1][rows] - offsets[:-1], lengths)
-        return Ragged(self.values.take(places), offsets)
+        return Ragged.of_lengths(self.values.take(spans(self.offsets[:-1][rows], lengths)), lengths)
 
     def mask(self, size: int) -> npt.NDArray[np.bool_]:
         """[events, size]: true for each event's items, false for the padding behind them."""

@@ -7,20 +7,28 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.ragged import Ragged
+from millstream.schemas.dtypes import Dtype, ListOf
 
-DTYPES: dict[str, tuple[np.dtype[Any], pl.DataType]] = {
-    "float32": (np.dtype(np.float32), pl.Float32()),
-    "float64": (np.dtype(np.float64), pl.Float64()),
-    "int32": (np.dtype(np.int32), pl.Int32()),
-    "int64": (np.dtype(np.int64), pl.Int64()),
-    "bool": (np.dtype(np.bool_), pl.Boolean()),
-    "string": (np.dtype(object), pl.String()),
+DTYPES: dict[str, np.dtype[Any]] = {
+    "float32": np.dtype(np.float32),
+    "float64": np.dtype(np.float64),
+    "int32": np.dtype(np.int32),
+    "int64": np.dtype(np.int64),
+    "bool": np.dtype(np.bool_),
+    "string": np.dtype(object),
 }
-"""Tensor element types that event fields can fill: name in config.yaml -> numpy's and polars' type."""
+"""Tensor element types that event fields can fill: name in config.yaml -> numpy's type."""
+
+_FILLED_BY = {
+    **dict.fromkeys(("float32", "float64"), ("int32", "int64", "float32", "float64", "boolean")),
+    **dict.fromkeys(("int32", "int64"), ("int32", "int64")),
+    "bool": ("boolean",),
+    "string": ("string",),
+}
+"""Tensor's type -> the fields' types that fill it without changing their meaning (precision may narrow)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +93,13 @@ def blank(inputs: Sequence[TensorInput], events: int) -> dict[str, Any]:
 
 def _blank(entry: TensorInput, events: int) -> npt.NDArray[Any] | Ragged:
     value = "" if entry.dtype == "string" else int(entry.mask)
-    array = np.full((events, *entry.shape), value, DTYPES[entry.dtype][0])
+    array = np.full((events, *entry.shape), value, DTYPES[entry.dtype])
     return (
         array if entry.max_length is None else Ragged.of_lengths(array.reshape(-1), np.full(events, entry.max_length))
     )
 
 
-def check_fields(signature: Signature, columns: Mapping[str, pl.DataType], place: str, schema_name: str) -> None:
+def check_fields(signature: Signature, columns: Mapping[str, Dtype], place: str, schema_name: str) -> None:
     """Check that the event's fields can fill the tensors.
 
     Raises:
@@ -115,29 +123,9 @@ def check_fields(signature: Signature, columns: Mapping[str, pl.DataType], place
                 )
 
 
-def _misfit(entry: TensorInput, found: pl.DataType) -> str:
-    if entry.array:
-        if not isinstance(found, pl.List):
-            return f"has {_words(found)} there"
-        element = _as_instance(found.inner)
-        return "" if _fills(entry.dtype, element) else f"has an array of {_words(element)} there"
-    return "" if _fills(entry.dtype, found) else f"has {_words(found)} there"
-
-
-def _as_instance(dtype: pl.DataType | pl.datatypes.DataTypeClass) -> pl.DataType:
-    return dtype() if isinstance(dtype, type) else dtype
-
-
-def _words(dtype: pl.DataType) -> str:
-    return str(dtype).lower()
-
-
-def _fills(tensor: str, field: pl.DataType) -> bool:
-    """Whether a field of this type fills a tensor of this type without changing its meaning (precision may narrow)."""
-    if tensor == "string":
-        return field == pl.String
-    if tensor == "bool":
-        return field == pl.Boolean
-    if tensor.startswith("int"):
-        return field in {pl.Int32, pl.Int64}
-    return field in {pl.Int32, pl.Int64, pl.Float32, pl.Float64, pl.Boolean}
+def _misfit(entry: TensorInput, found: Dtype) -> str:
+    if not entry.array:
+        return "" if found in _FILLED_BY[entry.dtype] else f"has {found} there"
+    if not isinstance(found, ListOf):
+        return f"has {found} there"
+    return "" if found.items in _FILLED_BY[entry.dtype] else f"has an array of {found.items} there"

@@ -77,7 +77,7 @@ def padded_to(inputs: Sequence[TensorInput], tensors: Mapping[str, Any], size: i
     made: dict[str, npt.NDArray[Any]] = {}
     for entry in inputs:
         if entry.mask:
-            made[entry.tensor] = mask.astype(DTYPES[entry.dtype][0])
+            made[entry.tensor] = mask.astype(DTYPES[entry.dtype])
         elif entry.max_length is None:
             made[entry.tensor] = tensors[entry.tensor]
         else:

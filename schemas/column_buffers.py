@@ -1,4 +1,4 @@
-"""Columns that C fills (`columns.h`): the types that they are of, the memory that they lie in, and the series made of them."""
+"""Columns that C fills (`columns.h`): the types that they are of, and the memory that they lie in."""
 
 import ctypes
 import json
@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
-from millstream.schemas.avro.types import NO_DEFAULT, Field, default_of, dtype_of, kind_of, nullable
-from millstream.schemas.packed import Numbers, Packed, Texts
+from millstream.schemas.avro.types import NO_DEFAULT, Field, default_of, kind_of, nullable
+from millstream.schemas.column import Column, ListColumn, Mask, NumberColumn, RecordColumn, StringColumn
+from millstream.schemas.packed import Numbers, Packed
 from millstream.schemas.store import AvroType
-from millstream.schemas.table import Column, Lists
 
 ROOM = 1 << 28  # bytes of a call, of what its records might fill at most; they fill a small part, and no more is taken
 _KEPT = 1 << 23  # bytes, filled anew by each call that does with them
@@ -48,7 +47,6 @@ class Node:
     item_bytes: (
         int  # fewest of a record for a value of the node, where it lies within an array; 0: a record has one value
     )
-    dtype: pl.DataType
     default: bytes  # of a field, as JSON; empty where it has none
     default_bytes: int  # of this default, and of those around it: what an event has of it without a byte of JSON
     arrays: int = 0  # around it
@@ -62,19 +60,16 @@ def nodes_of(fields: Sequence[Field], item_bytes: int) -> list[Node]:
         fields: the event's.
         item_bytes: fewest that each item of an array takes.
     """
-    nodes = [Node("", "record", False, 0, pl.Struct([]), b"", 0)]
+    nodes = [Node("", "record", False, 0, b"", 0)]
     inside: list[list[Member]] = [[(field.name, field.type, field.default) for field in fields]]
     for node, members in zip(nodes, inside, strict=True):  # both grow
         node.members = range(len(nodes), len(nodes) + len(members))
         for name, tree, value in members:
             core, is_nullable = nullable(tree)
             default = b"" if value is NO_DEFAULT else _as_json(value)
-            dtype = pl.Null() if tree == "symbol" else dtype_of(tree)
             size = node.default_bytes + len(default)
             arrays = node.arrays + (node.kind == "array")
-            nodes.append(
-                Node(name, kind_of(core), is_nullable, item_bytes * bool(arrays), dtype, default, size, arrays)
-            )
+            nodes.append(Node(name, kind_of(core), is_nullable, item_bytes * bool(arrays), default, size, arrays))
             inside.append(list(_members(core)))
     return nodes
 
@@ -111,7 +106,7 @@ class Filled:
 
 
 class ColumnBuffers:
-    """Makes room for the columns of these nodes, and series of what was filled."""
+    """Makes room for these nodes, and columns of what was filled."""
 
     def __init__(self, nodes: list[Node], missing: Sequence[int] | None = None, *, null_is_nan: bool) -> None:
         """Args:
@@ -120,7 +115,6 @@ class ColumnBuffers:
         null_is_nan: whether the null of a real number comes as NaN, which the input has no form of.
         """
         self._nodes = nodes
-        self._null_is_nan = null_is_nan
         kinds = [node.kind for node in nodes]
         self._is_text = np.array([kind in _TEXTS for kind in kinds])
         self.has_valid = np.array([node.is_nullable and not (null_is_nan and node.kind in _REALS) for node in nodes])
@@ -201,79 +195,35 @@ class ColumnBuffers:
         return np.frombuffer(pages, np.uint8)
 
     def _column(self, index: int, filled: Filled) -> Column:
-        """The column of a field."""
-        if (lists := self._lists_of(index, filled)) is not None:
-            return Column(lambda: _lists("", pl.Series(lists.items), lists.lengths), lists=lists)
-        if (texts := self._texts_of(index, filled)) is not None:
-            return Column(lambda: texts.column(""), texts=texts)
-        series = self._series(index, filled)
-        return Column(lambda: series)
-
-    def _lists_of(self, index: int, filled: Filled) -> Lists | None:
-        """The lists of a node, copied; None where it has none, or not all are there, or their items are no numbers."""
+        """The values of a node, copied."""
         node, count = self._nodes[index], int(filled.counters[0, index])
-        if node.kind != "array" or not count or not self._all_there(index, filled):
-            return None
-        item = self._nodes[node.members[0]]
-        if item.kind not in _NUMBERS or item.is_nullable or item.kind == "boolean":
-            return None
-        items = filled.part(0, node.members[0], _NUMBERS[item.kind], int(filled.counters[0, node.members[0]]))
-        return Lists(items.copy(), filled.part(1, index, np.int64, count).copy())
-
-    def _texts_of(self, index: int, filled: Filled) -> Texts | None:
-        """The texts of a node, copied; None where it has none, or not all are there."""
-        if self._nodes[index].kind not in ("string", "enum") or not self._all_there(index, filled):
-            return None
-        return Texts(self._packed(index, filled))
-
-    def _packed(self, index: int, filled: Filled) -> Packed:
-        lengths = filled.part(1, index, np.int64, int(filled.counters[0, index])).copy()
-        content = filled.part(0, index, np.uint8, int(filled.counters[1, index])).copy()
-        return Packed(content, lengths.cumsum() - lengths, lengths)
-
-    def _all_there(self, index: int, filled: Filled) -> bool:
-        """Whether no value of a node is null. Of reals whose null is NaN, it can't tell."""
-        count = int(filled.counters[0, index])
-        return not self.has_valid[index] or bool(filled.part(2, index, np.bool_, count).all())
-
-    def _series(self, index: int, filled: Filled) -> pl.Series:
-        """The values of a node."""
-        node, count = self._nodes[index], int(filled.counters[0, index])
-        if not count:
-            return pl.Series(node.name, [], node.dtype)
         if node.kind in _NUMBERS:
-            numbers = filled.part(0, index, _NUMBERS[node.kind], count).copy()  # the series is of the same memory
-            nan_to_null = node.is_nullable and self._null_is_nan and node.kind in _REALS
-            column = pl.Series(node.name, numbers, nan_to_null=nan_to_null)
-        elif node.kind == "record":
-            column = _records(node, [self._series(member, filled) for member in node.members], count)
-        elif node.kind == "array":
-            lengths = filled.part(1, index, np.int64, count)
-            column = _lists(node.name, self._series(node.members[0], filled), lengths)
+            numbers = filled.part(0, index, _NUMBERS[node.kind], count).copy()
+            return NumberColumn(numbers, self._valid(index, filled, numbers))
+        valid = self._valid(index, filled)
+        if node.kind == "record":
+            fields = {self._nodes[member].name: self._column(member, filled) for member in node.members}
+            return RecordColumn(fields, count, valid)
+        lengths = filled.part(1, index, np.int64, count).copy()
+        if node.kind == "array":
+            return ListColumn(self._column(node.members[0], filled), lengths, valid)
+        content = filled.part(0, index, np.uint8, int(filled.counters[1, index])).copy()
+        packed = Packed(content, lengths.cumsum() - lengths, lengths)
+        return StringColumn(packed, node.kind in ("string", "enum"), valid)
+
+    def _valid(self, index: int, filled: Filled, numbers: npt.NDArray[Any] | None = None) -> Mask | None:
+        """Which values of a node are not null; None where all are."""
+        node = self._nodes[index]
+        if self.has_valid[index]:
+            valid = filled.part(2, index, np.bool_, int(filled.counters[0, index])).copy()
+        elif numbers is not None and node.is_nullable and node.kind in _REALS:
+            valid = ~np.isnan(numbers)
         else:
-            column = self._packed(index, filled).column(node.name).cast(node.dtype)
-        if self._all_there(index, filled):
-            return column
-        valid = pl.Series(filled.part(2, index, np.bool_, count))
-        return column.zip_with(valid, pl.Series([None], dtype=node.dtype).new_from_index(0, count))
+            return None
+        return None if valid.all() else valid
 
 
 def _described(node: Node, name: bytes, missing: int) -> tuple[int, ...]:
     address = ctypes.cast(ctypes.c_char_p(name), _POINTER).value or 0
     kind, members = KINDS.index(node.kind), node.members
     return (kind, node.is_nullable, members.start, len(members), address, len(name), missing, *(0,) * 5)
-
-
-def _records(node: Node, members: list[pl.Series], count: int) -> pl.Series:
-    if not members:
-        return pl.Series(node.name, [{}], node.dtype).new_from_index(0, count)
-    return pl.DataFrame(members).to_struct(node.name)
-
-
-def _lists(name: str, items: pl.Series, lengths: Numbers) -> pl.Series:
-    """A column of lists from their items, end to end."""
-    width = int(lengths[0])
-    if width and items.dtype.is_numeric() and (lengths == width).all():  # as vectors are: a seventh of the time
-        return items.reshape((len(lengths), width)).cast(pl.List(items.dtype)).alias(name)
-    places = pl.DataFrame({"start": lengths.cumsum() - lengths, "length": lengths})
-    return places.select(pl.lit(items.implode()).list.slice("start", "length").alias(name)).to_series()

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import polars as pl
 
+from millstream.schemas.column import Rows
+from millstream.schemas.dtypes import Dtype
 from millstream.schemas.errors import Reason
-from millstream.schemas.table import Rows, Table
+from millstream.schemas.table import Table
 
 _LONGEST_ERROR = 500  # characters; schemas name fields at length, and libraries quote data and schemas
 
@@ -62,15 +63,14 @@ class Decoded:
         return cls([part for part in parts if len(part.rows)] or parts[:1], sorted([*bad, *others]))
 
     @property
-    def frame(self) -> pl.DataFrame:
+    def table(self) -> Table:
         """All that could be decoded, in the order of the values."""
-        if len(self.parts) == 1:
-            return self.parts[0].table.frame()
-        return pl.concat([part.table.frame() for part in self.parts])[self._order()]
+        together = Table.concat([part.table for part in self.parts])
+        return together if len(self.parts) == 1 else together.take(self._order())
 
     @property
     def rows(self) -> Rows:
-        """Index of each row of `frame` in the values given."""
+        """Index of each row of `table` in the values given."""
         return np.sort(np.concatenate([part.rows for part in self.parts]))
 
     def _order(self) -> Rows:
@@ -81,8 +81,8 @@ class Decoder(Protocol):
     """Turns a poll's values into columns."""
 
     @property
-    def columns(self) -> Mapping[str, pl.DataType]:
-        """The wanted fields and their types, as every frame has them."""
+    def columns(self) -> Mapping[str, Dtype]:
+        """The wanted fields and their types, as every table has them."""
         ...
 
     def decode(self, values: Sequence[bytes]) -> Decoded:

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
 from millstream.consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Rows
 from millstream.schemas.avro.decoder import AvroDecoder
+from millstream.schemas.column import NumberColumn
 from millstream.schemas.errors import SchemaUnavailable
+from millstream.schemas.ids import ids_of
 from millstream.schemas.json.decoder import JsonDecoder
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from millstream.pipeline.comparison_sections import Comparison, Labels
+    from millstream.schemas.column import Column
     from millstream.schemas.comparisons import Comparisons
     from millstream.schemas.decoded import Decoder
     from millstream.schemas.store import SchemaStore
@@ -147,17 +149,31 @@ class LabelReader:
         self, values: Sequence[bytes | None], partitions: Sequence[int], offsets: Sequence[int]
     ) -> tuple[list[str], Rows, int]:
         decoded = self._decoder.decode([value or b"" for value in values])
-        number = pl.col(self._section.value).cast(pl.Float64, strict=False)
-        frame = decoded.frame.select(
-            id=pl.col(self._section.event_id).cast(pl.String), value=number, row=pl.Series(decoded.rows)
-        )
-        good = pl.col("id").is_not_null() & pl.col("value").is_finite()
-        frame = frame.filter(good if self._regression else good & pl.col("value").is_in([0.0, 1.0]))
-        ids, places = frame["id"].to_list(), frame["row"].to_numpy()
-        rows = np.zeros(len(ids), LABEL_ROW)
-        rows["id"] = [id_hash(event_id) for event_id in ids]
+        ids, numbers = decoded.table[self._section.event_id], _numbers_of(decoded.table[self._section.value])
+        is_good = are_labels(numbers, regression=self._regression)
+        if ids.valid is not None:
+            is_good &= ids.valid
+        good = np.flatnonzero(is_good)
+        event_ids, places = list(ids_of(ids.take(good))), decoded.rows[good]
+        rows = np.zeros(len(good), LABEL_ROW)
+        rows["id"] = [id_hash(event_id) for event_id in event_ids]
         rows["position"] = (np.array(partitions, np.int64)[places] << _OFFSET_BITS) | np.array(offsets, np.int64)[
             places
         ]
-        rows["value"] = frame["value"].to_numpy()
-        return ids, rows, len(values) - len(ids)
+        rows["value"] = numbers[good]
+        return event_ids, rows, len(values) - len(good)
+
+
+def _numbers_of(column: Column) -> npt.NDArray[np.float64]:
+    """The values as numbers; NaN for a null, and for what is no number."""
+    if isinstance(column, NumberColumn):
+        numbers = column.values.astype(np.float64)
+        return numbers if column.valid is None else np.where(column.valid, numbers, _NONE)
+    return np.array([_number_of(value) for value in column.to_list()], np.float64)
+
+
+def _number_of(value: object) -> float:
+    try:
+        return float(value) if isinstance(value, str) else _NONE
+    except ValueError:
+        return _NONE

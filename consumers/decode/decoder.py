@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
 from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch, Rejection
 from millstream.consumers.record_headers import RecordHeaders
@@ -13,12 +12,14 @@ from millstream.consumers.records import Ints, Records, rows_in
 from millstream.inference.executors.interface import Inputs, join_rows
 from millstream.inference.features import to_tensors
 from millstream.inference.signature import Signature
+from millstream.schemas.column import Column, ListColumn, NumberColumn, StringColumn
 from millstream.schemas.decimals import decimals
 from millstream.schemas.decoded import Decoder, Part
 from millstream.schemas.errors import SchemaUnavailable
+from millstream.schemas.ids import ids_of
 from millstream.schemas.interleave import interleave
 from millstream.schemas.packed import Packed, Texts
-from millstream.schemas.table import Column, Table
+from millstream.schemas.table import Table
 
 MOST_COST = float(1 << 40)  # of an event
 MAX_DEADLINE_DIGITS = 19  # those of 2^63
@@ -44,7 +45,7 @@ class _Events:
     ids: Texts | None  # None: they have none of their own
     times: Ints  # ms since the epoch
     costs: Ints | None  # None: they have none
-    features: pl.DataFrame | None  # the fields that shadows take, where there are any
+    features: Table | None  # the fields that shadows take, where there are any
     tensors: Inputs
 
     def kept(self, fitting: Ints) -> "_Events":
@@ -54,7 +55,7 @@ class _Events:
             None if self.ids is None else self.ids.take(fitting),
             self.times[fitting],
             None if self.costs is None else self.costs[fitting],
-            None if self.features is None else self.features[fitting],
+            None if self.features is None else self.features.take(fitting),
             self.tensors,
         )
 
@@ -144,10 +145,10 @@ class BlockDecoder:
         fields = self._fields
         events = _Events(
             rows,
-            ids=None if fields.event_id is None else _texts_of(table.column(fields.event_id)),
+            ids=None if fields.event_id is None else ids_of(table[fields.event_id]),
             times=self._event_times(table, records.timestamps[rows]),
             costs=None if fields.cost is None else costs_of(table[fields.cost]),
-            features=table.frame(self._keep) if self._keep else None,
+            features=table.select(self._keep) if self._keep else None,
             tensors=fitted.tensors,
         )
         return events if len(fitted.rows) == len(rows) else events.kept(fitted.rows)
@@ -156,11 +157,10 @@ class BlockDecoder:
         """Set apart the events whose id is null."""
         table, rows = part
         field = self._fields.event_id
-        if field is None or table.column(field).texts is not None or not table[field].null_count():
+        if field is None or (valid := table[field].valid) is None:
             return part
-        missing = table[field].is_null().to_numpy()
-        rejected |= dict.fromkeys(rows[missing].tolist(), Rejection("unfit", f"field `{field}`, the event id, is null"))
-        return Part(table.take(np.flatnonzero(~missing)), rows[~missing])
+        rejected |= dict.fromkeys(rows[~valid].tolist(), Rejection("unfit", f"field `{field}`, the event id, is null"))
+        return Part(table.take(np.flatnonzero(valid)), rows[valid])
 
     def _event_times(self, table: Table, timestamps: Ints) -> Ints:
         """Times in ms; an event without a time of its own has its record's."""
@@ -168,11 +168,11 @@ class BlockDecoder:
         if field is None:
             return timestamps
         column = table[field]
-        missing = column.null_count() > 0
-        times = (column.fill_null(0) if missing else column).to_numpy().astype(np.int64, copy=False)
+        assert isinstance(column, NumberColumn)  # see `named_fields.time_unit`
+        times: Ints = column.values
         if self._fields.time_unit != 1:
             times = times // self._fields.time_unit
-        return np.where(column.is_null().to_numpy(), timestamps, times) if missing else times
+        return times if column.valid is None else np.where(column.valid, times, timestamps)
 
     def _deadlines(
         self, event_times: Ints, headers: Mapping[int, RecordHeaders], rows: Ints
@@ -207,15 +207,9 @@ def _together(parts: Sequence[_Events]) -> _Events:
         Texts.concat(ids).reordered(order) if ids else None,
         np.concatenate([part.times for part in parts])[order],
         np.concatenate(costs)[order] if costs else None,
-        pl.concat(features)[order] if features else None,
+        Table.concat(features).take(order) if features else None,
         {name: array[order] for name, array in join_rows([part.tensors for part in parts]).items()},
     )
-
-
-def _texts_of(ids: Column) -> Texts:
-    if ids.texts is not None:
-        return ids.texts
-    return Texts.of_column(ids.series if ids.series.dtype == pl.String else ids.series.cast(pl.String))
 
 
 def _places_as_ids(partitions: Mapping[int, Partition], places: Ints, offsets: Ints) -> Texts:
@@ -243,15 +237,17 @@ def _without_objects(strings: Sequence[bytes | None]) -> Sequence[bytes | None]:
     return strings[:] if isinstance(strings, Packed) else strings
 
 
-def costs_of(column: pl.Series) -> Ints:
+def costs_of(column: Column) -> Ints:
     """What each event costs, rounded up: a number, the length of a list or of a text in characters; none for null and NaN."""
-    if isinstance(column.dtype, pl.List):
-        column = column.list.len()
-    elif column.dtype == pl.String:
-        column = column.str.len_chars()
+    match column:
+        case ListColumn():
+            numbers = column.lengths
+        case StringColumn():
+            numbers = Texts(column.packed).characters()
+        case NumberColumn():
+            numbers = column.values if column.valid is None else np.where(column.valid, column.values, 0)
     # Within bounds, so that the sums of a block stay whole numbers.
-    numbers = column.cast(pl.Float64).fill_null(0).fill_nan(0).clip(0, MOST_COST).ceil()
-    return numbers.to_numpy().astype(np.int64)
+    return np.ceil(np.clip(np.nan_to_num(numbers.astype(np.float64)), 0, MOST_COST)).astype(np.int64)
 
 
 def _deadline(headers: RecordHeaders, name: str) -> int | None:

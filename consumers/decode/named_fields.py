@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-import polars as pl
-
 from millstream.consumers.errors import PlanError
 from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.dtypes import Dtype, ListOf
 from millstream.schemas.errors import UnknownSchema
 from millstream.schemas.store import Schema, SchemaStore
 
 TIME_UNITS = {"timestamp-millis": 1, "timestamp-micros": 1000, "timestamp-nanos": 1_000_000}  # values in a millisecond
+_COSTS = ("int32", "int64", "float32", "float64", "string")  # beside lists
 MOMENTS = ("timestamp-", "time-", "date")
 
 
@@ -57,7 +57,7 @@ def check_labels(pipeline: Pipeline, store: SchemaStore) -> None:
         _check(pipeline, schema, ("labels", "value"), labels.value)
 
 
-def check_cost(pipeline: Pipeline, schema: Schema, columns: Mapping[str, pl.DataType]) -> None:
+def check_cost(pipeline: Pipeline, schema: Schema, columns: Mapping[str, Dtype]) -> None:
     """Refuse a cost that is no number and has no length. Raises PlanError."""
     cost = pipeline.batch.cost
     if cost is None:
@@ -65,10 +65,10 @@ def check_cost(pipeline: Pipeline, schema: Schema, columns: Mapping[str, pl.Data
     found, kind = columns[cost], _kind(schema, cost)
     logical = str(kind.get("logicalType", "")) if isinstance(kind, dict) else ""
     moment = logical.removeprefix("local-").startswith(MOMENTS)
-    if moment or not (found.is_numeric() or isinstance(found, pl.List | pl.String)):
+    if moment or not (isinstance(found, ListOf) or found in _COSTS):
         raise PlanError(
             f"{pipeline.at('batch', 'cost')}: expected a number, a list or a text, and field `{cost}` of schema "
-            f"`{schema.name}` is {logical or str(found).lower()}. Name another field."
+            f"`{schema.name}` is {logical or found}. Name another field."
         )
 
 

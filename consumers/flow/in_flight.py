@@ -40,7 +40,7 @@ def record_cost_of(signature: Signature) -> RecordCost:
     for entry in signature.inputs:
         if entry.max_length is not None:
             for field in entry.fields:
-                columns[field] += _TEXT if entry.dtype == "string" else DTYPES[entry.dtype][0].itemsize
+                columns[field] += _TEXT if entry.dtype == "string" else DTYPES[entry.dtype].itemsize
     return RECORD._replace(copies=max(RECORD.copies, 1 + max(columns.values(), default=0)))
 
 

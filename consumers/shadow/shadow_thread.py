@@ -10,7 +10,6 @@ from queue import SimpleQueue
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from millstream.consumers.events import BatchResult, NextOffsets
 from millstream.consumers.execute.bisecting import BisectingExecutor
@@ -89,26 +88,30 @@ class Shadow:
             values = self._encoder.encode(chosen, names, times, primary, before, None, took, failed)
         return list(zip(chosen, values, strict=True))
 
-    def _answer(self, frame: pl.DataFrame) -> tuple[Tensors | None, dict[int, str]]:
+    def _answer(self, table: Table) -> tuple[Tensors | None, dict[int, str]]:
         """The outputs of the events that have any, in order, and the errors of the others by row."""
         try:
-            fitted = to_tensors(Table.of(frame), self._inputs, allow_nan=self._allow_nan)
+            fitted = to_tensors(table, self._inputs, allow_nan=self._allow_nan)
             errors = {unfit.row: unfit.error for unfit in fitted.unfit}
             if not len(fitted.rows):
                 return None, errors
             outputs, _, rejected = self._isolation.run(fitted.tensors)
         except Exception as error:  # whatever it is, it is the shadow's, and no event's
-            return None, dict.fromkeys(range(frame.height), f"{type(error).__name__}: {error}")
+            return None, dict.fromkeys(range(len(table)), f"{type(error).__name__}: {error}")
         errors |= {int(fitted.rows[row]): why.error for row, why in rejected.items()}
         return outputs or None, errors
 
 
-def _features(answered: BatchResult, rows: npt.NDArray[np.int64]) -> pl.DataFrame:
-    """The fields that the blocks keep for shadows, of these events of the batch."""
-    kept = [
-        part.block.features[part.first : part.last] for part in answered.batch.parts if part.block.features is not None
-    ]
-    return pl.concat(kept, rechunk=True)[rows] if len(kept) > 1 else kept[0][rows]
+def _features(answered: BatchResult, rows: npt.NDArray[np.int64]) -> Table:
+    """The fields that the blocks keep for shadows, of these events of the batch, ascending."""
+    kept: list[Table] = []
+    first = 0  # event of the part
+    for part in answered.batch.parts:
+        own = rows[np.searchsorted(rows, first) : np.searchsorted(rows, first + part.last - part.first)]
+        if part.block.features is not None:
+            kept.append(part.block.features.take(own - first + part.first))
+        first += part.last - part.first
+    return Table.concat(kept)
 
 
 class ShadowThread:

@@ -5,7 +5,6 @@
 
 import ctypes
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain
 from pathlib import Path
 
@@ -13,13 +12,14 @@ import numpy as np
 
 from millstream.schemas.avro.program import Program, program_of
 from millstream.schemas.avro.sources import Source
+from millstream.schemas.column import Rows
 from millstream.schemas.column_buffers import ROOM, ColumnBuffers
 from millstream.schemas.compiled import compiled
 from millstream.schemas.decoded import BadRecord, Decoded
 from millstream.schemas.errors import Reason
 from millstream.schemas.packed import Packed
 from millstream.schemas.store import Schema
-from millstream.schemas.table import Column, Rows, Table
+from millstream.schemas.table import Table
 
 LIBRARY = Path(__file__).with_name("libavro_columns.so")
 _FINE, _OTHER_SCHEMA = 0, 1
@@ -93,12 +93,10 @@ class ColumnReader:
         read = dict(zip(self._program.names, self.buffers.columns(filled), strict=True))
         rows = int(filled.counters[0, 0])
         columns = {
-            source.field.name: Column(partial(source.default, rows))
-            if source.writer_name is None
-            else read[source.writer_name]
+            source.field.name: source.default(rows) if source.writer_name is None else read[source.writer_name]
             for source in self._sources
         }
-        return Table(columns, rows), faults
+        return Table(columns), faults
 
     def _bad(self, row: int, fault: int, where: int) -> BadRecord:
         reason, said = _FAULTS[fault]

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import polars as pl
 
 from millstream.schemas.avro.columns import ColumnReader, column_reader, why_not_compiled
 from millstream.schemas.avro.each import RecordReader
@@ -20,7 +19,9 @@ from millstream.schemas.avro.limits import types_of
 from millstream.schemas.avro.record_reader import record_reader
 from millstream.schemas.avro.sources import sources_of
 from millstream.schemas.avro.types import parsed, title, wanted_fields
+from millstream.schemas.column import column_of
 from millstream.schemas.decoded import BadRecord, Decoded
+from millstream.schemas.dtypes import Dtype
 from millstream.schemas.errors import BadSchemaError, NotWireFormat, SchemaUnavailable, UnknownSchema, Unreadable
 from millstream.schemas.packed import Packed
 from millstream.schemas.recently_used import RecentlyUsed
@@ -41,8 +42,8 @@ _MOST_KEPT = 50_000  # cached readers, weighed by their schemas, see `_size_of`
 class AvroDecoder:
     """Decodes values in the schema-registry wire format into columns of the wanted top-level fields.
 
-    A column's type depends on the reader schema's field alone: int Int32, long Int64, float Float32, double Float64,
-    boolean, string and enum String, bytes and fixed Binary, array List, record Struct; the same where null is allowed.
+    A column's type depends on the reader schema's field alone: int int32, long int64, float float32, double float64, boolean,
+    string and enum string, bytes and fixed binary, array a list, record a record; the same where null is allowed.
     Logical types are left out: a timestamp is the integer that it is on the wire. Text is checked for UTF-8 in wanted
     fields only.
 
@@ -60,8 +61,8 @@ class AvroDecoder:
             log.info("Avro records are read one by one, which takes more CPU: %s", missing)
 
     @property
-    def columns(self) -> Mapping[str, pl.DataType]:
-        """The wanted fields and their types, as every frame has them."""
+    def columns(self) -> Mapping[str, Dtype]:
+        """The wanted fields and their types, as every table has them."""
         return {field.name: field.dtype for field in self._fields}
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
@@ -102,7 +103,8 @@ class AvroDecoder:
         return Decoded.concat(parts or [(np.empty(0, np.int64), self._none([]))], bad)
 
     def _none(self, bad: list[BadRecord]) -> Decoded:
-        return Decoded.of(Table.of(pl.DataFrame(schema=dict(self.columns))), np.empty(0, np.int64), bad)
+        table = Table({name: column_of([], dtype) for name, dtype in self.columns.items()})
+        return Decoded.of(table, np.empty(0, np.int64), bad)
 
     def _look_up(self, head: bytes, until: float) -> _Reader | Unreadable:
         """The reader of an ID that is not known yet; `until` is on the monotonic clock. Raises SchemaUnavailable."""

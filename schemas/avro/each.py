@@ -11,10 +11,10 @@ from typing import Any
 
 import fastavro
 import numpy as np
-import polars as pl
 from fastavro.read import SchemaResolutionError
 
 from millstream.schemas.avro.sources import Source
+from millstream.schemas.column import Column, column_of
 from millstream.schemas.decoded import BadRecord, Decoded
 from millstream.schemas.errors import Unreadable
 from millstream.schemas.table import Table
@@ -42,37 +42,36 @@ class RecordReader:
                 records.append((row, self._record(value)))
             except Unreadable as fault:
                 bad.append(_bad(row, fault))
-        frames = list(self._frames(records, bad)) if records else [self._frame([])]
+        tables = list(self._tables(records, bad)) if records else [self._table([])]
         refused = {one.row for one in bad}
         rows = [row for row, _ in records if row not in refused]
-        frame = pl.concat(frames) if len(frames) > 1 else frames[0]
-        return Decoded.of(Table.of(frame), np.array(rows, np.int64), sorted(bad))
+        return Decoded.of(Table.concat(tables), np.array(rows, np.int64), sorted(bad))
 
-    def _frames(self, records: Sequence[_Placed], bad: list[BadRecord]) -> Iterator[pl.DataFrame]:
-        """Make columns of records; where one doesn't fit, it is found by halving. At least one frame."""
+    def _tables(self, records: Sequence[_Placed], bad: list[BadRecord]) -> Iterator[Table]:
+        """Make columns of records; where one doesn't fit, it is found by halving. At least one table."""
         try:
-            yield self._frame(records)
+            yield self._table(records)
         except Unreadable as fault:
             if len(records) == 1:
                 bad.append(_bad(records[0][0], fault))
-                yield self._frame([])
+                yield self._table([])
                 return
             middle = len(records) // 2
-            yield from self._frames(records[:middle], bad)
-            yield from self._frames(records[middle:], bad)
+            yield from self._tables(records[:middle], bad)
+            yield from self._tables(records[middle:], bad)
 
-    def _frame(self, records: Sequence[_Placed]) -> pl.DataFrame:
+    def _table(self, records: Sequence[_Placed]) -> Table:
         try:
-            return pl.DataFrame([self._column(source, records) for source in self.sources])
-        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+            return Table({source.field.name: self._column(source, records) for source in self.sources})
+        except (TypeError, ValueError, OverflowError) as error:
             # fastavro reads an int field of any size; the column refuses it.
             raise Unreadable("undecodable", f"a value doesn't fit its type: {error}") from error
 
-    def _column(self, source: Source, records: Sequence[_Placed]) -> pl.Series:
+    def _column(self, source: Source, records: Sequence[_Placed]) -> Column:
         name = source.field.name
         if source.writer_name is None:
             return source.default(len(records))
-        return pl.Series(name, [record[name] for _, record in records], source.field.dtype)
+        return column_of([record[name] for _, record in records], source.field.dtype)
 
     def _record(self, value: bytes) -> dict[str, Any]:
         if len(value) > _MOST_BYTES:

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-import polars as pl
+import numpy as np
 
 from millstream.schemas.avro.empty import refuse_many_empty
 from millstream.schemas.avro.types import NO_DEFAULT, Field, record_tree, title
+from millstream.schemas.column import Column, column_of
 from millstream.schemas.errors import Unreadable
 from millstream.schemas.store import AvroType, Schema
 
@@ -18,9 +19,9 @@ class Source:
     writer_name: str | None  # None: the writer doesn't have it, all rows get the default
     writer_type: AvroType  # a tree; "null" where the writer doesn't have it
 
-    def default(self, rows: int) -> pl.Series:
+    def default(self, rows: int) -> Column:
         """The column, so many rows, of a field that the writer doesn't have."""
-        return pl.Series(self.field.name, [self.field.default], self.field.dtype).new_from_index(0, rows)
+        return column_of([self.field.default], self.field.dtype).take(np.zeros(rows, np.int64))
 
 
 def sources_of(writer: Schema, reader: Schema, fields: list[Field]) -> list[Source]:

@@ -8,22 +8,23 @@ from dataclasses import dataclass
 from typing import Any
 
 import fastavro
-import polars as pl
 
 from millstream.schemas.avro.limits import parsed_within_limits
+from millstream.schemas.column import column_of
+from millstream.schemas.dtypes import Dtype, ListOf, RecordOf
 from millstream.schemas.errors import BadFieldError, BadSchemaError
 from millstream.schemas.store import AvroType, Schema
 
-_DTYPES: dict[str, pl.DataType] = {
-    "boolean": pl.Boolean(),
-    "int": pl.Int32(),
-    "long": pl.Int64(),
-    "float": pl.Float32(),
-    "double": pl.Float64(),
-    "string": pl.String(),
-    "bytes": pl.Binary(),
-    "fixed": pl.Binary(),
-    "enum": pl.String(),
+_DTYPES: dict[str, Dtype] = {
+    "boolean": "boolean",
+    "int": "int32",
+    "long": "int64",
+    "float": "float32",
+    "double": "float64",
+    "string": "string",
+    "bytes": "binary",
+    "fixed": "binary",
+    "enum": "string",
 }
 NO_DEFAULT = object()
 
@@ -34,7 +35,7 @@ class Field:
 
     name: str
     type: AvroType  # a tree
-    dtype: pl.DataType
+    dtype: Dtype
     default: Any  # as a Python value; NO_DEFAULT where the schema has none
     aliases: tuple[str, ...]  # further names that a writer schema may have it under
 
@@ -102,14 +103,14 @@ def title(schema: Schema) -> str:
     return f"schema {schema.id} '{schema.name}'" if schema.name else f"schema {schema.id}"
 
 
-def dtype_of(tree: AvroType) -> pl.DataType:
+def dtype_of(tree: AvroType) -> Dtype:
     """Return the column type of a type, a pure function of it; raise BadFieldError where there is none."""
     core, _ = nullable(tree)
     kind = kind_of(core)
     if kind == "array":
-        return pl.List(dtype_of(core["items"]))
+        return ListOf(dtype_of(core["items"]))
     if kind == "record":
-        return pl.Struct({field["name"]: dtype_of(field["type"]) for field in core["fields"]})
+        return RecordOf(tuple((field["name"], dtype_of(field["type"])) for field in core["fields"]))
     if kind not in _DTYPES:
         raise BadFieldError(f"no column can hold the Avro type {kind}")
     return _DTYPES[kind]
@@ -145,8 +146,8 @@ def check_defaults_within(tree: AvroType, place: str) -> None:
 def _checked_default(place: str, field: dict[str, Any]) -> Any:
     try:
         default = default_of(field)
-        pl.Series([] if default is NO_DEFAULT else [default], dtype=dtype_of(field["type"]))
-    except (TypeError, ValueError, AttributeError, pl.exceptions.PolarsError) as error:
+        column_of([] if default is NO_DEFAULT else [default], dtype_of(field["type"]))
+    except (TypeError, ValueError, OverflowError, AttributeError) as error:
         raise BadFieldError(f"{place}: the default {field['default']!r} is no value of its type: correct it") from error
     return default
 
@@ -162,7 +163,7 @@ def _value(tree: AvroType, default: Any) -> Any:
     if default is None and is_nullable:
         return None
     kind = kind_of(core)
-    if default is None and kind != "null":  # polars takes it for a value of any type
+    if default is None and kind != "null":  # a column has nulls whatever its type
         raise TypeError("null is no value of it")
     if kind in ("bytes", "fixed"):
         return default.encode("latin-1")

@@ -61,8 +61,7 @@ class ColumnReader:
         for_yyjson = _FOR_YYJSON * values.longest + 1024
         filled = self.buffers.filled(values, for_yyjson + -for_yyjson % 8)
         odd = self._yyjson.fill(filled, values)
-        columns = dict(zip(self._names, self.buffers.columns(filled), strict=True))
-        return Table(columns, int(filled.counters[0, 0])), odd
+        return Table(dict(zip(self._names, self.buffers.columns(filled), strict=True))), odd
 
 
 class _Yyjson:

@@ -8,10 +8,10 @@ import logging
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import polars as pl
 
 from millstream.schemas.avro.types import check_defaults_within, kind_of, nullable, title, wanted_fields
 from millstream.schemas.decoded import Decoded
+from millstream.schemas.dtypes import Dtype
 from millstream.schemas.errors import BadFieldError
 from millstream.schemas.json.columns import ColumnReader
 from millstream.schemas.json.each import EventReader
@@ -45,8 +45,8 @@ class JsonDecoder:
             log.info("JSON events are read one by one, which takes more CPU: %s", missing)
 
     @property
-    def columns(self) -> Mapping[str, pl.DataType]:
-        """The wanted fields and their types, as every frame has them."""
+    def columns(self) -> Mapping[str, Dtype]:
+        """The wanted fields and their types, as every table has them."""
         return {field.name: field.dtype for field in self._fields}
 
     def decode(self, values: Sequence[bytes]) -> Decoded:

@@ -3,16 +3,14 @@
 What is no event is refused here, with the reason.
 """
 
-import struct
 from collections.abc import Iterator, Sequence
-from itertools import starmap
 from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-import polars as pl
 
 from millstream.schemas.avro.types import NO_DEFAULT, Field, default_of, kind_of, nullable
+from millstream.schemas.column import column_of
 from millstream.schemas.decoded import BadRecord, Decoded
 from millstream.schemas.store import AvroType
 from millstream.schemas.table import Table
@@ -21,12 +19,6 @@ TOGETHER = 256  # events that are objects at a time: the processor's cache still
 _MOST_FILLED = 200_000  # lists and records that defaults may add to an event: each `{}`, two bytes, may get many
 _LONGEST_ERROR = 500  # characters; msgspec quotes an invalid enum symbol in full
 _FLOAT32_LIMIT = 3.4028235677973366e38  # halfway from the largest float32 to what would follow it: rounds to infinity
-_NUMBERS: dict[Any, type[np.number[Any]]] = {
-    pl.Float32: np.float32,
-    pl.Float64: np.float64,
-    pl.Int32: np.int32,
-    pl.Int64: np.int64,
-}
 _TYPES: dict[str, Any] = {
     "boolean": bool,
     "int": Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)],
@@ -68,9 +60,8 @@ class EventReader:
         """Decode values; what is wrong with a value is in the result. Raises nothing."""
         rows: list[int] = []
         bad: list[BadRecord] = []
-        frames = [self._frame(self._events(values[start:stop], start, rows, bad)) for start, stop in _pieces(values)]
-        frame = pl.concat(frames, rechunk=True) if frames else self._frame([])
-        return Decoded.of(Table.of(frame), np.array(rows, np.int64), bad)
+        tables = [self._table(self._events(values[start:stop], start, rows, bad)) for start, stop in _pieces(values)]
+        return Decoded.of(Table.concat(tables or [self._table([])]), np.array(rows, np.int64), bad)
 
     def _events(self, values: Sequence[bytes], start: int, rows: list[int], bad: list[BadRecord]) -> list[Any]:
         """The events of values that lie from `start` on; notes in `rows` where each was, in `bad` what was none."""
@@ -91,13 +82,13 @@ class EventReader:
                 bad.append(_bad(row, "nested too deeply"))
         return events
 
-    def _frame(self, events: list[Any]) -> pl.DataFrame:
+    def _table(self, events: list[Any]) -> Table:
         columns = list(zip(*map(msgspec.structs.astuple, events), strict=True)) or [()] * len(self._fields)
-        return pl.DataFrame(
-            [
-                _series(field.name, msgspec.to_builtins(column) if nested else column, field.dtype)
+        return Table(
+            {
+                field.name: column_of(msgspec.to_builtins(column) if nested else column, field.dtype)
                 for field, column, nested in zip(self._fields, columns, self._has_records, strict=True)
-            ]
+            }
         )
 
 
@@ -105,24 +96,6 @@ def _bad(row: int, error: str) -> BadRecord:
     if len(error) > _LONGEST_ERROR:  # keep the end: it names the field
         error = f"{error[: _LONGEST_ERROR - 200]} ... {error[-100:]}"
     return BadRecord(row, "undecodable", f"expected a JSON event of the schema: {error}")
-
-
-def _series(name: str, column: Sequence[Any], dtype: pl.DataType) -> pl.Series:
-    vectors = _vectors(name, column, dtype)
-    return pl.Series(name, column, dtype) if vectors is None else vectors
-
-
-def _vectors(name: str, column: Sequence[Any], dtype: pl.DataType) -> pl.Series | None:
-    """A column of number lists that all have one length, in an eighth of the time that polars takes; None where it is none."""
-    inner = _NUMBERS.get(dtype.inner) if isinstance(dtype, pl.List) else None
-    if inner is None or not column or not column[0]:
-        return None
-    row = struct.Struct(f"{len(column[0])}{np.dtype(inner).char}")
-    try:
-        packed = b"".join(starmap(row.pack, column))
-    except (struct.error, TypeError):  # another length, a null, a null among the numbers
-        return None
-    return pl.Series(name, np.frombuffer(packed, inner).reshape(len(column), -1)).cast(dtype)
 
 
 def _member(index: int, member_type: Any, default: Any) -> Any:

@@ -24,6 +24,7 @@ OUTCOME = {
         {"name": "event", "type": ["null", "string"]},
         {"name": "value", "type": ["null", "double"]},
         {"name": "late", "type": "boolean", "default": False},
+        {"name": "told", "type": "string", "default": ""},
     ],
 }
 
@@ -107,6 +108,13 @@ def test_true_and_false_are_labels(tmp_path: Path) -> None:
     labels, _ = reader(tmp_path, format="json", value="late")
     ids, found, bad = read(labels, [b'{"event": "a", "late": true}', b'{"event": "b", "late": false}'])
     assert (ids, found["value"].tolist(), bad) == (["a", "b"], [1.0, 0.0], 0)
+
+
+def test_numbers_that_are_texts_are_labels_and_other_texts_are_not(tmp_path: Path) -> None:
+    labels, _ = reader(tmp_path, format="json", value="told")
+    texts = ["1", "0.0", "", "late", "nan", "2"]
+    ids, found, bad = read(labels, [b'{"event": "%b", "told": "%b"}' % ((text.encode(),) * 2) for text in texts])
+    assert (ids, found["value"].tolist(), bad) == (["1", "0.0"], [1.0, 0.0], 4)
 
 
 def test_label_that_breaks_the_decoder_is_none_and_the_others_of_its_fetch_count(

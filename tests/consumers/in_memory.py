@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from millstream.consumers.events import (
     BatchResult,
@@ -24,7 +23,9 @@ from millstream.consumers.record_types import HeaderList, Partition, Record
 from millstream.consumers.records import Records
 from millstream.inference.executors.interface import Tensors, rows_of
 from millstream.inference.signature import Signature, TensorInput, TensorOutput
+from millstream.schemas.column import Column, column_of
 from millstream.schemas.decoded import BadRecord, Decoded
+from millstream.schemas.dtypes import Dtype
 from millstream.schemas.packed import Texts
 from millstream.schemas.table import Table
 
@@ -73,13 +74,13 @@ class MemoryRecord:
 class NumberDecoder:
     """Values are numbers as text, `null` among them; any other text is undecodable. Extra columns count the values."""
 
-    def __init__(self, extra: Mapping[str, Callable[[list[float | None]], pl.Series]] | None = None) -> None:
+    def __init__(self, extra: Mapping[str, Callable[[list[float | None]], Column]] | None = None) -> None:
         self._extra = extra or {}
         self.failures: list[Exception] = []  # raised one a call, before anything is decoded
 
     @property
-    def columns(self) -> Mapping[str, pl.DataType]:
-        return {"number": pl.Float64()}
+    def columns(self) -> Mapping[str, Dtype]:
+        return {"number": "float64"}
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
         if self.failures:
@@ -93,10 +94,9 @@ class NumberDecoder:
                 rows.append(row)
             except ValueError:
                 bad.append(BadRecord(row, "undecodable", f"{value!r} is no number"))
-        frame = pl.DataFrame({"number": numbers}, schema={"number": pl.Float64}).with_columns(
-            make(numbers).alias(name) for name, make in self._extra.items()
-        )
-        return Decoded.of(Table.of(frame), np.array(rows, np.int64), bad)
+        columns = {"number": column_of(numbers, "float64")}
+        columns |= {name: make(numbers) for name, make in self._extra.items()}
+        return Decoded.of(Table(columns), np.array(rows, np.int64), bad)
 
 
 class GivenAssignment(Assignment):

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-import polars as pl
-
 from millstream.schemas.decoded import Decoded
+from millstream.schemas.table import Table
 from tests.fuzz.case import Counts, Wrong
+from tests.schemas.tables import dtypes_of, rows_of
 
 Fate = tuple[str, str]
 """("row", its values) or (a reason, the error)."""
@@ -17,21 +17,22 @@ _MOST_ERROR = 500  # characters, that a dead letter has of it
 _REASONS = {"undecodable", "unknown_schema", "schema_incompatible"}
 
 
-def rows_of(frame: pl.DataFrame) -> list[str]:
+def texts_of(table: Table) -> list[str]:
     """Each row's values as text that tells -0.0 from 0.0 and takes NaN for equal."""
-    return [repr(row) for row in frame.rows()]
+    return list(map(repr, rows_of(table)))
 
 
 def fates_of(decoded: Decoded, count: int, columns: Any) -> list[Fate]:
     """The fate of each of `count` values. Raises Wrong where one has none, two, or a form that was not promised."""
-    if dict(decoded.frame.schema) != dict(columns):
-        raise Wrong(f"columns are {dict(decoded.frame.schema)}, promised were {dict(columns)}")
+    table = decoded.table
+    if dtypes_of(table) != columns:
+        raise Wrong(f"columns are {dtypes_of(table)}, promised were {columns}")
     fates: dict[int, Fate] = {}
     good = decoded.rows.tolist()
     bad = [record.row for record in decoded.bad]
     if sorted([*good, *bad]) != list(range(count)) or good != sorted(good) or bad != sorted(bad):
         raise Wrong(f"of {count} values, rows {good} are good and {bad} bad")
-    fates |= zip(good, [("row", row) for row in rows_of(decoded.frame)], strict=True)
+    fates |= zip(good, [("row", row) for row in texts_of(table)], strict=True)
     for record in decoded.bad:
         if record.reason not in _REASONS or not record.error or len(record.error) > _MOST_ERROR:
             raise Wrong(f"the reason {record.reason!r} comes with {len(record.error)} characters of error")

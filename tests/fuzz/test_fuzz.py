@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import polars as pl
 import pytest
 
 from hatch_build import LIBRARIES
 from millstream.schemas.avro.columns import ColumnReader
+from millstream.schemas.column import NumberColumn, Rows
 from millstream.schemas.decoded import Decoded
 from millstream.schemas.packed import Packed
-from millstream.schemas.table import Rows, Table
+from millstream.schemas.table import Table
 from tests.faults.conftest import FULL
 from tests.fuzz.case import Case, Counts, shrunk
 from tests.fuzz.runner import Job, run, table
@@ -55,8 +56,13 @@ def test_planted_bug_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) ->
 
     def shifted(self: ColumnReader, values: Packed) -> tuple[Decoded, Rows]:
         decoded, others = right(self, values)
-        frame = decoded.frame.with_columns(pl.col(pl.Float32, pl.Float64) + 0.0)
-        return Decoded.of(Table.of(frame), decoded.rows, decoded.bad), others
+        columns = {
+            name: replace(column, values=column.values + 0.0)
+            if isinstance(column, NumberColumn) and column.values.dtype.kind == "f"
+            else column
+            for name, column in decoded.table.columns.items()
+        }
+        return Decoded.of(Table(columns), decoded.rows, decoded.bad), others
 
     monkeypatch.setattr(ColumnReader, "read", shifted)
     is_wrong: Callable[[Case], bool] = lambda case: isinstance(checked(target, case), str)  # noqa: E731

@@ -64,9 +64,7 @@ def checked(target: Target, case: Case) -> Counts | str:
         counts = target.check(case)
     except Wrong as wrong:
         return str(wrong)
-    except BaseException as error:  # polars' PanicException is no Exception
-        if isinstance(error, KeyboardInterrupt | SystemExit):
-            raise
+    except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__}: {error} (at {place.filename}:{place.lineno})"
     grown = _peak_memory(reset=False) - before

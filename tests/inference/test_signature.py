@@ -1,10 +1,9 @@
 import math
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +11,9 @@ from hypothesis import strategies as st
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.features import Features, _fill_scalars, to_tensors
 from millstream.inference.signature import DTYPES, Signature, TensorInput, TensorOutput, check_fields
-from millstream.schemas.table import Column, Lists, Table
+from millstream.schemas.dtypes import Dtype, ListOf
+from millstream.schemas.table import Table
+from tests.schemas.tables import table_of
 
 WIDE = 20_000  # items of an event
 NUMBERS = ("float32", "float64", "int32", "int64")
@@ -52,25 +53,25 @@ def slow_fit(columns: dict[str, list[Any]], inputs: Sequence[TensorInput], *, al
     return tensors, good
 
 
-def elements(dtype: str) -> tuple[pl.DataType, st.SearchStrategy[Any]]:
+def elements(dtype: str) -> tuple[Dtype, st.SearchStrategy[Any]]:
     """A field type that fills a tensor of this type, and values of it; nulls, extremes and what is no number among them."""
     if dtype == "string":
-        return pl.String(), st.none() | st.text(max_size=3)
+        return "string", st.none() | st.text(max_size=3)
     if dtype == "bool":
-        return pl.Boolean(), st.none() | st.booleans()
+        return "boolean", st.none() | st.booleans()
     near = st.sampled_from([0, 1, -(2**31) - 1, -(2**31), 2**31 - 1, 2**31, -(2**63), 2**63 - 1])
     whole = st.none() | st.integers(-5, 5) | near
     if dtype.startswith("int"):
-        return pl.Int64(), whole
-    return pl.Float64(), st.none() | st.floats(width=64) | st.just(1.0)
+        return "int64", whole
+    return "float64", st.none() | st.floats(width=64) | st.just(1.0)
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[pl.DataFrame, dict[str, list[Any]], list[TensorInput]]:
-    """A frame, the same as lists, and one to three inputs that it may or may not fill."""
+def cases(draw: st.DrawFn) -> tuple[Table, dict[str, list[Any]], list[TensorInput]]:
+    """A table, the same as lists, and one to three inputs that it may or may not fill."""
     events = draw(st.integers(0, 6))
     columns: dict[str, list[Any]] = {}
-    types: dict[str, pl.DataType] = {}
+    types: dict[str, Dtype] = {}
     inputs = []
     for at in range(draw(st.integers(1, 3))):
         dtype = draw(st.sampled_from(list(DTYPES)))
@@ -82,52 +83,35 @@ def cases(draw: st.DrawFn) -> tuple[pl.DataFrame, dict[str, list[Any]], list[Ten
             width = math.prod(shape)
             lists = st.none() | st.lists(values, min_size=width, max_size=width) | st.lists(values, max_size=3)
             columns[field] = draw(st.lists(lists if array else values, min_size=events, max_size=events))
-            types[field] = pl.List(field_type) if array else field_type
+            types[field] = ListOf(field_type) if array else field_type
         inputs.append(TensorInput(f"t{at}", fields, array, dtype, shape))
-    return pl.DataFrame(columns, schema=types), columns, inputs
+    return table_of(types, **columns), columns, inputs
 
 
-def as_arrays(frame: pl.DataFrame) -> Table:
-    """The frame as decoders give it: lists of numbers as arrays, where none is null."""
-    columns: dict[str, Column] = {}
-    for series in frame:
-        lists = None
-        flat = series.explode(empty_as_null=False, keep_nulls=False) if series.dtype == pl.List else series
-        if (
-            isinstance(series.dtype, pl.List)
-            and flat.dtype.is_numeric()
-            and not series.null_count() + flat.null_count()
-        ):
-            lists = Lists(flat.to_numpy(), series.list.len().cast(pl.Int64).to_numpy())
-        columns[series.name] = Column(lambda series=series: series, lists=lists)  # type: ignore[misc]
-    return Table(columns, frame.height)
-
-
-@pytest.mark.parametrize("table_of", [Table.of, as_arrays], ids=["series", "arrays"])
 @given(case=cases(), allow_nan=st.booleans())
 def test_exactly_the_wrong_events_are_unfit_and_the_rest_are_the_tensors(
-    case: tuple[pl.DataFrame, dict[str, list[Any]], list[TensorInput]],
-    allow_nan: bool,
-    table_of: Callable[[pl.DataFrame], Table],
+    case: tuple[Table, dict[str, list[Any]], list[TensorInput]], allow_nan: bool
 ) -> None:
-    frame, columns, inputs = case
-    fitted = to_tensors(table_of(frame), inputs, allow_nan=allow_nan)
+    table, columns, inputs = case
+    fitted = to_tensors(table, inputs, allow_nan=allow_nan)
     tensors, good = slow_fit(columns, inputs, allow_nan=allow_nan)
     assert fitted.rows.tolist() == good
-    assert [unfit.row for unfit in fitted.unfit] == sorted(set(range(len(frame))) - set(good))
+    assert [unfit.row for unfit in fitted.unfit] == sorted(set(range(len(table))) - set(good))
     for entry in inputs:
         found = fitted.tensors[entry.tensor]
-        assert found.dtype == DTYPES[entry.dtype][0]
+        assert found.dtype == DTYPES[entry.dtype]
         assert found.shape == (len(good), *entry.shape)
         expected = np.array(tensors[entry.tensor], found.dtype).reshape(found.shape)
         np.testing.assert_array_equal(found, expected)  # takes NaN for equal to NaN
     for unfit in fitted.unfit:
         names = [(entry.tensor, entry.fields) for entry in inputs]
         assert any(f"`{t}`" in unfit.error and any(f"`{f}`" in unfit.error for f in fields) for t, fields in names)
+        alone = to_tensors(table.take(np.array([unfit.row])), inputs, allow_nan=allow_nan)
+        assert [one.error for one in alone.unfit] == [unfit.error]
 
 
 def fitted_scalars(a: Any, b: Any, entry: TensorInput = SCALARS) -> Features:
-    return to_tensors(Table.of(pl.DataFrame({"a": a, "b": b})), [entry], allow_nan=False)
+    return to_tensors(table_of({"a": "float64", "b": "float64"}, a=a, b=b), [entry], allow_nan=False)
 
 
 def test_events_wrong_in_different_ways_are_all_found() -> None:
@@ -148,10 +132,11 @@ def test_events_wrong_in_different_ways_are_all_found() -> None:
     ],
 )
 def test_unfit_scalar_names_field_tensor_and_what_was_found(a: float | None, dtype: str, says: str) -> None:
-    kind = pl.Int64 if dtype == "int32" else pl.Float64
-    frame = pl.DataFrame({"a": pl.Series([a], dtype=kind), "b": pl.Series([1], dtype=kind)})
+    kind = "int64" if dtype == "int32" else "float64"
     (unfit,) = to_tensors(
-        Table.of(frame), [TensorInput("scalars", ("a", "b"), False, dtype, (2,))], allow_nan=False
+        table_of({"a": kind, "b": kind}, a=[a], b=[1]),
+        [TensorInput("scalars", ("a", "b"), False, dtype, (2,))],
+        allow_nan=False,
     ).unfit
     assert unfit.error == says
 
@@ -167,8 +152,7 @@ def test_unfit_scalar_names_field_tensor_and_what_was_found(a: float | None, dty
     ],
 )
 def test_unfit_array_names_field_place_tensor_and_what_was_found(values: list[float | None] | None, says: str) -> None:
-    frame = pl.DataFrame({"v": [values]}, schema={"v": pl.List(pl.Float64)})
-    (unfit,) = to_tensors(Table.of(frame), [VECTOR], allow_nan=False).unfit
+    (unfit,) = to_tensors(table_of({"v": ListOf("float64")}, v=[values]), [VECTOR], allow_nan=False).unfit
     assert unfit.error == says
 
 
@@ -178,10 +162,10 @@ def test_events_full_of_what_does_not_fit_take_little_memory_and_one_reason_each
     value: float | None, longest: int | None
 ) -> None:
     entry = TensorInput("wide", ("v",), True, "float32", (WIDE,), longest)
-    frame = pl.DataFrame({"v": [[1.0] * WIDE, *[[1.0] + [value] * (WIDE - 1)] * 9]}, schema={"v": pl.List(pl.Float32)})
+    table = table_of({"v": ListOf("float32")}, v=[[1.0] * WIDE, *[[1.0] + [value] * (WIDE - 1)] * 9])
     tracemalloc.start()
     try:
-        fitted = to_tensors(Table.of(frame), [entry], allow_nan=False)
+        fitted = to_tensors(table, [entry], allow_nan=False)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -192,9 +176,9 @@ def test_events_full_of_what_does_not_fit_take_little_memory_and_one_reason_each
 
 def test_event_without_any_of_a_thousand_fields_is_told_one_reason_and_costs_no_more() -> None:
     fields = tuple(f"f{place}" for place in range(1000))
-    frame = pl.DataFrame({field: [1.0, None] for field in fields}, schema=dict.fromkeys(fields, pl.Float32))
+    table = table_of(dict.fromkeys(fields, "float32"), **{field: [1.0, None] for field in fields})
     problems = Counted()
-    assert _fill_scalars(Table.of(frame), TensorInput("t", fields, False, "float32", (1000,)), problems) is None
+    _fill_scalars(table, TensorInput("t", fields, False, "float32", (1000,)), problems)
     assert problems.keys() == {1}
     assert problems.added == 1
 
@@ -210,11 +194,13 @@ class Counted(dict[int, str]):
 
 
 def test_problems_of_all_fields_are_told_where_a_length_is_wrong() -> None:
-    frame = pl.DataFrame(
-        {"v": [[1.0], [1.0, math.nan, 1.0], [1.0, 2.0, 3.0]], "a": [1.0, 1.0, math.inf], "b": [1.0] * 3},
-        schema={"v": pl.List(pl.Float64), "a": pl.Float64, "b": pl.Float64},
+    table = table_of(
+        {"v": ListOf("float64"), "a": "float64", "b": "float64"},
+        v=[[1.0], [1.0, math.nan, 1.0], [1.0, 2.0, 3.0]],
+        a=[1.0, 1.0, math.inf],
+        b=[1.0] * 3,
     )
-    fitted = to_tensors(Table.of(frame), [VECTOR, SCALARS], allow_nan=False)
+    fitted = to_tensors(table, [VECTOR, SCALARS], allow_nan=False)
     assert [unfit.error.partition(",")[0] for unfit in fitted.unfit] == [
         "field `v` has 1 values",
         "field `v`[1] is NaN or infinite",
@@ -228,21 +214,21 @@ def test_event_is_told_the_first_of_its_problems_only() -> None:
     assert len(fitted.unfit) == 1
 
 
-def test_frame_without_events_gives_tensors_without_events() -> None:
-    schema: dict[str, pl.DataType] = {"a": pl.Float64(), "b": pl.Float64(), "v": pl.List(pl.Float64)}
-    fitted = to_tensors(Table.of(pl.DataFrame(schema=schema)), [SCALARS, VECTOR], allow_nan=False)
+def test_table_without_events_gives_tensors_without_events() -> None:
+    empty = table_of({"a": "float64", "b": "float64", "v": ListOf("float64")})
+    fitted = to_tensors(empty, [SCALARS, VECTOR], allow_nan=False)
     assert {name: array.shape for name, array in fitted.tensors.items()} == {"scalars": (0, 2), "vector": (0, 3)}
 
 
 def test_nan_and_infinity_pass_where_they_are_allowed() -> None:
-    frame = pl.DataFrame({"a": [math.nan, -math.inf], "b": [1.0, 2.0]})
-    found = to_tensors(Table.of(frame), [SCALARS], allow_nan=True).tensors["scalars"]
+    table = table_of({"a": "float64", "b": "float64"}, a=[math.nan, -math.inf], b=[1.0, 2.0])
+    found = to_tensors(table, [SCALARS], allow_nan=True).tensors["scalars"]
     np.testing.assert_array_equal(found, [[math.nan, 1.0], [-math.inf, 2.0]])
 
 
 def test_fields_of_a_tensor_keep_their_places_and_mix_types() -> None:
-    frame = pl.DataFrame({"a": [True, False], "b": [7, 8]})
-    assert to_tensors(Table.of(frame), [SCALARS], allow_nan=False).tensors["scalars"].tolist() == [
+    table = table_of({"a": "boolean", "b": "int64"}, a=[True, False], b=[7, 8])
+    assert to_tensors(table, [SCALARS], allow_nan=False).tensors["scalars"].tolist() == [
         [1.0, 7.0],
         [0.0, 8.0],
     ]
@@ -253,23 +239,23 @@ def test_signature_lists_each_field_once() -> None:
     assert Signature((SCALARS, again), (TensorOutput("y", "y"),)).fields == ["a", "b", "c"]
 
 
-FILLS: dict[str, list[pl.DataType]] = {
-    "float32": [pl.Int32(), pl.Int64(), pl.Float32(), pl.Float64(), pl.Boolean()],
-    "float64": [pl.Int32(), pl.Int64(), pl.Float32(), pl.Float64(), pl.Boolean()],
-    "int32": [pl.Int32(), pl.Int64()],
-    "int64": [pl.Int32(), pl.Int64()],
-    "bool": [pl.Boolean()],
-    "string": [pl.String()],
+FILLS: dict[str, list[Dtype]] = {
+    "float32": ["int32", "int64", "float32", "float64", "boolean"],
+    "float64": ["int32", "int64", "float32", "float64", "boolean"],
+    "int32": ["int32", "int64"],
+    "int64": ["int32", "int64"],
+    "bool": ["boolean"],
+    "string": ["string"],
 }
-FIELD_TYPES = [pl.Int32(), pl.Int64(), pl.Float32(), pl.Float64(), pl.Boolean(), pl.String(), pl.Binary()]
+FIELD_TYPES: list[Dtype] = ["int32", "int64", "float32", "float64", "boolean", "string", "binary"]
 
 
 @pytest.mark.parametrize("array", [False, True])
 @pytest.mark.parametrize("dtype", list(DTYPES))
 @pytest.mark.parametrize("found", FIELD_TYPES, ids=str)
-def test_field_fills_a_tensor_whose_type_keeps_its_meaning(dtype: str, found: pl.DataType, array: bool) -> None:
+def test_field_fills_a_tensor_whose_type_keeps_its_meaning(dtype: str, found: Dtype, array: bool) -> None:
     signature = Signature((TensorInput("x", ("f",), array, dtype, (1,)),), ())
-    columns = {"f": pl.List(found) if array else found}
+    columns = {"f": ListOf(found) if array else found}
     if found in FILLS[dtype]:
         check_fields(signature, columns, "model m", "flight")
     else:
@@ -283,23 +269,21 @@ def test_field_fills_a_tensor_whose_type_keeps_its_meaning(dtype: str, found: pl
     ("entry", "columns", "says"),
     [
         (VECTOR, {}, "takes an array of 3 x float32 from the event's field `v`, but schema `flight` has no such field"),
-        (VECTOR, {"v": pl.Float32()}, "but schema `flight` has float32 there"),
-        (VECTOR, {"v": pl.List(pl.String)}, "but schema `flight` has an array of string there"),
+        (VECTOR, {"v": "float32"}, "but schema `flight` has float32 there"),
+        (VECTOR, {"v": ListOf("string")}, "but schema `flight` has an array of string there"),
         (
             SCALARS,
-            {"a": pl.Int64(), "b": pl.String()},
+            {"a": "int64", "b": "string"},
             "takes float32 from the event's field `b`, but schema `flight` has",
         ),
         (
             SCALARS,
-            {"a": pl.List(pl.Float32), "b": pl.Int64()},
+            {"a": ListOf("float32"), "b": "int64"},
             "field `a`, but schema `flight` has list(float32) there",
         ),
     ],
 )
-def test_field_that_cannot_fill_its_tensor_is_named(
-    entry: TensorInput, columns: dict[str, pl.DataType], says: str
-) -> None:
+def test_field_that_cannot_fill_its_tensor_is_named(entry: TensorInput, columns: dict[str, Dtype], says: str) -> None:
     with pytest.raises(ModelConfigError) as refused:
         check_fields(Signature((entry,), ()), columns, "model m version 1 (m/1/config.yaml)", "flight")
     assert str(refused.value).startswith("model m version 1 (m/1/config.yaml): ")

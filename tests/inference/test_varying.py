@@ -3,7 +3,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,13 +16,15 @@ from millstream.inference.features import to_tensors
 from millstream.inference.repository import ModelVersion, load_version
 from millstream.inference.signature import TensorInput
 from millstream.inference.varying import groups_of, length_buckets_of
-from millstream.schemas.table import Table
+from millstream.schemas.dtypes import ListOf
 from tests.inference.models import tensor, write_model
 from tests.inference.test_ragged import lists
+from tests.schemas.tables import table_of
 
 ITEMS = TensorInput("items", ("x",), array=True, dtype="float32", shape=(40,), max_length=40)
 OTHERS = TensorInput("others", ("z",), array=True, dtype="int64", shape=(40,), max_length=40, pad=-1)
 MASK = TensorInput("mask", (), array=True, dtype="float32", shape=(40,), max_length=40, mask=True)
+LISTS = {"x": ListOf("float64"), "z": ListOf("int64")}
 CONFIG = """
 inputs:
   - {tensor: items, field: x, dtype: float32, max_length: 40, pad: 7}
@@ -57,8 +58,7 @@ def python_model(repository: Path, body: str, config: str = CONFIG) -> ModelVers
 
 
 def tensors(events: list[list[float]]) -> dict[str, Any]:
-    frame = pl.DataFrame([pl.Series("x", events, pl.List(pl.Float32))])
-    fitted = to_tensors(Table.of(frame), [ITEMS], allow_nan=False)
+    fitted = to_tensors(table_of({"x": ListOf("float32")}, x=events), [ITEMS], allow_nan=False)
     assert fitted.unfit == []
     return fitted.tensors
 
@@ -108,8 +108,8 @@ def test_lengths_are_powers_of_two_where_none_are_given(
 
 
 def test_events_of_any_length_become_ragged_tensors() -> None:
-    frame = pl.DataFrame({"x": [[1.0], [], [2.0, 3.0]], "z": [[1], [], [2, 3]]})
-    fitted = to_tensors(Table.of(frame), [ITEMS, OTHERS, MASK], allow_nan=False)
+    table = table_of(LISTS, x=[[1.0], [], [2.0, 3.0]], z=[[1], [], [2, 3]])
+    fitted = to_tensors(table, [ITEMS, OTHERS, MASK], allow_nan=False)
     assert fitted.unfit == []
     assert fitted.tensors["items"].lengths.tolist() == [1, 0, 2]
     assert lists(fitted.tensors["items"]) == [[1.0], [], [2.0, 3.0]]
@@ -128,9 +128,8 @@ def test_events_of_any_length_become_ragged_tensors() -> None:
     ],
 )
 def test_event_that_does_not_fit_says_why_and_spares_the_others(x: Any, z: Any, said: str) -> None:
-    types = {"x": pl.List(pl.Float64), "z": pl.List(pl.Int64)}
-    frame = pl.DataFrame({"x": [[1.0, 2.0, 3.0], x, []], "z": [[1, 2, 3], z, []]}, schema=types)
-    fitted = to_tensors(Table.of(frame), [ITEMS, OTHERS], allow_nan=False)
+    table = table_of(LISTS, x=[[1.0, 2.0, 3.0], x, []], z=[[1, 2, 3], z, []])
+    fitted = to_tensors(table, [ITEMS, OTHERS], allow_nan=False)
     assert [(unfit.row, said in unfit.error) for unfit in fitted.unfit] == [(1, True)], fitted.unfit
     assert fitted.rows.tolist() == [0, 2]
     assert lists(fitted.tensors["items"]) == [[1.0, 2.0, 3.0], []]
@@ -195,8 +194,9 @@ length_buckets: [2, 40]
         return {"y": [f"{' '.join(row)} {a:.0f}"[:9] for row, (a,) in zip(inputs["words"], inputs["weight"])]}
 """
     version = python_model(tmp_path, body, config)
-    events = pl.DataFrame({"w": [["so", "far"], [], ["a", "b", "c"], ["ä"]], "a": [1.0, 2.0, 3.0, 4.0]})
-    fitted = to_tensors(Table.of(events), version.signature.inputs, allow_nan=False)
+    words = [["so", "far"], [], ["a", "b", "c"], ["ä"]]
+    events = table_of({"w": ListOf("string"), "a": "float64"}, w=words, a=[1.0, 2.0, 3.0, 4.0])
+    fitted = to_tensors(events, version.signature.inputs, allow_nan=False)
     answers = open_executor(version, max_events=16).run(fitted.tensors)
     assert answers["y"].tolist() == ["so far 1", "- - 2", "a b c - -", "ä - 4"]
 

@@ -6,7 +6,6 @@ import random
 import tracemalloc
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -120,19 +119,21 @@ def test_those_at_some_places(strings: list[bytes], places: set[int]) -> None:
     assert list(Packed.concat([taken, taken])) == wanted * 2
 
 
-TEXTS = st.lists(st.one_of(st.text(max_size=5), st.sampled_from(["ab", "cd", "\u00e9f"])), max_size=6)
+TEXTS = st.lists(st.one_of(st.text(max_size=5), st.sampled_from(["ab", "cd", "\u00e9f", "a\0", "x" * 100])), max_size=6)
 
 
 @given(TEXTS, PLACES, PLACES)
 def test_texts_are_the_texts(texts: list[str], start: int | None, stop: int | None) -> None:
-    for made in (Texts.of(texts), Texts.of_column(pl.Series(texts, dtype=pl.String))):
-        assert list(made) == texts
-        assert len(made) == len(texts)
-        assert [made[place] for place in range(len(texts))] == texts
-        assert list(made[start:stop]) == texts[start:stop]
-        assert list(Texts.concat([made, made[start:stop]])) == texts + texts[start:stop]
-        assert list(made.take(np.arange(0, len(texts), 2))) == texts[::2]
-        assert Texts.of(made) is made
+    made = Texts.of(texts)
+    assert list(made) == texts
+    assert len(made) == len(texts)
+    assert [made[place] for place in range(len(texts))] == texts
+    assert made.characters().tolist() == list(map(len, texts))
+    assert list(made[start:stop]) == texts[start:stop]
+    assert made[start:stop].characters().tolist() == list(map(len, texts[start:stop]))
+    assert list(Texts.concat([made, made[start:stop]])) == texts + texts[start:stop]
+    assert list(made.take(np.arange(0, len(texts), 2))) == texts[::2]
+    assert Texts.of(made) is made
 
 
 @pytest.mark.parametrize(("wrong", "error"), [(["a", 1], TypeError), (["a", "\ud800"], UnicodeEncodeError)])

@@ -1,7 +1,6 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,21 +10,24 @@ from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch
 from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.record_types import HeaderList, Record
 from millstream.consumers.records import Records
+from millstream.schemas.column import Column, column_of
 from millstream.schemas.decoded import Decoded
+from millstream.schemas.dtypes import Dtype, ListOf
 from millstream.schemas.errors import SchemaUnavailable
 from tests.consumers.in_memory import EPOCHS, SIGNATURE, MemoryRecord, NumberDecoder, partitions, polled
+from tests.schemas.tables import dicts_of
 
 RECORD_FIELDS = EventFields(event_id=None, event_time=None, time_unit=1)
-Column = Callable[[list[float | None]], pl.Series]
+Making = Callable[[list[float | None]], Column]
 
 
-def decode(values: Sequence[bytes | None], fields: EventFields = RECORD_FIELDS, **extra: Column) -> DecodedBatch:
+def decode(values: Sequence[bytes | None], fields: EventFields = RECORD_FIELDS, **extra: Making) -> DecodedBatch:
     decoder = BlockDecoder(NumberDecoder(extra), fields, SIGNATURE, allow_nan=False)
     return decoder.decode(polled(values, 100))
 
 
-def column(*values: object, dtype: pl.DataType) -> Column:
-    return lambda _numbers: pl.Series(values, dtype=dtype)
+def column(*values: object, dtype: Dtype) -> Making:
+    return lambda _numbers: column_of(values, dtype)
 
 
 VALUES = st.sampled_from([b"1", b"2.5", b"-3", b"nan", b"inf", b"null", b"x", b"", None])
@@ -59,7 +61,7 @@ def test_block_keeps_every_record_whole(values: list[bytes | None]) -> None:
 class InParts(NumberDecoder):
     """Decodes values in groups, each a part of its own."""
 
-    def __init__(self, groups: Sequence[int], extra: dict[str, Column]) -> None:
+    def __init__(self, groups: Sequence[int], extra: dict[str, Making]) -> None:
         super().__init__(extra)
         self._groups = groups
 
@@ -78,8 +80,11 @@ class InParts(NumberDecoder):
 @given(st.lists(st.tuples(VALUES.filter(lambda value: value is not None), st.integers(0, 2)), min_size=1, max_size=20))
 def test_block_of_records_that_were_read_in_several_ways_is_the_same(pairs: list[tuple[bytes, int]]) -> None:
     values, groups = zip(*pairs, strict=True)
-    texts: Column = lambda numbers: pl.Series([f"idé{number}" for number in numbers], dtype=pl.String)  # noqa: E731
-    times: Column = lambda numbers: pl.Series([int(n or 0) if n == n and abs(n or 0) < 9 else 7 for n in numbers])  # noqa: E731, PLR0124
+    texts: Making = lambda numbers: column_of([f"idé{number}" for number in numbers], "string")  # noqa: E731
+    times: Making = lambda numbers: column_of(  # noqa: E731
+        [int(n or 0) if n == n and abs(n or 0) < 9 else 7 for n in numbers],  # noqa: PLR0124
+        "int64",
+    )
     extra = {"id": texts, "time": times, "size": texts}
     fields = EventFields("id", "time", 1, cost="size")
     expected = BlockDecoder(NumberDecoder(extra), fields, SIGNATURE, allow_nan=False, keep=["number"])
@@ -92,26 +97,26 @@ def test_block_of_records_that_were_read_in_several_ways_is_the_same(pairs: list
     assert several.tensors["x"].tolist() == one.tensors["x"].tolist()
     assert several.features is not None
     assert one.features is not None
-    assert several.features.to_dicts() == one.features.to_dicts()
+    assert dicts_of(several.features) == dicts_of(one.features)
 
 
 @pytest.mark.parametrize(
     ("values", "dtype", "costs"),
     [
-        ([3, None, 4, -5], pl.Int64(), [3, 0, 4, 0]),
-        ([0.2, float("nan"), float("inf"), None], pl.Float64(), [1, 0, 1 << 40, 0]),
-        ([[1, 2, 3], [], None, [None]], pl.List(pl.Int32()), [3, 0, 0, 1]),
-        (["four", "", None, "ää"], pl.String(), [4, 0, 0, 2]),
+        ([3, None, 4, -5], "int64", [3, 0, 4, 0]),
+        ([0.2, float("nan"), float("inf"), None], "float64", [1, 0, 1 << 40, 0]),
+        ([[1, 2, 3], [], None, [None]], ListOf("int32"), [3, 0, 0, 1]),
+        (["four", "", None, "ää"], "string", [4, 0, 0, 2]),
     ],
 )
-def test_cost_is_a_number_or_a_length(values: list[object], dtype: pl.DataType, costs: list[int]) -> None:
+def test_cost_is_a_number_or_a_length(values: list[object], dtype: Dtype, costs: list[int]) -> None:
     block = decode([b"1"] * 4, EventFields(None, None, 1, cost="size"), size=column(*values, dtype=dtype))
     assert block.costs is not None
     assert np.diff(block.costs, prepend=0).tolist() == costs
 
 
 def test_costs_are_those_of_the_events_that_are_left() -> None:
-    counts: Column = lambda numbers: pl.Series(range(1, len(numbers) + 1))  # noqa: E731
+    counts: Making = lambda numbers: column_of(range(1, len(numbers) + 1), "int64")  # noqa: E731
     block = decode([b"x", b"1", None, b"null", b"1"], EventFields(None, None, 1, cost="size"), size=counts)
     assert block.costs is not None
     assert np.diff(block.costs, prepend=0).tolist() == [1, 3]
@@ -161,13 +166,13 @@ def test_records_without_headers_have_none_at_all() -> None:
 
 def test_event_id_is_its_field() -> None:
     fields = EventFields("id", None, 1)
-    assert list(decode([b"1", b"2"], fields, id=column("a", "b", dtype=pl.String())).ids) == ["a", "b"]
-    assert list(decode([b"1", b"2"], fields, id=column(7, 8, dtype=pl.Int64())).ids) == ["7", "8"]
+    assert list(decode([b"1", b"2"], fields, id=column("a", "b", dtype="string")).ids) == ["a", "b"]
+    assert list(decode([b"1", b"2"], fields, id=column(7, 8, dtype="int64")).ids) == ["7", "8"]
 
 
 def test_event_without_its_id_is_refused_and_the_rows_of_the_others_stay_right() -> None:
     """Three kinds of refusal in one block: each counts rows after the ones before it have gone."""
-    ids = column(None, "b", "c", None, "e", dtype=pl.String())
+    ids = column(None, "b", "c", None, "e", dtype="string")
     block = decode([None, b"1", b"x", b"2", b"nan", b"null", b"5"], EventFields("id", None, 1), id=ids)
     assert [(row, why.reason) for row, why in block.rejected.items()] == [
         (1, "unfit"),
@@ -182,19 +187,19 @@ def test_event_without_its_id_is_refused_and_the_rows_of_the_others_stay_right()
 
 @pytest.mark.parametrize(("unit", "expected"), [(1, [5_000_999, 7_000_000]), (1000, [5_000, 7_000])])
 def test_event_time_is_its_field_in_milliseconds(unit: int, expected: list[int]) -> None:
-    times = column(5_000_999, 7_000_000, dtype=pl.Int64())
+    times = column(5_000_999, 7_000_000, dtype="int64")
     assert decode([b"1", b"2"], EventFields(None, "at", unit), at=times).event_times.tolist() == expected
 
 
 @pytest.mark.parametrize("unit", [1, 1000])
 def test_event_without_its_time_has_its_records(unit: int) -> None:
-    times = column(None, 6_000 * unit, dtype=pl.Int64())
+    times = column(None, 6_000 * unit, dtype="int64")
     found = decode([b"1", b"2"], EventFields(None, "at", unit), at=times).event_times.tolist()
     assert found == [1_700_000_000_000, 6_000]
 
 
 def test_event_times_leave_out_the_refused() -> None:
-    times = column(1, 2, 3, dtype=pl.Int64())
+    times = column(1, 2, 3, dtype="int64")
     assert decode([b"1", b"nan", b"x", b"3"], EventFields(None, "at", 1), at=times).event_times.tolist() == [1, 3]
 
 
@@ -240,6 +245,6 @@ def test_deadline_header_that_is_no_time_sets_none_and_is_counted(stated: bytes)
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(1, 10**12))
 def test_event_is_too_old_after_its_time_and_age_and_never_before(at: int, max_age: int) -> None:
     fields = EventFields(None, "at", 1, max_age=max_age)
-    block = decode([b"1"], fields, at=column(at, dtype=pl.Int64()))
+    block = decode([b"1"], fields, at=column(at, dtype="int64"))
     assert block.deadlines is not None
     assert block.deadlines.tolist() == [min(at + max_age, NEVER)]

@@ -4,7 +4,6 @@ from itertools import accumulate
 from typing import Any
 
 import fastavro
-import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,8 +12,10 @@ from millstream.consumers.flow.in_flight import RECORD, InFlightBudget, RecordCo
 from millstream.inference.features import to_tensors
 from millstream.inference.ragged import Ragged
 from millstream.inference.signature import Signature, TensorInput
-from millstream.schemas.table import Table
+from millstream.schemas.avro.types import dtype_of
+from millstream.schemas.dtypes import ListOf
 from tests.consumers.in_memory import ended, running
+from tests.schemas.tables import table_of
 
 STEPS = st.lists(st.tuples(st.booleans(), st.integers(1, 6), st.integers(0, 20)), max_size=40)
 
@@ -128,8 +129,8 @@ def test_items_that_take_most_for_their_bytes_take_no_more_than_they_count(
     size = 1000
     inputs = [TensorInput(f"t{at}", ("x",), True, dtype, (size,), max_length=size) for at in range(tensors)]
     # An object for each text, as there is for what is decoded.
-    frame = pl.DataFrame({"x": [[item] * size]})
-    columns: list[Ragged] = list(to_tensors(Table.of(frame), inputs, allow_nan=False).tensors.values())
+    table = table_of({"x": ListOf(dtype_of(avro))}, x=[[item] * size])
+    columns: list[Ragged] = list(to_tensors(table, inputs, allow_nan=False).tensors.values())
     taken = sum(column.values.nbytes + column.offsets.nbytes for column in columns)
     if dtype == "string":
         taken += sum(sys.getsizeof(text) for column in columns for text in column.values.tolist() if len(text) > 0)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import polars as pl
 import pytest
 
 from millstream.consumers.execute.bisecting import BisectingExecutor
@@ -19,6 +18,7 @@ from millstream.consumers.shadow.shadow_thread import Shadow, ShadowThread
 from millstream.inference.errors import ModelRejected
 from tests.consumers.in_memory import SIGNATURE, answered, ended
 from tests.consumers.measured import Measured
+from tests.schemas.tables import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -324,8 +324,8 @@ def with_numbers(*numbers: float | None) -> BatchResult:
     """The primary's answers to events that hold these, 10 times as much each."""
     one = answered("e" * len(numbers))
     (part,) = one.batch.parts
-    frame = pl.DataFrame({"number": numbers}, schema={"number": pl.Float64})
-    block = replace(part.block, features=frame, keys=[b"k%d" % row for row in range(len(numbers))])
+    features = table_of({"number": "float64"}, number=numbers)
+    block = replace(part.block, features=features, keys=[b"k%d" % row for row in range(len(numbers))])
     outputs = {"y": np.array([-1.0 if number is None else 10 * number for number in numbers]).reshape(-1, 1)}
     batch = replace(one.batch, parts=(replace(part, block=block),))
     return replace(one, batch=batch, outputs=outputs, seconds=0.25)

@@ -20,7 +20,7 @@ from tests.fuzz.avro_schemas import Evolution, SchemaMaker
 from tests.fuzz.case import Case, Counts, Wrong
 from tests.fuzz.damage import damaged
 from tests.fuzz.exact import ExactBuffers, exact_packed
-from tests.fuzz.fates import Fate, check_neighbours, counts_of, fates_of, rows_of
+from tests.fuzz.fates import Fate, check_neighbours, counts_of, fates_of, texts_of
 from tests.schemas.avro.avro_cases import READER_ID, WRITER_ID, Store
 
 RECORDS = 60
@@ -116,7 +116,7 @@ def _check_columns(values: Sequence[bytes], fates: Sequence[Fate], in_c: ColumnR
     for rows in (range(len(values)), *([row] for row in range(len(values)))):
         decoded, others = in_c.read(exact_packed([values[row] for row in rows]))
         found: dict[int, Fate] = {bad.row: (bad.reason, bad.error) for bad in decoded.bad}
-        found |= zip(decoded.rows.tolist(), [("row", row) for row in rows_of(decoded.frame)], strict=True)
+        found |= zip(decoded.rows.tolist(), [("row", row) for row in texts_of(decoded.table)], strict=True)
         right = {place: fates[row] for place, row in enumerate(rows) if place not in set(others.tolist())}
         if found != right:
             raise Wrong(f"columns have {found}, right is {right}")
@@ -124,4 +124,4 @@ def _check_columns(values: Sequence[bytes], fates: Sequence[Fate], in_c: ColumnR
 
 def _read(reader: RecordReader, value: bytes) -> Fate:
     found = reader.read([value])
-    return (found.bad[0].reason, found.bad[0].error) if found.bad else ("row", rows_of(found.frame)[0])
+    return (found.bad[0].reason, found.bad[0].error) if found.bad else ("row", texts_of(found.table)[0])

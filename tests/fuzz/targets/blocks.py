@@ -21,6 +21,7 @@ from tests.fuzz.case import Case, Counts, Wrong
 from tests.fuzz.damage import EDGES, SPECIAL, damaged
 from tests.fuzz.signatures import inputs_with_fields, signature_of
 from tests.schemas.avro.avro_cases import WRITER_ID, Store, record
+from tests.schemas.tables import dicts_of
 
 RECORDS = 40
 _LARGEST = 2**63 - 1
@@ -157,7 +158,7 @@ def _check_events(
     """Times, deadlines and costs are what Python's integers, which have no end, say they are."""
     costs = _costs(block)
     for event, row in enumerate(block.good.tolist()):
-        value, found = values[row], decoder.decode([values[row]["value"]]).frame.row(0, named=True)
+        value, found = values[row], dicts_of(decoder.decode([values[row]["value"]]).table)[0]
         time = value["timestamp"]
         if fields.event_time is not None and found[fields.event_time] is not None:
             time = found[fields.event_time] // fields.time_unit

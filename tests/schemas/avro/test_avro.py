@@ -2,7 +2,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.avro.record_reader import record_reader
 from millstream.schemas.avro.sources import sources_of
 from millstream.schemas.avro.types import wanted_fields
+from millstream.schemas.dtypes import Dtype, ListOf, RecordOf
 from millstream.schemas.errors import BadFieldError, BadSchemaError, SchemaUnavailable
 from millstream.schemas.packed import Packed
 from millstream.schemas.store import AvroType, Schema
@@ -37,6 +37,7 @@ from tests.schemas.avro.avro_cases import (
     schemas_with_data,
     written,
 )
+from tests.schemas.tables import dicts_of, dtypes_of, rows_of
 
 # What good records give
 
@@ -49,8 +50,21 @@ def test_columns_hold_what_was_written(case: tuple[dict[str, Any], list[dict[str
     found = reader.decode(written(Schema(WRITER_ID, "", schema), events))
     assert found.bad == []
     assert found.rows.tolist() == list(range(len(events)))
-    assert plain(found.frame.to_dicts()) == plain(events)
-    assert found.frame.schema == dict(reader.columns)
+    assert plain(dicts_of(found.table)) == plain(events)
+    assert dtypes_of(found.table) == reader.columns
+
+
+def as_value(value: Any, dtype: Dtype) -> Any:
+    """A value as its column gives it back: a float is nearest to the double."""
+    if value is None:
+        return None
+    if isinstance(dtype, ListOf):
+        return [as_value(item, dtype.items) for item in value]
+    if isinstance(dtype, RecordOf):
+        return {name: as_value(value[name], of) for name, of in dtype.fields}
+    if dtype in {"float32", "float64"}:
+        return float(np.float32(float(value)) if dtype == "float32" else value)
+    return value
 
 
 def check_that_both_ways_agree(writer: dict[str, Any], reader: dict[str, Any], events: list[dict[str, Any]]) -> None:
@@ -59,16 +73,14 @@ def check_that_both_ways_agree(writer: dict[str, Any], reader: dict[str, Any], e
     fields = wanted_fields(as_reader, [field["name"] for field in reader["fields"]])
     sources = sources_of(as_writer, as_reader, fields)
     values = written(as_writer, events)
-    one_by_one = record_reader(as_writer, as_reader, sources).read(values).frame
+    one_by_one = record_reader(as_writer, as_reader, sources).read(values).table
     by_fastavro = read_by_fastavro(writer, reader, values)
-    expected = pl.DataFrame(
-        [pl.Series(one.name, [event[one.name] for event in by_fastavro], one.dtype) for one in fields]
-    )
+    expected = [{one.name: as_value(event[one.name], one.dtype) for one in fields} for event in by_fastavro]
     in_c = column_reader(frame(WRITER_ID), as_writer, sources)
-    for found in (one_by_one, None if in_c is None else in_c.read(Packed.of(values))[0].frame):
+    for found in (one_by_one, None if in_c is None else in_c.read(Packed.of(values))[0].table):
         if found is not None:
-            assert found.schema == {field.name: field.dtype for field in fields}
-            assert plain(found.to_dicts()) == plain(expected.to_dicts())
+            assert dtypes_of(found) == {field.name: field.dtype for field in fields}
+            assert plain(dicts_of(found)) == plain(expected)
 
 
 @given(st.data())
@@ -121,7 +133,7 @@ def test_types_that_no_column_can_hold_are_passed_over(field_type: AvroType, val
     found = decoder(schema, fields=["x"]).decode(
         written(Schema(WRITER_ID, "", schema), [{"other": value, "x": str(value)} for value in values])
     )
-    assert found.frame["x"].to_list() == list(map(str, values))
+    assert found.table["x"].to_list() == list(map(str, values))
 
 
 def test_logical_types_stay_what_they_are_on_the_wire() -> None:
@@ -130,8 +142,8 @@ def test_logical_types_stay_what_they_are_on_the_wire() -> None:
     )
     values = written(Schema(WRITER_ID, "", record(("time", "long"), ("day", "int"))), [{"time": 1_700, "day": 3}])
     found = decoder(schema).decode(values)
-    assert found.frame.schema == {"time": pl.Int64, "day": pl.Int32}
-    assert found.frame.rows() == [(1_700, 3)]
+    assert dtypes_of(found.table) == {"time": "int64", "day": "int32"}
+    assert rows_of(found.table) == [(1_700, 3)]
 
 
 def test_references_to_named_types_are_followed() -> None:
@@ -142,7 +154,7 @@ def test_references_to_named_types_are_followed() -> None:
         {"first": "LEFT", "second": "RIGHT", "third": None},
         {"first": "LEFT", "second": "LEFT", "third": "LEFT"},
     ]
-    assert decoder(schema).decode(written(Schema(WRITER_ID, "", schema), events)).frame.to_dicts() == events
+    assert dicts_of(decoder(schema).decode(written(Schema(WRITER_ID, "", schema), events)).table) == events
 
 
 @pytest.mark.parametrize(
@@ -159,7 +171,7 @@ def test_reader_may_allow_null_where_the_writer_names_a_type_again(named: AvroTy
     writer = record(("f0", named), ("f1", "N"), ("m", {"type": "map", "values": "long"}))
     values = written(Schema(WRITER_ID, "", writer), [{"f0": value, "f1": value, "m": {}}])
     found = decoder(writer, record(("f1", ["null", named]), ("f0", "N"))).decode(values)
-    assert found.frame.to_dicts() == [{"f1": value, "f0": value}]
+    assert dicts_of(found.table) == [{"f1": value, "f0": value}]
 
 
 def test_wrong_default_of_a_type_that_is_named_again_makes_records_incompatible() -> None:
@@ -174,20 +186,22 @@ def test_wrong_default_of_a_type_that_is_named_again_makes_records_incompatible(
 def test_only_wanted_fields_are_columns_in_the_order_asked_for() -> None:
     schema = record(("a", "int"), ("b", "string"), ("c", "double"))
     values = written(Schema(WRITER_ID, "", schema), [{"a": 1, "b": "x", "c": 2.5}])
-    assert decoder(schema, fields=["c", "a"]).decode(values).frame.to_dict(as_series=False) == {"c": [2.5], "a": [1]}
+    found = decoder(schema, fields=["c", "a"]).decode(values).table
+    assert list(found.columns) == ["c", "a"]
+    assert rows_of(found) == [(2.5, 1)]
 
 
-def test_no_values_give_an_empty_frame_of_the_same_types() -> None:
+def test_no_values_give_an_empty_table_of_the_same_types() -> None:
     found = decoder(record(("a", "int"), ("b", ["null", "string"]))).decode([])
-    assert found.frame.schema == {"a": pl.Int32, "b": pl.String}
-    assert (found.frame.height, len(found.rows), found.bad) == (0, 0, [])
+    assert dtypes_of(found.table) == {"a": "int32", "b": "string"}
+    assert (len(found.table), len(found.rows), found.bad) == (0, 0, [])
 
 
 @pytest.mark.parametrize("values", [[None], [None, "B"], ["A", "C"]], ids=str)
 def test_enums_may_be_null(values: list[Any]) -> None:
     schema = record(("x", ["null", scalar("enum", Names())]))
     found = decoder(schema).decode(written(Schema(WRITER_ID, "", schema), [{"x": value} for value in values]))
-    assert found.frame["x"].to_list() == values
+    assert found.table["x"].to_list() == values
 
 
 def test_reader_may_know_more_symbols_than_the_writer() -> None:
@@ -195,7 +209,7 @@ def test_reader_may_know_more_symbols_than_the_writer() -> None:
     new = record(("x", {"type": "enum", "name": "E", "symbols": ["A", "B", "C"]}))
     assert has_program(old, new)
     values = written(Schema(WRITER_ID, "", old), [{"x": "A"}, {"x": "B"}])
-    assert decoder(old, new).decode(values).frame["x"].to_list() == ["A", "B"]
+    assert decoder(old, new).decode(values).table["x"].to_list() == ["A", "B"]
 
 
 def test_several_writer_schemas_in_one_poll_keep_the_order() -> None:
@@ -203,7 +217,7 @@ def test_several_writer_schemas_in_one_poll_keep_the_order() -> None:
     olds = written(Schema(WRITER_ID, "", old), [{"x": 0}, {"x": 2}])
     news = written(Schema(READER_ID, "", new), [{"x": 1, "y": "a"}, {"x": 4, "y": "b"}])
     found = decoder(old, new).decode([olds[0], news[0], olds[1], frame(99) + b"\x02", news[1], b"", olds[1][:-1]])
-    assert found.frame.rows() == [(0, "none"), (1, "a"), (2, "none"), (4, "b")]
+    assert rows_of(found.table) == [(0, "none"), (1, "a"), (2, "none"), (4, "b")]
     assert found.rows.tolist() == [0, 1, 2, 4]
     assert [(bad.row, bad.reason) for bad in found.bad] == [
         (3, "unknown_schema"),
@@ -221,7 +235,7 @@ def test_values_of_another_schema_are_never_taken_for_those_before() -> None:
         for values in (olds, news, [*olds, *news], [olds[0], news[0], olds[1]]):
             found = reader.decode(values)
             assert found.bad == []
-            assert found.frame["a"].to_list() == [1.0 if value in olds else 3.0 for value in values]
+            assert found.table["a"].to_list() == [1.0 if value in olds else 3.0 for value in values]
     found = reader.decode([olds[0], frame(99) + olds[0][5:]])
     assert found.rows.tolist() == [0]
     assert [(bad.row, bad.reason) for bad in found.bad] == [(1, "unknown_schema")]
@@ -259,7 +273,7 @@ def test_field_added_to_a_nested_record_has_its_default(
         inner, found_inner = [inner], [found_inner]
     found = decoder(old, new).decode(written(Schema(WRITER_ID, "", old), [{"x": inner}]))
     assert found.bad == []
-    assert found.frame.to_dicts() == [{"x": found_inner}]
+    assert dicts_of(found.table) == [{"x": found_inner}]
 
 
 def test_nested_default_that_is_no_value_of_its_type_makes_records_incompatible() -> None:
@@ -274,7 +288,7 @@ def test_float_columns_are_nearest_by_way_of_double() -> None:
     number = 2**60 + 2**36 + 1  # as a float: nearest to the double, which drops the last 1, is the even neighbour
     writer = record(("x", "long"))
     found = decoder(writer, record(("x", "float"))).decode(written(Schema(WRITER_ID, "", writer), [{"x": number}]))
-    assert found.frame["x"].to_list() == [float(np.float32(float(number)))]
+    assert found.table["x"].to_list() == [float(np.float32(float(number)))]
 
 
 # What bad records give
@@ -286,7 +300,7 @@ def test_field_without_value_or_default_makes_records_incompatible() -> None:
     assert [(bad.row, bad.reason) for bad in found.bad] == [(0, "schema_incompatible"), (1, "schema_incompatible")]
     assert "schema 7 'writer'" in found.bad[0].error
     assert "lacks the field 'y' that schema 8 'reader' wants" in found.bad[0].error
-    assert found.frame.schema == {"x": pl.Int32, "y": pl.String}
+    assert dtypes_of(found.table) == {"x": "int32", "y": "string"}
 
 
 @pytest.mark.usefixtures("way")
@@ -297,7 +311,7 @@ def test_null_that_the_reader_does_not_allow_is_incompatible() -> None:
         Schema(WRITER_ID, "", writer), [{"x": 1, "other": 1}, {"x": None, "other": 1}, {"x": 3, "other": 1}]
     )
     found = decoder(writer, reader).decode(values)
-    assert found.frame["x"].to_list() == [1, 3]
+    assert found.table["x"].to_list() == [1, 3]
     assert [(bad.row, bad.reason) for bad in found.bad] == [(1, "schema_incompatible")]
 
 
@@ -306,7 +320,7 @@ def test_nested_null_that_the_reader_does_not_allow_is_incompatible() -> None:
     old, new = (record(("x", record(("a", of), name="Inner"))) for of in (["null", "int"], "int"))
     values = written(Schema(WRITER_ID, "", old), [{"x": {"a": 1}}, {"x": {"a": None}}, {"x": {"a": 3}}])
     found = decoder(old, new).decode(values)
-    assert found.frame["x"].to_list() == [{"a": 1}, {"a": 3}]
+    assert found.table["x"].to_list() == [{"a": 1}, {"a": 3}]
     assert [(bad.row, bad.reason) for bad in found.bad] == [(1, "schema_incompatible")]
 
 
@@ -323,7 +337,7 @@ def test_schema_that_comes_later_is_found_then() -> None:
     values = written(Schema(WRITER_ID, "", schema), [{"x": 5}])
     assert [bad.reason for bad in reader.decode(values).bad] == ["unknown_schema"]
     store.schemas[WRITER_ID] = Schema(WRITER_ID, "writer", schema)
-    assert reader.decode(values).frame["x"].to_list() == [5]
+    assert reader.decode(values).table["x"].to_list() == [5]
 
 
 def test_schemas_of_most_records_are_looked_up_first() -> None:
@@ -358,7 +372,7 @@ def test_outage_of_the_store_is_raised_not_blamed_on_records() -> None:
     with pytest.raises(SchemaUnavailable):
         reader.decode(values)
     store.down = False
-    assert reader.decode(values).frame["x"].to_list() == [5]
+    assert reader.decode(values).table["x"].to_list() == [5]
 
 
 @pytest.mark.parametrize(
@@ -394,6 +408,7 @@ def test_unknown_fields_are_refused_with_those_that_exist() -> None:
     [
         *(("int", "x"), ("double", "x"), ("bytes", 5), ("int", 2**40), (["null", "string"], 5)),
         *(({"type": "array", "items": "string"}, [None]), (record(("a", "int"), name="R"), {})),
+        *((record(("a", "boolean"), name="R"), {"a": 1}), ("long", 10**40)),
     ],
     ids=str,
 )
@@ -468,5 +483,5 @@ def test_values_beyond_their_type_are_found_among_records_read_one_by_one() -> N
     values = [frame(1) + (zigzag(2**40) if row in {3, 4, 9} else zigzag(row)) for row in range(11)]
     found = AvroDecoder(Store(schema), schema, ["n"]).decode(values)
     assert [bad.row for bad in found.bad] == [3, 4, 9]
-    assert found.frame["n"].to_list() == [0, 1, 2, 5, 6, 7, 8, 10]
+    assert found.table["n"].to_list() == [0, 1, 2, 5, 6, 7, 8, 10]
     assert found.rows.tolist() == [0, 1, 2, 5, 6, 7, 8, 10]

@@ -20,6 +20,7 @@ from tests.schemas.avro.avro_cases import (
     schemas_with_data,
     written,
 )
+from tests.schemas.tables import dicts_of
 
 LONG_ARRAY = {"type": "array", "items": "long"}
 FLOAT_ARRAY = {"type": "array", "items": "float"}
@@ -109,11 +110,11 @@ def test_record_cut_anywhere_is_undecodable_also_in_a_field_that_nobody_wants(fi
     schema = record(("x", "long"), ("unwanted", field_type))
     [whole] = written(Schema(WRITER_ID, "", schema), [{"x": 7, "unwanted": value}])
     reader = decoder(schema, fields=["x"])
-    assert reader.decode([whole]).frame.to_dicts() == [{"x": 7}]
+    assert dicts_of(reader.decode([whole]).table) == [{"x": 7}]
     cuts = [whole[:end] for end in range(len(frame(WRITER_ID)), len(whole))]
     found = reader.decode([*cuts, whole])
     assert [(bad.row, bad.reason) for bad in found.bad] == [(row, "undecodable") for row in range(len(cuts))]
-    assert found.frame.to_dicts() == [{"x": 7}]
+    assert dicts_of(found.table) == [{"x": 7}]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_all_forms_of_arrays_are_read(body: bytes, items: list[int]) -> None:
         [frame(WRITER_ID) + body + b"\x00", frame(WRITER_ID) + b"\x00\x00", frame(WRITER_ID) + body + b"\x00"]
     )
     assert found.bad == []
-    assert found.frame["x"].to_list() == [items, [], items]
+    assert found.table["x"].to_list() == [items, [], items]
 
 
 def corrupted(values: list[bytes], rng: random.Random) -> tuple[list[bytes], set[int]]:
@@ -198,19 +199,19 @@ def test_damage_stays_with_the_damaged_record(capfd: pytest.CaptureFixture[str])
     names = [field["name"] for field in WIDE["fields"]]
     reader = decoder(schema, fields=names)
     values = written(Schema(WRITER_ID, "", schema), events)
-    expected = reader.decode(values).frame.to_dicts()
+    expected = dicts_of(reader.decode(values).table)
     for _ in range(120):
         damaged, touched = corrupted(values, rng)
         found = reader.decode(damaged)
         bad = {record.row for record in found.bad}
         assert sorted([*found.rows.tolist(), *bad]) == list(range(8))
         assert bad <= touched
-        by_row = dict(zip(found.rows.tolist(), found.frame.to_dicts(), strict=True))
+        by_row = dict(zip(found.rows.tolist(), dicts_of(found.table), strict=True))
         assert all(plain(by_row[row]) == plain(expected[row]) for row in range(8) if row not in touched)
         for row in touched:  # alone as among neighbours
             alone = reader.decode([damaged[row]])
             assert len(alone.bad) == (row in bad)
-            assert row in bad or plain(alone.frame.to_dicts()) == [plain(by_row[row])]
+            assert row in bad or plain(dicts_of(alone.table)) == [plain(by_row[row])]
     printed = capfd.readouterr()
     assert (printed.out, printed.err) == ("", "")
 
@@ -230,7 +231,7 @@ def test_what_is_accepted_in_c_fastavro_reads_the_same(draw: st.DataObject, seed
     if len(found.rows):
         again = one_by_one.read([damaged[row] for row in found.rows])
         assert again.bad == []
-        assert plain(again.frame.to_dicts()) == plain(found.frame.to_dicts())
+        assert plain(dicts_of(again.table)) == plain(dicts_of(found.table))
 
 
 def test_poll_of_nothing_but_damage_is_all_bad() -> None:

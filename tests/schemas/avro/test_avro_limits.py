@@ -17,6 +17,7 @@ from millstream.schemas.store import AvroType, Schema
 from millstream.schemas.wire import frame
 from tests.fuzz.damage import zigzag
 from tests.schemas.avro.avro_cases import READER_ID, WRITER_ID, Store, decoder, record, schemas, written
+from tests.schemas.tables import dicts_of
 
 
 def _doubling(levels: int, *, side_by_side: bool = False) -> dict[str, Any]:
@@ -131,9 +132,9 @@ def test_large_schemas_within_the_limits_are_read() -> None:
     wide = record(("x", "int"), *[(f"f{i}", ["null", "double"]) for i in range(3000)])
     assert types_of(parsed_within_limits("here", wide)) == 2 + 3 * 3000
     values = written(Schema(WRITER_ID, "", wide), [{"x": 5} | {f"f{i}": None for i in range(3000)}])
-    assert decoder(wide, record(("x", "int"))).decode(values).frame["x"].to_list() == [5]
+    assert decoder(wide, record(("x", "int"))).decode(values).table["x"].to_list() == [5]
     deep = record(("x", "int"), ("y", _nested(60)))
-    assert decoder(deep, record(("x", "int"))).decode([frame(WRITER_ID) + b"\x0a\x00"]).frame["x"].to_list() == [5]
+    assert decoder(deep, record(("x", "int"))).decode([frame(WRITER_ID) + b"\x0a\x00"]).table["x"].to_list() == [5]
 
 
 @given(st.data())
@@ -182,7 +183,7 @@ def test_count_of_more_items_than_fit_is_undecodable(item: AvroType, count: int,
     of_block = bytes([zigzag(count)[0] - 1]) + zigzag(count)[1:] + b"\x00" if negative else zigzag(count)
     good = frame(WRITER_ID) + b"\x00\x00\x0a"
     found = decoder(schema, fields=["x"]).decode([good, frame(WRITER_ID) + b"\x00" + of_block + b"\x00\x00\x0a"])
-    assert found.frame["x"].to_list() == [5]
+    assert found.table["x"].to_list() == [5]
     assert [(bad.row, bad.reason) for bad in found.bad] == [(1, "undecodable")]
 
 
@@ -215,7 +216,7 @@ def test_memory_is_by_a_records_bytes_not_by_its_types(kind: str) -> None:
     reads = decoder(schema, record(("x", "int")))
     tracemalloc.start()
     try:
-        assert reads.decode(values).frame["x"].to_list() == [5]
+        assert reads.decode(values).table["x"].to_list() == [5]
         assert tracemalloc.get_traced_memory()[1] < 10 << 20
     finally:
         tracemalloc.stop()
@@ -226,7 +227,7 @@ def test_many_arrays_of_many_blocks_are_passed_over() -> None:
     arrays = [(f"a{i}", {"type": "array", "items": "int"}) for i in range(101)]
     schema = record(("x", "int"), *arrays)
     found = decoder(schema, fields=["x"]).decode([frame(WRITER_ID) + b"\x0a" + (b"\x02\x00" * 300 + b"\x00") * 101])
-    assert found.frame["x"].to_list() == [5]
+    assert found.table["x"].to_list() == [5]
 
 
 @pytest.mark.usefixtures("way")
@@ -242,4 +243,4 @@ def test_names_of_ours_are_told_from_those_of_the_schema(namespace: str) -> None
     event = {"x": {"p": 1, "q": "a"}, "m": {"k": {"p": 2, "q": "b"}}, "e": "A", "o": "B", "n": {"p": 3, "q": "c"}}
     values = written(Schema(WRITER_ID, "", schema), [event])
     found = decoder(schema, fields=["n", "o"]).decode(values)
-    assert (found.bad, found.frame.to_dicts()) == ([], [{"n": event["n"], "o": "B"}])
+    assert (found.bad, dicts_of(found.table)) == ([], [{"n": event["n"], "o": "B"}])

@@ -3,7 +3,6 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +14,7 @@ from millstream.schemas.json.each import TOGETHER
 from millstream.schemas.store import AvroType, Schema
 from tests.native import with_native
 from tests.schemas.avro.avro_cases import WRITER_ID, decoder, json_cases, plain, record, written
+from tests.schemas.tables import dicts_of, dtypes_of
 
 EVENT = record(
     ("class", "int"),  # a Python keyword
@@ -57,7 +57,7 @@ def test_fields_have_their_values_or_the_schemas_defaults() -> None:
     )
     assert found.bad == []
     assert found.rows.tolist() == [0, 1]
-    assert found.frame.to_dicts() == [
+    assert dicts_of(found.table) == [
         {"class": 1, "f0": 2, "ratio": None, "side": "B", "values": [1.0, None], "inner": {"x": 7, "y": "k"}},
         {
             "class": -(2**31),
@@ -68,12 +68,12 @@ def test_fields_have_their_values_or_the_schemas_defaults() -> None:
             "inner": {"x": 1, "y": "z"},
         },
     ]
-    assert found.frame.schema == dict(json_decoder().columns)
+    assert dtypes_of(found.table) == json_decoder().columns
 
 
 def test_columns_have_the_types_of_the_avro_decoder() -> None:
     assert json_decoder().columns == decoder(EVENT).columns
-    assert json_decoder().decode([]).frame.schema == dict(json_decoder().columns)
+    assert dtypes_of(json_decoder().decode([]).table) == json_decoder().columns
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_what_is_no_such_event_is_undecodable_and_says_where(value: bytes, said:
     good = b"{%b}" % REQUIRED.encode()
     found = json_decoder().decode([good, value, good])
     assert found.rows.tolist() == [0, 2]
-    assert found.frame.height == 2
+    assert len(found.table) == 2
     assert [(bad.row, bad.reason) for bad in found.bad] == [(1, "undecodable")]
     assert said in found.bad[0].error
 
@@ -116,7 +116,7 @@ def test_what_is_no_such_event_is_undecodable_and_says_where(value: bytes, said:
 def test_largest_float_is_no_error() -> None:
     found = json_decoder(record(("x", "float"))).decode([b'{"x": 3.4028235e38}', b'{"x": -3.4028235e38}'])
     assert found.bad == []
-    assert all(math.isfinite(value) for value in found.frame["x"])
+    assert all(math.isfinite(value) for value in found.table["x"].to_list())
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_largest_float_is_no_error() -> None:
 def test_bytes_are_refused_before_the_first_event(field_type: AvroType) -> None:
     with pytest.raises(BadFieldError, match="field 'x' of schema 3 'event': JSON has no"):
         json_decoder(record(("x", field_type)))
-    assert json_decoder(record(("x", field_type), ("z", "int")), "z").columns == {"z": pl.Int32}
+    assert json_decoder(record(("x", field_type), ("z", "int")), "z").columns == {"z": "int32"}
 
 
 def test_empty_objects_that_defaults_would_fill_without_bound_are_refused() -> None:
@@ -141,7 +141,7 @@ def test_empty_objects_that_defaults_would_fill_without_bound_are_refused() -> N
     schema = record(("a", {"type": "array", "items": record(*filled, name="Item")}))
     few, many = (b'{"a":[' + b",".join([b"{}"] * count) + b"]}" for count in (2, 100_000))
     found = json_decoder(schema).decode([few, many])
-    assert found.frame["a"].to_list() == [[{f"f{i}": [1, 2, 3] for i in range(50)}] * 2]
+    assert found.table["a"].to_list() == [[{f"f{i}": [1, 2, 3] for i in range(50)}] * 2]
     assert [(bad.row, bad.reason) for bad in found.bad] == [(1, "undecodable")]
     assert "defaults could add more than 200,000 lists and records" in found.bad[0].error
 
@@ -167,8 +167,8 @@ def test_json_gives_the_columns_that_avro_gives(case: tuple[dict[str, Any], list
     as_avro = decoder(schema).decode(written(Schema(WRITER_ID, "", schema), events))
     as_json = json_decoder(schema).decode([json.dumps(event).encode() for event in events])
     assert as_json.bad == []
-    assert as_json.frame.schema == as_avro.frame.schema
-    assert plain(as_json.frame.to_dicts()) == plain(as_avro.frame.to_dicts())
+    assert dtypes_of(as_json.table) == dtypes_of(as_avro.table)
+    assert plain(dicts_of(as_json.table)) == plain(dicts_of(as_avro.table))
 
 
 @given(st.lists(st.binary(max_size=40) | st.text(alphabet='{}[]":,classf012.e-', max_size=40).map(str.encode)))
@@ -184,7 +184,7 @@ def test_many_values_are_one_frame_whatever_becomes_columns_together() -> None:
     found = json_decoder(schema).decode(values)
     good = [n for n in range(count) if n not in broken]
     assert found.rows.tolist() == good
-    assert found.frame.to_dicts() == [{"n": n, "values": [n, 0.5]} for n in good]
+    assert dicts_of(found.table) == [{"n": n, "values": [n, 0.5]} for n in good]
     assert [bad.row for bad in found.bad] == sorted(broken)
 
 
