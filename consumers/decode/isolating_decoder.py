@@ -8,7 +8,7 @@ from millstream.consumers.events import DecodedBatch, FetchedBatch
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.records import Ints, packed
 from millstream.consumers.resilience.retry import Retry
-from millstream.consumers.resilience.safety_net import ERRORS, SafetyNet, raise_expected
+from millstream.consumers.resilience.safety_net import SafetyNet, raise_expected
 from millstream.consumers.resilience.watchdog import Watchdog
 
 
@@ -32,11 +32,11 @@ class IsolatingDecoder:
 
         Raises:
             Abandoned: told to give up while the schemas were away.
-            BaseException: the decoder raises on good records too.
+            Exception: the decoder raises on good records too.
         """
         try:
             block = self._decode(polled)
-        except ERRORS as error:
+        except Exception as error:
             raise_expected(error)
             self._net.note(error)
             yield from self._isolated(polled, error)
@@ -45,7 +45,7 @@ class IsolatingDecoder:
             self._net.passed(lambda: _only(polled, block.good[:1]))
         yield block
 
-    def _isolated(self, polled: FetchedBatch, error: BaseException) -> Iterator[DecodedBatch]:
+    def _isolated(self, polled: FetchedBatch, error: Exception) -> Iterator[DecodedBatch]:
         if len(polled.records) > 1:
             for half in polled.records.halves():
                 yield from self.blocks(replace(polled, records=half))

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from millstream.consumers.events import Rejection
 from millstream.consumers.execute.adaptive_batch_size import AdaptiveBatchSize
-from millstream.consumers.resilience.safety_net import ERRORS, SafetyNet, raise_expected
+from millstream.consumers.resilience.safety_net import SafetyNet, raise_expected
 from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between, rows_of
 
@@ -42,7 +42,7 @@ class BisectingExecutor:
         Raises:
             ExecutorUnavailable: nothing can run; or a single event does not fit the memory, which is no event's fault.
             ModelConfigError: the parts' outputs differ in shape, so that the model depends on who shares the batch.
-            BaseException: what is no fault of any event.
+            Exception: what is no fault of any event.
         """
         rejected: dict[int, Rejection] = {}
         parts: list[Tensors] = []
@@ -63,7 +63,7 @@ class BisectingExecutor:
                 if stop - start == 1:
                     raise ExecutorUnavailable(str(error)) from error
                 waiting.append((start, stop))
-            except ERRORS as error:
+            except Exception as error:
                 if stop - start == 1:
                     rejected[start] = self._rejection(error)
                     continue
@@ -91,14 +91,14 @@ class BisectingExecutor:
         except OutOfMemory as error:
             raise ExecutorUnavailable(str(error)) from error
 
-    def _raise_unless_an_events(self, error: BaseException) -> None:
+    def _raise_unless_an_events(self, error: Exception) -> None:
         """Raise what no event is to blame for."""
         if not isinstance(error, ModelRejected):
             raise_expected(error)
             if self._net is None:
                 raise error
 
-    def _rejection(self, error: BaseException) -> Rejection:
+    def _rejection(self, error: Exception) -> Rejection:
         """Why an event is rejected that raises this alone."""
         self._raise_unless_an_events(error)
         if isinstance(error, ModelRejected):

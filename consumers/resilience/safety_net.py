@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
 
-import polars as pl
-
 from millstream.consumers.events import Rejection
 from millstream.consumers.observability.metrics import INTERNAL_ERRORS, Metrics
 from millstream.schemas.failures import failure_of
@@ -20,16 +18,13 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-ERRORS = (Exception, pl.exceptions.PanicException)
-"""What a stage may raise. A panic of polars is no `Exception`."""
-
 MAX_UNPROVEN = 16  # records rejected before the first good one; more than that, and the worker itself is at fault
 MAX_FRAMES = 3  # of the traceback, in a dead letter
 MAX_MESSAGE = 500  # characters of the exception's text, which may quote the record
 MAX_LOGGED = 100  # faults whose traceback is logged, each once: a flood of bad records must not flood the log
 
 
-def raise_expected(error: BaseException) -> None:
+def raise_expected(error: Exception) -> None:
     """Raise an error whose class says what to do: wait, reject the record, end the worker. The net is for all others."""
     if failure_of(error) != "unknown":
         raise error
@@ -54,7 +49,7 @@ class SafetyNet(Generic[T]):
         if self._good is None:
             self._good = good()
 
-    def note(self, error: BaseException) -> None:
+    def note(self, error: Exception) -> None:
         """Log what a batch or a record raised, each fault once."""
         frames = _frames(error)
         if frames not in self._logged and len(self._logged) < MAX_LOGGED:
@@ -67,7 +62,7 @@ class SafetyNet(Generic[T]):
                 exc_info=error,
             )
 
-    def rejection(self, error: BaseException, run: Callable[[T], object]) -> Rejection:
+    def rejection(self, error: Exception, run: Callable[[T], object]) -> Rejection:
         """Why a record is rejected that raises `error` when the stage runs on it alone. Arguments and errors as of `blame`."""
         self._metrics.count(INTERNAL_ERRORS, 1, self._stage)
         self.blame(error, run)
@@ -77,7 +72,7 @@ class SafetyNet(Generic[T]):
             f"events. Please report the bug with this event, and replay it after an update.",
         )
 
-    def blame(self, error: BaseException, run: Callable[[T], object]) -> None:
+    def blame(self, error: Exception, run: Callable[[T], object]) -> None:
         """Return if the record is at fault that raises `error` alone.
 
         Args:
@@ -85,7 +80,7 @@ class SafetyNet(Generic[T]):
             run: runs the stage on the input of a good record.
 
         Raises:
-            BaseException: `error`, if the stage fails on the good record too, or on more than 16 records before any good one.
+            Exception: `error`, if the stage fails on the good record too, or on more than 16 records before any good one.
                 Or what says that something is away, or that the worker must end.
         """
         if self._good is None:
@@ -95,16 +90,16 @@ class SafetyNet(Generic[T]):
             return
         try:
             run(self._good)
-        except ERRORS as again:
+        except Exception as again:
             raise_expected(again)
             raise error from None
 
 
-def _text(error: BaseException) -> str:
+def _text(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_MESSAGE]}"
 
 
-def _frames(error: BaseException) -> str:
+def _frames(error: Exception) -> str:
     frames = traceback.StackSummary.extract(
         traceback.walk_tb(error.__traceback__), limit=-MAX_FRAMES, lookup_lines=False
     )

@@ -12,7 +12,7 @@ import numpy as np
 from millstream.consumers.events import DecodedBatch, Rejection
 from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metric, Metrics
 from millstream.consumers.records import Ints
-from millstream.consumers.resilience.safety_net import ERRORS, SafetyNet
+from millstream.consumers.resilience.safety_net import SafetyNet
 from millstream.consumers.sink.delivery import Delivery
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder
 from millstream.schemas.packed import Packed, lengths_of, taken
@@ -89,7 +89,7 @@ class DeadLetterSink:
     def _write(self, letters: DeadLetterColumns) -> None:
         try:
             records = self._encode(letters)
-        except ERRORS as error:
+        except Exception as error:
             if len(letters) > 1:
                 self._write_parts(letters, [len(letters) // 2])
                 return

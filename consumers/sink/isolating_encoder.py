@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from millstream.consumers.events import Rejection
 from millstream.consumers.observability.metrics import Metrics
-from millstream.consumers.resilience.safety_net import ERRORS, SafetyNet, raise_expected
+from millstream.consumers.resilience.safety_net import SafetyNet, raise_expected
 from millstream.inference.executors.interface import Tensors
 from millstream.schemas.packed import Texts
 from millstream.schemas.predictions import PredictionRows, UnsupportedOutputError
@@ -49,7 +49,7 @@ class IsolatingEncoder:
         """One value an event, but for those that break the encoder; and why, by their rows.
 
         Raises:
-            BaseException: the encoder fails on good events too.
+            Exception: the encoder fails on good events too.
         """
         values: list[bytes] = []
         failed: dict[int, Rejection] = {}
@@ -59,7 +59,7 @@ class IsolatingEncoder:
             part = columns if not failed and stop - start == len(columns.event_times) else columns.rows(start, stop)
             try:
                 encoded = self._encode(part)
-            except ERRORS as error:
+            except Exception as error:
                 raise_expected(error)
                 if stop - start == 1:
                     failed[start] = self._rejection(error)
@@ -75,7 +75,7 @@ class IsolatingEncoder:
             values += encoded
         return values, failed
 
-    def _rejection(self, error: BaseException) -> Rejection:
+    def _rejection(self, error: Exception) -> Rejection:
         """Why an event has no prediction that breaks the encoder alone."""
         if isinstance(error, UnsupportedOutputError):  # the model's fault, if it gives others what can be encoded
             self._net.blame(error, self._encode)

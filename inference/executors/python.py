@@ -88,7 +88,10 @@ class PythonExecutor:
         before = sys.exception()  # what our caller handles: Python makes it the context of all that is raised meanwhile
         try:
             return self._model.predict(inputs)
-        except (Exception, SystemExit) as error:  # `sys.exit` in a model would end our thread in silence
+        except KeyboardInterrupt:
+            raise
+        # `sys.exit` in a model would end our thread in silence, and a panic of a library in Rust is no `Exception` either.
+        except BaseException as error:
             raise self._classify_error(error, before) from error
 
     def _classify_error(self, error: BaseException, before: BaseException | None) -> InferenceError:

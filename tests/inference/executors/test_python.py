@@ -101,6 +101,7 @@ def test_texts_go_in_and_come_out(tmp_path: Path) -> None:
     [
         ("ValueError('no such airport')", ModelRejected),
         ("SystemExit(3)", ModelRejected),
+        ("type('PanicException', (BaseException,), {})('out of bounds')", ModelRejected),  # as of libraries in Rust
         ("ValueError('CUDA error: out of memory')", ModelRejected),  # an event's text may say anything
         ("RuntimeError('mat1 and mat2 shapes cannot be multiplied')", ModelRejected),
         ("OSError('a file')", ModelRejected),
@@ -123,6 +124,11 @@ def test_what_the_model_raises_decides(tmp_path: Path, raised: str, expected: ty
     assert type(told.value) is expected
     kind = type(told.value.__cause__).__name__
     assert str(told.value).startswith(f"{model.file}:8: {kind}: ")
+
+
+def test_interrupt_of_the_user_is_not_the_models(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        PythonExecutor(predicting(tmp_path, "raise KeyboardInterrupt")).run(ONE)
 
 
 def test_exception_raised_while_another_is_handled_counts_as_that_one(tmp_path: Path) -> None:
