@@ -7,7 +7,7 @@ import platform
 from importlib.metadata import version
 from pathlib import Path
 
-_PACKAGES = ("confluent-kafka", "fastavro", "msgspec", "numpy", "polars", "yyjson")
+_PACKAGES = ("confluent-kafka", "fastavro", "msgspec", "numpy", "yyjson")
 _RUNTIMES = ("onnxruntime", "onnxruntime-gpu")  # one of them is installed
 
 

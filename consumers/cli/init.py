@@ -4,7 +4,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from millstream.consumers.demo.flights import example_folder
+from millstream.consumers.demo.example import example_folder
 from millstream.consumers.errors import WorkerError
 
 COPIED = ("pipeline.yaml", "schemas", "models", "events.jsonl")

@@ -13,6 +13,7 @@ import fastavro
 import polars as pl
 
 from millstream.consumers.demo.errors import DemoDataError
+from millstream.consumers.demo.example import example_folder
 
 EVENT_COLUMNS = (
     "id",
@@ -87,12 +88,6 @@ def encode_events(frame: pl.DataFrame, schema_id: int) -> list[bytes]:
         fastavro.schemaless_writer(buffer, schema, row)
         values.append(buffer.getvalue())
     return values
-
-
-def example_folder() -> Path:
-    """The folder with the pipeline file, schemas and models: beside this module if installed, else in the checkout."""
-    installed = Path(__file__).parent / "flights"
-    return installed if installed.is_dir() else Path(__file__).parents[3] / "examples" / "flights"
 
 
 @cache

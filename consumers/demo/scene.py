@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from millstream.consumers.demo.flights import example_folder
+from millstream.consumers.demo.example import example_folder
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import ANSWER_TIMEOUT, connect, create, roles

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import polars as pl
 
+from millstream.consumers.demo.example import example_folder
 from millstream.consumers.demo.flight_writer import FlightWriter
-from millstream.consumers.demo.flights import ARRIVAL_SCHEMA, LATER_MONTHS, departures, example_folder
+from millstream.consumers.demo.flights import ARRIVAL_SCHEMA, LATER_MONTHS, departures
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline

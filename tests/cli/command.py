@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from millstream.consumers.demo.flights import example_folder
+from millstream.consumers.demo.example import example_folder
 from tests.conftest import MakeTopic
 
 COMMAND = str(Path(sys.executable).with_name("millstream"))

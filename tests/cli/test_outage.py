@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.consumers.demo.flights import example_folder
+from millstream.consumers.demo.example import example_folder
 from millstream.consumers.supervision.child import MILLSTREAM
 from millstream.topics.embedded import EmbeddedBroker
 from tests.broker.clients import produce

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millstream.consumers.demo.flights import example_folder
+from millstream.consumers.demo.example import example_folder
 from millstream.schemas.rows import decode_row
 from tests.broker.choice import Broker
 from tests.broker.clients import read_all

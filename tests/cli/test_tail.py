@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from millstream.consumers.cli.tail import as_json
-from millstream.consumers.demo.flights import example_folder
+from millstream.consumers.demo.example import example_folder
 from millstream.schemas.dead_letters import DeadLetter
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.records import OWN_SCHEMAS_FOLDER

@@ -15,7 +15,7 @@ import yaml
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from benchmarks.load import write_vector_model
-from millstream.consumers.demo.flights import example_folder
+from millstream.consumers.demo.example import example_folder
 from millstream.schemas.dead_letters import DeadLetter, decode_dead_letter
 from millstream.schemas.records import PREDICTION
 from millstream.schemas.wire import HEAD_BYTES, schema_id_of

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.demo.flights import departures, example_folder
+from millstream.consumers.demo.example import example_folder
+from millstream.consumers.demo.flights import departures
 from millstream.consumers.demo.stream import BREAKAGES, FlightStream
 from millstream.schemas.dead_letters import DeadLetter
 from millstream.schemas.rows import RowError, decode_row

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from millstream.consumers.demo.flights import departures, example_folder
+from millstream.consumers.demo.example import example_folder
+from millstream.consumers.demo.flights import departures
 from millstream.consumers.demo.results import Results
 from millstream.consumers.demo.stream import FlightStream
 from millstream.consumers.demo.summary import Sent, summary

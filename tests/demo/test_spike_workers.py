@@ -17,7 +17,7 @@ from rich.console import Console
 
 from millstream.consumers.cli import run as run_command
 from millstream.consumers.demo import spike
-from millstream.consumers.demo.flights import example_folder
+from millstream.consumers.demo.example import example_folder
 from millstream.consumers.demo.results import Tally
 from millstream.consumers.observability.lag_metrics import LagFollower, LagLook
 from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status

@@ -52,7 +52,12 @@ def test_what_services_mount_and_wait_for_is_there() -> None:
                 assert "healthcheck" in services()[needed]
             if how["condition"] == "service_completed_successfully":
                 assert services()[needed]["restart"] == "on-failure"
-    assert {services()[name]["build"]["target"] for name in ours() if "build" in services()[name]} == {"cpu"}
+    assert {services()[name]["build"]["target"] for name in ours() if "build" in services()[name]} == {"demo"}
+
+
+def test_the_image_of_the_services_has_what_their_producer_needs() -> None:
+    assert DOCKERFILE.partition("FROM runtime AS demo\n")[2].startswith("COPY --from=build-demo /venv /venv\n")
+    assert "-r requirements/demo.txt" in DOCKERFILE.partition("FROM build AS build-demo\n")[2].partition("FROM")[0]
 
 
 def test_prometheus_scrapes_what_the_services_serve() -> None:

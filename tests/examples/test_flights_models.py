@@ -12,7 +12,8 @@ import polars as pl
 import pytest
 import yaml
 
-from millstream.consumers.demo.flights import EVENT_COLUMNS, LABEL_COLUMNS, departures, example_folder
+from millstream.consumers.demo.example import example_folder
+from millstream.consumers.demo.flights import EVENT_COLUMNS, LABEL_COLUMNS, departures
 from millstream.consumers.demo.scores import auc
 
 VERSIONS = (1, 2)

@@ -16,7 +16,7 @@ import onnxruntime as ort
 import pytest
 
 from benchmarks.load import flights_events, vector_events
-from millstream.consumers.demo.flights import example_folder
+from millstream.consumers.demo.example import example_folder
 from millstream.consumers.observability import metrics as m
 from tests.broker.clients import Headers, Row, produce, read_all
 from tests.consumers.feeder import Feeder

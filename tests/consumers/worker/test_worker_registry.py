@@ -14,7 +14,7 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerialize
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from millstream.consumers.cli import main as cli
-from millstream.consumers.demo.flights import example_folder
+from millstream.consumers.demo.example import example_folder
 from millstream.consumers.observability import metrics as m
 from millstream.schemas.records import DEAD_LETTER, PREDICTION
 from millstream.schemas.wire import frame, schema_id_of
