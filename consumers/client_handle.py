@@ -1,6 +1,6 @@
 """Where confluent-kafka's object keeps librdkafka's, for the few functions that it does not pass on.
 
-What is relied on, why it is safe, and how a new version is added to `KNOWN`: docs/native.md.
+What is relied on, why it is safe, and how a new version is added to `TESTED_VERSIONS`: docs/native.md.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from millstream.schemas.native import VARIABLE, Native, native
 log = logging.getLogger(__name__)
 
 IMPLEMENTATION = "cpython"
-KNOWN = {
+TESTED_VERSIONS = {
     "2.13.0": "2.13.0",
     "2.13.2": "2.13.2",
     "2.14.0": "2.14.0",
@@ -58,8 +58,8 @@ def refusal() -> str | None:
     if native() is Native.TRY or _is_known():
         return None
     return (
-        f"Millstream's native Kafka code was not tested with {_version()}, only with {', '.join(KNOWN)}. To try it all the "
-        f"same, set {VARIABLE}={Native.TRY} (docs/native.md)"
+        f"Millstream's native Kafka code was not tested with {_version()}, only with {', '.join(TESTED_VERSIONS)}. To try it all "
+        f"the same, set {VARIABLE}={Native.TRY} (docs/native.md)"
     )
 
 
@@ -74,7 +74,7 @@ def report_native() -> None:
 
 
 def _is_known() -> bool:
-    return KNOWN.get(str(confluent_kafka.__version__)) == _librdkafka()
+    return TESTED_VERSIONS.get(str(confluent_kafka.__version__)) == _librdkafka()
 
 
 def _version() -> str:

@@ -19,22 +19,22 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-FINE: Final = 9  # bits of the mantissa that a bin keeps; 512 bins for a unit of log-odds
-COARSE: Final = 5
+FINE_BITS: Final = 9  # bits of the mantissa that a bin keeps; 512 bins for a unit of log-odds
+COARSE_BITS: Final = 5
 CALIBRATION_BINS: Final = 15
-_HALF: Final = 12 + COARSE  # bits of a coarse bin: sign, exponent and what it keeps of the mantissa
-_CLIP: Final = 1e-15  # keeps the log loss of a certain and wrong answer finite
-_SIGN: Final = np.uint64(1 << 63)
+_COARSE_BIN_BITS: Final = 12 + COARSE_BITS  # bits of a coarse bin: sign, exponent and what it keeps of the mantissa
+_MIN_PROBABILITY: Final = 1e-15  # keeps the log loss of a certain and wrong answer finite
+_SIGN_BIT: Final = np.uint64(1 << 63)
 
 
-def bins_of(values: Floats, bits: int = FINE) -> Ints:
+def bins_of(values: Floats, bits: int = FINE_BITS) -> Ints:
     """The bin of each value: a whole number that grows with the value.
 
     Between 0 and 1 bins are of equal width in log-odds, so that probabilities near 1 are told apart as well as those near 0;
     elsewhere they are the upper bits of the number, of nearly equal relative width.
     """
     raw = (values + 0.0).view(np.uint64)  # zeros of both signs become one
-    ordered = np.where(raw & _SIGN, ~raw, raw | _SIGN)
+    ordered = np.where(raw & _SIGN_BIT, ~raw, raw | _SIGN_BIT)
     bins = (ordered >> np.uint64(52 - bits)).astype(np.int64)
     inside = (values > 0) & (values < 1)
     zero, middle, one = _landmarks(bits)
@@ -43,7 +43,7 @@ def bins_of(values: Floats, bits: int = FINE) -> Ints:
     return bins
 
 
-def value_of(bins: Ints, bits: int = FINE) -> Floats:
+def value_of(bins: Ints, bits: int = FINE_BITS) -> Floats:
     """The middle of each bin."""
     zero, middle, one = _landmarks(bits)
     inside = (bins > zero) & (bins < one)
@@ -63,17 +63,17 @@ def _landmarks(bits: int) -> tuple[int, int, int]:
 
 def _edge(bins: Ints, bits: int) -> Floats:
     ordered = bins.astype(np.uint64) << np.uint64(52 - bits)
-    return np.where(ordered & _SIGN, ordered ^ _SIGN, ~ordered).view(np.float64)
+    return np.where(ordered & _SIGN_BIT, ordered ^ _SIGN_BIT, ~ordered).view(np.float64)
 
 
 def joint_bins(primary: Floats, shadow: Floats) -> Ints:
     """Primary's and shadow's coarse bin in one number."""
-    return (bins_of(primary, COARSE) << _HALF) | bins_of(shadow, COARSE)
+    return (bins_of(primary, COARSE_BITS) << _COARSE_BIN_BITS) | bins_of(shadow, COARSE_BITS)
 
 
 def split_bins(joint: Ints) -> tuple[Ints, Ints]:
     """Both coarse bins again."""
-    return joint >> _HALF, joint & ((1 << _HALF) - 1)
+    return joint >> _COARSE_BIN_BITS, joint & ((1 << _COARSE_BIN_BITS) - 1)
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class Histogram:
     counts: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
-    def of(cls, values: Floats, bits: int = FINE) -> Histogram:
+    def of(cls, values: Floats, bits: int = FINE_BITS) -> Histogram:
         """Count the values; NaN is left out."""
         return cls(*np.unique(bins_of(values[~np.isnan(values)], bits), return_counts=True))
 
@@ -125,7 +125,7 @@ class Scores:
         """Summarise one model's scores; a label is NaN where there is none."""
         known = ~np.isnan(labels)
         score, label = scores[known], labels[known]
-        clipped = np.clip(score, _CLIP, 1 - _CLIP)
+        clipped = np.clip(score, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
         places = np.clip((score * CALIBRATION_BINS).astype(np.int64), 0, CALIBRATION_BINS - 1)
         ones = label >= 0.5
         return cls(

@@ -18,8 +18,8 @@ EXECUTORS = {"model.onnx": "onnx", "model.pt2": "torch", "model.pt": "torch", "m
 CONFIG_FILE = "config.yaml"
 # A model is warmed up with as many blank events as its largest batch holds: a slip of the pen there would take all memory.
 LARGEST_VERSION = 2**31 - 1  # largest that fits the prediction's schema (int)
-MOST_EVENTS = 65_536  # in a batch
-MOST_VALUES = 2**28  # of a batch in one tensor: 1 GiB as float32
+MAX_EVENTS = 65_536  # in a batch
+MAX_VALUES = 2**28  # of a batch in one tensor: 1 GiB as float32
 Fields = dict[str, str | list[str]]
 """Tensor -> the event's field that fills it (an array), or fields (scalars)."""
 
@@ -87,7 +87,7 @@ class _Config(_Entry):
     executor: Literal["onnx", "torch", "python"] | None = None
     inputs: list[_Input] = Field(min_length=1)
     outputs: list[_Output] = Field(min_length=1)
-    batch_sizes: list[Annotated[int, Field(ge=1, le=MOST_EVENTS)]] = Field(default_factory=list)
+    batch_sizes: list[Annotated[int, Field(ge=1, le=MAX_EVENTS)]] = Field(default_factory=list)
     length_buckets: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
 
 
@@ -208,10 +208,10 @@ def _refuse_enormous(signature: Signature, batch_sizes: list[int], written: Conf
     """Refuse a batch that no memory holds."""
     events = max(batch_sizes, default=1)
     for index, entry in enumerate(signature.inputs):
-        if entry.width * events > MOST_VALUES:
+        if entry.width * events > MAX_VALUES:
             place = written.at("batch_sizes") if batch_sizes else written.at("inputs", index)
             raise ModelConfigError(
-                f"{place}: expected at most {MOST_VALUES} values of a tensor in a batch, found {events} events of {entry.width} "
+                f"{place}: expected at most {MAX_VALUES} values of a tensor in a batch, found {events} events of {entry.width} "
                 f"values in tensor `{entry.tensor}`. Write {'a smaller size' if batch_sizes else 'a smaller shape'}."
             )
 

@@ -9,14 +9,14 @@ import numpy.typing as npt
 from millstream.inference.ragged import Ints, Ragged
 from millstream.inference.signature import DTYPES, TensorInput
 
-SHORTEST = 16  # of the default lengths
+MIN_LENGTH = 16  # of the default lengths
 
 
 def length_buckets_of(configured: Sequence[int], max_length: int) -> tuple[int, ...]:
     """The lengths that a model is run at, ascending; powers of two up to `max_length` where none are configured."""
     if configured:
         return tuple(sorted({*(length for length in configured if length < max_length), max_length}))
-    sizes = [SHORTEST]
+    sizes = [MIN_LENGTH]
     while sizes[-1] * 2 < max_length:
         sizes.append(sizes[-1] * 2)
     return (*(size for size in sizes if size < max_length), max_length)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from millstream.pipeline.pipeline import Pipeline
 
 # What a worker or a replay that never returns has open hides all that follows it for so long (Kafka Streams' default too).
-TRANSACTION_TIMEOUT = 10_000  # ms
-_CLASSIC = {
+TRANSACTION_TIMEOUT_MS = 10_000  # ms
+_CLASSIC_PROTOCOL = {
     "partition.assignment.strategy": "cooperative-sticky",
     # Short, so that a crashed worker's partitions move in seconds.
     "session.timeout.ms": "6000",
@@ -21,14 +21,14 @@ _CLASSIC = {
     "heartbeat.interval.ms": "250",
 }
 # The broker assigns and times out (KIP-848); the client refuses to hear of these settings then.
-_CONSUMER = {"group.protocol": "consumer"}
+_CONSUMER_PROTOCOL = {"group.protocol": "consumer"}
 # Made for it, a client would fetch its first token at once, and wait for it when it is closed.
 _FETCHES_TOKEN = ("sasl.oauthbearer.method", "oidc")
 
 
 def membership(pipeline: Pipeline) -> dict[str, str]:
     """How a worker's consumer is a member of its group, where `kafka.client` says nothing else."""
-    return _CONSUMER if pipeline.membership.protocol == "consumer" else _CLASSIC
+    return _CONSUMER_PROTOCOL if pipeline.membership.protocol == "consumer" else _CLASSIC_PROTOCOL
 
 
 def client_refusals(pipeline: Pipeline) -> Iterator[tuple[str | None, str]]:
@@ -60,7 +60,7 @@ def _refusal(client: Mapping[str, str], pipeline: Pipeline) -> str | None:
     tried = {name: value for name, value in client.items() if (name, value.lower()) != _FETCHES_TOKEN}
     producing: dict[str, Any] = {"enable.idempotence": True}
     if pipeline.delivery == "exactly_once":
-        producing |= {"transactional.id": "trial", "transaction.timeout.ms": TRANSACTION_TIMEOUT}
+        producing |= {"transactional.id": "trial", "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
     quiet = {"log_level": 0}  # whatever `debug` says
     try:
         Consumer({**membership(pipeline), **tried, "group.id": "trial", **quiet}).close()

@@ -27,7 +27,7 @@ from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
 # Without logical types: times are plain integers.
 _SCHEMA: Final = parsed(Schema(COMPARISON.reserved_id, COMPARISON.name, COMPARISON.definition))
 _NULL, _VALUE = varint(0), varint(1)  # the branches of a nullable field
-_LONGEST_ERROR = 1000  # characters of a shadow's error in each of its comparisons
+_MAX_ERROR_LENGTH = 1000  # characters of a shadow's error in each of its comparisons
 
 Latency = float | npt.NDArray[np.float64]
 """Milliseconds that an event's micro-batch was in the model: one for all rows, or one a row."""
@@ -122,7 +122,7 @@ class ComparisonEncoder:
         """The rows from the shadow on, where it failed on some."""
         good = [row for row in range(rows) if row not in errors]
         # A model's error may hold text that UTF-8 can't encode; `?` replaces it.
-        told = {row: error[:_LONGEST_ERROR].encode("utf-8", "replace").decode() for row, error in errors.items()}
+        told = {row: error[:_MAX_ERROR_LENGTH].encode("utf-8", "replace").decode() for row, error in errors.items()}
         middles = {row: _NULL + _VALUE + text(error) for row, error in told.items()}
         if good:
             assert outputs is not None

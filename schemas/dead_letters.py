@@ -26,7 +26,8 @@ _NULL, _VALUE, _END_OF_ARRAY = varint(0), varint(1), varint(0)  # branches of a 
 _TIMESTAMP_TYPES: Final = {
     kind: _VALUE + text(kind) if kind else _NULL for kind in (None, "create_time", "log_append_time")
 }
-_HEADER_BYTES: Final = 1024  # of the error in a header: enough to read why, little enough for any broker's limits
+# Bytes of the error in a header: enough to see the cause, and few enough for any broker's limits.
+_MAX_ERROR_HEADER_BYTES: Final = 1024
 
 Ints = npt.NDArray[np.int64]
 
@@ -158,7 +159,7 @@ class DeadLetterEncoder:
             ("millstream.reason", Texts.of(letters.reasons).utf8),
             (
                 "millstream.error",
-                Packed.of([error if len(error) <= _HEADER_BYTES else _cut(error) for error in errors]),
+                Packed.of([error if len(error) <= _MAX_ERROR_HEADER_BYTES else _cut(error) for error in errors]),
             ),
             ("millstream.source.topic", Texts.of(letters.topics).utf8),
             ("millstream.source.partition", decimals(letters.partitions)),
@@ -201,7 +202,7 @@ def _valid(value: str) -> str:
 
 def _cut(error: bytes) -> bytes:
     """As much of an error as a header has room for, cut between characters, not inside one."""
-    return error[:_HEADER_BYTES].decode(errors="ignore").encode()
+    return error[:_MAX_ERROR_HEADER_BYTES].decode(errors="ignore").encode()
 
 
 def decode_dead_letter(value: bytes, writer: AvroType = DEAD_LETTER.definition) -> DeadLetter:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from millstream.schemas.avro.limits import MOST_TEXT, definition_of
+from millstream.schemas.avro.limits import MAX_TEXT, definition_of
 from millstream.schemas.errors import BadSchemaError, SchemaUnavailable, UnknownSchema
 from millstream.schemas.store import LARGEST_ID, AvroType, Schema
 
@@ -104,9 +104,9 @@ def _load(path: Path) -> Schema:
             "rename it, for example to 1-flight-departure.avsc"
         )
     try:
-        if path.stat().st_size > 4 * MOST_TEXT:  # a character has at most 4 bytes
+        if path.stat().st_size > 4 * MAX_TEXT:  # a character has at most 4 bytes
             raise BadSchemaError(
-                f"{path}: expected a schema of at most {MOST_TEXT:,} characters, found more: shorten it"
+                f"{path}: expected a schema of at most {MAX_TEXT:,} characters, found more: shorten it"
             )
         definition = definition_of(str(path), path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:

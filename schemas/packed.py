@@ -10,8 +10,8 @@ import polars as pl
 Bytes1D = npt.NDArray[np.uint8]
 Bytes2D = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
-_SHORT = 64  # bytes of a string, on average: of longer ones an index for each byte takes too much memory
-_FEW = 256  # strings, of which a column is quicker made by way of objects
+_MAX_INDEXED_LENGTH = 64  # bytes of a string, on average: of longer ones an index for each byte takes too much memory
+_MAX_OBJECTS = 256  # strings, of which a column is quicker made by way of objects
 
 
 class Packed(Sequence[bytes]):
@@ -83,7 +83,7 @@ class Packed(Sequence[bytes]):
         if (cells := self.cells) is not None:
             return Packed.table(cells[order])
         lengths = self.lengths[order]
-        if lengths.sum() > _SHORT * len(order):
+        if lengths.sum() > _MAX_INDEXED_LENGTH * len(order):
             return Packed.joined(b"".join([self[place] for place in order.tolist()]), lengths)
         starts = lengths.cumsum() - lengths
         places = np.repeat(self.starts[order] - starts, lengths) + np.arange(lengths.sum())
@@ -129,7 +129,7 @@ class Packed(Sequence[bytes]):
         """As a column of bytes."""
         if (cells := self.cells) is not None:
             return pl.Series(name, cells).cast(pl.List(pl.UInt8)).cast(pl.Binary)
-        if len(self) < _FEW:
+        if len(self) < _MAX_OBJECTS:
             return pl.Series(name, list(self), pl.Binary)
         places = pl.DataFrame({"start": self.starts, "length": self.lengths})
         whole = pl.lit(pl.Series([self.buffer.tobytes()]))

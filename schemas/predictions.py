@@ -19,8 +19,8 @@ from millstream.schemas.wire import frame
 
 # The branches of an output's union in prediction-v1, each as the varint of its place.
 _FLOAT, _DOUBLE, _LONG, _BOOLEAN, _STRING, _ARRAY = (varint(place) for place in range(6))
-_RUN = 8  # rows of the same time in a row from which on it is quicker to encode the time once
-_HOLE = msgspec.Raw(b"%b")
+_MIN_RUN = 8  # rows of the same time in a row from which on it is quicker to encode the time once
+_PLACEHOLDER = msgspec.Raw(b"%b")
 _JSON = msgspec.json.Encoder()
 
 Times = npt.NDArray[np.int64]
@@ -88,7 +88,7 @@ def _time_pieces(times: Times) -> list[Piece]:
     changes = np.flatnonzero(times[1:] != times[:-1]) + 1
     if not len(changes):
         return [varint(int(times[0]))]
-    if len(changes) * _RUN > len(times):
+    if len(changes) * _MIN_RUN > len(times):
         return long_pieces(times.reshape(-1, 1))
     starts = np.concatenate([[0], changes])
     runs = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(times)))  # the run that each row is of
@@ -125,12 +125,12 @@ class JsonPredictionEncoder:
     def _template(self, outputs: Outputs) -> bytes:
         """What is the same in each record of a batch, with `%b` where they differ."""
         record = {
-            "event_id": _HOLE,
-            "event_time": _HOLE,
+            "event_id": _PLACEHOLDER,
+            "event_time": _PLACEHOLDER,
             **{name: _escaped(value) for name, value in self._origin.items()},
-            "ingest_time": _HOLE,
-            "prediction_time": _HOLE,
-            "outputs": dict.fromkeys(map(_escaped, outputs), _HOLE),
+            "ingest_time": _PLACEHOLDER,
+            "prediction_time": _PLACEHOLDER,
+            "outputs": dict.fromkeys(map(_escaped, outputs), _PLACEHOLDER),
         }
         return _JSON.encode(record)
 

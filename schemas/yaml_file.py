@@ -17,13 +17,15 @@ from millstream.schemas.wording import Loc, dotted
 if TYPE_CHECKING:
     from pathlib import Path
 
-MOST_BYTES = 2**18  # PyYAML takes seconds to read so many
+MAX_BYTES = 2**18  # PyYAML takes seconds to read so many
 # Aliases of aliases grow without bound ("billion laughs"); no honest file of settings comes near this.
-MOST_VALUES = 20_000
-MOST_FAULTS = 100
-_TAGS = "tag:yaml.org,2002:"
-_SCALARS = {"null", "bool", "int", "float", "str", "timestamp", "merge", "value"}
-_UNUSABLE = re.compile("[\0\ud800-\udfff]")  # C libraries end a text at its NUL; UTF-8 can't encode surrogates
+MAX_VALUES = 20_000
+MAX_FAULTS = 100
+_TAG_PREFIX = "tag:yaml.org,2002:"
+_SCALAR_TAGS = {"null", "bool", "int", "float", "str", "timestamp", "merge", "value"}
+_UNUSABLE_CHARACTERS = re.compile(
+    "[\0\ud800-\udfff]"
+)  # C libraries end a text at its NUL; UTF-8 can't encode surrogates
 
 
 class Fault(NamedTuple):
@@ -45,9 +47,9 @@ class YamlError(Exception):
 def text_of(path: Path) -> str:
     """Return the file's text. Raises YamlError: too large, or not UTF-8; OSError."""
     with path.open("rb") as file:
-        raw = file.read(MOST_BYTES + 1)
-    if len(raw) > MOST_BYTES:
-        raise YamlError(f"expected at most {MOST_BYTES} bytes, found more. Check which file it is.")
+        raw = file.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise YamlError(f"expected at most {MAX_BYTES} bytes, found more. Check which file it is.")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -111,18 +113,18 @@ class NodeReader:
 
     def _note(self, fault: Fault) -> None:
         self.faults.append(fault)
-        if len(self.faults) > MOST_FAULTS:
+        if len(self.faults) > MAX_FAULTS:
             first = self.faults[0]
             place = f"{first.place}: " if first.place else ""
-            raise YamlError(f"{place}{first.message} More than {MOST_FAULTS} others follow.", first.line)
+            raise YamlError(f"{place}{first.message} More than {MAX_FAULTS} others follow.", first.line)
 
     def _value(self, node: yaml.Node, loc: Loc) -> object:
         self.lines.setdefault(loc, node.start_mark.line + 1)
-        if len(self.lines) > MOST_VALUES:
-            message = f"the file has more than {MOST_VALUES} values, aliases (*name) counted each time. Write fewer."
+        if len(self.lines) > MAX_VALUES:
+            message = f"the file has more than {MAX_VALUES} values, aliases (*name) counted each time. Write fewer."
             raise YamlError(message, node.start_mark.line + 1)
-        kind = node.tag.removeprefix(_TAGS)
-        if isinstance(node, yaml.ScalarNode) and kind in _SCALARS:
+        kind = node.tag.removeprefix(_TAG_PREFIX)
+        if isinstance(node, yaml.ScalarNode) and kind in _SCALAR_TAGS:
             return self._scalar(node, kind, loc)
         if any(node is outer for outer in self._open):
             self.fault(loc, "this alias (*name) refers to what it is part of. Write the value out.")
@@ -169,7 +171,7 @@ class NodeReader:
 def kind_of(text: str) -> str:
     """Return the YAML type of a scalar that stands without quotes."""
     tag = yaml.SafeLoader("").resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
-    return str(tag).removeprefix(_TAGS)
+    return str(tag).removeprefix(_TAG_PREFIX)
 
 
 def typed(text: str, kind: str) -> object:
@@ -187,5 +189,5 @@ def typed(text: str, kind: str) -> object:
 
 def unusable(text: str) -> str:
     """Return what is wrong with the characters of a text; empty: nothing."""
-    found = _UNUSABLE.search(text)
+    found = _UNUSABLE_CHARACTERS.search(text)
     return f"holds the character U+{ord(found[0]):04X}, which is not allowed. Remove it." if found else ""

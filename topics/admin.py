@@ -18,7 +18,7 @@ ANSWER_TIMEOUT = 10.0  # seconds
 BROKER_DEFAULT = -1
 # A dead letter is its event, the event's key once more (its own), and a little: where the event just fitted its topic,
 # its dead letter must fit too, or no worker ever gets past it.
-DEAD_LETTER_ROOM = 65_536  # bytes
+DEAD_LETTER_OVERHEAD = 65_536  # bytes
 DEFAULT_MAX_BYTES = 1_048_588  # Kafka's own default for `max.message.bytes`
 EVALUATIONS = "evaluations"  # the role of that topic
 
@@ -187,7 +187,7 @@ def _create(admin: _Admin, asked: list[NewTopic]) -> None:
 def _settings(role: str, room: int) -> dict[str, str]:
     """Settings of a new topic; `room`: bytes of the largest event."""
     if role == "dead letters":
-        return {"max.message.bytes": str(2 * room + DEAD_LETTER_ROOM)}
+        return {"max.message.bytes": str(2 * room + DEAD_LETTER_OVERHEAD)}
     return {"cleanup.policy": "compact"} if role == EVALUATIONS else {}
 
 

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterError
 from millstream.topics.dead_letters import NoLetter, Position, StoredLetter, Unread, marked
 from millstream.topics.errors import BrokerUnreachableError, TopicError
-from millstream.topics.records import ANSWER_TIMEOUT, PASSING, ReadRecord, bounds, headers_of
+from millstream.topics.records import ANSWER_TIMEOUT, TRANSIENT_ERRORS, ReadRecord, bounds, headers_of
 from millstream.topics.unreachable import unreachable
 
 IDLE_TIMEOUT = 30.0  # seconds without anything new before the end of a partition is given up
@@ -190,7 +190,7 @@ class DeadLetterReader:
                 elif error.code() == KafkaError._PARTITION_EOF:
                     # What was aborted, and the marks that end transactions, have offsets and are no records.
                     reached = max(reached, message.offset() or 0)
-                elif error.code() not in PASSING:
+                elif error.code() not in TRANSIENT_ERRORS:
                     raise TopicError(f"topic {topic} can't be read: {error.str()}.")
             if first is not None:
                 moved = time.monotonic()

@@ -17,7 +17,7 @@ REPLAY_ID: Final = "millstream.replay.id"
 ATTEMPTS: Final = "millstream.attempts"
 """Header of a replayed event: how many times it was tried before, as decimal digits."""
 
-_MOST_DIGITS = 6  # of attempts: nobody replays more often, and the dead letter's field is an int of 32 bits
+_MAX_ATTEMPT_DIGITS = 6  # of attempts: nobody replays more often, and the dead letter's field is an int of 32 bits
 _POSITION = re.compile(r"([0-9]{1,9})@([0-9]{1,18})", re.ASCII)
 
 
@@ -166,7 +166,7 @@ def attempts_before(headers: Iterable[tuple[str, Any]]) -> int:
     """How many times an event was tried before, by its headers; 0 where they don't say, or say what no replay writes."""
     said = [value for name, value in headers if name == ATTEMPTS]
     # Anybody may write headers: nothing in one may end a worker. `isdigit` of bytes takes 0 to 9 only.
-    if not said or not isinstance(said[-1], bytes) or not said[-1].isdigit() or len(said[-1]) > _MOST_DIGITS:
+    if not said or not isinstance(said[-1], bytes) or not said[-1].isdigit() or len(said[-1]) > _MAX_ATTEMPT_DIGITS:
         return 0
     return int(said[-1])
 

@@ -9,12 +9,12 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import ANSWER_TIMEOUT, connect
 from millstream.topics.errors import GroupTakenError
 
-_OURS = "millstream-"
+_OWN_PREFIX = "millstream-"
 
 
 def client_id(pipeline: Pipeline) -> str:
     """What the workers' consumers call themselves, where the pipeline file sets no `client.id`."""
-    return f"{_OURS}{pipeline.name}"
+    return f"{_OWN_PREFIX}{pipeline.name}"
 
 
 def refuse_foreign_group(client: Mapping[str, Any], pipeline: Pipeline, group: str) -> None:
@@ -39,9 +39,12 @@ def refuse_foreign_group(client: Mapping[str, Any], pipeline: Pipeline, group: s
     changed = any(_topics(member) & set(pipeline.input.topics) for member in same)
     _refuse_readers([member for member in members if not (changed and member in same)], pipeline, group)
     for member in members:
-        if member.client_id.startswith(_OURS) and member not in same:
+        if member.client_id.startswith(_OWN_PREFIX) and member not in same:
             raise _taken(
-                member, f"works for the pipeline {member.client_id.removeprefix(_OURS)}", pipeline=pipeline, group=group
+                member,
+                f"works for the pipeline {member.client_id.removeprefix(_OWN_PREFIX)}",
+                pipeline=pipeline,
+                group=group,
             )
 
 

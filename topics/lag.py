@@ -14,16 +14,17 @@ from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.records import asked_again
 
 ANSWER_TIMEOUT = 10.0  # seconds
-COORDINATOR_MOVES = {
+MOVING_COORDINATOR_ERRORS = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
 }
 """What a broker says of a group for a moment, when it has just started or taken the group over."""
-COUNTED = 1000  # offsets: of a partition that is further behind only so many are looked at, and the rest is estimated
+# Offsets of a partition that are read to count its records. If it is further behind, the rest is estimated.
+MAX_COUNTED_OFFSETS = 1000
 # Single records are wanted, not megabytes. The wait is how long the broker sits on a fetch that finds nothing, and so how long
 # it takes to learn that only control records are left.
-READING = {"fetch.wait.max.ms": 20, "fetch.message.max.bytes": 65_536, "queued.max.messages.kbytes": 4096}
+CONSUMER_PROPERTIES = {"fetch.wait.max.ms": 20, "fetch.message.max.bytes": 65_536, "queued.max.messages.kbytes": 4096}
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -34,8 +35,8 @@ class PartitionLag:
     """The lag of one partition.
 
     Offsets are not events: a transaction's end takes an offset, an aborted transaction's records keep theirs, and compaction
-    leaves holes. So the records are counted; where more than `COUNTED` offsets are behind, as many as there would be if the
-    rest were like the first of them.
+    leaves holes. So the records are counted. Of more than `MAX_COUNTED_OFFSETS` offsets, only the first are counted, and the
+    others are assumed to hold as many records in proportion.
     """
 
     topic: str
@@ -106,7 +107,7 @@ class LagReader:
         self._sampler = Consumer(
             {
                 **mine,
-                **READING,
+                **CONSUMER_PROPERTIES,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "enable.partition.eof": True,
@@ -160,7 +161,7 @@ class LagReader:
 
     def _committed(self, places: list[Place]) -> list[TopicPartition]:
         wanted = [TopicPartition(*place) for place in places]
-        return asked_again(lambda: self._consumer.committed(wanted, timeout=ANSWER_TIMEOUT), COORDINATOR_MOVES)
+        return asked_again(lambda: self._consumer.committed(wanted, timeout=ANSWER_TIMEOUT), MOVING_COORDINATOR_ERRORS)
 
     def _bound(self, committed: int, low: int, end: int, stored: int) -> Bounds:
         # A negative offset says that nothing is committed; what retention has deleted is nobody's lag.
@@ -200,7 +201,7 @@ class LagReader:
         while waiting and time.monotonic() < until:
             # `consume` waits until it has all it was asked for, so what there is to wait for is waited for by `poll`.
             first = self._sampler.poll(0.1)
-            found = [] if first is None else [first, *self._sampler.consume(COUNTED, 0)]
+            found = [] if first is None else [first, *self._sampler.consume(MAX_COUNTED_OFFSETS, 0)]
             done = {place for message in found if (place := _take(message, waiting)) is not None}
             for place in done:
                 del waiting[place]
@@ -212,7 +213,7 @@ class LagReader:
 def _still_holds(sample: Sample, bounds: Bounds) -> bool:
     if sample.timestamp is None:
         return sample.whole and sample.end == bounds.end
-    return sample.end == bounds.end or (not sample.whole and sample.next - sample.start >= COUNTED)
+    return sample.end == bounds.end or (not sample.whole and sample.next - sample.start >= MAX_COUNTED_OFFSETS)
 
 
 def _take(message: Message, waiting: Mapping[Place, Sample]) -> Place | None:
@@ -236,7 +237,7 @@ def _take(message: Message, waiting: Mapping[Place, Sample]) -> Place | None:
     sample.records += 1
     sample.next = offset + 1
     sample.whole = sample.next == sample.end
-    return place if sample.whole or sample.next - sample.start >= COUNTED else None
+    return place if sample.whole or sample.next - sample.start >= MAX_COUNTED_OFFSETS else None
 
 
 def _lag(place: Place, bounds: Bounds, sample: Sample | None, now: float) -> PartitionLag:

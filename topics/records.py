@@ -14,15 +14,15 @@ from millstream.topics.unreachable import unreachable
 
 ANSWER_TIMEOUT = 10.0  # seconds
 DELIVERY_TIMEOUT = 30.0  # seconds
-PASSING = {
+TRANSIENT_ERRORS = {
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
     KafkaError._RESOLVE,
 }
 """Errors the client mends by itself, if the broker comes back."""
-LEADERLESS = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
+LEADERLESS_ERRORS = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
 """What a broker says of a partition that was just made, or whose leader changes."""
-AGAIN = 0.1  # seconds until it is asked again
+RETRY_INTERVAL = 0.1  # seconds until it is asked again
 
 # If a header's name is not UTF-8, confluent-kafka 2.16 sets an error and still returns a list, with null pointers in it. A call
 # that Python has specialised ignores the error, and whoever reads the list crashes. A methodcaller always checks for the error.
@@ -99,7 +99,7 @@ class RecordReader:
             if error is None:
                 self.away = False
                 records.append(_record(message))
-            elif error.code() not in PASSING | LEADERLESS:
+            elif error.code() not in TRANSIENT_ERRORS | LEADERLESS_ERRORS:
                 raise TopicError(f"topic {message.topic()} can't be read: {error.str()}.")
         return records
 
@@ -120,7 +120,7 @@ class RecordReader:
 def bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
     """A partition's first offset and the one after its last; waits for a leader where there is none. Raises KafkaException."""
     place = TopicPartition(topic, partition)
-    low, high = asked_again(lambda: consumer.get_watermark_offsets(place, timeout=ANSWER_TIMEOUT), LEADERLESS)
+    low, high = asked_again(lambda: consumer.get_watermark_offsets(place, timeout=ANSWER_TIMEOUT), LEADERLESS_ERRORS)
     return low, high
 
 
@@ -133,7 +133,7 @@ def asked_again(ask: Callable[[], T], passing: Collection[int]) -> T:
         except KafkaException as error:
             if error.args[0].code() not in passing or time.monotonic() >= until:
                 raise
-        time.sleep(AGAIN)
+        time.sleep(RETRY_INTERVAL)
 
 
 class RecordWriter:

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT
+from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT_MS
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.dead_letter_reader import DeadLetterReader
 from millstream.topics.dead_letters import Position, Replay, Stays, StoredLetter, marker, replay_of
@@ -16,13 +16,13 @@ from millstream.topics.errors import TopicError
 
 log = logging.getLogger(__name__)
 
-STEP: Final = 5.0  # seconds that one step of a transaction may take before it is called again
-LONGEST_WAIT: Final = 60.0  # seconds that a broker may be away
+STEP_TIMEOUT: Final = 5.0  # seconds that one step of a transaction may take before it is called again
+OUTAGE_TIMEOUT: Final = 60.0  # seconds that a broker may be away
 
-FUTURE: Final = 86_400_000  # ms ahead of the clock: a later timestamp would keep its segment from being deleted
-BATCH, BATCH_BYTES = 100, 4_000_000  # of one transaction, which so ends well within its time
+MAX_AHEAD_MS: Final = 86_400_000  # ms ahead of the clock: a later timestamp would keep its segment from being deleted
+BATCH_LETTERS, BATCH_BYTES = 100, 4_000_000  # of one transaction, which so ends well within its time
 
-FENCED: Final = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+FENCED_ERRORS: Final = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 REFUSALS: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "the event is larger than the topic takes: raise its `max.message.bytes`",
     KafkaError.INVALID_TIMESTAMP: "the event is older than the topic takes (raise its "
@@ -48,7 +48,7 @@ def plan(letters: Iterable[StoredLetter], reader: DeadLetterReader, pipeline: Pi
     """
     # Only where it is the event's time: elsewhere a record of now lives as long as the topic keeps records.
     times_of_events = pipeline.input.event_time is None
-    latest = time.time() * 1000 + FUTURE
+    latest = time.time() * 1000 + MAX_AHEAD_MS
     partitions = {topic: reader.partitions(topic) for topic in pipeline.input.topics}
     for stored in letters:
         letter = stored.letter
@@ -78,7 +78,7 @@ def batches(replays: Iterable[Replay]) -> Iterator[list[Replay]]:
     for replay in replays:
         batch.append(replay)
         size += len(replay.value)
-        if len(batch) == BATCH or size > BATCH_BYTES:
+        if len(batch) == BATCH_LETTERS or size > BATCH_BYTES:
             yield batch
             batch, size = [], 0
     if batch:
@@ -101,8 +101,8 @@ class Replayer:
                 **client,
                 "enable.idempotence": True,
                 "transactional.id": f"{group}-dead-letters-replay",
-                "transaction.timeout.ms": TRANSACTION_TIMEOUT,
-                "message.timeout.ms": TRANSACTION_TIMEOUT,
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "message.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "message.max.bytes": 100_000_000,  # the broker's limit is the one that counts
                 "batch.num.messages": 1,  # so that what the broker refuses is one event
                 "linger.ms": 0,
@@ -116,7 +116,7 @@ class Replayer:
         Raises:
             TopicError: the broker does not let us, or does not answer.
         """
-        self._step(lambda: self._producer.init_transactions(STEP))
+        self._step(lambda: self._producer.init_transactions(STEP_TIMEOUT))
 
     def replay(self, events: Sequence[Replay]) -> dict[Position, str]:
         """Write the events and their letters' markers in one transaction, and wait until it is committed.
@@ -138,7 +138,7 @@ class Replayer:
         """End what is open, so that nobody waits for it."""
         if self._open:
             try:
-                self._step(lambda: self._producer.abort_transaction(STEP))
+                self._step(lambda: self._producer.abort_transaction(STEP_TIMEOUT))
             except TopicError as error:  # the broker ends it by itself
                 log.warning("%s", error)
 
@@ -155,11 +155,11 @@ class Replayer:
         self._open = True
         self._write(events, faults)
         if not faults:
-            self._step(lambda: self._producer.commit_transaction(STEP))
+            self._step(lambda: self._producer.commit_transaction(STEP_TIMEOUT))
             self._open = False
             return {}
         found = dict(faults)  # an abort adds all that was not sent yet
-        self._step(lambda: self._producer.abort_transaction(STEP))
+        self._step(lambda: self._producer.abort_transaction(STEP_TIMEOUT))
         self._open = False
         refused = {
             position: f"{REFUSALS[error.code()]} ({error.str()})"
@@ -196,11 +196,11 @@ class Replayer:
                 )
             except KafkaException as error:
                 # After a first refusal the client takes nothing more; which it was is told by the call back.
-                self._flush(STEP)
+                self._flush(STEP_TIMEOUT)
                 if not faults or error.args[0].code() in REFUSALS:
                     faults[event.position] = error.args[0]
                 return
-        until = time.monotonic() + LONGEST_WAIT
+        until = time.monotonic() + OUTAGE_TIMEOUT
         while self._flush(1.0) and not faults and time.monotonic() < until:
             pass
 
@@ -223,7 +223,7 @@ class Replayer:
 
     def _step(self, call: Callable[[], object]) -> None:
         """Call one step of a transaction until it is done."""
-        until = time.monotonic() + LONGEST_WAIT
+        until = time.monotonic() + OUTAGE_TIMEOUT
         while True:
             try:
                 call()
@@ -236,14 +236,14 @@ class Replayer:
                     raise _failed(error) from None
                 if time.monotonic() > until:
                     raise TopicError(
-                        f"the broker did not answer for {LONGEST_WAIT:g} s ({error.str()}). Whether the last events were "
+                        f"the broker did not answer for {OUTAGE_TIMEOUT:g} s ({error.str()}). Whether the last events were "
                         f"replayed is not known here; replay again once it is back: what was replayed is not repeated."
                     ) from None
                 time.sleep(0.1)
 
 
 def _failed(error: KafkaError) -> TopicError:
-    if error.code() in FENCED:
+    if error.code() in FENCED_ERRORS:
         return TopicError(
             "another replay of this pipeline's dead letters has started, or the broker was away for longer than a transaction "
             "lasts (10 s), and this one ends. What it had replayed is marked and not repeated: run one at a time, and again."

@@ -20,7 +20,7 @@ from millstream.schemas.interleave import interleave
 from millstream.schemas.packed import Packed, Texts
 from millstream.schemas.table import Column, Table
 
-MOST_COST = float(1 << 40)  # of an event
+MAX_COST = float(1 << 40)  # of an event
 MAX_DEADLINE_DIGITS = 19  # those of 2^63
 
 
@@ -250,7 +250,7 @@ def costs_of(column: pl.Series) -> Ints:
     elif column.dtype == pl.String:
         column = column.str.len_chars()
     # Within bounds, so that the sums of a block stay whole numbers.
-    numbers = column.cast(pl.Float64).fill_null(0).fill_nan(0).clip(0, MOST_COST).ceil()
+    numbers = column.cast(pl.Float64).fill_null(0).fill_nan(0).clip(0, MAX_COST).ceil()
     return numbers.to_numpy().astype(np.int64)
 
 

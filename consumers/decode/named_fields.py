@@ -11,7 +11,7 @@ from millstream.schemas.errors import UnknownSchema
 from millstream.schemas.store import Schema, SchemaStore
 
 TIME_UNITS = {"timestamp-millis": 1, "timestamp-micros": 1000, "timestamp-nanos": 1_000_000}  # values in a millisecond
-MOMENTS = ("timestamp-", "time-", "date")
+TIME_TYPES = ("timestamp-", "time-", "date")
 
 
 def schema_of(pipeline: Pipeline, store: SchemaStore, section: Literal["input", "labels"]) -> Schema:
@@ -64,7 +64,7 @@ def check_cost(pipeline: Pipeline, schema: Schema, columns: Mapping[str, pl.Data
         return
     found, kind = columns[cost], _kind(schema, cost)
     logical = str(kind.get("logicalType", "")) if isinstance(kind, dict) else ""
-    moment = logical.removeprefix("local-").startswith(MOMENTS)
+    moment = logical.removeprefix("local-").startswith(TIME_TYPES)
     if moment or not (found.is_numeric() or isinstance(found, pl.List | pl.String)):
         raise PlanError(
             f"{pipeline.at('batch', 'cost')}: expected a number, a list or a text, and field `{cost}` of schema "

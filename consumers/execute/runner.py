@@ -15,7 +15,7 @@ from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.inference.executors.interface import Inputs, Tensors
 
-NAME = "a micro-batch in the model"  # what is watched
+WATCHED_NAME = "a micro-batch in the model"  # what is watched
 
 
 class Runner:
@@ -84,7 +84,7 @@ class Runner:
         try:
             return self._retry.call(
                 "executor",
-                partial(self._watchdog.watched, NAME, partial(self._isolation.run, tensors)),
+                partial(self._watchdog.watched, WATCHED_NAME, partial(self._isolation.run, tensors)),
                 lambda _error: batch.position,
             )
         finally:

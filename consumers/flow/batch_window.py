@@ -4,11 +4,11 @@ from collections import deque
 from collections.abc import Sequence
 from math import ceil
 
-MEMORY = 16  # windows over which what joins is averaged: some tenths of a second under load
-SAMPLES = 200  # batches that the 99th percentile is taken of: two of them are above it
-LEARN_EVERY = 10  # batches after which it is taken anew
-SHORT = 0.2  # of a window: what comes in bunches is together by then
-MOST_COMPANY = 0.01  # seconds that the reader may be kept from all else
+MEAN_WINDOWS = 16  # windows over which what joins is averaged: some tenths of a second under load
+P99_SAMPLES = 200  # batches that the 99th percentile is taken of: two of them are above it
+P99_EVERY = 10  # batches after which it is taken anew
+SHORT_WINDOW = 0.2  # of a window: what comes in bunches is together by then
+MAX_LINGER = 0.01  # seconds that the reader may be kept from all else
 
 
 class BatchWindow:
@@ -36,13 +36,13 @@ class BatchWindow:
         self._until = float("-inf")  # end of the window being watched
         self._soon = float("-inf")  # end of its first, short part
         self._joined_soon = self._joined_late = 0  # records in its two parts, after its first poll
-        self._watched = 0  # windows, up to MEMORY; in the mean of them
+        self._watched = 0  # windows, up to MEAN_WINDOWS; in the mean of them
         self._joining_soon = self._joining_late = 0.0
         self._published = float("-inf")  # when the next results are, seconds on the monotonic clock
         self._every = 0.0  # seconds between two publications
         self._closed = float("-inf")  # when the last batch was
         self._lead = 0.0  # seconds that a closed batch takes to be written, in the mean
-        self._after: deque[float] = deque(maxlen=SAMPLES)
+        self._after: deque[float] = deque(maxlen=P99_SAMPLES)
         self._unlearnt = 0
 
     @property
@@ -50,7 +50,7 @@ class BatchWindow:
         """Seconds that a batch stays open. Waits at first, when nothing is known of what comes."""
         if self._joining_late >= 1 or not self._watched:
             return self._longest
-        return self._longest * SHORT if self._joining_soon >= 1 else 0.0
+        return self._longest * SHORT_WINDOW if self._joining_soon >= 1 else 0.0
 
     def closes(self, arrived: float) -> float:
         """When a batch closes whose oldest event was read at `arrived`.
@@ -69,7 +69,7 @@ class BatchWindow:
 
     def note_written(self, seconds: float) -> None:
         """A batch was written so long after it was closed."""
-        self._lead += (seconds - self._lead) / MEMORY
+        self._lead += (seconds - self._lead) / MEAN_WINDOWS
 
     def note_publication(self, now: float, every: float) -> None:
         """What is written by now is published, and what is written later is in `every` seconds."""
@@ -78,9 +78,9 @@ class BatchWindow:
     @property
     def company(self) -> Sequence[float]:
         """When the reader of a batch's first record looks what came after it, before it hands that on; seconds from then."""
-        soon, length = self._longest * SHORT, self.length
+        soon, length = self._longest * SHORT_WINDOW, self.length
         ends = (soon, length) if length > soon > 0 else (length,) if length else ()
-        return [min(end, MOST_COMPANY) for end in ends]
+        return [min(end, MAX_LINGER) for end in ends]
 
     def note(self, arrived: float, records: int) -> None:
         """So many records were read at `arrived`, seconds on the monotonic clock, ascending."""
@@ -91,10 +91,10 @@ class BatchWindow:
             self._joined_late += records
             return
         if self._until > float("-inf"):
-            self._watched = min(self._watched + 1, MEMORY)
+            self._watched = min(self._watched + 1, MEAN_WINDOWS)
             self._joining_soon += (self._joined_soon - self._joining_soon) / self._watched
             self._joining_late += (self._joined_late - self._joining_late) / self._watched
-        self._soon, self._until = arrived + self._longest * SHORT, arrived + self._longest
+        self._soon, self._until = arrived + self._longest * SHORT_WINDOW, arrived + self._longest
         self._joined_soon = self._joined_late = 0
 
     def report(self, seconds: float) -> None:
@@ -103,8 +103,8 @@ class BatchWindow:
             return
         self._after.append(seconds)
         self._unlearnt += 1
-        if self._unlearnt < LEARN_EVERY and len(self._after) > LEARN_EVERY:
+        if self._unlearnt < P99_EVERY and len(self._after) > P99_EVERY:
             return
         self._unlearnt = 0
         p99 = sorted(self._after)[ceil(0.99 * len(self._after)) - 1]
-        self._longest = min(max((self._target - p99) / (1 + SHORT), 0.0), self._max_wait)
+        self._longest = min(max((self._target - p99) / (1 + SHORT_WINDOW), 0.0), self._max_wait)

@@ -10,8 +10,8 @@ from millstream.inference.signature import DTYPES, Signature
 
 # Of the limits, below which there is room again: soon, for in a backlog there is always to be something to decode; for one that
 # paused its partitions later, as that threw away what was fetched ahead.
-SOON, RESUME = 7 / 8, 1 / 2
-BUSY_AFTER = 1.0  # seconds since the oldest event in flight was read, from which on there is a backlog
+ROOM_SHARE, RESUME_SHARE = 7 / 8, 1 / 2
+BACKLOG_AFTER = 1.0  # seconds since the oldest event in flight was read, from which on there is a backlog
 
 
 class RecordCost(NamedTuple):
@@ -22,11 +22,11 @@ class RecordCost(NamedTuple):
 
 
 # Measured (vector workload): decoded, as many bytes as its value again for the model's inputs, and 340 for the other columns.
-RECORD = RecordCost(2, 384)
+MEASURED_COST = RecordCost(2, 384)
 
 # Largest ratio of a text's bytes in a tensor to its bytes in a record. The worst case is a single two-byte character: 3 bytes in
 # Avro, 84 as a Python object with its pointer.
-_TEXT = 30
+_TEXT_COPIES = 30
 
 
 def record_cost_of(signature: Signature) -> RecordCost:
@@ -40,8 +40,8 @@ def record_cost_of(signature: Signature) -> RecordCost:
     for entry in signature.inputs:
         if entry.max_length is not None:
             for field in entry.fields:
-                columns[field] += _TEXT if entry.dtype == "string" else DTYPES[entry.dtype][0].itemsize
-    return RECORD._replace(copies=max(RECORD.copies, 1 + max(columns.values(), default=0)))
+                columns[field] += _TEXT_COPIES if entry.dtype == "string" else DTYPES[entry.dtype][0].itemsize
+    return MEASURED_COST._replace(copies=max(MEASURED_COST.copies, 1 + max(columns.values(), default=0)))
 
 
 class InFlightBudget:
@@ -54,7 +54,7 @@ class InFlightBudget:
         weight: of a record; None: its value.
         batch: events of a full micro-batch: where there is room there is room for one, up to half of all.
         """
-        self._soon = max(min(SOON, 1 - batch / max_events), RESUME)
+        self._soon = max(min(ROOM_SHARE, 1 - batch / max_events), RESUME_SHARE)
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._weight = weight or RecordCost(1, 0)
@@ -90,7 +90,7 @@ class InFlightBudget:
             timeout: seconds.
             paused: whether the partitions are: then there is room from half of the limits down.
         """
-        share = RESUME if paused else self._soon
+        share = RESUME_SHARE if paused else self._soon
         with self._lock:
             if self._full:
                 self._full = not self._lock.wait_for(lambda: self._holds_at_most(share), timeout)
@@ -120,7 +120,7 @@ class InFlightBudget:
     def has_backlog(self) -> bool:
         """Whether there is much to do: the oldest event was read long ago, or a quarter of the limit is in flight."""
         oldest = self.oldest()
-        late = oldest is not None and time.monotonic() - oldest > BUSY_AFTER
+        late = oldest is not None and time.monotonic() - oldest > BACKLOG_AFTER
         return late or self.events > self._max_events // 4
 
     def oldest(self) -> float | None:

@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from millstream.consumers.errors import WorkerError
-from millstream.consumers.observability.http_port import TEXT, Answer, HttpPort
+from millstream.consumers.observability.http_port import TEXT_TYPE, Answer, HttpPort
 
 
 class Health:
@@ -73,8 +73,8 @@ class HealthServer:
                 return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)
             if path in {"/live", "/ready"}:
                 good, text = health.live() if path == "/live" else health.readiness()
-                return HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, TEXT, f"{text}\n".encode()
-            return HTTPStatus.NOT_FOUND, TEXT, b"/metrics, /live or /ready\n"
+                return HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, TEXT_TYPE, f"{text}\n".encode()
+            return HTTPStatus.NOT_FOUND, TEXT_TYPE, b"/metrics, /live or /ready\n"
 
         try:
             self._port = HttpPort(host, port, answer)

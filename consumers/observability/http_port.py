@@ -17,15 +17,15 @@ from millstream.consumers.errors import WorkerError
 
 log = logging.getLogger(__name__)
 
-MOST_CONNECTIONS = 128
-TIME_LIMIT = 5.0  # seconds from a connection's start to its end, whatever the client does
-MOST_HEAD_BYTES = 16_384  # of the request line and the headers
-_AT_ONCE = 32  # connections accepted before the loop turns to the others
-_WAITING = 4096  # connections that the kernel holds for us; beyond, a probe's first packet would be dropped
+MAX_CONNECTIONS = 128
+CONNECTION_TIMEOUT = 5.0  # seconds from a connection's start to its end, whatever the client does
+MAX_HEAD_BYTES = 16_384  # of the request line and the headers
+_ACCEPTED_AT_ONCE = 32  # connections accepted before the loop turns to the others
+_LISTEN_BACKLOG = 4096  # connections that the kernel holds for us; beyond, a probe's first packet would be dropped
 
 Answer = tuple[HTTPStatus, str, bytes]
 """Status, content type and body."""
-TEXT = "text/plain; charset=utf-8"
+TEXT_TYPE = "text/plain; charset=utf-8"
 
 
 class HttpPort:
@@ -76,8 +76,10 @@ class HttpPort:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        server = await asyncio.start_server(self._connected, sock=self._socket, limit=MOST_HEAD_BYTES, backlog=_AT_ONCE)
-        self._socket.listen(_WAITING)  # asyncio takes one number for both
+        server = await asyncio.start_server(
+            self._connected, sock=self._socket, limit=MAX_HEAD_BYTES, backlog=_ACCEPTED_AT_ONCE
+        )
+        self._socket.listen(_LISTEN_BACKLOG)  # asyncio takes one number for both
         self._started.set_result(None)
         await self._stop.wait()
         server.close()
@@ -85,13 +87,13 @@ class HttpPort:
             writer.transport.abort()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) >= MOST_CONNECTIONS:
+        if len(self._open) >= MAX_CONNECTIONS:
             oldest = next(iter(self._open))
             del self._open[oldest]
             oldest.transport.abort()
         self._open[writer] = None
         try:
-            async with asyncio.timeout(TIME_LIMIT):
+            async with asyncio.timeout(CONNECTION_TIMEOUT):
                 writer.write(_response(*await self._answer_to(reader)))
                 writer.close()
                 await writer.wait_closed()
@@ -105,15 +107,15 @@ class HttpPort:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
-            return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, TEXT, b"the request's headers are too large\n"
+            return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, TEXT_TYPE, b"the request's headers are too large\n"
         method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
         if method != "GET":
-            return HTTPStatus.NOT_IMPLEMENTED, TEXT, b"only GET\n"
+            return HTTPStatus.NOT_IMPLEMENTED, TEXT_TYPE, b"only GET\n"
         try:
             return self._answer(rest.partition(" ")[0].partition("?")[0])
         except Exception as error:
             log.warning("a request for probes or metrics failed: %s: %s", type(error).__name__, error)
-            return HTTPStatus.INTERNAL_SERVER_ERROR, TEXT, b"failed; the log says why\n"
+            return HTTPStatus.INTERNAL_SERVER_ERROR, TEXT_TYPE, b"failed; the log says why\n"
 
 
 def _response(status: HTTPStatus, kind: str, body: bytes) -> bytes:

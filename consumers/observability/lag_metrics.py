@@ -13,7 +13,8 @@ from millstream.topics.errors import TopicsError
 from millstream.topics.lag import LagReader, PartitionLag, Place
 from millstream.topics.lag_trend import LagTrend, Trend, drain_seconds
 
-FRESH = 3.0  # intervals after which a look is too old to be told: dashboards show a gap, not yesterday's lag
+# Intervals after which a measured lag is too old to be exported: dashboards then show a gap instead.
+MAX_AGE_INTERVALS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,11 @@ class LagWatch:
     def latest(self) -> LagLook | None:
         """The latest look; None where there is none that is fresh."""
         look = self._latest
-        return look if look is not None and time.monotonic() - look.at < FRESH * max(self._interval, 1.0) else None
+        return (
+            look
+            if look is not None and time.monotonic() - look.at < MAX_AGE_INTERVALS * max(self._interval, 1.0)
+            else None
+        )
 
     def close(self) -> None:
         """Stop; not waited for longer than a moment, for the broker may be away."""

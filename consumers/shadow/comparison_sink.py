@@ -10,7 +10,7 @@ from millstream.consumers.events import BatchResult, NextOffsets
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import COMPARISONS, STAGE_SECONDS, Metrics
 from millstream.consumers.shadow.shadow_thread import Shadow
-from millstream.consumers.sink.dead_letter_sink import BESIDE, record_bytes
+from millstream.consumers.sink.dead_letter_sink import RECORD_OVERHEAD, record_bytes
 from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.result_sink import Outputs, Sink
 
@@ -61,7 +61,7 @@ class ComparisonSink(Sink):
             for event_id, value in shadow.compare(answered, among):
                 key = event_id.encode()
                 # The broker would refuse it each time, and the worker would never get past it.
-                if record_bytes(value, key, (), BESIDE) > self._max_bytes:
+                if record_bytes(value, key, (), RECORD_OVERHEAD) > self._max_bytes:
                     self._leave_out()
                     continue
                 self._delivery.produce(self._topic, value, key, None)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-_SPAN = 1 << 32
+_HASH_RANGE = 1 << 32
 
 
 def sampled(keys: Sequence[bytes | None], ids: Sequence[str], sample_rate: float, salt: str) -> npt.NDArray[np.bool_]:
@@ -33,7 +33,7 @@ def sampled(keys: Sequence[bytes | None], ids: Sequence[str], sample_rate: float
         np.uint32,
         count=len(ids),
     )
-    return _mixed(hashes, start) < np.uint64(max(sample_rate, 0.0) * _SPAN)
+    return _mixed(hashes, start) < np.uint64(max(sample_rate, 0.0) * _HASH_RANGE)
 
 
 def _mixed(hashes: npt.NDArray[np.uint32], seed: int) -> npt.NDArray[np.uint64]:

@@ -20,8 +20,8 @@ from millstream.topics.dead_letters import attempts_before
 
 log = logging.getLogger(__name__)
 
-BESIDE = 512  # bytes of a record besides key, value and headers; rather too many
-_HEADER = 10  # bytes of a header's lengths, at most
+RECORD_OVERHEAD = 512  # bytes of a record besides key, value and headers; rather too many
+_HEADER_OVERHEAD = 10  # bytes of a header's lengths, at most
 PIECE_BYTES = 1 << 20  # of records whose letters are made together, about
 _TIMESTAMP_TYPES = (None, "create_time", "log_append_time")  # by Kafka's number for them
 
@@ -48,9 +48,9 @@ class _Records:
     @property
     def sizes(self) -> Ints:
         """Bytes of each in a batch of its own, rather too many."""
-        sizes = self.values.lengths + lengths_of(self.keys) + BESIDE
+        sizes = self.values.lengths + lengths_of(self.keys) + RECORD_OVERHEAD
         for name, column in self.headers:
-            sizes += column.lengths + 4 * len(name) + _HEADER
+            sizes += column.lengths + 4 * len(name) + _HEADER_OVERHEAD
         return sizes
 
 
@@ -135,7 +135,7 @@ class DeadLetterSink:
 def _pieces(block: DecodedBatch, kept: Mapping[int, Rejection]) -> list[list[int]]:
     """The rows in pieces, so that the letters of a hostile stream, whose contents may be large, are not all made at once."""
     rows = list(kept)
-    sizes = np.diff(block.ends, prepend=0)[rows] + BESIDE
+    sizes = np.diff(block.ends, prepend=0)[rows] + RECORD_OVERHEAD
     cuts = np.flatnonzero(np.diff(sizes.cumsum() // PIECE_BYTES)) + 1
     return [rows[start:stop] for start, stop in pairwise([0, *cuts.tolist(), len(rows)]) if stop > start]
 
@@ -163,5 +163,5 @@ def _letters(block: DecodedBatch, rows: Sequence[int], why: Sequence[Rejection],
 
 def record_bytes(value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]], beside: int) -> int:
     """Bytes of a record in a batch of its own, rather too many. `beside`: bytes besides value, key and headers."""
-    of_headers = sum([4 * len(name) + len(content or b"") + _HEADER for name, content in headers])
+    of_headers = sum([4 * len(name) + len(content or b"") + _HEADER_OVERHEAD for name, content in headers])
     return len(value) + len(key or b"") + of_headers + beside

@@ -15,7 +15,7 @@ from millstream.consumers.record_types import HeaderColumns
 
 log = logging.getLogger(__name__)
 
-DEFAULTS = {
+PRODUCER_DEFAULTS = {
     # The same key goes to the same partition as with Java's clients, so that topics can be joined.
     "partitioner": "murmur2_random",
     # About as long as a request takes: until a partition's last one is answered, the client looks without a pause whether it may
@@ -27,7 +27,7 @@ DEFAULTS = {
     # A transaction waits without a word for a topic that is gone: only looking tells. The client's default is 5 minutes.
     "topic.metadata.refresh.interval.ms": 5000,
 }
-OWNED = {
+OWN_PROPERTIES = {
     "enable.idempotence": True,
     # The broker's limit is the one that counts; a dead letter is its event and a little more.
     "message.max.bytes": 100_000_000,
@@ -44,9 +44,9 @@ BEST_EFFORT = {
     "linger.ms": 50,
 }
 POLL_INTERVAL = 0.2  # seconds between two looks at whether to give up
-PUSHED = 0.01  # seconds in which records that wait for no others are with the broker, usually
+PUSH_TIMEOUT = 0.01  # seconds in which records that wait for no others are with the broker, usually
 
-FINAL = {
+FINAL_ERRORS = {
     KafkaError.MSG_SIZE_TOO_LARGE: "Raise `max.message.bytes` of topic {topic}",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant WRITE and DESCRIBE on topic {topic} to the user of `kafka.client`",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "Create topic {topic}: millstream topics create PIPELINE",
@@ -103,7 +103,14 @@ class _Outbox:
         self._failed_topic: str | None = None
         self._error_cb = self._on_error
         self._producer = Producer(
-            {**DEFAULTS, **client, **OWNED, **own, "error_cb": self._error_cb, "on_delivery": self._undelivered},
+            {
+                **PRODUCER_DEFAULTS,
+                **client,
+                **OWN_PROPERTIES,
+                **own,
+                "error_cb": self._error_cb,
+                "on_delivery": self._undelivered,
+            },
             logger=logging.getLogger("kafka.producer"),
         )
 
@@ -195,7 +202,7 @@ class AtLeastOnce(Counted):
 
     def push(self) -> None:
         """See `Delivery`."""
-        self._unacknowledged(PUSHED)
+        self._unacknowledged(PUSH_TIMEOUT)
 
     def checkpoint(self, ends: NextOffsets) -> None:  # noqa: ARG002  (the consumer commits them)
         """See `Delivery`."""
@@ -251,7 +258,7 @@ class BestEffort(_Outbox):
 
 def failed(topic: str | None, error: KafkaError) -> DeliveryFailed:
     """The error for a record that can't be written for good."""
-    advice = FINAL.get(error.code(), "Look at the broker's log").format(topic=topic)
+    advice = FINAL_ERRORS.get(error.code(), "Look at the broker's log").format(topic=topic)
     what = f"a record for topic {topic}" if topic else "records"
     return DeliveryFailed(
         f"{what} could not be written: {error.str()}. {advice}; nothing unwritten was committed, so a new worker writes it again."

@@ -36,8 +36,8 @@ from millstream.schemas.packed import lengths_of, taken
 from millstream.schemas.predictions import PredictionRows
 
 # Bytes of a prediction's record besides key, value and headers: 61 of a batch with one record, and up to 31 of its own numbers.
-FRAME = 100
-TOO_LARGE = "prediction_too_large"
+PREDICTION_OVERHEAD = 100
+TOO_LARGE_REASON = "prediction_too_large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class Sink:
             headers = self._carried(block, row)
             if ours is not None and block.partition(row) not in ours:
                 dropped.append(place)
-            elif (size := record_bytes(value, key, headers, FRAME)) > self._outputs.prediction_bytes:
+            elif (size := record_bytes(value, key, headers, PREDICTION_OVERHEAD)) > self._outputs.prediction_bytes:
                 dropped.append(place)
                 dead[row] = self._too_large(size)
             else:
@@ -203,7 +203,7 @@ class Sink:
         ours: set[Partition] | None,
     ) -> list[int]:
         """The places of the predictions that can't go with others in one call, ascending."""
-        room = self._outputs.prediction_bytes - FRAME
+        room = self._outputs.prediction_bytes - PREDICTION_OVERHEAD
         apart = set(np.flatnonzero(lengths_of(values) + lengths_of(keys) > room).tolist())
         if ours is not None:
             apart.update(np.flatnonzero(~block.is_of(ours)[rows]).tolist())
@@ -215,7 +215,7 @@ class Sink:
 
     def _too_large(self, size: int) -> Rejection:
         return Rejection(
-            TOO_LARGE,
+            TOO_LARGE_REASON,
             f"the prediction has {size} bytes with its key and headers, more than topic {self._outputs.prediction_topic} takes "
             f"(max.message.bytes): raise that, then replay",
         )
@@ -268,7 +268,7 @@ class Sink:
             block, good = part.block, part.block.good[part.first : part.last]
             ours = self._ours(block.epochs)
             of_events = {e - first: why for e, why in rejected.items() if first <= e < first + len(good)}
-            if TOO_LARGE in stop_at:
+            if TOO_LARGE_REASON in stop_at:
                 start, stop = events.searchsorted([first, first + len(good)]).tolist()
                 of_events |= self._too_large_of(part, values[start:stop], events[start:stop] - first)
             of_rows = part.rejected() | {int(good[event]): why for event, why in of_events.items()}
@@ -289,7 +289,7 @@ class Sink:
         keys, rows = taken(part.event_keys, events), part.block.good[part.first + events].tolist()
         found = {}
         for event, row, value, key in zip(events.tolist(), rows, values, keys, strict=True):
-            size = record_bytes(value, key, self._carried(part.block, row), FRAME)
+            size = record_bytes(value, key, self._carried(part.block, row), PREDICTION_OVERHEAD)
             if size > self._outputs.prediction_bytes:
                 found[event] = self._too_large(size)
         return found

@@ -17,12 +17,12 @@ from millstream.consumers.observability.metrics import RETRIES, TRANSACTIONS, Me
 from millstream.consumers.record_types import HeaderColumns
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.sink.bulk import Bulk
-from millstream.consumers.sink.delivery import FINAL, POLL_INTERVAL, Counted, failed
-from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT
+from millstream.consumers.sink.delivery import FINAL_ERRORS, POLL_INTERVAL, Counted, failed
+from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT_MS
 
 log = logging.getLogger(__name__)
 
-DEFAULTS = {
+TRANSACTION_DEFAULTS = {
     # A commit sends what waits, whatever this is.
     "linger.ms": 20,
     # Under backlog what is there is sent sooner. Requests of 10,000 records, the default, take 10 ms each to be put together, one
@@ -30,18 +30,18 @@ DEFAULTS = {
     "batch.num.messages": 2500,
 }
 EXACTLY_ONCE = {
-    "transaction.timeout.ms": TRANSACTION_TIMEOUT,
+    "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
     # What comes too early for the coordinator is tried again so soon; at the default of 100 ms a commit takes as long.
     "retry.backoff.ms": 5,
 }
 # Seconds that the broker goes on with a transaction after it has confirmed its commit. Records of the next one are held back
 # for so long: those that come too early the client announces again after 20 ms, whatever its settings.
-ENDING = 0.005
-REACHED = 1.0  # seconds for which the first connection to a broker is waited for
-STEP = 5.0  # seconds that one step of a transaction may take before it is called again
+COMMIT_SETTLE_TIME = 0.005
+CONNECT_TIMEOUT = 1.0  # seconds for which the first connection to a broker is waited for
+STEP_TIMEOUT = 5.0  # seconds that one step of a transaction may take before it is called again
 # Seconds after which a step that should have come back by then never will (github.com/confluentinc/librdkafka/issues/5456).
-HANGS = 20.0
-FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+HANG_TIMEOUT = 20.0
+FENCED_ERRORS = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 
 
 class ExactlyOnce(Counted):
@@ -70,7 +70,7 @@ class ExactlyOnce(Counted):
         metrics: where to count.
         """
         super().__init__(
-            {**DEFAULTS, **client}, {**EXACTLY_ONCE, "transactional.id": transactional_id}, abandon, metrics
+            {**TRANSACTION_DEFAULTS, **client}, {**EXACTLY_ONCE, "transactional.id": transactional_id}, abandon, metrics
         )
         self._assignment = assignment
         self._bulk = _bulk(self._producer, self._error_cb)
@@ -78,13 +78,13 @@ class ExactlyOnce(Counted):
         self._open = False
         self._ended = 0.0  # when the last one was committed
         self._begun = 0.0  # when the transaction was opened, seconds on the monotonic clock
-        self._watchdog = Watchdog(HANGS)
+        self._watchdog = Watchdog(HANG_TIMEOUT)
 
     def start(self) -> None:
         """See `Delivery`. Ends what a predecessor of the same transactional id left open, and fences it."""
         # Without a connection the client would look for the coordinator again after half a second only.
-        self._broker_answers(REACHED)
-        self._step("init_transactions", lambda: self._producer.init_transactions(STEP))
+        self._broker_answers(CONNECT_TIMEOUT)
+        self._step("init_transactions", lambda: self._producer.init_transactions(STEP_TIMEOUT))
 
     def produce_all(
         self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderColumns = ()
@@ -119,8 +119,10 @@ class ExactlyOnce(Counted):
             gone = [partition for partition, (epoch, _) in ends.items() if epochs.get(partition) != epoch]
             if not gone:
                 group = self._assignment.group_metadata
-                self._step("send_offsets", lambda: self._producer.send_offsets_to_transaction(offsets, group, STEP))
-                self._step("commit", lambda: self._producer.commit_transaction(STEP))
+                self._step(
+                    "send_offsets", lambda: self._producer.send_offsets_to_transaction(offsets, group, STEP_TIMEOUT)
+                )
+                self._step("commit", lambda: self._producer.commit_transaction(STEP_TIMEOUT))
                 self._ended = time.monotonic()
         if gone:
             self._settle()
@@ -132,7 +134,7 @@ class ExactlyOnce(Counted):
         """See `Delivery`."""
         if self._open:
             try:
-                self._step("abort", lambda: self._producer.abort_transaction(STEP))
+                self._step("abort", lambda: self._producer.abort_transaction(STEP_TIMEOUT))
             except TransactionAborted as error:
                 raise DeliveryFailed(
                     f"a transaction could not be aborted: {error}; the broker ends it by itself."
@@ -144,7 +146,7 @@ class ExactlyOnce(Counted):
 
     def _begin(self) -> None:
         if not self._open:
-            time.sleep(max(self._ended + ENDING - time.monotonic(), 0.0))
+            time.sleep(max(self._ended + COMMIT_SETTLE_TIME - time.monotonic(), 0.0))
             self._step("begin", self._producer.begin_transaction)
             self._open = True
             self._begun = time.monotonic()
@@ -178,14 +180,14 @@ class ExactlyOnce(Counted):
                 log.warning("transaction, %s: %s; trying again", name, error.str())
                 self._check()
                 self._abandon.wait(POLL_INTERVAL)
-                tried += min(time.monotonic() - started, STEP + POLL_INTERVAL)
-                if tried > HANGS and self._broker_answers():
+                tried += min(time.monotonic() - started, STEP_TIMEOUT + POLL_INTERVAL)
+                if tried > HANG_TIMEOUT and self._broker_answers():
                     raise DeliveryFailed(
                         f"the Kafka client gets no further with a transaction ({name}: {error.str()}) though the broker answers. "
                         f"This worker ends; nothing uncommitted counts, and a new worker goes on."
                     ) from None
 
-    def _broker_answers(self, timeout: float = STEP) -> bool:
+    def _broker_answers(self, timeout: float = STEP_TIMEOUT) -> bool:
         """Whether a broker answers within the timeout, seconds."""
         try:
             return bool(self._producer.list_topics(timeout=timeout).brokers)
@@ -194,7 +196,7 @@ class ExactlyOnce(Counted):
 
     def _answer(self, topic: str | None, error: KafkaError) -> Exception:
         """What an error that no repetition mends leads to."""
-        if error.code() in FENCED or (self._failure is not None and self._failure.code() in FENCED):
+        if error.code() in FENCED_ERRORS or (self._failure is not None and self._failure.code() in FENCED_ERRORS):
             if (age := time.monotonic() - self._begun) * 1000 > EXACTLY_ONCE["transaction.timeout.ms"]:
                 return DeliveryFailed(
                     f"the broker has ended a transaction of this worker, which was open for {age:.0f} s: the broker was away, or "
@@ -204,11 +206,11 @@ class ExactlyOnce(Counted):
                 "another worker with this instance ID has taken over: this one ends, and what it had not committed is answered "
                 "by the other. Give each worker an instance ID of its own (--instance-id)."
             )
-        if self._failure is not None and self._failure.code() in FINAL:
+        if self._failure is not None and self._failure.code() in FINAL_ERRORS:
             return failed(self._failed_topic, self._failure)
         # Of records in bulk nobody says which topic's failed: the next transaction tells.
         untold = topic is None and self._open and self._bulk is not None and not self._one_by_one
-        if error.fatal() or (error.code() in FINAL and not untold):
+        if error.fatal() or (error.code() in FINAL_ERRORS and not untold):
             return failed(topic, error)
         return TransactionAborted(error.str())
 

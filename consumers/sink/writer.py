@@ -16,7 +16,9 @@ from millstream.consumers.sink.watermark import Watermark
 
 log = logging.getLogger(__name__)
 
-SPACED = 8  # times as long as a checkpoint took is there between two under backlog, up to as many intervals: it stops the writing
+# Under backlog, the pause between two checkpoints lasts this many times as long as the last checkpoint took, because nothing is
+# written during one. It lasts at most this many intervals.
+CHECKPOINT_SPACING = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ class Writer:
         every = self._checkpoints.every
         if not backlog:
             return self._began + every
-        spaced = self._began + self._took + min(max(SPACED * self._took, every), SPACED * every)
+        spaced = self._began + self._took + min(max(CHECKPOINT_SPACING * self._took, every), CHECKPOINT_SPACING * every)
         return max(spaced, self._since + every)
 
     def _note_done(self, answers: Sequence[BatchResult], ends: NextOffsets) -> None:

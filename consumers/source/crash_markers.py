@@ -14,9 +14,9 @@ log = logging.getLogger(__name__)
 
 # Seconds, the first time and at most: the offsets of a partition with an open transaction are not to be had, and asked for again;
 # a broker that is far away needs longer to answer at all.
-LOOK_TIMEOUT = (0.05, 2.0)
+COMMITTED_TIMEOUTS = (0.05, 2.0)
 ANSWER_TIMEOUT = 15.0  # seconds
-WORTH_A_WORD = {10, 100, 1000, 10_000}  # how often they were asked for: about ten seconds, then minutes
+LOGGED_ATTEMPTS = {10, 100, 1000, 10_000}  # how often they were asked for: about ten seconds, then minutes
 
 
 class CrashMarkers:
@@ -36,7 +36,7 @@ class CrashMarkers:
             Partition, int
         ] = {}  # offset below which nothing may come: it was committed when we looked
         self.unmarked: dict[Partition, TopicPartition] = {}  # what to commit when their first record is read
-        self._patience = LOOK_TIMEOUT[0]
+        self._patience = COMMITTED_TIMEOUTS[0]
         self._refused = 0  # how often offsets were not told, one after the other
         # What was committed to count this start, until a later offset is known to be committed.
         self._counted: dict[Partition, TopicPartition] = {}
@@ -59,7 +59,7 @@ class CrashMarkers:
             return partitions
 
     def _first(self, position: TopicPartition) -> TopicPartition:
-        low, _ = self._consumer.get_watermark_offsets(position, timeout=LOOK_TIMEOUT[1])
+        low, _ = self._consumer.get_watermark_offsets(position, timeout=COMMITTED_TIMEOUTS[1])
         return TopicPartition(position.topic, position.partition, low)
 
     def look(self) -> list[TopicPartition]:
@@ -81,7 +81,7 @@ class CrashMarkers:
         except KafkaException as error:
             self._note_unknown(error.args[0])
             return []
-        self._patience = LOOK_TIMEOUT[0]
+        self._patience = COMMITTED_TIMEOUTS[0]
         self._refused = 0
         self.unmarked |= {p: TopicPartition(*p, offsets[p], attempts.metadata()) for p, attempts in noted.items()}
         self.start_offsets |= offsets
@@ -91,9 +91,9 @@ class CrashMarkers:
     def _note_unknown(self, error: KafkaError) -> None:
         """Offsets were not told: usual while a lost worker's transaction is open, and worth a word where it goes on."""
         self._refused += 1
-        self._patience = min(2 * self._patience, LOOK_TIMEOUT[1])
+        self._patience = min(2 * self._patience, COMMITTED_TIMEOUTS[1])
         log.log(
-            logging.WARNING if self._refused in WORTH_A_WORD else logging.DEBUG,
+            logging.WARNING if self._refused in LOGGED_ATTEMPTS else logging.DEBUG,
             "the broker does not tell the committed offsets of %s: %s; asked %d times, and goes on asking. A transaction may "
             "be open there: a lost worker's for 10 s at most, one that the broker forgot until it is ended (docs/guarantees.md)",
             *(ranges_of(self.new), error.str(), self._refused),
@@ -165,7 +165,7 @@ class CrashMarkers:
         if not marks:
             return
         try:
-            found = self._consumer.committed([TopicPartition(*p) for p in marks], timeout=LOOK_TIMEOUT[1])
+            found = self._consumer.committed([TopicPartition(*p) for p in marks], timeout=COMMITTED_TIMEOUTS[1])
             at = {(p.topic, p.partition): (p.offset, p.metadata) for p in found}
             left = [
                 TopicPartition(*p, max(mark.offset, delivered.get(p, 0)))

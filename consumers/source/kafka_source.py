@@ -21,13 +21,13 @@ from millstream.consumers.records import Records
 from millstream.consumers.source.crash_markers import CrashMarkers
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.source.partition_names import ranges_of
-from millstream.consumers.source.reader import FINAL, UNREADABLE, reader_of
+from millstream.consumers.source.reader import FINAL_ERRORS, UNREADABLE_ERRORS, reader_of
 from millstream.consumers.source.unreadable import UnreadableBatches
-from millstream.topics.records import PASSING
+from millstream.topics.records import TRANSIENT_ERRORS
 
 log = logging.getLogger(__name__)
 
-DEFAULTS = {
+CONSUMER_DEFAULTS = {
     "isolation.level": "read_committed",
     # One that was assigned or resumed waits until the request under way for the others is answered: the client's default is 500.
     "fetch.wait.max.ms": 100,
@@ -40,11 +40,11 @@ SEEK_TIMEOUT = 15.0  # seconds that a partition assigned this moment has to take
 REWIND_TIMEOUT = 2.0  # seconds; an open transaction of a lost worker hides a partition's offset longer: asked for again
 WAKE_TIMEOUT = 0.05  # seconds that the client is asked a question for, so that it looks at what it may fetch
 LEAVE_TIMEOUT = 5.0  # seconds that leaving the group may take
-REFRESH = 1.0  # seconds between two questions to the client how the broker knows this member
-NOTHING_ASSIGNED = 6.0  # seconds after which a member without partitions takes it that there are none for it
-MENDED = PASSING | {KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
+GROUP_METADATA_INTERVAL = 1.0  # seconds between two questions to the client how the broker knows this member
+NO_ASSIGNMENT_AFTER = 6.0  # seconds after which a member without partitions takes it that there are none for it
+CLIENT_RETRIED_ERRORS = TRANSIENT_ERRORS | {KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
 """Errors the client mends by itself: an outage makes lag and nothing worse."""
-AWAY = MENDED | {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD}
+AWAY_ERRORS = CLIENT_RETRIED_ERRORS | {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD}
 """What a question is answered with while the broker is away."""
 
 
@@ -96,7 +96,7 @@ class Source:
         error_cb = self._on_error  # one object: it shows the reader where the client is
         self._consumer = Consumer(
             {
-                **DEFAULTS,
+                **CONSUMER_DEFAULTS,
                 **subscription.client,
                 **client,
                 "group.id": subscription.group,
@@ -153,7 +153,7 @@ class Source:
         records, now = self._consume(limit, timeout, window)
         if self._fatal is not None:
             raise WorkerError(f"the Kafka consumer can't go on: {self._fatal.str()}")
-        if before is not self._epochs or time.monotonic() - self._refreshed > REFRESH:
+        if before is not self._epochs or time.monotonic() - self._refreshed > GROUP_METADATA_INTERVAL:
             self._refresh_metadata()
         if before is not self._epochs:
             # The client joins again a second after the last time at the earliest, and those that left a partition to a member
@@ -194,9 +194,9 @@ class Source:
             self._at_end.add(partition)
             return
         self._metrics.count(KAFKA_ERRORS, 1, error.name())
-        if error.code() in FINAL:
-            raise WorkerError(FINAL[error.code()].format(topic=partition[0], error=error.str()))
-        if error.code() in UNREADABLE:
+        if error.code() in FINAL_ERRORS:
+            raise WorkerError(FINAL_ERRORS[error.code()].format(topic=partition[0], error=error.str()))
+        if error.code() in UNREADABLE_ERRORS:
             at = self._consumer.position([TopicPartition(*partition)])[0].offset
             self._unreadable.note(partition, max(at, self.markers.start_offsets.get(partition, 0)), error.str())
         else:
@@ -207,7 +207,7 @@ class Source:
         """Whether every assigned partition was read to where it ended at some time. Only with `until_idle`."""
         if not self._epochs:
             # A member's first assignment may be empty only until the others have given partitions up.
-            return self.assigned_once and time.monotonic() - self._reassigned > NOTHING_ASSIGNED
+            return self.assigned_once and time.monotonic() - self._reassigned > NO_ASSIGNMENT_AFTER
         return self._epochs.keys() <= self._at_end
 
     def pause(self, topics: frozenset[str]) -> None:
@@ -269,7 +269,7 @@ class Source:
                     position.offset = self.markers.beginning(position) or 0
                 self._seek(position)
         except KafkaException as error:
-            if error.args[0].retriable() or error.args[0].code() in AWAY:
+            if error.args[0].retriable() or error.args[0].code() in AWAY_ERRORS:
                 log.warning("the committed offsets are not known yet: %s; trying again", error.args[0].str())
                 return False
             raise WorkerError(
@@ -393,7 +393,11 @@ class Source:
         self._metrics.count(KAFKA_ERRORS, 1, error.name())
         if error.fatal():
             self._fatal = error
-        log.log(logging.WARNING if error.code() in MENDED else logging.ERROR, "Kafka consumer: %s", error.str())
+        log.log(
+            logging.WARNING if error.code() in CLIENT_RETRIED_ERRORS else logging.ERROR,
+            "Kafka consumer: %s",
+            error.str(),
+        )
 
 
 def _positions(epochs: Epochs) -> list[TopicPartition]:

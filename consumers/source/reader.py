@@ -17,7 +17,7 @@ _FORBIDDEN = (
     "the broker does not let this user read: {error}. Grant READ and DESCRIBE on the input topics and READ on the group to the "
     "user of `kafka.client` in the pipeline file."
 )
-FINAL = {
+FINAL_ERRORS = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "input topic {topic} does not exist (any more). Create it: millstream topics create "
     "PIPELINE.",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: _FORBIDDEN,
@@ -28,7 +28,7 @@ FINAL = {
 }
 """Errors of reading that no repetition mends, and what does."""
 
-UNREADABLE = {KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError.INVALID_MSG}
+UNREADABLE_ERRORS = {KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError.INVALID_MSG}
 """Errors of a batch: the client reads it again and again, and nothing behind it."""
 
 OnEvent = Callable[[KafkaError, Partition], object]

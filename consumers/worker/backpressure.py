@@ -7,7 +7,7 @@ from millstream.consumers.worker.shared import Shared
 
 POLL_INTERVAL = 0.1  # seconds that the loop waits for room before it turns again
 PAUSE_AFTER = 0.5  # seconds without room; a shorter wait is cheaper than a pause, which drops what was fetched ahead
-NONE: frozenset[str] = frozenset()
+NO_TOPICS: frozenset[str] = frozenset()
 
 
 class Backpressure:
@@ -31,7 +31,7 @@ class Backpressure:
         if self._health.outage is None and self._budget.wait_for_room(wait, paused=self._paused):
             self._full_since = None
             self._paused = False
-            self._source.pause(self._quotas.full if self._quotas is not None else NONE)
+            self._source.pause(self._quotas.full if self._quotas is not None else NO_TOPICS)
             return True
         now = time.monotonic()
         self._full_since = self._full_since or now
@@ -49,4 +49,4 @@ class Backpressure:
     def resume(self) -> None:
         """Fetch of all partitions, whatever is held."""
         self._paused = False
-        self._source.pause(NONE)
+        self._source.pause(NO_TOPICS)

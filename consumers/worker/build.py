@@ -35,7 +35,7 @@ from millstream.consumers.worker.shared import Shared, shared_of
 from millstream.consumers.worker.worker import Worker
 from millstream.inference.executors.interface import Executor
 
-COMMIT_PART = 1 / 2  # of what a worker may hold, is written and not yet committed at most
+MAX_UNCOMMITTED_SHARE = 1 / 2  # of what a worker may hold, is written and not yet committed at most
 DECODE_TIMEOUT = 90.0  # seconds at least: a slow registry may take half of it
 
 
@@ -137,7 +137,7 @@ def connect(
         sink=sink,
         budget=shared.budget,
         assignment=shared.assignment,
-        checkpoints=Checkpoints(settings.commit_every, COMMIT_PART, settings.exactly_once),
+        checkpoints=Checkpoints(settings.commit_every, MAX_UNCOMMITTED_SHARE, settings.exactly_once),
         window=window,
         offer=shadows.offer if shadows else None,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from millstream.consumers.sink.dead_letter_sink import BESIDE
+from millstream.consumers.sink.dead_letter_sink import RECORD_OVERHEAD
 from millstream.consumers.source.kafka_source import Subscription
 from millstream.consumers.worker.plan import Plan, group_of
 from millstream.pipeline.client_trial import membership
@@ -12,7 +12,7 @@ from millstream.topics.admin import largest_records
 from millstream.topics.group import client_id
 
 FETCH_MIN_BYTES = 100_000  # that the broker answers with at once: full micro-batches of small events
-LEAST_COLLECTING, MOST_COLLECTING = 6, 12  # milliseconds that it collects them for otherwise
+MIN_FETCH_WAIT_MS, MAX_FETCH_WAIT_MS = 6, 12  # milliseconds that it collects them for otherwise
 
 
 def subscription_of(plan: Plan, instance_id: str, *, until_idle: bool) -> Subscription:
@@ -43,7 +43,7 @@ def producer_settings(plan: Plan, limits: Mapping[str, int]) -> dict[str, Any]:
     """The producer's; `limits` are the largest records that the output topics take, bytes."""
     return {
         # A batch of records that is larger than its topic takes would be refused as one.
-        "batch.size": min(1_000_000, *(limit - BESIDE for limit in limits.values())),
+        "batch.size": min(1_000_000, *(limit - RECORD_OVERHEAD for limit in limits.values())),
         # A record that is larger than the queue would wait for room in it for ever.
         "queue.buffering.max.kbytes": max(_quarter_kib(plan.pipeline), max(limits.values()) // 1024 + 1024),
         **plan.pipeline.client_config(),
@@ -57,8 +57,8 @@ def collecting(max_wait: float) -> dict[str, str]:
     well; not for long, and not too short either: an idle worker asks anew after it. A little longer than batches do: what it has
     collected is a bunch then, with nothing behind it in the window, and events don't wait twice.
     """
-    wait = min(round(1.2 * max_wait * 1000), MOST_COLLECTING)
-    if wait < LEAST_COLLECTING:
+    wait = min(round(1.2 * max_wait * 1000), MAX_FETCH_WAIT_MS)
+    if wait < MIN_FETCH_WAIT_MS:
         return {}
     return {"fetch.min.bytes": str(FETCH_MIN_BYTES), "fetch.wait.max.ms": str(wait)}
 

@@ -29,7 +29,8 @@ from millstream.inference.executors.interface import Executor
 
 log = logging.getLogger(__name__)
 
-QUICK = 5.0  # seconds that one event by itself usually takes at most; beyond, the group is polled to stay a member
+# Seconds that one event that runs alone rarely exceeds. After that, the worker polls, to stay a member of the group.
+USUAL_EVENT_TIME = 5.0
 # Seconds that a thread has to end when the worker does: one that hangs must not keep the process.
 THREAD_JOIN_TIMEOUT = 2.0
 Stage = tuple[str, Callable[[], None]]
@@ -231,7 +232,7 @@ class Worker:
         since = time.monotonic()
         while not done.wait(POLL_INTERVAL) and self._ending.failure is None and not self._ending.stopping.is_set():
             self._health.turn()
-            if time.monotonic() - since > QUICK:  # a pause throws away what was fetched ahead
+            if time.monotonic() - since > USUAL_EVENT_TIME:  # a pause throws away what was fetched ahead
                 self._backpressure.pause()
                 if polled := self._source.poll(1, POLL_INTERVAL):
                     self._take(polled)

@@ -14,16 +14,16 @@ from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import blank
 from millstream.inference.varying import groups_of, length_buckets_of, lengths_in, padded_to
 
-_TIMED = 2  # calls, of which the quickest counts
-_ENOUGH = 2048  # items that tell what one costs where nothing is gained by many at once
-MOST_ITEMS = 2**23  # of one padded tensor: 64 MiB at 8 bytes an item
+_TIMED_CALLS = 2  # calls, of which the quickest counts
+_TIMED_ITEMS = 2048  # items that tell what one costs where nothing is gained by many at once
+MAX_ITEMS = 2**23  # of one padded tensor: 64 MiB at 8 bytes an item
 
 
 class ByLength:
     """Splits a micro-batch by length into the calls that cost least in total.
 
     The fixed cost of a call is measured at warm-up: thousands of items on a GPU, hardly any on a CPU. Events are padded just
-    before their call, so each input has one padded tensor at a time, of at most `MOST_ITEMS` items. Only a model whose smallest
+    before their call, so each input has one padded tensor at a time, of at most `MAX_ITEMS` items. Only a model whose smallest
     batch size needs more gets a larger one.
     """
 
@@ -78,7 +78,7 @@ class ByLength:
 
     def _most_events(self, length: int) -> int:
         """Most events of this length in one call. A batch size, because an executor may pad to the next batch size."""
-        return max((size for size in self.batch_sizes if size * length <= MOST_ITEMS), default=self.batch_sizes[0])
+        return max((size for size in self.batch_sizes if size * length <= MAX_ITEMS), default=self.batch_sizes[0])
 
     def _joined(self, answers: list[dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
         """The outputs of all calls. Raises ModelConfigError where their shapes differ."""
@@ -97,7 +97,7 @@ class ByLength:
         max_length = self.length_buckets[-1]
         events = self._most_events(max_length)
         if self.device == "cpu":
-            events = min(events, max(_ENOUGH // max_length, 2))
+            events = min(events, max(_TIMED_ITEMS // max_length, 2))
         small, large = (1, self.length_buckets[0]), (events, max_length)
         if small[0] * small[1] == large[0] * large[1]:
             return 0.0
@@ -108,7 +108,7 @@ class ByLength:
     def _seconds(self, events: int, length: int) -> float:
         inputs = blank(self._model.signature.at(length), events)
         took = []
-        for _ in range(_TIMED):
+        for _ in range(_TIMED_CALLS):
             started = time.perf_counter()
             self._executor.run(inputs)
             took.append(time.perf_counter() - started)

@@ -19,10 +19,11 @@ from millstream.inference.repository import ModelVersion
 
 log = logging.getLogger(__name__)
 
-AWAY = (ConnectionError, TimeoutError, socket.gaierror)
+AWAY_ERRORS = (ConnectionError, TimeoutError, socket.gaierror)
 # These come from no built-in one, unlike those of urllib, requests and redis.
-AWAY_NAMES = {"httpx.NetworkError", "httpx.TimeoutException", "httpx.RemoteProtocolError"}
-NATIVE = RuntimeError  # what torch and CuPy raise for the device; other classes are not searched for words, events may hold them
+AWAY_ERROR_NAMES = {"httpx.NetworkError", "httpx.TimeoutException", "httpx.RemoteProtocolError"}
+# Torch and CuPy raise it for errors of the device. Messages of other classes are not searched for words: they may quote events.
+NATIVE_ERROR = RuntimeError
 
 
 class PythonExecutor:
@@ -97,7 +98,7 @@ class PythonExecutor:
         )
         if any(_is_away(link) for link in _causes(error, before)):
             return ExecutorUnavailable(said)
-        if isinstance(error, MemoryError | NATIVE):
+        if isinstance(error, MemoryError | NATIVE_ERROR):
             found = classify_error(error, "")
             return type(found)(said)
         return ModelRejected(said)
@@ -151,7 +152,7 @@ def _content(array: npt.NDArray[Any]) -> str:
 
 def _is_away(error: BaseException) -> bool:
     names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
-    return isinstance(error, AWAY) or not names.isdisjoint(AWAY_NAMES)
+    return isinstance(error, AWAY_ERRORS) or not names.isdisjoint(AWAY_ERROR_NAMES)
 
 
 def _causes(error: BaseException, before: BaseException | None) -> Iterator[BaseException]:

@@ -17,7 +17,7 @@ from millstream.inference.executors.interface import Tensors, check_length
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput
 
-UNBOUNDED = 2**31 - 1  # events; more than any batch
+UNBOUNDED_EVENTS = 2**31 - 1  # events; more than any batch
 Outputs = Mapping[str, npt.NDArray[Any]] | list[npt.NDArray[Any]]
 
 
@@ -41,7 +41,7 @@ class Program:
     keywords: tuple[str, ...]
     device: str
     least: int = 1  # events that a call takes
-    most: int = UNBOUNDED
+    most: int = UNBOUNDED_EVENTS
     fixed: int | None = None  # the only number of events that it takes
 
     def run(self, inputs: Tensors) -> Outputs:
@@ -99,7 +99,7 @@ def _exported(model: ModelVersion, device: str) -> Program:
         tuple(pytree.tree_leaves(keywords)),
         device,
         least=max([1, *(int(bound.lower) for bound in bounds)]),
-        most=min([UNBOUNDED, *(int(bound.upper) for bound in bounds if bound.upper < inf)]),
+        most=min([UNBOUNDED_EVENTS, *(int(bound.upper) for bound in bounds if bound.upper < inf)]),
         fixed=fixed.pop() if fixed else None,
     )
 

@@ -41,7 +41,7 @@ _FAULTS: list[tuple[Reason, str]] = [  # as in avro_columns.c
     ("undecodable", "{count} bytes are left over after the last field"),
     ("undecodable", "{place}: more values than its bytes have room for"),
 ]
-_LEFT_OVER = 13
+_LEFT_OVER_FAULT = 13
 _STEP_NUMBERS = 6  # of a step
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
@@ -102,7 +102,7 @@ class ColumnReader:
 
     def _bad(self, row: int, fault: int, where: int) -> BadRecord:
         reason, said = _FAULTS[fault]
-        step = 0 if fault == _LEFT_OVER else where
+        step = 0 if fault == _LEFT_OVER_FAULT else where
         of_step, place = self._program.steps[step], self._program.places[step]
         error = said.format(place=place, members=of_step.members, size=of_step.size, count=where)
         return BadRecord.of(row, reason, error)

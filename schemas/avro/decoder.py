@@ -32,10 +32,11 @@ from millstream.schemas.wire import schema_id_of
 log = logging.getLogger(__name__)
 
 _Reader = ColumnReader | RecordReader
-_MOST_SECONDS = 15.0  # of look-ups for one poll; those that it gave are kept, and the caller comes back for the others
+# Look-ups for one poll may take this long. Then the caller tries again; the schemas found so far are cached.
+_MAX_LOOK_UP_SECONDS = 15.0
 # Time to prepare readers: large schemas, one a record, would take all of it. A usual schema takes one or two milliseconds.
-_COMPILING = {"share": 0.1, "burst": 5.0}
-_MOST_KEPT = 50_000  # cached readers, weighed by their schemas, see `_size_of`
+_COMPILE_BUDGET = {"share": 0.1, "burst": 5.0}
+_MAX_CACHE_SIZE = 50_000  # cached readers, weighed by their schemas, see `_size_of`
 
 
 class AvroDecoder:
@@ -53,8 +54,8 @@ class AvroDecoder:
         self._store = store
         self._reader = reader
         self._fields = wanted_fields(reader, fields)
-        self._compiling = TimeBudget(**_COMPILING)
-        self._readers = RecentlyUsed[bytes, _Reader | Unreadable](_MOST_KEPT)  # by a value's head
+        self._compiling = TimeBudget(**_COMPILE_BUDGET)
+        self._readers = RecentlyUsed[bytes, _Reader | Unreadable](_MAX_CACHE_SIZE)  # by a value's head
         self._usual = b""  # head of the schema that most records of the last poll were of
         if (missing := why_not_compiled()) is not None:
             log.info("Avro records are read one by one, which takes more CPU: %s", missing)
@@ -79,7 +80,7 @@ class AvroDecoder:
 
     def _by_schema(self, values: Packed) -> Decoded:
         """Decode values of any schemas. Raises SchemaUnavailable."""
-        until = time.monotonic() + _MOST_SECONDS
+        until = time.monotonic() + _MAX_LOOK_UP_SECONDS
         parts: list[tuple[Rows, Decoded]] = []
         bad: list[BadRecord] = []
         # The most frequent schema is looked up first, so a flood of other IDs can't starve it.
@@ -108,7 +109,8 @@ class AvroDecoder:
         """The reader of an ID that is not known yet; `until` is on the monotonic clock. Raises SchemaUnavailable."""
         if time.monotonic() > until:
             raise SchemaUnavailable(
-                f"the registry is slow: the schemas of these records were looked up for {_MOST_SECONDS:g} s, and more are missing"
+                f"the registry is slow: the schemas of these records were looked up for {_MAX_LOOK_UP_SECONDS:g} s, and more are "
+                "missing"
             )
         try:
             writer = self._store.by_id(schema_id_of(head))

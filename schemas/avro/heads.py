@@ -9,7 +9,9 @@ from millstream.schemas.packed import Packed
 from millstream.schemas.wire import HEAD_BYTES
 
 Rows = npt.NDArray[np.int64]
-_PLACES = np.array([1 << bits for bits in range(8 * (HEAD_BYTES - 1), -1, -8)], np.int64)  # place value of each byte
+_PLACE_VALUES = np.array(
+    [1 << bits for bits in range(8 * (HEAD_BYTES - 1), -1, -8)], np.int64
+)  # place value of each byte
 
 
 def by_head(values: Packed) -> list[tuple[bytes, Rows]]:
@@ -18,7 +20,7 @@ def by_head(values: Packed) -> list[tuple[bytes, Rows]]:
     rows = np.flatnonzero(is_whole)
     groups: list[tuple[bytes, Rows]] = []
     if len(rows):
-        numbers = values.buffer[values.starts[rows, None] + np.arange(HEAD_BYTES)] @ _PLACES
+        numbers = values.buffer[values.starts[rows, None] + np.arange(HEAD_BYTES)] @ _PLACE_VALUES
         if (numbers == numbers[0]).all():
             groups = [(_head(numbers[0]), rows)]
         else:

@@ -10,7 +10,7 @@ from millstream.schemas.column_buffers import KINDS, Node, nodes_of
 from millstream.schemas.store import AvroType, Schema
 
 _STEP_KINDS = {kind: number for number, kind in enumerate([*KINDS, "pass", "map", "union"])}  # as in avro_columns.c
-_NOBODY = -1  # the target of what is passed over
+_NO_TARGET = -1  # the target of what is passed over
 _PROMOTIONS = {
     ("int", "long"),
     ("int", "float"),
@@ -107,7 +107,7 @@ class _Compiler:
     def compile(self, record: AvroType, targets: dict[str, int]) -> None:
         """Make the steps of a record whose fields of these names are wanted."""
         parts = [
-            (entry["type"], f"field '{entry['name']}'", targets.get(entry["name"], _NOBODY))
+            (entry["type"], f"field '{entry['name']}'", targets.get(entry["name"], _NO_TARGET))
             for entry in record["fields"]
         ]
         self._room([(record, "record", 0)])
@@ -129,12 +129,12 @@ class _Compiler:
     def _step(self, tree: AvroType, place: str, target: int, item_bytes: int) -> Step:
         """A type's step. `item_bytes`: fewest of the innermost array's items around it, 0 for none."""
         kind, size = kind_of(tree), fixed_size(tree)
-        if target == _NOBODY and size is not None:
-            return Step(_STEP_KINDS["pass"], _NOBODY, size=size)
-        if target != _NOBODY:
+        if target == _NO_TARGET and size is not None:
+            return Step(_STEP_KINDS["pass"], _NO_TARGET, size=size)
+        if target != _NO_TARGET:
             self.nodes[target].item_bytes = item_bytes
         if kind == "enum":
-            symbols = () if target == _NOBODY else tuple(symbol.encode() for symbol in tree["symbols"])
+            symbols = () if target == _NO_TARGET else tuple(symbol.encode() for symbol in tree["symbols"])
             return Step(_STEP_KINDS[kind], target, size=len(tree["symbols"]), symbols=symbols)
         if kind == "array":
             item_bytes = max(least_bytes(tree["items"]), 1)
@@ -146,16 +146,16 @@ class _Compiler:
             case "record":
                 return self._fields(tree, target)
             case "union":
-                return [(branch, place, _NOBODY if branch == "null" else target) for branch in tree]
+                return [(branch, place, _NO_TARGET if branch == "null" else target) for branch in tree]
             case "array":
-                return [(tree["items"], place, _NOBODY if target == _NOBODY else self.nodes[target].members[0])]
+                return [(tree["items"], place, _NO_TARGET if target == _NO_TARGET else self.nodes[target].members[0])]
             case "map":
-                return [(tree["values"], place, _NOBODY)]
+                return [(tree["values"], place, _NO_TARGET)]
         return []
 
     def _fields(self, record: AvroType, target: int) -> list[tuple[AvroType, str, int]]:
         entries = record["fields"]
-        members = [_NOBODY] * len(entries) if target == _NOBODY else self.nodes[target].members
+        members = [_NO_TARGET] * len(entries) if target == _NO_TARGET else self.nodes[target].members
         return [
             (entry["type"], f"field '{entry['name']}'", member) for entry, member in zip(entries, members, strict=True)
         ]

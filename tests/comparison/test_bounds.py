@@ -11,7 +11,13 @@ import pytest
 
 from millstream.consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Chunk
 from millstream.consumers.comparison.errors import DamagedRecordError
-from millstream.consumers.comparison.join import AHEAD, LABELS_TO_EVENTS, WRITERS, JoinSettings, PartitionJoin
+from millstream.consumers.comparison.join import (
+    LABELS_TO_EVENTS,
+    MAX_AHEAD_MS,
+    WRITER_NUMBERS,
+    JoinSettings,
+    PartitionJoin,
+)
 from tests.comparison.test_join import FOREVER, NOW, OTHER, PAIR, SETTINGS, World, comparisons, figures, labels
 
 MOST = SETTINGS.most_windows
@@ -46,13 +52,13 @@ def test_windows_that_come_one_after_the_other_leave_nothing_behind() -> None:
 def test_windows_that_may_be_open_now_are_never_too_many() -> None:
     for settings in (SETTINGS, replace(SETTINGS, window=3_600_000, wait=0), replace(SETTINGS, wait=10**6)):
         world = World(settings)
-        times = list(range(NOW + AHEAD, NOW - settings.wait - settings.window, -settings.window))
+        times = list(range(NOW + MAX_AHEAD_MS, NOW - settings.wait - settings.window, -settings.window))
         world.compare(comparisons(list(range(len(times))), times, 0))
         world.compare(comparisons(list(range(2000)), [NOW - settings.window * n for n in range(2000)], len(times)))
         assert not world.join._is_closed(np.array(times)).any()
 
 
-@pytest.mark.parametrize("time", [-(2**63), -(2**63) + 999, -1, 2**63 - 1, 2**62, NOW + AHEAD + 1])
+@pytest.mark.parametrize("time", [-(2**63), -(2**63) + 999, -1, 2**63 - 1, 2**62, NOW + MAX_AHEAD_MS + 1])
 def test_event_time_that_can_not_be_changes_nothing(time: int) -> None:
     world = World()
     world.compare(comparisons([1], [NOW], 0))
@@ -104,7 +110,10 @@ def test_rows_of_pairs_that_the_file_does_not_name_any_more_are_left_out_of_what
 def test_record_of_the_changelog_that_is_no_chunk_is_counted_and_let_go() -> None:
     world = World()
     world.compare(comparisons([1], [5000], 0))
-    world.table |= {5 * WRITERS: b"junk", 6 * WRITERS: Chunk("labels", 6, 2**61, 0, 0, labels([], 0)).pack()}
+    world.table |= {
+        5 * WRITER_NUMBERS: b"junk",
+        6 * WRITER_NUMBERS: Chunk("labels", 6, 2**61, 0, 0, labels([], 0)).pack(),
+    }
     world.join = PartitionJoin.restored(SETTINGS, world.table, latest=NOW, known={PAIR})
     assert (world.join.counts["damaged"], world.join.watermark) == (2, 5000)
     assert figures(world.tick()[5000, "shadow"])[0] == 1

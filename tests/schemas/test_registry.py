@@ -321,7 +321,7 @@ def test_outage_is_no_reason_to_refuse_although_the_budget_is_used_up(registry: 
 
 
 def test_kept_schemas_are_bounded_by_their_text(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.schemas.registry._MOST_FOUND", 3000)
+    monkeypatch.setattr("millstream.schemas.registry._MAX_CACHED_CHARACTERS", 3000)
     store = RegistryStore(registry.url)
     ids = [registry.add("x", FLIGHT | {"doc": f"{number}" * 1000}) for number in range(3)]
     for schema_id in (*ids[:2], ids[0], ids[2]):  # the second is the least recently used

@@ -199,7 +199,7 @@ def test_ends_of_transactions_and_aborted_records_are_no_events(kafka: Broker, m
 def test_long_backlog_is_estimated_from_its_beginning(
     kafka: Broker, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lag, "COUNTED", 20)
+    monkeypatch.setattr(lag, "MAX_COUNTED_OFFSETS", 20)
     topic = make_topic(partitions=1)
     in_transactions(kafka, topic, *[1] * 30)
     reader = reader_of(kafka, topic)

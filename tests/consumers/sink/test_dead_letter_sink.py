@@ -14,7 +14,7 @@ from millstream.consumers.events import Rejection
 from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metrics
 from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.sink import dead_letter_sink as module
-from millstream.consumers.sink.dead_letter_sink import BESIDE, DeadLetterOutput, DeadLetterSink, record_bytes
+from millstream.consumers.sink.dead_letter_sink import RECORD_OVERHEAD, DeadLetterOutput, DeadLetterSink, record_bytes
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder, decode_dead_letter
 from millstream.topics.dead_letters import ATTEMPTS
 from tests.consumers.clock import Clock
@@ -118,7 +118,7 @@ def test_letters_written_before_a_failure_are_counted() -> None:
 
 
 @given(st.integers(0, 2 * LIMIT), st.integers(0, 2 * LIMIT), st.integers(0, 2 * LIMIT))
-@example(LIMIT - 4096 - BESIDE, 0, 0)
+@example(LIMIT - 4096 - RECORD_OVERHEAD, 0, 0)
 @example(0, LIMIT, 0)
 @example(0, LIMIT // 2, 0)
 @example(10, LIMIT - 1500, 0)
@@ -175,7 +175,7 @@ def test_large_letter_among_others_loses_its_content_alone() -> None:
 
 
 def test_letters_of_large_events_are_made_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PIECE_BYTES", 3 * BESIDE)
+    monkeypatch.setattr(module, "PIECE_BYTES", 3 * RECORD_OVERHEAD)
     made: list[int] = []
 
     class Counting(DeadLetterEncoder):

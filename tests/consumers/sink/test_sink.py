@@ -18,7 +18,7 @@ from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.record_types import HeaderColumns, HeaderList
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.delivery import Delivery
-from millstream.consumers.sink.result_sink import FRAME, Outputs, Sink
+from millstream.consumers.sink.result_sink import PREDICTION_OVERHEAD, Outputs, Sink
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder, decode_dead_letter
 from millstream.schemas.packed import Packed
 from millstream.schemas.predictions import JsonPredictionEncoder
@@ -163,7 +163,7 @@ def test_each_event_has_a_prediction_that_its_topic_takes_or_a_dead_letter(
     assert sorted([*written, *letters]) == ours
     assert written == sorted(written)
     for row in ours:
-        large = sum(size or 0 for size in sizes[row]) > LIMIT - FRAME
+        large = sum(size or 0 for size in sizes[row]) > LIMIT - PREDICTION_OVERHEAD
         if row in rejected:
             assert letters[row] == "model_rejected"
         elif large:
@@ -276,7 +276,7 @@ def test_prediction_as_large_as_its_topic_takes_is_written_and_one_byte_more_is_
 
     sink, delivery, _ = sink_of()
     sink.write([answered_of(1, keys=[b""])])
-    room = LIMIT - FRAME - len(delivery.predictions[0][0])
+    room = LIMIT - PREDICTION_OVERHEAD - len(delivery.predictions[0][0])
     assert sizes(room) == (1, 0, 1)
     assert sizes(room + 1) == (0, 1, 0)
 

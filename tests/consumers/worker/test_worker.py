@@ -14,7 +14,7 @@ from millstream.consumers.batch.batcher import Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.errors import TransactionAborted
 from millstream.consumers.flow.assignment import Assignment
-from millstream.consumers.flow.in_flight import RECORD
+from millstream.consumers.flow.in_flight import MEASURED_COST
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import RECORDS_READ, Metrics
 from millstream.consumers.source.crashes import CrashGuard
@@ -34,7 +34,7 @@ SETTINGS = Settings(
     batch=Limits(10, 1 << 20, 0.01),
     in_flight_events=1000,
     in_flight_bytes=1 << 20,
-    weight=RECORD,
+    weight=MEASURED_COST,
     commit_every=0.05,
     exactly_once=True,
     ordering="partition",

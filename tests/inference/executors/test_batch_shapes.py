@@ -19,7 +19,7 @@ from millstream.inference.executors import torch as torch_executor
 from millstream.inference.executors.interface import ModelExecutor, Tensors
 from millstream.inference.executors.onnx import OnnxExecutor
 from millstream.inference.executors.torch import TorchExecutor
-from millstream.inference.executors.torch_program import UNBOUNDED
+from millstream.inference.executors.torch_program import UNBOUNDED_EVENTS
 from millstream.inference.repository import EXECUTORS, ModelVersion
 from millstream.inference.signature import Signature, TensorInput, TensorOutput
 
@@ -99,7 +99,7 @@ def open_torch(
     max_events: int = 8,
     sizes: Sequence[int] = PREFERRED,
     least: int = 1,
-    most: int = UNBOUNDED,
+    most: int = UNBOUNDED_EVENTS,
 ) -> ModelExecutor:
     program = SimpleNamespace(run=runtime.answer, fixed=runtime.fixed, least=least, most=most)
     patch.setattr(torch_executor, "_device", lambda *_: device)

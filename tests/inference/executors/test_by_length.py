@@ -133,7 +133,7 @@ def test_padded_tensor_of_a_call_is_bounded_and_one_smallest_batch_always_runs(
 ) -> None:
     executor = Timed(call, device, sizes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("millstream.inference.executors.by_length.MOST_ITEMS", most)
+        patch.setattr("millstream.inference.executors.by_length.MAX_ITEMS", most)
         made = ByLength(MODEL, executor)
         made.warm_up()
         made._call = call  # a dear call does not make the tensors larger
