@@ -15,7 +15,7 @@ import numpy.typing as npt
 from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
 from millstream.schemas.avro.varint import varint
-from millstream.schemas.avro.write import fixed_pieces, long_pieces, text, text_pieces
+from millstream.schemas.avro.write import NULL, VALUE, fixed_pieces, long_pieces, nullable_pieces, text, text_pieces
 from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
 from millstream.schemas.interleave import Piece, interleave
 from millstream.schemas.packed import Packed
@@ -26,7 +26,6 @@ from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
 
 # Without logical types: times are plain integers.
 _SCHEMA: Final = parsed(Schema(COMPARISON.reserved_id, COMPARISON.name, COMPARISON.definition))
-_NULL, _VALUE = varint(0), varint(1)  # the branches of a nullable field
 _MAX_ERROR_LENGTH = 1000  # characters of a shadow's error in each of its comparisons
 
 Latency = float | npt.NDArray[np.float64]
@@ -89,7 +88,7 @@ class ComparisonEncoder:
         if not failed:
             assert shadow_outputs is not None
             ends: Sequence[bytes] = interleave(
-                [self._shadow, _VALUE, *output_pieces(shadow_outputs, rows), _NULL, latencies], rows
+                [self._shadow, VALUE, *output_pieces(shadow_outputs, rows), NULL, latencies], rows
             )
         else:
             ends = self._ends(shadow_outputs, failed, latencies, rows)
@@ -109,7 +108,7 @@ class ComparisonEncoder:
             [
                 self._head,
                 *text_pieces(event_ids),
-                Packed.of([_NULL if key is None else _VALUE + varint(len(key)) + key for key in keys]),
+                *nullable_pieces(keys),
                 *long_pieces(event_times.reshape(rows, 1)),
                 self._primary,
                 *output_pieces(outputs, rows),
@@ -123,10 +122,10 @@ class ComparisonEncoder:
         good = [row for row in range(rows) if row not in errors]
         # A model's error may hold text that UTF-8 can't encode; `?` replaces it.
         told = {row: error[:_MAX_ERROR_LENGTH].encode("utf-8", "replace").decode() for row, error in errors.items()}
-        middles = {row: _NULL + _VALUE + text(error) for row, error in told.items()}
+        middles = {row: NULL + VALUE + text(error) for row, error in told.items()}
         if good:
             assert outputs is not None
-            answers = interleave([_VALUE, *output_pieces(outputs, len(good)), _NULL], len(good))
+            answers = interleave([VALUE, *output_pieces(outputs, len(good)), NULL], len(good))
             middles |= dict(zip(good, answers, strict=True))
         return interleave([self._shadow, Packed.of([middles[row] for row in range(rows)]), latencies], rows)
 

@@ -12,7 +12,16 @@ import numpy.typing as npt
 from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
 from millstream.schemas.avro.varint import varint
-from millstream.schemas.avro.write import bytes_pieces, length, long_pieces, text, text_pieces
+from millstream.schemas.avro.write import (
+    NULL,
+    VALUE,
+    bytes_pieces,
+    length,
+    long_pieces,
+    nullable_bytes,
+    nullable_pieces,
+    text,
+)
 from millstream.schemas.decimals import decimals
 from millstream.schemas.interleave import Piece, interleave
 from millstream.schemas.packed import Packed, Texts
@@ -22,14 +31,16 @@ from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
 
 # Without logical types: times are plain integers.
 _SCHEMA: Final = parsed(Schema(DEAD_LETTER.reserved_id, DEAD_LETTER.name, DEAD_LETTER.definition))
-_NULL, _VALUE, _END_OF_ARRAY = varint(0), varint(1), varint(0)  # branches of a union; a block of no items
+_END_OF_ARRAY = varint(0)  # a block of no items
 _TIMESTAMP_TYPES: Final = {
-    kind: _VALUE + text(kind) if kind else _NULL for kind in (None, "create_time", "log_append_time")
+    kind: VALUE + text(kind) if kind else NULL for kind in (None, "create_time", "log_append_time")
 }
 # Bytes of the error in a header: enough to see the cause, and few enough for any broker's limits.
 _MAX_ERROR_HEADER_BYTES: Final = 1024
 
 Ints = npt.NDArray[np.int64]
+EncodedLetters = tuple[Packed, list[tuple[str, Packed]]]
+"""The values of records, and their headers: each name with one content per record."""
 
 
 class DeadLetterError(ValueError):
@@ -132,67 +143,54 @@ class DeadLetterEncoder:
     def __init__(self, schema_id: int) -> None:
         self._head = frame(schema_id)
 
-    def encode(self, letters: DeadLetterColumns) -> Packed:
-        """The values of the records. Never refuses an event: what a text can't show is replaced by `?`."""
+    def encode(self, letters: DeadLetterColumns) -> EncodedLetters:
+        """The values and the headers of the records.
+
+        With the headers, any Kafka tool can sort dead letters without reading Avro. No event is refused: characters that UTF-8
+        can't encode become `?`.
+        """
+        reasons, errors, topics = _utf8(letters.reasons), _utf8(letters.errors), _utf8(letters.topics)
         pieces = [
             self._head,
-            *_texts(letters.reasons),
-            *_texts(letters.errors),
+            *bytes_pieces(reasons),
+            *bytes_pieces(errors),
             text(letters.pipeline),
-            *_texts(letters.topics),
+            *bytes_pieces(topics),
             *_longs(letters.partitions),
             *_longs(letters.offsets),
             *_longs(letters.timestamps),
             Packed.of(list(map(_TIMESTAMP_TYPES.__getitem__, letters.timestamp_types))),
             varint(letters.failed_at),
-            *_nullable(letters.keys),
-            *_nullable(letters.values),
+            *nullable_pieces(letters.keys),
+            *nullable_pieces(letters.values),
             Packed.of([_headers(headers) if headers else _END_OF_ARRAY for headers in letters.headers]),
             *_longs(letters.attempts),
         ]
-        return interleave(pieces, len(letters))
-
-    def headers(self, letters: DeadLetterColumns) -> list[tuple[str, Packed]]:
-        """The headers of the records: enough to sort dead letters with any Kafka tool, without reading Avro."""
-        errors = [error.encode("utf-8", "replace") for error in letters.errors]
-        return [
-            ("millstream.reason", Texts.of(letters.reasons).utf8),
-            (
-                "millstream.error",
-                Packed.of([error if len(error) <= _MAX_ERROR_HEADER_BYTES else _cut(error) for error in errors]),
-            ),
-            ("millstream.source.topic", Texts.of(letters.topics).utf8),
+        headers = [
+            ("millstream.reason", reasons),
+            ("millstream.error", _shortened(errors)),
+            ("millstream.source.topic", topics),
             ("millstream.source.partition", decimals(letters.partitions)),
             ("millstream.source.offset", decimals(letters.offsets)),
             ("millstream.pipeline", Packed.of([letters.pipeline.encode()] * len(letters))),
         ]
+        return interleave(pieces, len(letters)), headers
 
 
-def _texts(texts: Sequence[str]) -> list[Piece]:
+def _utf8(texts: Sequence[str]) -> Packed:
     try:
-        return text_pieces(texts)
+        return Texts.of(texts).utf8
     except UnicodeEncodeError:
-        return text_pieces(list(map(_valid, texts)))
+        return Packed.of([text.encode("utf-8", "replace") for text in texts])
 
 
 def _longs(numbers: Ints) -> list[Piece]:
     return long_pieces(numbers.reshape(-1, 1))
 
 
-def _nullable(strings: Sequence[bytes | None]) -> list[Piece]:
-    """One Avro union of null and bytes for each."""
-    if isinstance(strings, Packed):
-        return [_VALUE, *bytes_pieces(strings)]
-    return [Packed.of(list(map(_nullable_bytes, strings)))]
-
-
-def _nullable_bytes(value: bytes | None) -> bytes:
-    return _NULL if value is None else _VALUE + length(len(value)) + value
-
-
 def _headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
     """An Avro array of an event's headers."""
-    items = [text(_valid(key)) + _nullable_bytes(value) for key, value in headers]
+    items = [text(_valid(key)) + nullable_bytes(value) for key, value in headers]
     return b"".join([length(len(items)), *items, _END_OF_ARRAY])
 
 
@@ -200,9 +198,11 @@ def _valid(value: str) -> str:
     return value.encode("utf-8", "replace").decode()
 
 
-def _cut(error: bytes) -> bytes:
-    """As much of an error as a header has room for, cut between characters, not inside one."""
-    return error[:_MAX_ERROR_HEADER_BYTES].decode(errors="ignore").encode()
+def _shortened(errors: Packed) -> Packed:
+    """As much of each error as a header has room for, cut between characters, not inside one."""
+    if errors.longest <= _MAX_ERROR_HEADER_BYTES:
+        return errors
+    return Packed.of([error[:_MAX_ERROR_HEADER_BYTES].decode(errors="ignore").encode() for error in errors])
 
 
 def decode_dead_letter(value: bytes, writer: AvroType = DEAD_LETTER.definition) -> DeadLetter:

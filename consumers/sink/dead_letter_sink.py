@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
@@ -23,6 +24,7 @@ log = logging.getLogger(__name__)
 RECORD_OVERHEAD = 512  # bytes of a record besides key, value and headers; rather too many
 _HEADER_OVERHEAD = 10  # bytes of a header's lengths, at most
 PIECE_BYTES = 1 << 20  # of records whose letters are made together, about
+_Size = TypeVar("_Size", int, Ints)
 _TIMESTAMP_TYPES = (None, "create_time", "log_append_time")  # by Kafka's number for them
 
 
@@ -47,11 +49,9 @@ class _Records:
 
     @property
     def sizes(self) -> Ints:
-        """Bytes of each in a batch of its own, rather too many."""
-        sizes = self.values.lengths + lengths_of(self.keys) + RECORD_OVERHEAD
-        for name, column in self.headers:
-            sizes += column.lengths + 4 * len(name) + _HEADER_OVERHEAD
-        return sizes
+        """Bytes of each in a batch of its own, or a few more."""
+        headers = [(name, column.lengths) for name, column in self.headers]
+        return _size(self.values.lengths, lengths_of(self.keys), headers, RECORD_OVERHEAD)
 
 
 class DeadLetterSink:
@@ -113,7 +113,8 @@ class DeadLetterSink:
                 self._write(letters.part(start, stop))
 
     def _encode(self, letters: DeadLetterColumns) -> _Records:
-        return _Records(self._output.encoder.encode(letters), letters.keys, self._output.encoder.headers(letters))
+        values, headers = self._output.encoder.encode(letters)
+        return _Records(values, letters.keys, headers)
 
     def _without_content(self, letter: DeadLetter, why: str) -> _Records:
         """The letter without the event's key, value and headers; the record keeps the key where the topic takes it."""
@@ -161,7 +162,22 @@ def _letters(block: DecodedBatch, rows: Sequence[int], why: Sequence[Rejection],
     )
 
 
-def record_bytes(value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]], beside: int) -> int:
-    """Bytes of a record in a batch of its own, rather too many. `beside`: bytes besides value, key and headers."""
-    of_headers = sum([4 * len(name) + len(content or b"") + _HEADER_OVERHEAD for name, content in headers])
-    return len(value) + len(key or b"") + of_headers + beside
+def record_bytes(value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]], overhead: int) -> int:
+    """Bytes of a record in a batch of its own, or a few more.
+
+    Args:
+        value: the record's value.
+        key: the record's key.
+        headers: name and content of each.
+        overhead: bytes of the record besides these.
+    """
+    lengths = [(name, len(content or b"")) for name, content in headers]
+    return _size(len(value), len(key or b""), lengths, overhead)
+
+
+def _size(value: _Size, key: _Size, headers: Sequence[tuple[str, _Size]], overhead: int) -> _Size:
+    """The size from the lengths, of one record or of many. A character of a header's name has at most four bytes."""
+    size = value + key + overhead
+    for name, content in headers:
+        size = size + content + 4 * len(name) + _HEADER_OVERHEAD
+    return size

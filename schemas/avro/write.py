@@ -33,6 +33,9 @@ _SPREAD_STEPS: Final = tuple(
 
 
 _LENGTHS: Final = tuple(varint(length) for length in range(1024))
+NULL: Final = varint(0)
+VALUE: Final = varint(1)
+"""The branches of a nullable field, null first."""
 
 
 def text(value: str) -> bytes:
@@ -44,6 +47,11 @@ def text(value: str) -> bytes:
 def length(value: int) -> bytes:
     """One Avro `long` that is not negative; quicker than `varint` for a small one."""
     return _LENGTHS[value] if value < len(_LENGTHS) else varint(value)
+
+
+def nullable_bytes(value: bytes | None) -> bytes:
+    """One Avro union of null and `bytes`."""
+    return NULL if value is None else VALUE + length(len(value)) + value
 
 
 def long_pieces(values: npt.NDArray[np.int64], tag: bytes = b"") -> list[Piece]:
@@ -114,3 +122,10 @@ def bytes_pieces(values: Packed) -> list[Piece]:
     if (cells := values.cells) is not None:
         return [varint(cells.shape[1]), cells]
     return [*long_pieces(values.lengths.reshape(-1, 1)), values]
+
+
+def nullable_pieces(values: Sequence[bytes | None]) -> list[Piece]:
+    """The pieces of one Avro union of null and `bytes` per row."""
+    if isinstance(values, Packed):
+        return [VALUE, *bytes_pieces(values)]
+    return [Packed.of(list(map(nullable_bytes, values)))]

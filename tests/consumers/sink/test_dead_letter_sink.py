@@ -15,7 +15,13 @@ from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ER
 from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.sink import dead_letter_sink as module
 from millstream.consumers.sink.dead_letter_sink import RECORD_OVERHEAD, DeadLetterOutput, DeadLetterSink, record_bytes
-from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder, decode_dead_letter
+from millstream.schemas.dead_letters import (
+    DeadLetter,
+    DeadLetterColumns,
+    DeadLetterEncoder,
+    EncodedLetters,
+    decode_dead_letter,
+)
 from millstream.topics.dead_letters import ATTEMPTS
 from tests.consumers.clock import Clock
 from tests.consumers.in_memory import block
@@ -24,7 +30,6 @@ if TYPE_CHECKING:
     from millstream.consumers.events import DecodedBatch
     from millstream.consumers.record_types import HeaderList
     from millstream.consumers.sink.delivery import Delivery
-    from millstream.schemas.packed import Packed
 
 LIMIT = 8000  # bytes that the topic takes
 
@@ -151,7 +156,7 @@ def test_size_of_a_record_is_that_of_all_its_parts() -> None:
 
 def test_letter_that_breaks_the_encoder_is_written_without_its_event_and_counted() -> None:
     class Buggy(DeadLetterEncoder):
-        def encode(self, letters: DeadLetterColumns) -> Packed:
+        def encode(self, letters: DeadLetterColumns) -> EncodedLetters:
             if any(value == b"bad" for value in letters.values):
                 raise KeyError("a bug")
             return super().encode(letters)
@@ -179,7 +184,7 @@ def test_letters_of_large_events_are_made_in_pieces(monkeypatch: pytest.MonkeyPa
     made: list[int] = []
 
     class Counting(DeadLetterEncoder):
-        def encode(self, letters: DeadLetterColumns) -> Packed:
+        def encode(self, letters: DeadLetterColumns) -> EncodedLetters:
             made.append(len(letters))
             return super().encode(letters)
 

@@ -19,8 +19,13 @@ from millstream.consumers.record_types import HeaderColumns, HeaderList
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.result_sink import PREDICTION_OVERHEAD, Outputs, Sink
-from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder, decode_dead_letter
-from millstream.schemas.packed import Packed
+from millstream.schemas.dead_letters import (
+    DeadLetter,
+    DeadLetterColumns,
+    DeadLetterEncoder,
+    EncodedLetters,
+    decode_dead_letter,
+)
 from millstream.schemas.predictions import JsonPredictionEncoder
 from tests.consumers.in_memory import EPOCHS, GivenAssignment, block
 
@@ -200,7 +205,7 @@ def test_pipeline_that_stops_at_an_internal_error_has_written_what_comes_before_
 def test_dead_letter_that_cannot_be_written_whole_is_written_without_its_event(monkeypatch: pytest.MonkeyPatch) -> None:
     encode = DeadLetterEncoder.encode
 
-    def buggy(self: DeadLetterEncoder, letters: DeadLetterColumns) -> Packed:
+    def buggy(self: DeadLetterEncoder, letters: DeadLetterColumns) -> EncodedLetters:
         if any(value is not None for value in letters.values):
             raise KeyError("value")
         return encode(self, letters)
