@@ -18,7 +18,7 @@ class RecordCost(NamedTuple):
     """The memory that a record in flight takes."""
 
     copies: int  # times its key, value and headers
-    beside: int  # bytes more: key, columns
+    overhead: int  # bytes more: key, columns
 
 
 # Measured (vector workload): decoded, as many bytes as its value again for the model's inputs, and 340 for the other columns.
@@ -105,7 +105,7 @@ class InFlightBudget:
 
     def _taken(self, events: int, size: int) -> int:
         """Bytes of so many events whose values have so many."""
-        return size * self._weight.copies + events * self._weight.beside
+        return size * self._weight.copies + events * self._weight.overhead
 
     @property
     def events(self) -> int:

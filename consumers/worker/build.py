@@ -63,7 +63,7 @@ def build_worker(plan: Plan, health: Health, metrics: Metrics, *, instance_id: s
     )
     shadows = make_shadows(plan.shadows, pipeline, plan.model, plan.store)
     sink = _sink(plan, shared, shadows, instance_id)
-    beside = _shadow_thread(plan, shared, shadows) if shadows and not plan.dedicated else None
+    shadow_thread = _shadow_thread(plan, shared, shadows) if shadows and not plan.dedicated else None
     in_flight = pipeline.model.concurrent_batches
     ahead = batches_ahead(plan.executor.device, in_flight * len(plan.executors), pipeline.batch.max_events)
     return connect(
@@ -74,7 +74,7 @@ def build_worker(plan: Plan, health: Health, metrics: Metrics, *, instance_id: s
         in_flight=in_flight,
         ahead=ahead,
         sink=sink,
-        shadows=beside,
+        shadows=shadow_thread,
     )
 
 

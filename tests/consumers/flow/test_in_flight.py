@@ -137,7 +137,7 @@ def test_items_that_take_most_for_their_bytes_take_no_more_than_they_count(
     fastavro.schemaless_writer(value, {"type": "array", "items": avro}, [item] * size)
     length = len(value.getvalue())
     weight = record_cost_of(Signature(tuple(inputs), ()))
-    assert length + taken <= weight.copies * length + weight.beside
+    assert length + taken <= weight.copies * length + weight.overhead
     # Else most of the memory that the operator allows would never be used.
     assert weight.copies * length <= 4 * (length + taken) or item == ""
 
