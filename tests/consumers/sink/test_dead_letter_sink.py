@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millstream.consumers.events import Rejection
-from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metrics
+from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED
 from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.sink import dead_letter_sink as module
 from millstream.consumers.sink.dead_letter_sink import RECORD_OVERHEAD, DeadLetterOutput, DeadLetterSink, record_bytes
@@ -25,6 +25,7 @@ from millstream.schemas.dead_letters import (
 from millstream.topics.dead_letters import ATTEMPTS
 from tests.consumers.clock import Clock
 from tests.consumers.in_memory import block
+from tests.consumers.measured import Measured
 
 if TYPE_CHECKING:
     from millstream.consumers.events import DecodedBatch
@@ -59,20 +60,17 @@ class Topic:
             self.headers.append(own)
 
 
-class Writing:
+class Writing(Measured):
     """A sink with what is around it."""
 
     def __init__(self, encoder: DeadLetterEncoder | None = None) -> None:
+        super().__init__()
         self.topic = Topic()
-        self.metrics = Metrics("p")
         output = DeadLetterOutput("p", "dead", encoder or DeadLetterEncoder(2), LIMIT, frozenset({"expired"}))
         self.sink = DeadLetterSink(cast("Delivery", self.topic), output, self.metrics)
 
     def write(self, one: DecodedBatch, *reasons: str) -> None:
         self.sink.write(one, {row: Rejection(reason, f"error {row}") for row, reason in enumerate(reasons)})
-
-    def counted(self, name: str, **labels: str) -> float | None:
-        return self.metrics.registry.get_sample_value(name, {"pipeline": "p", **labels})
 
 
 def event(value: bytes, key: bytes | None = None, headers: HeaderList | None = None) -> DecodedBatch:
@@ -108,9 +106,9 @@ def test_reasons_that_are_skipped_are_counted_and_not_written() -> None:
     own = Writing()
     own.write(block("eeee"), "expired", "unfit", "expired", "nan_output")
     assert [letter.offset for letter in own.topic.letters] == [1, 3]
-    assert own.counted(SKIPPED.name, reason="expired") == 2
-    assert own.counted(DEAD_LETTERS.name, reason="unfit") == own.counted(DEAD_LETTERS.name, reason="nan_output") == 1
-    assert own.counted(DEAD_LETTERS.name, reason="expired") == 0
+    assert own.value(SKIPPED, reason="expired") == 2
+    assert own.value(DEAD_LETTERS, reason="unfit") == own.value(DEAD_LETTERS, reason="nan_output") == 1
+    assert own.value(DEAD_LETTERS, reason="expired") == 0
 
 
 def test_letters_written_before_a_failure_are_counted() -> None:
@@ -119,7 +117,7 @@ def test_letters_written_before_a_failure_are_counted() -> None:
     own.topic.failures.append(RuntimeError("the broker refuses"))
     with pytest.raises(RuntimeError):
         own.write(block("e"), "unfit")
-    assert own.counted(DEAD_LETTERS.name, reason="unfit") == 2
+    assert own.value(DEAD_LETTERS, reason="unfit") == 2
 
 
 @given(st.integers(0, 2 * LIMIT), st.integers(0, 2 * LIMIT), st.integers(0, 2 * LIMIT))
@@ -167,9 +165,9 @@ def test_letter_that_breaks_the_encoder_is_written_without_its_event_and_counted
         "its neighbours are whole, in their order"
     )
     assert "it can't be written: KeyError" in own.topic.letters[1].error
-    assert own.counted(INTERNAL_ERRORS.name, stage="encode") == 1
-    assert own.counted(DEAD_LETTERS.name, reason="unfit") == 2
-    assert own.counted(DEAD_LETTERS.name, reason="nan_output") == 1
+    assert own.value(INTERNAL_ERRORS, stage="encode") == 1
+    assert own.value(DEAD_LETTERS, reason="unfit") == 2
+    assert own.value(DEAD_LETTERS, reason="nan_output") == 1
 
 
 def test_large_letter_among_others_loses_its_content_alone() -> None:

@@ -28,6 +28,7 @@ from millstream.schemas.dead_letters import (
 )
 from millstream.schemas.predictions import JsonPredictionEncoder
 from tests.consumers.in_memory import EPOCHS, GivenAssignment, block
+from tests.consumers.measured import measured
 
 LIMIT = 2000  # bytes that the output topic takes
 OUTPUTS = Outputs(
@@ -191,7 +192,7 @@ def test_event_that_breaks_the_encoder_is_a_dead_letter_among_predictions() -> N
     sink.write([answered_of(5)])
     assert len(delivery.predictions) == 4
     assert [(letter.reason, letter.offset) for letter in delivery.letters] == [("internal_error", 2)]
-    assert metrics.registry.get_sample_value(INTERNAL_ERRORS.name, {"pipeline": "p", "stage": "encode"}) == 1
+    assert measured(metrics, INTERNAL_ERRORS, stage="encode") == 1
 
 
 def test_pipeline_that_stops_at_an_internal_error_has_written_what_comes_before_it() -> None:
@@ -251,7 +252,7 @@ def test_each_event_of_a_batch_of_several_blocks_has_its_own_result() -> None:
     assert [(row["event_id"], row["outputs"]["y"]) for row in written] == [("0", 0), ("5", 3), ("7", 5)]
     letters = [(letter.offset, letter.error) for letter in delivery.letters]
     assert letters == [(1, "event 1"), (2, "no"), (4, "event 2"), (6, "event 4")]
-    assert metrics.registry.get_sample_value(TOMBSTONES.name, {"pipeline": "p"}) == 1
+    assert measured(metrics, TOMBSTONES) == 1
     assert [row["ingest_time"] for row in written] == [1, 2, third.ingest_time]
 
 
@@ -274,9 +275,7 @@ def test_prediction_as_large_as_its_topic_takes_is_written_and_one_byte_more_is_
     def sizes(key: int) -> tuple[int, int, float | None]:
         sink, delivery, metrics = sink_of()
         sink.write([answered_of(1, keys=[b"k" * key])])
-        counted = metrics.registry.get_sample_value(
-            PREDICTIONS.name, {"pipeline": "p", "model": "m", "version": "1", "variant": "primary"}
-        )
+        counted = measured(metrics, PREDICTIONS, model="m", version="1", variant="primary")
         return len(delivery.predictions), len(delivery.letters), counted
 
     sink, delivery, _ = sink_of()

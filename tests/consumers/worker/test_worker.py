@@ -21,6 +21,7 @@ from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.worker.build import connect
 from millstream.consumers.worker.shared import Settings, shared_of
 from tests.consumers.in_memory import SIGNATURE, NegatingExecutor, NumberDecoder, polled
+from tests.consumers.measured import measured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -162,7 +163,7 @@ def test_worker_ends_when_idle_with_everything_committed() -> None:
     drained, source, sink, metrics = run_until_idle(aborted=0)
     assert (drained, source.committed, source.rewinds) == (True, RECORDS, 0)
     assert sink.committed == list(range(RECORDS))
-    assert metrics.registry.get_sample_value(RECORDS_READ.name, {"pipeline": "p", "topic": "in"}) == RECORDS
+    assert measured(metrics, RECORDS_READ, topic="in") == RECORDS
 
 
 def test_what_an_aborted_transaction_took_back_is_read_again_before_the_worker_ends() -> None:
