@@ -26,7 +26,7 @@ _RETRY_INTERVAL = 5.0  # for an id that had no schema that can be used: records 
 _LOOK_UP_BUDGET = {"share": 0.02, "burst": 0.25, "least": 0.01}  # of those that find no schema that can be used
 _WAIT_BUDGET = {"share": 0.1, "burst": 60.0}  # for ids that the registry fails to answer while it answers others
 _MAX_STEP = 30.0  # seconds from one failure of an id to the next that were spent waiting for it
-_MAX_CACHED_CHARACTERS = 8 << 20  # characters of all schemas that are kept; as objects they are some ten times as large
+MAX_CACHED_CHARACTERS = 8 << 20  # characters of all schemas that are kept; as objects they are some ten times as large
 _MAX_REFUSED_IDS = 1000  # ids
 # Workers that start at once register the same: to all but one a registry may say that there is something now (Apicurio does).
 # Asked again it gives the id; what really conflicts goes on to.
@@ -70,7 +70,7 @@ class RegistryStore:
         self._url = url
         self._clock = clock
         self._http = RegistryHttp(url, username, password, ca)
-        self._found = RecentlyUsed[int, Schema](_MAX_CACHED_CHARACTERS)
+        self._found = RecentlyUsed[int, Schema](MAX_CACHED_CHARACTERS)
         self._found_lock = threading.Lock()  # for `_found`; held for no longer than reading or writing it takes
         self._look_up_lock = threading.Lock()  # for all that follows; held while the registry is asked
         self._refused = RecentlyUsed[int, tuple[float, SchemaError]](_MAX_REFUSED_IDS)  # when asked, and what it gave

@@ -40,7 +40,7 @@ _XERIAL: Final = b"\x82SNAPPY\0"  # in front of snappy in blocks, as Java writes
 def install(skipped: Callable[[int, str], None]) -> None:
     """Let all consumers of aiokafka in this process read so; `skipped` is told how many records were skipped, and why."""
     names: Any = fetcher
-    names.MemoryRecords = partial(_Records, skipped=skipped)
+    names.MemoryRecords = partial(BoundedRecords, skipped=skipped)
     names.FetchResult = _FetchResult
 
 
@@ -66,7 +66,7 @@ class _FetchResult(fetcher.FetchResult):  # type: ignore[misc]
         return found
 
 
-class _Records:
+class BoundedRecords:
     """The batches of one partition's part of a fetch: as aiokafka's MemoryRecords."""
 
     def __init__(self, data: bytes, *, skipped: Callable[[int, str], None]) -> None:

@@ -105,7 +105,7 @@ def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.E
     with ExitStack() as stack:
         placed = stack.enter_context(scene([1], bootstrap, partitions=PARTITIONS, sections=SECTIONS))
         pipeline = placed.pipelines[1]
-        stream = _stream(pipeline)
+        stream = stream_of(pipeline)
         sent_at = np.zeros(len(stream))
         collector = Collector(placed, stream, sent_at)
         load = Load()
@@ -145,7 +145,8 @@ def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.E
         return _sum_up(samples, decisions, placed, collector, feeder.sent, console) and status == 0
 
 
-def _stream(pipeline: Pipeline) -> FlightStream:
+def stream_of(pipeline: Pipeline) -> FlightStream:
+    """The flights that the demo writes."""
     schema = open_store(pipeline).by_name(pipeline.input.schema_name)
     return FlightStream(departures(LATER_MONTHS), events=MAX_EVENTS, broken=0, schema=schema)
 

@@ -35,8 +35,8 @@ _Reader = ColumnReader | RecordReader
 # Look-ups for one poll may take this long. Then the caller tries again; the schemas found so far are cached.
 _MAX_LOOK_UP_SECONDS = 15.0
 # Time to prepare readers: large schemas, one a record, would take all of it. A usual schema takes one or two milliseconds.
-_COMPILE_BUDGET = {"share": 0.1, "burst": 5.0}
-_MAX_CACHE_SIZE = 50_000  # cached readers, weighed by their schemas, see `_size_of`
+COMPILE_BUDGET = {"share": 0.1, "burst": 5.0}
+MAX_CACHE_SIZE = 50_000  # cached readers, weighed by their schemas, see `_size_of`
 
 
 class AvroDecoder:
@@ -54,8 +54,8 @@ class AvroDecoder:
         self._store = store
         self._reader = reader
         self._fields = wanted_fields(reader, fields)
-        self._compiling = TimeBudget(**_COMPILE_BUDGET)
-        self._readers = RecentlyUsed[bytes, _Reader | Unreadable](_MAX_CACHE_SIZE)  # by a value's head
+        self._compiling = TimeBudget(**COMPILE_BUDGET)
+        self._readers = RecentlyUsed[bytes, _Reader | Unreadable](MAX_CACHE_SIZE)  # by a value's head
         self._usual = b""  # head of the schema that most records of the last poll were of
         if (missing := why_not_compiled()) is not None:
             log.info("Avro records are read one by one, which takes more CPU: %s", missing)

@@ -18,10 +18,17 @@ from millstream.consumers.comparison.join import (
     JoinSettings,
     PartitionJoin,
 )
+from millstream.consumers.comparison.matching import Labels
 from tests.comparison.test_join import FOREVER, NOW, OTHER, PAIR, SETTINGS, World, comparisons, figures, labels
 
 MOST = SETTINGS.most_windows
 SMALL = JoinSettings(window=1000, wait=500, early=0, most_events=100, threshold=0.5)
+
+
+def label_chunks(world: World) -> list[Chunk]:
+    """Those that the changelog has."""
+    chunks = [Chunk.unpack(number, packed, NOW) for number, packed in sorted(world.table.items())]
+    return [chunk for chunk in chunks if chunk.kind == "labels"]
 
 
 def test_oldest_windows_close_where_event_times_open_too_many() -> None:
@@ -55,7 +62,9 @@ def test_windows_that_may_be_open_now_are_never_too_many() -> None:
         times = list(range(NOW + MAX_AHEAD_MS, NOW - settings.wait - settings.window, -settings.window))
         world.compare(comparisons(list(range(len(times))), times, 0))
         world.compare(comparisons(list(range(2000)), [NOW - settings.window * n for n in range(2000)], len(times)))
-        assert not world.join._is_closed(np.array(times)).any()
+        late = world.join.counts["late"]
+        world.compare(comparisons(list(range(len(times))), times, 2000 + len(times)))
+        assert world.join.counts["late"] == late
 
 
 @pytest.mark.parametrize("time", [-(2**63), -(2**63) + 999, -1, 2**63 - 1, 2**62, NOW + MAX_AHEAD_MS + 1])
@@ -74,10 +83,9 @@ def test_labels_of_the_same_events_again_and_again_are_let_go() -> None:
     for number in range(200):
         world.label(labels([1, 1, 2] * 50, 150 * number, float(number == 0)))
         world.tick()
-        kept = sum(len(chunk.rows) for chunk in world.join._chunks.values() if chunk.kind == "labels")
-        assert kept <= 2 * LABELS_TO_EVENTS * SMALL.most_events
+        assert sum(len(chunk.rows) for chunk in label_chunks(world)) <= 2 * LABELS_TO_EVENTS * SMALL.most_events
     assert world.join.counts["repeated_labels"] > 100 * 150
-    found = world.join._all_labels()
+    found = Labels.of(label_chunks(world))
     assert (found.ids.tolist(), found.values.tolist()) == ([1, 2], [1.0, 1.0])
     world.restart()
     [partial] = world.tick().values()

@@ -172,7 +172,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(spike, "Feeder", feeder)
     monkeypatch.setattr(spike, "Collector", collector)
     monkeypatch.setattr(spike, "RecordWriter", lambda *_: None)
-    monkeypatch.setattr(spike, "_stream", lambda _: ())
+    monkeypatch.setattr(spike, "stream_of", lambda _: ())
     monkeypatch.setattr(spike, "wait_until", world.wait_until)
     monkeypatch.setattr(
         spike, "time", SimpleNamespace(monotonic=lambda: world.now, sleep=lambda _seconds: world.second())
