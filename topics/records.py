@@ -22,6 +22,8 @@ TRANSIENT_ERRORS = {
 """Errors the client mends by itself, if the broker comes back."""
 LEADERLESS_ERRORS = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
 """What a broker says of a partition that was just made, or whose leader changes."""
+FENCED_ERRORS = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+"""The broker has ended the producer's transaction: it was open for too long, or a newer producer has its transactional ID."""
 RETRY_INTERVAL = 0.1  # seconds until it is asked again
 
 # If a header's name is not UTF-8, confluent-kafka 2.16 sets an error and still returns a list, with null pointers in it. A call

@@ -13,6 +13,7 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.dead_letter_reader import DeadLetterReader
 from millstream.topics.dead_letters import Position, Replay, Stays, StoredLetter, marker, replay_of
 from millstream.topics.errors import TopicError
+from millstream.topics.records import FENCED_ERRORS
 
 log = logging.getLogger(__name__)
 
@@ -22,7 +23,6 @@ OUTAGE_TIMEOUT: Final = 60.0  # seconds that a broker may be away
 MAX_AHEAD_MS: Final = 86_400_000  # ms ahead of the clock: a later timestamp would keep its segment from being deleted
 BATCH_LETTERS, BATCH_BYTES = 100, 4_000_000  # of one transaction, which so ends well within its time
 
-FENCED_ERRORS: Final = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 REFUSALS: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "the event is larger than the topic takes: raise its `max.message.bytes`",
     KafkaError.INVALID_TIMESTAMP: "the event is older than the topic takes (raise its "

@@ -19,6 +19,7 @@ from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.sink.bulk import Bulk
 from millstream.consumers.sink.delivery import FINAL_ERRORS, POLL_INTERVAL, Counted, failed
 from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT_MS
+from millstream.topics.records import FENCED_ERRORS
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,6 @@ CONNECT_TIMEOUT = 1.0  # seconds for which the first connection to a broker is w
 STEP_TIMEOUT = 5.0  # seconds that one step of a transaction may take before it is called again
 # Seconds after which a step that should have come back by then never will (github.com/confluentinc/librdkafka/issues/5456).
 HANG_TIMEOUT = 20.0
-FENCED_ERRORS = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 
 
 class ExactlyOnce(Counted):

@@ -1,7 +1,7 @@
 """The contract of an executor."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -84,6 +84,15 @@ def padded(tensors: Tensors, size: int) -> dict[str, npt.NDArray[Any]]:
         name: np.concatenate([array, np.repeat(array[-1:], size - len(array), axis=0)])
         for name, array in tensors.items()
     }
+
+
+def check_names(model: ModelVersion, own: Collection[str]) -> None:
+    """Check that the mapped tensors are a model's own inputs. Raises ModelConfigError."""
+    mapped = {entry.tensor for entry in model.signature.inputs}
+    if mapped != set(own):
+        raise ModelConfigError(
+            f"{model.place}: maps the tensors {sorted(mapped)}, but the model's inputs are {sorted(own)}. Map each once."
+        )
 
 
 def check_length(model: ModelVersion, entry: TensorInput, own: object) -> None:

@@ -9,7 +9,15 @@ from millstream.inference.batch_sizes import batch_sizes_of, bucket_of
 from millstream.inference.devices import gpus
 from millstream.inference.errors import DeviceError, ModelConfigError
 from millstream.inference.executors.error_classification import classify_error, line_of
-from millstream.inference.executors.interface import Tensors, check_length, check_rows, padded, rows_of, warm_up
+from millstream.inference.executors.interface import (
+    Tensors,
+    check_length,
+    check_names,
+    check_rows,
+    padded,
+    rows_of,
+    warm_up,
+)
 from millstream.inference.repository import ModelVersion
 
 PROVIDERS = {
@@ -124,14 +132,10 @@ def _open(model: ModelVersion, device: str, threads: int) -> ort.InferenceSessio
 def _check_inputs(model: ModelVersion, session: ort.InferenceSession) -> int | None:
     """Check every input; returns the model's batch size where its batch axis is fixed."""
     own = {entry.name: entry for entry in session.get_inputs()}
-    mapped = {entry.tensor: entry for entry in model.signature.inputs}
-    if own.keys() != mapped.keys():
-        raise ModelConfigError(
-            f"{model.place}: maps the tensors {sorted(mapped)}, but the model's inputs are {sorted(own)}. Map each once."
-        )
+    check_names(model, own)
     fixed: set[int] = set()
-    for name, entry in mapped.items():
-        expected, found = own[name], entry
+    for found in model.signature.inputs:
+        name, expected = found.tensor, own[found.tensor]
         if expected.type != ONNX_TYPES[found.dtype]:
             raise ModelConfigError(
                 f"{model.place}: tensor `{name}` is {expected.type} in the model, but config.yaml says {found.dtype}."

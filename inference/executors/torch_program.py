@@ -3,7 +3,7 @@
 import importlib
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.executors.error_classification import line_of
-from millstream.inference.executors.interface import Tensors, check_length
+from millstream.inference.executors.interface import Tensors, check_length, check_names
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput
 
@@ -85,7 +85,7 @@ def _exported(model: ModelVersion, device: str) -> Program:
     names = list(program.graph_signature.user_inputs)
     pytree = importlib.import_module("torch.utils._pytree")
     positional, keywords = pytree.tree_unflatten(names, program.call_spec.in_spec)
-    _check_names(model, names)
+    check_names(model, names)
     placeholders = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
     ranges = {str(symbol): bounds for symbol, bounds in program.range_constraints.items()}
     batches = [_check_tensor(model, entry, placeholders[entry.tensor]) for entry in model.signature.inputs]
@@ -119,16 +119,8 @@ def _script(model: ModelVersion, device: str) -> Program:
     except Exception as error:
         raise ModelConfigError(f"{model.file} can't be loaded: {line_of(error)}") from None
     names = [argument.name for argument in module.forward.schema.arguments[1:]]  # the first is the module
-    _check_names(model, names)
+    check_names(model, names)
     return Program(module, tuple(names), (), device)
-
-
-def _check_names(model: ModelVersion, own: Sequence[str]) -> None:
-    mapped = {entry.tensor for entry in model.signature.inputs}
-    if mapped != set(own):
-        raise ModelConfigError(
-            f"{model.place}: maps the tensors {sorted(mapped)}, but the model's inputs are {sorted(own)}. Map each once."
-        )
 
 
 def _check_tensor(model: ModelVersion, entry: TensorInput, own: Any) -> Any:
