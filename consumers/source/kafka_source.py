@@ -183,7 +183,7 @@ class Source:
             return records, came
         window.note(came, len(records))
         parts = [records]
-        for before, end in pairwise([0.0, *window.company] if waits else []):
+        for before, end in pairwise([0.0, *window.lingers] if waits else []):
             more = self._reader.consume(max(min(limit, window.enough) - sum(map(len, parts)), 0), end - before)
             if more:
                 window.note(came + end, len(more))

@@ -32,8 +32,8 @@ def test_window_is_between_zero_and_the_longest_wait(
         window.note(now, records)
         window.report(after)
         assert 0 <= window.length <= max_wait
-        assert list(window.company) == sorted(window.company)
-        assert all(0 < end <= window.length for end in window.company)
+        assert list(window.lingers) == sorted(window.lingers)
+        assert all(0 < end <= window.length for end in window.lingers)
 
 
 def test_lone_events_do_not_wait() -> None:
@@ -77,7 +77,7 @@ def read(window: BatchWindow, arrivals: Sequence[float]) -> None:
         came = arrivals[at]
         window.note(came, 1)
         at += 1
-        for end in window.company:
+        for end in window.lingers:
             more = bisect_right(arrivals, came + end) - at
             if more:
                 window.note(came + end, more)
@@ -88,16 +88,16 @@ def read(window: BatchWindow, arrivals: Sequence[float]) -> None:
 def test_window_follows_the_load_when_what_came_along_is_noted_at_once(often: float, seldom: float) -> None:
     window, longest = BatchWindow(0.005), 0.005
     read(window, [at * seldom for at in range(2 * MEAN_WINDOWS)])
-    assert (window.length, list(window.company)) == (0, [])
+    assert (window.length, list(window.lingers)) == (0, [])
     now, many = 2 * MEAN_WINDOWS * seldom, ceil(MEAN_WINDOWS * (longest + often) / often) + 1
     read(window, [now + at * often for at in range(many)])
-    assert list(window.company) == [longest * SHORT_WINDOW, longest]
+    assert list(window.lingers) == [longest * SHORT_WINDOW, longest]
     read(window, [now + many * often + at * seldom for at in range(100)])
     assert window.length == 0
 
 
-def test_reader_does_not_wait_for_company_as_long_as_a_long_window() -> None:
-    assert list(BatchWindow(0.5).company) == [MAX_LINGER, MAX_LINGER]
+def test_reader_does_not_linger_as_long_as_a_long_window() -> None:
+    assert list(BatchWindow(0.5).lingers) == [MAX_LINGER, MAX_LINGER]
 
 
 def test_no_wait_allowed_is_none() -> None:
