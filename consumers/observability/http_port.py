@@ -1,8 +1,8 @@
-"""An HTTP port for probes and metrics that nobody who reaches it can exhaust.
+"""An HTTP port for probes and metrics that clients can't exhaust.
 
-One request a connection, few connections at a time, all of them short. Whoever opens many loses the oldest of them, and a probe,
-which sends its request at once, is answered before it is the oldest. One thread serves all, so that no flood of requests
-takes more of Python's lock than one thread can.
+A connection serves one request and is short, and the number of connections is limited. If there are too many, the oldest one is
+closed. A probe sends its request at once, so it gets its answer before its connection is the oldest. One thread serves all
+connections, so a flood of requests can't take more of the GIL than one thread.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from millstream.consumers.errors import WorkerError
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 128
-CONNECTION_TIMEOUT = 5.0  # seconds from a connection's start to its end, whatever the client does
+CONNECTION_TIMEOUT = 5.0  # seconds after which a connection is closed, whatever the client does
 MAX_HEAD_BYTES = 16_384  # of the request line and the headers
-_ACCEPTED_AT_ONCE = 32  # connections accepted before the loop turns to the others
-_LISTEN_BACKLOG = 4096  # connections that the kernel holds for us; beyond, a probe's first packet would be dropped
+_ACCEPTED_AT_ONCE = 32  # connections accepted in one turn of the event loop
+_LISTEN_BACKLOG = 4096  # connections that wait in the kernel; if they are more, it drops a probe's first packet
 
 Answer = tuple[HTTPStatus, str, bytes]
 """Status, content type and body."""
@@ -29,15 +29,15 @@ TEXT_TYPE = "text/plain; charset=utf-8"
 
 
 class HttpPort:
-    """Answers GET requests in a thread of its own."""
+    """Serves GET requests in a thread of its own."""
 
     def __init__(self, host: str, port: int, answer: Callable[[str], Answer]) -> None:
         """Open the port; 0 takes a free one.
 
         Args:
-            host: address to listen at.
-            port: for that.
-            answer: a request's path, without its query -> what is answered; called by one thread.
+            host: the address to listen on.
+            port: the port to listen on.
+            answer: returns the response for a path (without its query); called by one thread.
 
         Raises:
             OSError: the port can't be opened.
@@ -47,7 +47,7 @@ class HttpPort:
         self._socket = socket.create_server((host, port), family=family)
         self.port = int(self._socket.getsockname()[1])
         self._answer = answer
-        self._open: dict[asyncio.StreamWriter, None] = {}  # the connections, in the order of their start
+        self._open: dict[asyncio.StreamWriter, None] = {}  # the open connections, the oldest first
         self._stop = asyncio.Event()
         self._started = Future[None]()
         self._thread = threading.Thread(target=self._run, name="health", daemon=True)
@@ -98,7 +98,7 @@ class HttpPort:
                 writer.close()
                 await writer.wait_closed()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # a client that goes, or is too slow, is no news
+            pass  # the client has left, or is too slow
         finally:
             self._open.pop(writer, None)
             writer.transport.abort()

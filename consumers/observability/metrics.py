@@ -1,4 +1,4 @@
-"""Every metric of a worker: declared here, used by name, listed by `millstream metrics`."""
+"""Declares all metrics of a worker. `millstream metrics` lists them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -192,7 +192,7 @@ ALL = (
 
 
 def markdown(metrics: Iterable[Metric]) -> str:
-    """A table of metrics, as documentation has it."""
+    """A table of metrics for the documentation."""
     lines = ["| metric | kind | labels | what it says |", "|---|---|---|---|"]
     for metric in metrics:
         labels = ", ".join(f"`{label}`" for label in ("pipeline", *metric.labels))
@@ -208,7 +208,7 @@ class Metrics:
         self._pipeline = pipeline
         self._families = {metric.name: _family(metric, self.registry) for metric in ALL}
         self._children: dict[tuple[str, ...], Any] = {}
-        # A series that appears with its first count hides that count from `rate`; those whose labels are known begin at 0.
+        # If a series only appears with its first count, `rate` misses that count. So series whose labels are known begin at 0.
         for metric in ALL:
             if not metric.labels:
                 self._child(metric, ())
@@ -235,7 +235,7 @@ class Metrics:
         self._child(metric, labels).observe_many(values)
 
     def forget(self, metric: Metric, *labels: str) -> None:
-        """Drop one labelled value of a gauge, such as the lag of a partition that went elsewhere."""
+        """Drop a gauge's value with these labels, such as the lag of a revoked partition."""
         if self._children.pop((metric.name, *labels), None) is not None:
             self._families[metric.name].remove(self._pipeline, *labels)
 

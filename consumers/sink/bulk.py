@@ -21,11 +21,8 @@ from millstream.schemas.interleave import addresses_of
 from millstream.schemas.packed import Packed
 
 LIBRARY = Path(__file__).with_name("libbulk.so")
-_FUNCTIONS = (
-    "rd_kafka_produceva",
-    "rd_kafka_error_code",
-    "rd_kafka_error_destroy",
-)  # the functions that `bulk.c` calls, in its order
+# The functions that `bulk.c` calls, in its order.
+_FUNCTIONS = ("rd_kafka_produceva", "rd_kafka_error_code", "rd_kafka_error_destroy")
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 # rd_kafka_message_t of librdkafka's rdkafka.h.

@@ -76,9 +76,8 @@ class ExactlyOnce(Counted):
         )
         self._assignment = assignment
         self._bulk = _bulk(self._producer, self._error_cb)
-        self._one_by_one = (
-            False  # whether the last transaction was aborted: then records go one by one, to learn which one fails
-        )
+        # After an aborted transaction, records go one by one, to learn which one fails.
+        self._one_by_one = False
         self._open = False
         self._ended = 0.0  # when the last transaction was committed, seconds on the monotonic clock
         self._begun = 0.0  # when the transaction was opened, seconds on the monotonic clock

@@ -20,12 +20,7 @@ log = logging.getLogger(__name__)
 # with an open transaction, so the request is repeated. The limit grows, because a distant broker needs longer to answer.
 COMMITTED_TIMEOUTS = (0.05, 2.0)
 ANSWER_TIMEOUT = 15.0  # seconds
-LOGGED_ATTEMPTS = {
-    10,
-    100,
-    1000,
-    10_000,
-}  # after how many requests in vain a warning is logged: about ten seconds, then minutes
+LOGGED_ATTEMPTS = {10, 100, 1000, 10_000}  # requests in vain after which a warning is logged: ten seconds, then minutes
 
 
 class CrashMarkers:

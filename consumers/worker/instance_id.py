@@ -30,9 +30,7 @@ class InstanceId:
         self.name = f"{group}-{name}"  # the worker's name in the group, and its transactional ID
         known_as = hashlib.sha256(f"{bootstrap} {self.name}".encode()).hexdigest()[:24]
         try:
-            self._path = (
-                _own_folder() / f"slot-{known_as}"
-            )  # the name that earlier versions use, so that their locks count
+            self._path = _own_folder() / f"slot-{known_as}"  # the name in earlier versions, whose locks count too
             self._take(name, group)
         except OSError as error:  # the file system has no locks, is full, or may not be written to
             raise WorkerError(
