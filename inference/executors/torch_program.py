@@ -1,4 +1,4 @@
-"""A torch model as it was saved: what it takes, and a call with arrays."""
+"""Loads torch models, and calls them with arrays."""
 
 import importlib
 import warnings
@@ -22,7 +22,7 @@ Outputs = Mapping[str, npt.NDArray[Any]] | list[npt.NDArray[Any]]
 
 
 def torch() -> Any:
-    """The library, imported where a model needs it. Raises ModelConfigError where it is not installed."""
+    """Import torch, which only some models need. Raises ModelConfigError if it is not installed."""
     try:
         return importlib.import_module("torch")
     except ImportError as error:
@@ -36,13 +36,13 @@ def torch() -> Any:
 class Program:
     """A loaded model, on its device."""
 
-    call: Any  # torch tensors as positional and keyword arguments -> a tensor, or some, or a dict
-    positional: tuple[str, ...]  # names of inputs, in the call's order
+    call: Any  # takes torch tensors as positional and keyword arguments; returns a tensor, several, or a dict
+    positional: tuple[str, ...]  # names of the positional inputs, in order
     keywords: tuple[str, ...]
     device: str
-    least: int = 1  # events that a call takes
+    least: int = 1  # fewest and most events of a call
     most: int = UNBOUNDED_EVENTS
-    fixed: int | None = None  # the only number of events that it takes
+    fixed: int | None = None  # the only number of events that a call takes
 
     def run(self, inputs: Tensors) -> Outputs:
         """Call the model. Raises what torch raises."""
@@ -61,7 +61,7 @@ def open_program(model: ModelVersion, device: str) -> Program:
     """Load the file onto the device and check config.yaml against it.
 
     Raises:
-        ModelConfigError: the file is no model, or takes other tensors.
+        ModelConfigError: the file is not a model, or takes other tensors.
     """
     for entry in model.signature.inputs:
         if entry.dtype == "string":
@@ -113,18 +113,18 @@ def _script(model: ModelVersion, device: str) -> Program:
             )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # that TorchScript is on its way out: docs/models.md says so
+            warnings.simplefilter("ignore", FutureWarning)  # TorchScript is deprecated, see docs/models.md
             warnings.simplefilter("ignore", DeprecationWarning)
             module = torch().jit.load(str(model.file), map_location=device).eval()
     except Exception as error:
         raise ModelConfigError(f"{model.file} can't be loaded: {line_of(error)}") from None
-    names = [argument.name for argument in module.forward.schema.arguments[1:]]  # the first is the module
+    names = [argument.name for argument in module.forward.schema.arguments[1:]]  # the first argument is the module
     check_names(model, names)
     return Program(module, tuple(names), (), device)
 
 
 def _check_tensor(model: ModelVersion, entry: TensorInput, own: Any) -> Any:
-    """Check one input; returns the size of its batch axis: a number, or torch's symbol for one."""
+    """Check one input. Returns the size of its batch axis: a number, or torch's symbol."""
     if not hasattr(own, "shape"):
         raise ModelConfigError(f"{model.place}: the model's input `{entry.tensor}` is no tensor.")
     dtype = str(own.dtype).removeprefix("torch.")
@@ -156,4 +156,4 @@ def _array(output: Any) -> npt.NDArray[Any]:
     on_host = output.detach().cpu()
     if on_host.dtype in {library.bfloat16, library.float16}:  # numpy has no bfloat16
         on_host = on_host.float()
-    return np.array(on_host.numpy())  # a copy: the program may fill the same tensor for the next micro-batch
+    return np.array(on_host.numpy())  # a copy, because the program may reuse the tensor for the next micro-batch
