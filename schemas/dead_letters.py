@@ -1,4 +1,4 @@
-"""Dead letters as bytes and back: the event kept whole, with the reason and where it came from."""
+"""Encodes and decodes dead letters: the whole event, with the reason and its position."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -44,36 +44,36 @@ EncodedLetters = tuple[Packed, list[tuple[str, Packed]]]
 
 
 class DeadLetterError(ValueError):
-    """A record of a dead-letter topic is no dead letter of Millstream's.
+    """A record of a dead-letter topic is not a dead letter that Millstream wrote.
 
     Raised by `decode_dead_letter`. A tool that lists or replays shows the message with the record's place and goes on.
     """
 
 
 class DeadLetter(NamedTuple):
-    """An event that could not be processed. The schema dead-letter-v1 says the same of each field."""
+    """An event that could not be processed. The schema dead-letter-v1 documents the fields."""
 
-    reason: str  # short code, such as undecodable
+    reason: str  # a code, such as undecodable
     error: str  # a sentence for people
     pipeline: str
-    topic: str  # where the event was read: topic, partition, offset
+    topic: str  # topic, partition and offset: where the event was read
     partition: int
     offset: int
-    timestamp: int  # the event's Kafka timestamp, ms since the epoch; -1 where it has none
+    timestamp: int  # the record's Kafka timestamp, ms since the epoch; -1: it has none
     failed_at: int  # ms since the epoch
     key: bytes | None
     value: bytes | None
-    timestamp_type: str | None = None  # create_time or log_append_time, where known
+    timestamp_type: str | None = None  # create_time or log_append_time; None: not known
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    attempts: int = 1  # replays included
+    attempts: int = 1  # including replays
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterColumns:
-    """Dead letters to be written: the fields of `DeadLetter`, each with one value a letter."""
+    """Dead letters to write: the fields of `DeadLetter` as columns, with one value per letter."""
 
-    pipeline: str  # of all of them
-    failed_at: int  # of all of them
+    pipeline: str  # the same for all letters
+    failed_at: int  # the same for all letters
     reasons: Sequence[str]
     errors: Sequence[str]
     topics: Sequence[str]
@@ -87,12 +87,12 @@ class DeadLetterColumns:
     attempts: Ints
 
     def __len__(self) -> int:
-        """How many they are."""
+        """The number of letters."""
         return len(self.reasons)
 
     @classmethod
     def of(cls, letter: DeadLetter) -> "DeadLetterColumns":
-        """One letter."""
+        """The columns of a single letter."""
         return cls(
             letter.pipeline,
             letter.failed_at,
@@ -110,13 +110,13 @@ class DeadLetterColumns:
         )
 
     def part(self, start: int, stop: int) -> "DeadLetterColumns":
-        """A range of them."""
+        """A range of the letters."""
         columns = {name: getattr(self, name) for name in self.__slots__}
         of_all = {"pipeline", "failed_at"}
         return DeadLetterColumns(**{n: value if n in of_all else value[start:stop] for n, value in columns.items()})
 
     def letter(self, row: int) -> DeadLetter:
-        """One of them."""
+        """One of the letters."""
         return DeadLetter(
             reason=self.reasons[row],
             error=self.errors[row],
@@ -135,9 +135,9 @@ class DeadLetterColumns:
 
 
 class DeadLetterEncoder:
-    """Dead letters as Avro in the wire format: schema dead-letter-v1 under the id `schema_id`.
+    """Encodes dead letters as Avro in the wire format: schema dead-letter-v1 with the ID `schema_id`.
 
-    It writes columns, many letters a call: a hostile stream is made of them.
+    It encodes many letters per call, column by column, because a hostile stream consists of bad events.
     """
 
     def __init__(self, schema_id: int) -> None:
@@ -211,7 +211,7 @@ def decode_dead_letter(value: bytes, writer: AvroType = DEAD_LETTER.definition) 
         schema_id = schema_id_of(value)
         body = BytesIO(value[HEAD_BYTES:])
         datum: Any = fastavro.schemaless_reader(body, parsed_bounded(Schema(schema_id, "", writer)), _SCHEMA)
-    # Bytes that aren't of the schema make fastavro raise whatever its reading code stumbles over.
+    # fastavro raises exceptions of any class if the bytes don't follow the schema.
     except Exception as fault:
         raise DeadLetterError(_refusal(f"{type(fault).__name__}: {fault}")) from fault
     if left := body.read():

@@ -1,4 +1,4 @@
-"""Avro records to columns, many at a time.
+"""Decodes Avro records into columns, many at a time.
 
 Records become columns in C, a whole poll in one call (`columns`). Records of schemas that it has no program for are read one
 by one (`each`), and all where it was not compiled. Both give the same columns. Each record is checked by itself, so what is
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _Reader = ColumnReader | RecordReader
 # Look-ups for one poll may take this long. Then the caller tries again; the schemas found so far are cached.
 _MAX_LOOK_UP_SECONDS = 15.0
-# Time to prepare readers: large schemas, one a record, would take all of it. A usual schema takes one or two milliseconds.
+# Time budget to prepare readers, which different large schemas could exhaust. A usual schema takes one or two milliseconds.
 COMPILE_BUDGET = {"share": 0.1, "burst": 5.0}
 MAX_CACHE_SIZE = 50_000  # cached readers, weighed by their schemas, see `_size_of`
 
@@ -55,23 +55,23 @@ class AvroDecoder:
         self._reader = reader
         self._fields = wanted_fields(reader, fields)
         self._compiling = TimeBudget(**COMPILE_BUDGET)
-        self._readers = RecentlyUsed[bytes, _Reader | Unreadable](MAX_CACHE_SIZE)  # by a value's head
-        self._usual = b""  # head of the schema that most records of the last poll were of
+        self._readers = RecentlyUsed[bytes, _Reader | Unreadable](MAX_CACHE_SIZE)  # by head
+        self._usual = b""  # the head of most records in the last poll
         if (missing := why_not_compiled()) is not None:
             log.info("Avro records are read one by one, which takes more CPU: %s", missing)
 
     @property
     def columns(self) -> Mapping[str, pl.DataType]:
-        """The wanted fields and their types, as every frame has them."""
+        """The wanted fields and their types, which all frames have."""
         return {field.name: field.dtype for field in self._fields}
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
-        """Decode values; what is wrong with a value is in the result. Raises only SchemaUnavailable (retry)."""
+        """Decode values. The result has the errors of values that can't be decoded. Raises only SchemaUnavailable (retry)."""
         packed = Packed.of(values)
         usual = self._readers.get(self._usual)
         if not isinstance(usual, ColumnReader):
             return self._by_schema(packed)
-        decoded, others = usual.read(packed)  # finds those of other schemas, too: cheaper than to group all first
+        decoded, others = usual.read(packed)  # also finds the values of other schemas, cheaper than grouping all
         if not len(others):
             return decoded
         if 2 * len(others) > len(packed):

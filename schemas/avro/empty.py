@@ -1,4 +1,4 @@
-"""Parse an untrusted record schema for fastavro, within limits."""
+"""Parses an untrusted record schema for fastavro, within limits."""
 
 from typing import Any
 

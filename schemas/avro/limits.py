@@ -158,7 +158,7 @@ class _Size:
         return 1 + sum(types for types, _ in sizes), 1 + max((levels for _, levels in sizes), default=0)
 
     def _check_union(self, branches: list[AvroType]) -> None:
-        # Avro forbids it, and readers that take it differ in what they read.
+        # Avro forbids it, and readers that accept it read different values.
         if any(isinstance(branch, list) for branch in branches):
             raise BadSchemaError(f"{self._place}: expected no union directly within a union: make it one union")
 

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-MORE_BIT: Final = 0x80  # the bit of a varint's byte that says another one follows
+MORE_BIT: Final = 0x80  # this bit of a varint's byte means that another one follows
 
 
 def varint(value: int) -> bytes:

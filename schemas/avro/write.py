@@ -1,4 +1,4 @@
-"""Avro written by columns: numpy makes the bytes of a whole batch at once, as pieces that `interleave` lays out by rows.
+"""Encodes Avro by columns: numpy makes the bytes of a whole batch at once, as pieces that `interleave` joins into rows.
 
 Encodings: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding
 """
@@ -15,13 +15,13 @@ from millstream.schemas.packed import Bytes2D, Packed, Texts
 
 # The smallest numbers that need 2, 3, ... 10 bytes.
 _SIZE_LIMITS: Final = np.array([1 << bits for bits in range(7, 70, 7)], dtype=np.uint64)
-# Row n: the bits MORE_BIT of a varint of n bytes; and of its first 8 bytes in one number.
+# Row n: MORE_BIT at the bytes of a varint of n bytes that have it; below, its first 8 bytes as one number.
 _MORE_BITS: Final = np.array(
     [[MORE_BIT if place < size - 1 else 0 for place in range(10)] for size in range(11)], np.uint8
 )
 _MORE_BITS_64: Final = tuple(np.array(int.from_bytes(bits[:8].tobytes(), "little"), np.uint64) for bits in _MORE_BITS)
-# The steps of _spread: the bits that stay, the bits that move up, and how far. (Arrays of no axis, since numpy combines
-# an array with them in half the time it takes with a number.)
+# The steps of _spread: the bits that stay, the bits that move up, and how far. (They are arrays without an axis, because numpy
+# combines these with an array in half the time that it needs for a number.)
 _SPREAD_STEPS: Final = tuple(
     (np.array(low, np.uint64), np.array(high, np.uint64), np.array(gap, np.uint64))
     for low, high, gap in (
@@ -45,7 +45,7 @@ def text(value: str) -> bytes:
 
 
 def length(value: int) -> bytes:
-    """One Avro `long` that is not negative; quicker than `varint` for a small one."""
+    """One Avro `long` that is not negative. It is faster than `varint` for small numbers."""
     return _LENGTHS[value] if value < len(_LENGTHS) else varint(value)
 
 
@@ -110,7 +110,7 @@ def fixed_pieces(values: npt.NDArray[np.generic], tag: bytes) -> list[Piece]:
 def text_pieces(values: Sequence[str]) -> list[Piece]:
     """The pieces of one Avro `string` per row.
 
-    Raises TypeError where a value is no str, and UnicodeEncodeError where one is no valid Unicode.
+    Raises TypeError if a value is not a str, and UnicodeEncodeError if one is not valid Unicode.
     """
     if not values:
         return []
