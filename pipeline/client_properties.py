@@ -68,7 +68,7 @@ def unsafe_values(client: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _free(name: str) -> str:
-    """Return the property's name; raises ValueError where it is not the pipeline's to set."""
+    """Return the property's name. Raises ValueError if a pipeline file may not set it."""
     if name in _OWN_PROPERTIES:
         raise ValueError(f"Millstream sets {name} itself: {_OWN_PROPERTIES[name]}.")
     if name in _RUNS_CODE:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a pipeline file is read against: pydantic's validation context."""
+    """The origin of a pipeline file's secrets: pydantic's validation context."""
 
     path: Path  # the file itself, absolute
     environ: Mapping[str, str]

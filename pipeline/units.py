@@ -1,4 +1,4 @@
-"""Durations ("5ms") and sizes ("1MiB") as the pipeline file writes them."""
+"""Parses durations ("5ms") and sizes ("1MiB") in the pipeline file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BYTES_OF = {
     "GB": 1000**3,
     "GiB": 1024**3,
 }
-# Longer waits are a slip of the unit; far longer ones overflow the operating system's timers.
+# A longer time has a wrong unit; a much longer one would overflow the operating system's timers.
 _MAX_SECONDS = 30 * 24 * 3600
 
 
@@ -58,7 +58,7 @@ def parse_size(value: object) -> int:
 
 
 def _split(value: object) -> tuple[Decimal | None, str]:
-    """Return number and unit; (None, "") where the value has another shape."""
+    """Return number and unit; (None, "") if the value has another form."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None, ""
     match = _NUMBER_AND_UNIT.fullmatch(str(value).strip())
