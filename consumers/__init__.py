@@ -1,5 +1,5 @@
-"""What reads topics and writes to them: the worker's stages in the order of an event's path, and what runs beside the workers.
+"""The worker, with a folder for each stage of an event's path, and the programs around the workers.
 
-The path: `source` -> `decode` -> `batch` -> `execute` -> `sink`. `worker` wires them together. What travels between them is in
-`events`.
+The path: `source` -> `decode` -> `batch` -> `execute` -> `sink`. `worker` connects them. `events` has the classes that they pass
+on.
 """

@@ -1,6 +1,6 @@
-"""Where confluent-kafka's object keeps librdkafka's, for the few functions that it does not pass on.
+"""Finds librdkafka's handle in confluent-kafka's objects, to call functions that confluent-kafka does not offer.
 
-What is relied on, why it is safe, and how a new version is added to `KNOWN`: docs/native.md.
+docs/native.md says what this relies on, why it is safe, and how to add a version to `TESTED_VERSIONS`.
 """
 
 import ctypes
@@ -16,7 +16,7 @@ from millstream.schemas.native import VARIABLE, Native, native
 log = logging.getLogger(__name__)
 
 IMPLEMENTATION = "cpython"
-KNOWN = {
+TESTED_VERSIONS = {
     "2.13.0": "2.13.0",
     "2.13.2": "2.13.2",
     "2.14.0": "2.14.0",
@@ -30,14 +30,16 @@ KNOWN = {
 
 
 def handle_of(client: Consumer | Producer, error_cb: object) -> "ctypes.Array[ctypes.c_void_p]":
-    """The handle's place, 0 of this: right behind what all objects begin with, and before `error_cb`. None there: closed.
+    """Return an array whose first item is the handle; None in this item: the client is closed.
+
+    In memory, the handle lies directly behind the header of the Python object, and before `error_cb`.
 
     Args:
-        client: that is to live as long as this is looked at.
-        error_cb: the very object that the client was told under this name.
+        client: must live as long as the array is used.
+        error_cb: the same object that the client has as its `error_cb`.
 
     Raises:
-        LookupError: native parts are not used (see `refusal`), or this build of confluent-kafka keeps it elsewhere.
+        LookupError: native parts are not used (see `refusal`), or this build of confluent-kafka has another memory layout.
     """
     if (reason := refusal()) is not None:
         raise LookupError(reason)
@@ -48,7 +50,7 @@ def handle_of(client: Consumer | Producer, error_cb: object) -> "ctypes.Array[ct
 
 
 def refusal() -> str | None:
-    """Why this process leaves the inside of confluent-kafka's objects alone; None: it doesn't."""
+    """Why this process doesn't use native parts for Kafka; None: it uses them."""
     if native() is Native.OFF:
         return f"{VARIABLE}={Native.OFF}"
     if sys.implementation.name != IMPLEMENTATION:
@@ -58,15 +60,15 @@ def refusal() -> str | None:
     if native() is Native.TRY or _is_known():
         return None
     return (
-        f"Millstream's native Kafka code was not tested with {_version()}, only with {', '.join(KNOWN)}. To try it all the "
-        f"same, set {VARIABLE}={Native.TRY} (docs/native.md)"
+        f"Millstream's native Kafka code was not tested with {_version()}, only with {', '.join(TESTED_VERSIONS)}. To try it all "
+        f"the same, set {VARIABLE}={Native.TRY} (docs/native.md)"
     )
 
 
 def report_native() -> None:
-    """Log a line where native parts are not used, or only tried. For a worker's start: the parts themselves don't repeat it."""
+    """Log whether native parts are not used, or used without tests. A worker calls it once, at its start."""
     if (reason := refusal()) is not None:
-        # Whoever turned them off knows it.
+        # Not a warning if the user has turned them off.
         level = logging.INFO if native() is Native.OFF else logging.WARNING
         log.log(level, "records are read and written one by one: the same results for more CPU. %s.", reason)
     elif not _is_known():
@@ -74,7 +76,7 @@ def report_native() -> None:
 
 
 def _is_known() -> bool:
-    return KNOWN.get(str(confluent_kafka.__version__)) == _librdkafka()
+    return TESTED_VERSIONS.get(str(confluent_kafka.__version__)) == _librdkafka()
 
 
 def _version() -> str:

@@ -1,4 +1,4 @@
-"""What can go wrong while a worker runs."""
+"""The errors of a worker."""
 
 from typing import ClassVar
 
@@ -6,54 +6,54 @@ from millstream.schemas.failures import Failure
 
 
 class WorkerError(Exception):
-    """Base of this package's errors; the message says what to do. The command line prints it and exits with 1."""
+    """Base of this package's errors. The message says what to do. The command line prints it and exits with 1."""
 
     failure: ClassVar[Failure] = "stop"  # see `schemas.failures`
 
 
 class PlanError(WorkerError):
-    """The pipeline's parts don't fit each other. Raised by `plan` before anything runs; the caller ends."""
+    """The parts of the pipeline don't fit each other. Raised by `plan` before the worker starts; the caller ends."""
 
 
 class DeliveryFailed(WorkerError):  # noqa: N818
-    """An output record could not be written for good.
+    """An output record could not be written, and a retry would not help.
 
-    Raised by `sink`. Nothing above it was committed, so the worker ends and its successor reads those events again.
+    Raised by `sink`. Its offset was not committed. The worker ends, and the next one reads the event again.
     """
 
 
 class TransactionAborted(WorkerError):  # noqa: N818
-    """The broker took the transaction back, or would. Raised by `delivery`; the writer aborts, and the loop reads again."""
+    """The transaction is aborted, or must be. Raised by `transactions`; the writer aborts, and the loop goes back."""
 
 
 class InstanceIdTaken(WorkerError):  # noqa: N818
-    """Another worker has this instance ID. Raised by `instance_id` at start, and by `delivery` when a later one took over.
+    """Another worker has this instance ID. Raised by `instance_id` at the start, and by `transactions` if that one came later.
 
     The worker ends.
     """
 
 
 class Abandoned(WorkerError):  # noqa: N818
-    """The worker was told to stop waiting (the drain time is over). Raised inside the stages; it ends them, uncommitted."""
+    """The worker must not wait any longer: its drain time is over. Raised in the stages; it ends them without a commit."""
 
 
 class WorkersFailed(WorkerError):  # noqa: N818
-    """No worker gets ready. Raised by `supervisor` with the log of one; the caller ends."""
+    """No worker gets ready. Raised by `supervisor` with the log of one worker; the caller ends."""
 
 
 class StageFailed(WorkerError):  # noqa: N818
-    """A stage's thread ended by an error of its own. Raised by `worker` with that error as its cause."""
+    """An unexpected error ended a stage. Raised by `worker` with that error as its cause."""
 
 
 class EventRefused(WorkerError):  # noqa: N818
-    """An event was refused for a reason at which the pipeline is to stop (`on_error`).
+    """An event was rejected for a reason at which the pipeline stops (`on_error.stop`).
 
-    Raised by `sink`, once all before it is written; the writer commits that. The worker ends, and its successor comes to the
-    same event.
+    Raised by `sink`, once all events before it are written; the writer commits these. The worker ends, and the next one comes to
+    the same event.
     """
 
-    ends: dict[tuple[str, int], tuple[int, int]]  # how far that brings the partitions, see `events.NextOffsets`
-    batches: int = 0  # of those handed to the sink in one call, so many are written, the event's own up to the event
+    ends: dict[tuple[str, int], tuple[int, int]]  # the next offsets of the events before it, see `events.NextOffsets`
+    batches: int = 0  # so many results of the sink's call are written; of the last one, only the events before this one
 
     def __init__(self, partition: tuple[str, int], offset: int, reason: str, error: str) -> None:
         topic, number = partition
@@ -67,15 +67,15 @@ class EventRefused(WorkerError):  # noqa: N818
 
 
 class OffsetsRewound(WorkerError):  # noqa: N818
-    """The client gave records again that were read already. Raised by `forward`; the loop reads again from what is committed."""
+    """The client delivered records twice. Raised by `offset_order`; the loop goes back to the committed offsets."""
 
 
 class ReadBelowCommitted(WorkerError):  # noqa: N818
-    """The client began below the committed offset. Raised by `forward`; the worker ends, and its successor reads on."""
+    """The client started below the committed offset. Raised by `offset_order`; the worker ends, and the next one goes on."""
 
 
 def as_worker_error(failure: BaseException) -> WorkerError:
-    """What ended a worker, with a message for the user: any other error becomes `StageFailed` with it as the cause."""
+    """The error as a WorkerError. An error of another class becomes the cause of a `StageFailed`."""
     if isinstance(failure, WorkerError):
         return failure
     error = StageFailed(f"{type(failure).__name__}: {failure}")

@@ -1,4 +1,4 @@
-"""What travels between the stages: plain frozen records, events as columns."""
+"""The classes that the stages pass on: frozen dataclasses with events as columns."""
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ from millstream.schemas.packed import Texts, taken
 from millstream.schemas.table import Table
 
 Epochs = Mapping[Partition, int]
-"""The assignment that a record was read under: partition -> the number of that assignment. Replaced, never changed."""
+"""The epoch of each partition's assignment. The mapping never changes; a new assignment creates a new one."""
 
 NextOffsets = dict[Partition, tuple[int, int]]
-"""How far partitions are done: partition -> (its epoch, the offset of the next record)."""
+"""How far partitions are processed: partition -> (its epoch, the offset of the next record)."""
 
 
 NEVER = np.iinfo(np.int64).max
@@ -29,13 +29,13 @@ NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class FetchedBatch:
-    """Records of one or more polls, as read."""
+    """The records of one or more polls, as read."""
 
     records: Records
     epochs: Epochs
-    arrived: float  # seconds on the monotonic clock, when the first of them was read
-    ingest_time: int  # ms since the epoch, the same moment
-    rejection: "Rejection | None" = None  # why none of them is to be decoded
+    arrived: float  # when the first of them was read, seconds on the monotonic clock
+    ingest_time: int  # the same moment, ms since the epoch
+    rejection: "Rejection | None" = None  # None: decode them; otherwise reject them all
 
 
 class Rejection(NamedTuple):
@@ -47,31 +47,31 @@ class Rejection(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DecodedBatch:
-    """The records of some polls as columns: those that became events, those rejected with reasons, tombstones with neither."""
+    """A block: the records of some polls as columns. Each record is an event, rejected with a reason, or a tombstone."""
 
     epochs: Epochs
     arrived: float
     ingest_time: int
-    partitions: Mapping[int, Partition]  # that the records are of, each by the number that stands for it here
-    # One value a record:
-    places: npt.NDArray[np.int64]  # number of its partition
+    partitions: Mapping[int, Partition]  # the records' partitions, by the number that `places` uses
+    # One value per record:
+    places: npt.NDArray[np.int64]  # the number of its partition
     offsets: npt.NDArray[np.int64]
     timestamps: npt.NDArray[np.int64]  # ms since the epoch; -1 where the record has none
     timestamp_types: npt.NDArray[np.int64]  # as Kafka numbers them: 0 none, 1 the producer's time, 2 the broker's
     keys: Sequence[Key]
     values: Sequence[bytes | None]
-    headers: Mapping[int, RecordHeaders]  # by the record's row, ascending; only of records that have any
-    ends: npt.NDArray[np.int64]  # bytes of keys, values and headers up to and including each record's
-    # One value an event:
-    good: npt.NDArray[np.int64]  # its record, ascending
+    headers: Mapping[int, RecordHeaders]  # by the record's row, ascending; only records with headers
+    ends: npt.NDArray[np.int64]  # cumulated bytes of keys, values and headers, including this record
+    # One value per event:
+    good: npt.NDArray[np.int64]  # the row of its record, ascending
     ids: Texts
     event_times: npt.NDArray[np.int64]  # ms since the epoch
-    deadlines: npt.NDArray[np.int64] | None  # ms since the epoch, after which it need not run; None: no event has one
-    costs: npt.NDArray[np.int64] | None  # of the events up to and including each; None: they have none
+    deadlines: npt.NDArray[np.int64] | None  # ms since the epoch; later the event doesn't run. None: no deadlines
+    costs: npt.NDArray[np.int64] | None  # cumulated costs, including this event; None: events have no cost
     tensors: Inputs
-    features: Table | None  # the fields that shadows take, where there are any
+    features: Table | None  # the fields that only shadows need; None: no shadows
     invalid_deadlines: int  # number of events whose deadline header is not a number of ms; the header is ignored
-    # The others:
+    # Rejected records:
     rejected: Mapping[int, Rejection]  # by row, ascending
 
     def partition(self, row: int) -> Partition:
@@ -79,18 +79,18 @@ class DecodedBatch:
         return self.partitions[int(self.places[row])]
 
     def is_of(self, partitions: Collection[Partition]) -> npt.NDArray[np.bool_]:
-        """Of each record, whether it is of one of these partitions."""
+        """For each record, whether it belongs to one of these partitions."""
         return np.isin(self.places, [place for place, partition in self.partitions.items() if partition in partitions])
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSlice:
-    """A range of a block's records and of its events."""
+    """A range of a block's records, and the range of their events."""
 
     block: DecodedBatch
-    start: int  # records start to stop
+    start: int  # records[start:stop]
     stop: int
-    first: int  # good[first:last]
+    first: int  # events[first:last]
     last: int
 
     @property
@@ -103,7 +103,7 @@ class BatchSlice:
 
     @property
     def cost(self) -> int:
-        """What the range's events cost in all."""
+        """The total cost of the range's events."""
         costs = self.block.costs
         if costs is None or self.last == self.first:
             return 0
@@ -123,61 +123,61 @@ class BatchSlice:
         return taken(keys, self.block.good[self.first : self.last])
 
     def next_offsets(self) -> dict[Partition, int]:
-        """The offset behind the last record of each partition in the range."""
+        """For each partition in the range, the offset after its last record."""
         last = np.full(max(self.block.partitions) + 1, -1)
         np.maximum.at(last, self.block.places[self.start : self.stop], self.block.offsets[self.start : self.stop])
         return {self.block.partitions[place]: int(last[place]) + 1 for place in np.flatnonzero(last >= 0).tolist()}
 
     def rejected(self) -> dict[int, Rejection]:
-        """The rejected records of the range, by their rows in the block, ascending."""
+        """The rejected records of the range, by row of the block, ascending."""
         return {row: why for row, why in self.block.rejected.items() if self.start <= row < self.stop}
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Events that run through a model in one call, and the records around them that don't."""
+    """The events that run through the model together, and the records between them that are not events."""
 
     parts: tuple[BatchSlice, ...]
     reason: str  # why it was closed: size, bytes, cost, time or drain
-    closed: float | None = None  # when, seconds on the monotonic clock; None where drained
+    closed: float | None = None  # when, seconds on the monotonic clock; None: `reason` is drain
 
     @property
     def events(self) -> int:
-        """Events to run."""
+        """The number of events."""
         events = 0
-        for part in self.parts:  # asked several times a batch: a generator takes twice as long
+        for part in self.parts:  # called several times per batch: a generator would take twice as long
             events += part.last - part.first
         return events
 
     @property
     def records(self) -> int:
-        """Records covered, good or not."""
+        """The number of records, events or not."""
         return sum(part.stop - part.start for part in self.parts)
 
     @property
     def bytes(self) -> int:
-        """Bytes of their keys, values and headers."""
+        """Bytes of the records' keys, values and headers."""
         return sum(part.bytes for part in self.parts)
 
     @property
     def cost(self) -> int:
-        """What its events cost."""
+        """The total cost of the events."""
         return sum(part.cost for part in self.parts)
 
     @property
     def arrived(self) -> float:
-        """When the oldest was read, seconds on the monotonic clock."""
+        """When the oldest record was read, seconds on the monotonic clock."""
         return min(part.block.arrived for part in self.parts)
 
     @property
     def position(self) -> Position:
-        """Where its first event was read, or its first record if it has no event."""
+        """The position of its first event, or of its first record if it has no event."""
         part = next((part for part in self.parts if part.last > part.first), self.parts[0])
         row = int(part.block.good[part.first]) if part.last > part.first else part.start
         return *part.block.partition(row), int(part.block.offsets[row])
 
     def deadlines(self) -> npt.NDArray[np.int64]:
-        """When each event need not run any more, ms since the epoch; a time that never comes where it has no deadline."""
+        """The deadline of each event, ms since the epoch; `NEVER` if it has none."""
         return np.concatenate(
             [
                 np.full(part.last - part.first, NEVER)
@@ -188,48 +188,48 @@ class MicroBatch:
         )
 
     def expired(self, now: int) -> npt.NDArray[np.int64]:
-        """Events whose deadline is before `now`, ms since the epoch; ascending."""
+        """The rows of events whose deadline is before `now` (ms since the epoch), ascending."""
         if all(part.block.deadlines is None for part in self.parts):
             return np.empty(0, np.int64)
         return np.flatnonzero(self.deadlines() < now)
 
     def keys(self) -> set[Hashable]:
-        """The keys of its records."""
+        """The keys of its records, without null."""
         return {key for part in self.parts for key in part.block.keys[part.start : part.stop] if key is not None}
 
     def ids(self) -> Texts:
-        """Its events' ids."""
+        """The IDs of its events."""
         return Texts.concat([part.block.ids[part.first : part.last] for part in self.parts])
 
     def event_times(self) -> npt.NDArray[np.int64]:
-        """Its events' times, ms since the epoch."""
+        """The times of its events, ms since the epoch."""
         return np.concatenate([part.block.event_times[part.first : part.last] for part in self.parts])
 
     def tensors(self) -> Inputs:
-        """The model's inputs, one row an event; views where the batch comes from one block."""
+        """The model's inputs, one row per event. They are views if the batch comes from one block."""
         filled = [part for part in self.parts if part.last > part.first]
         return join_rows([rows_between(part.block.tensors, part.first, part.last) for part in filled])
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult:
-    """A micro-batch with what the model said."""
+    """A micro-batch with its results."""
 
-    number: int  # its place in the order of departures, from 0 without a gap
+    number: int  # of the batch, in the order of submission: 0, 1, 2, ...
     batch: MicroBatch
     outputs: Tensors  # output name -> [len(rows), ...]
-    rows: npt.NDArray[np.int64]  # events of the batch that have an output, ascending
-    rejected: dict[int, Rejection]  # event of the batch -> why it has none
-    prediction_times: npt.NDArray[np.int64]  # of each of the rows, ms since the epoch
-    seconds: float = 0.0  # in the model
+    rows: npt.NDArray[np.int64]  # rows of the events with outputs, ascending
+    rejected: dict[int, Rejection]  # row of each event without outputs -> its rejection
+    prediction_times: npt.NDArray[np.int64]  # one for each of `rows`, ms since the epoch
+    seconds: float = 0.0  # that the model took
 
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Asks each stage to finish all that came before it; the last one answers by `done`."""
+    """Asks each stage to finish all events before it. The write thread then sets `done`."""
 
     done: Any  # threading.Event
 
 
 ResultQueue = SimpleQueue[Sequence[BatchResult] | Barrier | OffsetsRewound | None]
-"""What goes from the computing stage to the writing one; None ends that."""
+"""Takes messages from the compute thread to the write thread. None ends the write thread."""

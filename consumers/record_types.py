@@ -1,4 +1,4 @@
-"""The words for what a Kafka record has."""
+"""Types for the parts of a Kafka record."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -16,11 +16,11 @@ HeaderList = list[tuple[str, bytes | None]]
 """A record's headers as the client takes and gives them; a name may occur several times."""
 
 HeaderColumns = Sequence[tuple[str, Sequence[bytes]]]
-"""Headers that each of some records has: by name, one value a record."""
+"""Headers of several records that have the same names: each name with one content per record."""
 
 
 class Record(Protocol):
-    """A Kafka record by itself, as the client gives it where it gives one by one."""
+    """A single Kafka record, as the client delivers it without native parts."""
 
     def __len__(self) -> int:
         """Bytes of the value."""

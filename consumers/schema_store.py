@@ -1,4 +1,4 @@
-"""Where a pipeline's schemas are found; in a module of its own, for commands that load no model."""
+"""Opens a pipeline's schema store. It is a module of its own, for commands that load no model."""
 
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.directory import DirectoryStore
@@ -8,17 +8,17 @@ from millstream.schemas.store import SchemaStore
 
 
 def open_store(pipeline: Pipeline) -> SchemaStore:
-    """Where the pipeline's schemas are."""
+    """The store of the pipeline's schemas."""
     registry = pipeline.schemas.registry
     if registry is None:
-        assert pipeline.schemas.directory is not None  # one of the two, says the pipeline file's check
+        assert pipeline.schemas.directory is not None  # the pipeline file's check requires one of the two
         return DirectoryStore(OWN_SCHEMAS_FOLDER, pipeline.schemas.directory)
     password = registry.password.get_secret_value() if registry.password else None
     return RegistryStore(registry.url, username=registry.username, password=password, ca=registry.ca)
 
 
 def own_schema_id(pipeline: Pipeline, store: SchemaStore, record: OwnRecord, topic: str) -> int:
-    """The id under which a record of ours is written to `topic`: reserved with a folder, given by a registry."""
+    """The schema ID of one of Millstream's own records on `topic`: from the registry; with a folder, the reserved ID."""
     if pipeline.schemas.registry is None:
         return record.reserved_id
     return store.register(f"{topic}-value", record.definition)

@@ -1,9 +1,9 @@
-"""Models and what runs them: repository, signature, executors.
+"""Models and executors.
 
-In: columns of events. Out: the outputs of a model, or a reason for each event that has none.
+In: columns of events. Out: the model's outputs, or the reason for each event without outputs.
 """
 
 import os
 
-# ONNX Runtime reports to its maker unless told not to before it is imported; what a user's service runs is nobody's business.
+# Turns off ONNX Runtime's telemetry, which must happen before its import: nobody else should learn what a user's service runs.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

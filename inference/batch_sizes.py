@@ -1,10 +1,10 @@
-"""Batch-size buckets: the few sizes that an executor sees and is warmed up for."""
+"""Batch-size buckets: the few batch sizes that an executor runs, and is warmed up for."""
 
 from collections.abc import Sequence
 
 
 def batch_sizes_of(configured: Sequence[int] | None, max_events: int) -> tuple[int, ...]:
-    """The model's own sizes, ascending, up to the one that holds `max_events`; the default ones where it has none."""
+    """The configured sizes, ascending, up to the first one that holds `max_events`; without any, the default sizes."""
     if not configured:
         return default_batch_sizes(max_events)
     return tuple(size for place, size in enumerate(configured) if not place or configured[place - 1] < max_events)
@@ -22,7 +22,7 @@ def bucket_of(events: int, sizes: Sequence[int]) -> int:
     """The smallest bucket that holds `events`; `sizes` is ascending.
 
     Raises:
-        ValueError: more events than the largest bucket holds; the batcher's limit keeps that from happening.
+        ValueError: there are more events than the largest bucket holds. The batcher's limit prevents that.
     """
     for size in sizes:
         if size >= events:

@@ -1,4 +1,4 @@
-"""Reads a model's `config.yaml` together with the line of every value, and says what is wrong with it, each with its line."""
+"""Reads a model's `config.yaml`, and reports every mistake in it with its line."""
 
 import logging
 import re
@@ -42,15 +42,15 @@ class ConfigFile:
     lines: Mapping[Loc, int]  # 1-based line of each key or list item; () is line 1
 
     def at(self, *loc: str | int) -> str:
-        """Where an option stands, to begin a message with: `FILE:LINE: inputs[0].dtype`; without it, where it would."""
+        """The place of an option, for the beginning of a message: `FILE:LINE: inputs[0].dtype`. The option may be missing."""
         return f"{self.path}:{self.line(loc)}: {dotted(loc)}"
 
     def line(self, loc: Loc) -> int:
-        """The line of an option; where it is not there, that of what it belongs to."""
+        """The line of an option; if it is missing, the line of the part that it belongs to."""
         return self.lines[self.known(loc)]
 
     def known(self, loc: Loc) -> Loc:
-        """`loc` without the last steps that the file does not have: an absent key, or which type pydantic tried."""
+        """`loc` without the last steps that are not in the file: a missing key, or the type that pydantic tried."""
         return next(loc[:depth] for depth in range(len(loc), -1, -1) if loc[:depth] in self.lines)
 
 
@@ -82,7 +82,7 @@ def read_config_file(path: Path) -> ConfigFile:
 
 
 def _with_new_names(file: ConfigFile) -> ConfigFile:
-    """The file with each option under its present name. Raises ModelConfigError where an option has both names."""
+    """The file with each option under its present name. Raises ModelConfigError if an option is there under both names."""
     file = _renamed(file, (), RENAMED)
     inputs = file.data.get("inputs")
     for index in range(len(inputs)) if isinstance(inputs, list | tuple) else ():
@@ -112,7 +112,7 @@ def _renamed(file: ConfigFile, loc: Loc, names: Mapping[str, str]) -> ConfigFile
 
 
 class _Reader(NodeReader):
-    """Takes a number with an exponent too."""
+    """Also reads numbers with an exponent."""
 
     def scalar(self, text: str, kind: str, *, plain: bool, loc: Loc) -> object:
         """See `NodeReader`."""
@@ -127,7 +127,7 @@ def _told(path: Path, fault: Fault) -> str:
 
 
 def problems_of(error: ValidationError, file: ConfigFile, allowed: Mapping[str, type[BaseModel]]) -> list[str]:
-    """One message for each thing in the error, in the file's order.
+    """One message for each problem in the error, in the order of the file.
 
     Args:
         error: what pydantic says.

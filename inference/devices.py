@@ -6,7 +6,7 @@ from millstream.inference.errors import DeviceError
 
 
 def gpus() -> int:
-    """How many NVIDIA GPUs the driver shows; 0 without a driver."""
+    """The number of NVIDIA GPUs that the driver reports; 0 without a driver."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -18,15 +18,15 @@ def gpus() -> int:
 
 
 def cpu_or_cuda(asked: str, model: str, executor: str) -> str:
-    """The device, `cpu` or `cuda`, for an executor that knows these two.
+    """The device, `cpu` or `cuda`, for an executor that supports these two.
 
     Args:
-        asked: auto, cpu, cuda or tensorrt; auto takes CUDA where a GPU is.
+        asked: auto, cpu, cuda or tensorrt; auto takes CUDA if there is a GPU.
         model: the model's name, for the message.
-        executor: the executor's, for the message.
+        executor: the executor's name, for the message.
 
     Raises:
-        DeviceError: the device is not there, or this executor does not know it.
+        DeviceError: the device doesn't exist, or this executor doesn't support it.
     """
     if asked == "tensorrt":
         raise DeviceError(

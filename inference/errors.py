@@ -1,4 +1,4 @@
-"""What can go wrong with a model and what runs it."""
+"""The errors of models and executors."""
 
 from typing import ClassVar
 
@@ -20,31 +20,31 @@ class ModelConfigError(InferenceError):
 
 
 class DeviceError(InferenceError):
-    """The device that the pipeline asks for is not there. Raised by an executor's construction; the caller prints it and ends."""
+    """The requested device doesn't exist. Raised when an executor is created; the caller prints it and ends."""
 
 
-class ModelRejected(InferenceError):  # noqa: N818  (says what is wrong with a micro-batch, not a fault of ours)
-    """The model refused a micro-batch. Raised by `Executor.run`; the caller bisects until the bad events stand alone."""
+class ModelRejected(InferenceError):  # noqa: N818  (it describes a micro-batch, not an error of Millstream)
+    """The model rejected a micro-batch. Raised by `Executor.run`; the caller bisects it until the bad events are alone."""
 
     failure = "reject"
 
 
 class OutOfMemory(InferenceError):  # noqa: N818
-    """The micro-batch did not fit the device's memory. Raised by `Executor.run`; the caller splits it and runs the halves."""
+    """The micro-batch did not fit into the device's memory. Raised by `Executor.run`; the caller runs it in parts."""
 
     failure = "reject"
 
 
 class ExecutorUnavailable(InferenceError):  # noqa: N818
-    """The executor itself failed, whatever the events. Raised by `Executor.run`; the caller retries with back-off."""
+    """The executor failed, independent of the events. Raised by `Executor.run`; the caller retries with back-off."""
 
     failure: ClassVar[Failure] = "wait"
 
 
 class ExecutorLost(ExecutorUnavailable):
-    """The executor failed and can't come back in this process (CUDA's context is spoilt). Raised by `Executor.run`.
+    """The executor failed and can't recover in this process, because the CUDA context is lost. Raised by `Executor.run`.
 
-    The caller ends the worker; its successor begins with a fresh one.
+    The caller ends the worker, and the next one starts with a new context.
     """
 
     failure = "stop"

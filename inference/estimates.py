@@ -1,8 +1,8 @@
-"""From a summary to the figures that people read. None: these events don't tell.
+"""Computes the figures of an evaluation from a summary. None: there are too few events for the figure.
 
-The libraries' estimators are given histograms: a bin is a value, and its count is that value's weight. Expected calibration
+The libraries' estimators get histograms: a bin is a value, and its count is the value's weight. Expected calibration
 error as in Guo et al. 2017 (equal width); population stability index over the deciles of the first sample; Spearman's
-correlation as Pearson's of mid-ranks, which no library takes with weights.
+correlation as Pearson's of mid-ranks, because no library has it with weights.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from millstream.inference.evaluation import Floats, Histogram, Ints, Scores, Summary
 
 PSI_BINS: Final = 10
-_EMPTY_SHARE: Final = 1e-4  # what an empty bin counts as in the PSI, so that its logarithm exists
+_EMPTY_SHARE: Final = 1e-4  # share of an empty bin in the PSI, so that its logarithm exists
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def _side(scores: Scores, *, regression: bool) -> SideEstimate:
 
 
 def auc(positive: Histogram, negative: Histogram) -> float | None:
-    """The chance that a positive event scores higher than a negative one; what shares a bin counts half."""
+    """The probability that a positive event scores higher than a negative one. Pairs in the same bin count half."""
     if not positive.total or not negative.total:
         return None
     return float(
@@ -120,7 +120,7 @@ def stability_index(expected: Histogram, actual: Histogram) -> float | None:
     """Population stability index of `actual` against `expected`, by its deciles."""
     if not expected.total or not actual.total:
         return None
-    # The last bin of each decile; equal ones (many equal scores) fall together.
+    # The last bin of each decile. With many equal scores, several deciles have the same one.
     targets = np.arange(1, PSI_BINS) / PSI_BINS * expected.total
     ends = np.unique(expected.bins[np.searchsorted(expected.counts.cumsum(), targets)])
     before, after = _quotas(expected, ends), _quotas(actual, ends)
@@ -134,7 +134,7 @@ def _quotas(histogram: Histogram, ends: Ints) -> Floats:
 
 
 def rank_correlation(joint: Histogram) -> float | None:
-    """Spearman's correlation of the scores in a joint histogram; None where one side's don't differ."""
+    """Spearman's correlation of the scores in a joint histogram; None if all scores of one side are equal."""
     ranks = [_mid_ranks(bins, joint.counts) for bins in split_bins(joint.bins)]
     if not joint.total or any(np.ptp(of_side) == 0 for of_side in ranks):
         return None

@@ -1,10 +1,10 @@
-"""How well two models do on the same events: estimates from summaries of bounded size that can be added up.
+"""Summaries of how two models do on the same events. They have a bounded size, and can be added.
 
-A `Summary` holds what one part of a window (a partition) has seen; summaries of the parts add up to the whole's, in any order.
-Counts, means, agreement, log loss, Brier score, calibration error, accuracy, precision, recall, RMSE and MAE are exact. What
-needs the order of the scores comes from histograms with bins of 0.2 % relative width (as in HDR histograms and DDSketch):
-quantiles are off by that at most, and the AUC by no more than the share of positive-negative pairs that fall into one bin,
-halved. Spearman's correlation comes from a joint histogram with bins 16 times as wide.
+A `Summary` covers the events of a window in one partition. The sum of the partitions' summaries, in any order, covers the window.
+Counts, means, agreement, log loss, Brier score, calibration error, accuracy, precision, recall, RMSE and MAE are exact. Figures
+that need the order of the scores come from histograms with bins of 0.2 % relative width (as in HDR histograms and DDSketch).
+Quantiles have at most this error. The error of the AUC is at most half the share of positive-negative pairs in the same bin.
+Spearman's correlation comes from a joint histogram with bins 16 times as wide.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-FINE: Final = 9  # bits of the mantissa that a bin keeps; 512 bins for a unit of log-odds
-COARSE: Final = 5
+FINE_BITS: Final = 9  # bits of the mantissa that a bin keeps; 512 bins for a unit of log-odds
+COARSE_BITS: Final = 5
 CALIBRATION_BINS: Final = 15
-_HALF: Final = 12 + COARSE  # bits of a coarse bin: sign, exponent and what it keeps of the mantissa
-_CLIP: Final = 1e-15  # keeps the log loss of a certain and wrong answer finite
-_SIGN: Final = np.uint64(1 << 63)
+_COARSE_BIN_BITS: Final = 12 + COARSE_BITS  # bits of a coarse bin: sign, exponent and what it keeps of the mantissa
+_MIN_PROBABILITY: Final = 1e-15  # keeps the log loss of a certain and wrong answer finite
+_SIGN_BIT: Final = np.uint64(1 << 63)
 
 
-def bins_of(values: Floats, bits: int = FINE) -> Ints:
+def bins_of(values: Floats, bits: int = FINE_BITS) -> Ints:
     """The bin of each value: a whole number that grows with the value.
 
-    Between 0 and 1 bins are of equal width in log-odds, so that probabilities near 1 are told apart as well as those near 0;
-    elsewhere they are the upper bits of the number, of nearly equal relative width.
+    Between 0 and 1, bins have equal width in log-odds, so that probabilities near 1 are resolved as well as those near 0.
+    Elsewhere, a bin is the upper bits of the number, so bins have nearly equal relative width.
     """
     raw = (values + 0.0).view(np.uint64)  # zeros of both signs become one
-    ordered = np.where(raw & _SIGN, ~raw, raw | _SIGN)
+    ordered = np.where(raw & _SIGN_BIT, ~raw, raw | _SIGN_BIT)
     bins = (ordered >> np.uint64(52 - bits)).astype(np.int64)
     inside = (values > 0) & (values < 1)
     zero, middle, one = _landmarks(bits)
@@ -43,7 +43,7 @@ def bins_of(values: Floats, bits: int = FINE) -> Ints:
     return bins
 
 
-def value_of(bins: Ints, bits: int = FINE) -> Floats:
+def value_of(bins: Ints, bits: int = FINE_BITS) -> Floats:
     """The middle of each bin."""
     zero, middle, one = _landmarks(bits)
     inside = (bins > zero) & (bins < one)
@@ -63,17 +63,17 @@ def _landmarks(bits: int) -> tuple[int, int, int]:
 
 def _edge(bins: Ints, bits: int) -> Floats:
     ordered = bins.astype(np.uint64) << np.uint64(52 - bits)
-    return np.where(ordered & _SIGN, ordered ^ _SIGN, ~ordered).view(np.float64)
+    return np.where(ordered & _SIGN_BIT, ordered ^ _SIGN_BIT, ~ordered).view(np.float64)
 
 
 def joint_bins(primary: Floats, shadow: Floats) -> Ints:
-    """Primary's and shadow's coarse bin in one number."""
-    return (bins_of(primary, COARSE) << _HALF) | bins_of(shadow, COARSE)
+    """The coarse bins of primary and shadow in one number."""
+    return (bins_of(primary, COARSE_BITS) << _COARSE_BIN_BITS) | bins_of(shadow, COARSE_BITS)
 
 
 def split_bins(joint: Ints) -> tuple[Ints, Ints]:
-    """Both coarse bins again."""
-    return joint >> _HALF, joint & ((1 << _HALF) - 1)
+    """Undo `joint_bins`."""
+    return joint >> _COARSE_BIN_BITS, joint & ((1 << _COARSE_BIN_BITS) - 1)
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class Histogram:
     counts: Ints = field(default_factory=lambda: np.empty(0, np.int64))
 
     @classmethod
-    def of(cls, values: Floats, bits: int = FINE) -> Histogram:
+    def of(cls, values: Floats, bits: int = FINE_BITS) -> Histogram:
         """Count the values; NaN is left out."""
         return cls(*np.unique(bins_of(values[~np.isnan(values)], bits), return_counts=True))
 
@@ -95,11 +95,11 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return int(self.counts.sum())
 
     def quantile(self, share: float) -> float | None:
-        """The value below which this share of the values lies; None where there are none."""
+        """The value below which this share of the values lies; None if there are none."""
         if not self.total:
             return None
         return float(np.quantile(value_of(self.bins), share, weights=self.counts, method="inverted_cdf"))
@@ -107,7 +107,7 @@ class Histogram:
 
 @dataclass(slots=True)
 class Scores:
-    """One model's part of a summary, over the events that both models answered."""
+    """One model's part of a summary, over the events with a score of both models."""
 
     total: float = 0.0  # sum of the scores
     unlabelled: Histogram = field(default_factory=Histogram)
@@ -122,10 +122,10 @@ class Scores:
 
     @classmethod
     def of(cls, scores: Floats, labels: Floats, latency_ms: Floats, threshold: float) -> Scores:
-        """Summarise one model's scores; a label is NaN where there is none."""
+        """Summarise one model's scores. A missing label is NaN."""
         known = ~np.isnan(labels)
         score, label = scores[known], labels[known]
-        clipped = np.clip(score, _CLIP, 1 - _CLIP)
+        clipped = np.clip(score, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
         places = np.clip((score * CALIBRATION_BINS).astype(np.int64), 0, CALIBRATION_BINS - 1)
         ones = label >= 0.5
         return cls(
@@ -146,17 +146,17 @@ class Scores:
 
     @property
     def histogram(self) -> Histogram:
-        """Of all scores."""
+        """The histogram of all scores."""
         return self.unlabelled + self.negative + self.positive
 
 
 @dataclass(slots=True)
 class Summary:
-    """What one pair of models did in one window, or in a part of it."""
+    """The results of a pair of models in a window, or in a part of it."""
 
     events: int = 0
     errors: int = 0  # events that the shadow failed on
-    answered: int = 0  # events with an answer of both that can be compared
+    answered: int = 0  # events whose results of both models can be compared
     agreed: int = 0
     scored: int = 0  # events with a score of both
     labelled: int = 0  # events with a label that counts
@@ -171,19 +171,19 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Events of one pair and window; one entry an event."""
+    """The events of a pair and window: one entry per event."""
 
     primary: Floats  # scores, NaN: none
     shadow: Floats
-    agreed: npt.NDArray[np.int8]  # 1, 0, or -1 where the answers can't be compared
+    agreed: npt.NDArray[np.int8]  # 1, 0, or -1 if the results can't be compared
     failed: Bools  # whether the shadow failed
     primary_ms: Floats
     shadow_ms: Floats
-    labels: Floats  # NaN: none that counts
+    labels: Floats  # NaN: no label that counts
 
 
 def summarise(columns: Columns, threshold: float) -> Summary:
-    """The summary of these events; `threshold` is the score from which an answer is positive."""
+    """Summarise these events. Scores of at least `threshold` are positive."""
     both = ~(np.isnan(columns.primary) | np.isnan(columns.shadow) | columns.failed)
     primary, shadow, labels = columns.primary[both], columns.shadow[both], columns.labels[both]
     comparable = columns.agreed[~columns.failed]

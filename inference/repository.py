@@ -1,4 +1,4 @@
-"""The model repository: `<repository>/<name>/<version>/` with the model beside `config.yaml` (Triton's layout)."""
+"""Reads the model repository: `<repository>/<name>/<version>/` has the model and `config.yaml` (Triton's layout)."""
 
 import re
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from millstream.schemas.wording import shown
 EXECUTORS = {"model.onnx": "onnx", "model.pt2": "torch", "model.pt": "torch", "model.py": "python"}
 """The model's file -> the executor that runs it."""
 CONFIG_FILE = "config.yaml"
-# A model is warmed up with as many blank events as its largest batch holds: a slip of the pen there would take all memory.
 LARGEST_VERSION = 2**31 - 1  # largest that fits the prediction's schema (int)
-MOST_EVENTS = 65_536  # in a batch
-MOST_VALUES = 2**28  # of a batch in one tensor: 1 GiB as float32
+# Bounds for slips of the pen in config.yaml: the warm-up runs a batch of the largest size, which could take all memory.
+MAX_EVENTS = 65_536  # of a batch
+MAX_VALUES = 2**28  # of a batch in one tensor: 1 GiB as float32
 Fields = dict[str, str | list[str]]
 """Tensor -> the event's field that fills it (an array), or fields (scalars)."""
 
@@ -34,11 +34,11 @@ class ModelVersion:
     executor: str  # a value of EXECUTORS
     signature: Signature
     batch_sizes: tuple[int, ...]  # preferred sizes, ascending; empty: powers of two
-    length_buckets: tuple[int, ...] = ()  # the same of inputs of varying length
+    length_buckets: tuple[int, ...] = ()  # lengths to pad to, ascending; empty: powers of two
 
     @property
     def place(self) -> str:
-        """How messages name it."""
+        """How messages name the model version."""
         return f"model {self.name} version {self.version} ({self.file.parent / CONFIG_FILE})"
 
 
@@ -87,7 +87,7 @@ class _Config(_Entry):
     executor: Literal["onnx", "torch", "python"] | None = None
     inputs: list[_Input] = Field(min_length=1)
     outputs: list[_Output] = Field(min_length=1)
-    batch_sizes: list[Annotated[int, Field(ge=1, le=MOST_EVENTS)]] = Field(default_factory=list)
+    batch_sizes: list[Annotated[int, Field(ge=1, le=MAX_EVENTS)]] = Field(default_factory=list)
     length_buckets: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
 
 
@@ -103,12 +103,12 @@ def load_version(
     Args:
         repository: the model repository's folder.
         name: the model's name, a folder in it.
-        version: the version, a numbered folder in that; None takes the highest.
-        fields: tensor -> event field (an array) or fields (scalars), in place of what config.yaml says.
-        mapped_at: tensor -> where the pipeline file says so, to begin messages with.
+        version: the number of its folder; None takes the highest.
+        fields: tensor -> event field (an array) or fields (scalars). They replace those in config.yaml.
+        mapped_at: returns the place of a tensor's mapping in the pipeline file, for messages.
 
     Raises:
-        ModelConfigError: not there, or config.yaml is wrong; the message lists what is there.
+        ModelConfigError: there is no such version, or its config.yaml is wrong.
     """
     folder = repository / name
     if not folder.is_dir():
@@ -128,7 +128,7 @@ def load_version(
         raise ModelConfigError(f"model `{name}` has {wanted} in {folder} (there: {_listed(versions)}).")
     chosen = versions[-1] if version is None else version
     place = folder / str(chosen)
-    # A folder without a model is told before one without a config: that is what it lacks first.
+    # Checked before config.yaml, because a folder without a model lacks more than its config.
     files = [place / file for file in EXECUTORS if (place / file).is_file()]
     if not files:
         raise ModelConfigError(
@@ -173,7 +173,7 @@ def _parsed(file: ConfigFile) -> _Config:
         return _Config.model_validate(file.data)
     except ValidationError as error:
         problems = problems_of(error, file, {"": _Config, "inputs": _Input, "outputs": _Output})
-    # Raised outside: pydantic's error would be told too.
+    # Raised outside of `except`, so that the traceback doesn't show pydantic's error too.
     raise ModelConfigError("\n".join(problems))
 
 
@@ -205,19 +205,19 @@ def _refuse_doubles(option: str, kind: str, names: list[str], written: ConfigFil
 
 
 def _refuse_enormous(signature: Signature, batch_sizes: list[int], written: ConfigFile) -> None:
-    """Refuse a batch that no memory holds."""
+    """Refuse batches that would take too much memory."""
     events = max(batch_sizes, default=1)
     for index, entry in enumerate(signature.inputs):
-        if entry.width * events > MOST_VALUES:
+        if entry.width * events > MAX_VALUES:
             place = written.at("batch_sizes") if batch_sizes else written.at("inputs", index)
             raise ModelConfigError(
-                f"{place}: expected at most {MOST_VALUES} values of a tensor in a batch, found {events} events of {entry.width} "
+                f"{place}: expected at most {MAX_VALUES} values of a tensor in a batch, found {events} events of {entry.width} "
                 f"values in tensor `{entry.tensor}`. Write {'a smaller size' if batch_sizes else 'a smaller shape'}."
             )
 
 
 def _max_length(config: _Config, written: ConfigFile) -> int | None:
-    """Items of the longest event, where inputs vary in length; all that do share it."""
+    """The `max_length` that all inputs of variable length share; None: there are none."""
     max_length = {entry.max_length for entry in config.inputs if entry.max_length is not None}
     if len(max_length) > 1:
         raise ModelConfigError(
@@ -239,7 +239,7 @@ def _max_length(config: _Config, written: ConfigFile) -> int | None:
 def _mapped_input(
     entry: _Input, fields: str | list[str], max_length: int | None, place: str, path: Path
 ) -> TensorInput:
-    """The input with the fields that the pipeline file gives it at `place`; what it is otherwise, `path` says."""
+    """The input with the fields from the pipeline file, at `place`. The rest comes from config.yaml, at `path`."""
     if entry.mask:
         raise ModelConfigError(
             f"{place}: tensor `{entry.tensor}` is a mask, which no field fills ({path}). Take it out here."
@@ -250,7 +250,7 @@ def _mapped_input(
 
 
 def _tensor_input(entry: _Input, max_length: int | None, place: str, says: str = "") -> TensorInput:
-    """The input; `place` names its fields, and begins messages; `says` ends them: who says the rest."""
+    """Create an input. Messages begin with `place`, the place of its fields, and end with `says`."""
     if entry.mask:
         return TensorInput(entry.tensor, (), True, entry.dtype, (max_length or 0,), max_length, mask=True)
     if entry.max_length is not None:

@@ -1,4 +1,4 @@
-"""What a model takes and gives: event fields <-> tensors, checked before the first event and for every event."""
+"""A model's signature: its inputs with the event fields that fill them, and its outputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,17 +39,16 @@ class TensorInput:
     fields: tuple[str, ...]  # scalar fields, one column each; or the one array field
     array: bool  # True: the one field is an array
     dtype: str  # a key of DTYPES
-    shape: tuple[int, ...]  # of one event; of the longest one where it varies
-    max_length: int | None = None  # items of an event at most, where their number varies from event to event
-    pad: float | str = 0  # the item behind an event's own, where it varies
-    mask: bool = False  # filled by no field: 1 for each item of the event's varying inputs, 0 for padding
-    mapped_at: str = field(
-        default="", compare=False
-    )  # where the pipeline file names the fields; empty: config.yaml does
+    shape: tuple[int, ...]  # of one event; for variable length, of the longest event
+    max_length: int | None = None  # most items of an event; None: fixed length
+    pad: float | str = 0  # the padding behind an event's own items, for variable length
+    mask: bool = False  # not filled by a field: 1 for each item of the event's inputs of variable length, 0 for padding
+    # The place in the pipeline file that names the fields; empty: config.yaml names them.
+    mapped_at: str = field(default="", compare=False)
 
     @property
     def width(self) -> int:
-        """Elements an event fills."""
+        """The number of elements of one event."""
         return prod(self.shape)
 
 
@@ -70,23 +69,23 @@ class Signature:
 
     @property
     def fields(self) -> list[str]:
-        """The event fields needed, each once."""
+        """The event fields that the model needs, each once."""
         return list(dict.fromkeys(field for entry in self.inputs for field in entry.fields))
 
     @property
     def max_length(self) -> int | None:
-        """Items of the longest event, where their number varies."""
+        """The most items of an event, for inputs of variable length; None: there are none."""
         return next((entry.max_length for entry in self.inputs if entry.max_length is not None), None)
 
     def at(self, length: int) -> list[TensorInput]:
-        """The inputs of events of this length."""
+        """The inputs for events of this length."""
         return [
             replace(entry, shape=(length,), max_length=None) if entry.max_length else entry for entry in self.inputs
         ]
 
 
 def blank(inputs: Sequence[TensorInput], events: int) -> dict[str, Any]:
-    """Inputs of zeros and empty strings in the form that `fit` returns; variable-length ones have the greatest length."""
+    """Inputs of zeros and empty strings. Those of variable length have the greatest length, and are ragged."""
     filled = [entry for entry in inputs if entry.max_length is None or not entry.mask]
     return {entry.tensor: _blank(entry, events) for entry in filled}
 
@@ -103,7 +102,7 @@ def check_fields(signature: Signature, columns: Mapping[str, Dtype], place: str,
     """Check that the event's fields can fill the tensors.
 
     Raises:
-        ModelConfigError: naming `place` (the model), field, tensor, what was expected and what was found.
+        ModelConfigError: a field doesn't exist, or doesn't fit its tensor.
     """
     for entry in signature.inputs:
         for name in entry.fields:

@@ -9,36 +9,36 @@ import numpy.typing as npt
 from millstream.inference.ragged import Ints, Ragged
 from millstream.inference.signature import DTYPES, TensorInput
 
-SHORTEST = 16  # of the default lengths
+MIN_LENGTH = 16  # the shortest default length
 
 
 def length_buckets_of(configured: Sequence[int], max_length: int) -> tuple[int, ...]:
-    """The lengths that a model is run at, ascending; powers of two up to `max_length` where none are configured."""
+    """The lengths that a model runs at, ascending. If none are configured: powers of two up to `max_length`."""
     if configured:
         return tuple(sorted({*(length for length in configured if length < max_length), max_length}))
-    sizes = [SHORTEST]
+    sizes = [MIN_LENGTH]
     while sizes[-1] * 2 < max_length:
         sizes.append(sizes[-1] * 2)
     return (*(size for size in sizes if size < max_length), max_length)
 
 
 def groups_of(lengths: Ints, sizes: Sequence[int], call: float) -> list[tuple[int, Ints]]:
-    """Which events run together, and how far they are padded, so that the whole costs least.
+    """Group the events into calls, and choose the length that each call is padded to, so that the total cost is least.
 
-    A call costs its items, padding and all, and `call` items besides; so the sizes that are used are chosen by dynamic
-    programming over the ascending sizes.
+    A call costs its items, with the padding, plus a fixed cost. Dynamic programming over the ascending sizes finds the sizes to
+    use.
 
     Args:
-        lengths: of each event, none above the last size.
+        lengths: of each event; none is above the last size.
         sizes: ascending.
-        call: what a call costs besides its items, in items.
+        call: the fixed cost of a call, in items.
 
     Returns:
-        size -> the rows that are padded to it, ascending; each row once.
+        for each size that is used, the size and the rows that are padded to it, ascending. Each row occurs once.
     """
     bucket = np.searchsorted(sizes, lengths)
     upto = [0, *np.bincount(bucket, minlength=len(sizes)).cumsum().tolist()]  # events of the first i sizes
-    # best[i]: the least that the events of the first i sizes cost; cut[i]: where the last of their groups begins.
+    # best[i]: the least cost of the events of the first i sizes; cut[i]: where the last of their groups begins.
     best, cut = [0.0], [0]
     for stop in range(1, len(sizes) + 1):
         costs = [
@@ -58,7 +58,7 @@ def groups_of(lengths: Ints, sizes: Sequence[int], call: float) -> list[tuple[in
 
 
 def lengths_in(tensors: Mapping[str, Any]) -> Ints:
-    """Items of each event: all ragged tensors of an event have the same number."""
+    """The number of items of each event, which is the same in all ragged tensors."""
     return next(tensor.lengths for tensor in tensors.values() if isinstance(tensor, Ragged))
 
 
@@ -67,11 +67,11 @@ def padded_to(inputs: Sequence[TensorInput], tensors: Mapping[str, Any], size: i
 
     Args:
         inputs: the model's inputs.
-        tensors: the call's events; ragged where the length varies.
+        tensors: the call's events; inputs of variable length are ragged.
         size: length to pad to; no event has more items.
 
     Returns:
-        tensor -> [events, size], or [events, *shape] where the length does not vary; also the mask if the model has one.
+        tensor -> [events, size], or [events, *shape] for inputs of fixed length; also the mask if the model has one.
     """
     mask = next(tensor.mask(size) for tensor in tensors.values() if isinstance(tensor, Ragged))
     made: dict[str, npt.NDArray[Any]] = {}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _DELIVERY = "it follows from `delivery`; leave it out"
 _COMMITS = "Millstream commits an event once its result is stored; how often is `commit_every`"
-_OWNED = {
+_OWN_PROPERTIES = {
     "bootstrap.servers": "write the addresses under `kafka.bootstrap`",
     "metadata.broker.list": "write the addresses under `kafka.bootstrap`",
     "group.id": "write `group:` at the top of the file",
@@ -43,10 +43,10 @@ _RUNS_CODE = {
     "sasl.kerberos.kinit.cmd": "is a command for the shell. Leave it out: the client calls kinit with the principal and keytab. "
     "To renew tickets by other means, write `sasl.kerberos.min.time.before.relogin: 0`.",
 }
-_ONLY_CODE = {"opaque", "logger", "interceptors", "default.topic.config"}
+_CODE_ONLY_PROPERTIES = {"opaque", "logger", "interceptors", "default.topic.config"}
 # librdkafka puts the Kerberos values into a shell command (kinit). OpenSSL treats a provider's name with a slash as the path of a
 # library; without a slash it searches its own folder.
-_SAFE = {
+_SAFE_VALUES = {
     "sasl.kerberos.principal": (re.compile(r"[A-Za-z0-9._/@][A-Za-z0-9._/@-]*"), "letters, digits and . _ / @ -"),
     "sasl.kerberos.keytab": (re.compile(r"[A-Za-z0-9._/:@+=, -]+"), "letters, digits, spaces and . _ / : @ + = , -"),
     "sasl.kerberos.service.name": (re.compile(r"[A-Za-z0-9._][A-Za-z0-9._-]*"), "letters, digits and . _ -"),
@@ -59,7 +59,7 @@ _SAFE = {
 
 def unsafe_values(client: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield each property whose value could make the client run code, and a message that does not quote the value."""
-    for name, (safe, expected) in _SAFE.items():
+    for name, (safe, expected) in _SAFE_VALUES.items():
         if name in client and not safe.fullmatch(client[name]):
             yield (
                 name,
@@ -68,12 +68,12 @@ def unsafe_values(client: Mapping[str, str]) -> Iterator[tuple[str, str]]:
 
 
 def _free(name: str) -> str:
-    """Return the property's name; raises ValueError where it is not the pipeline's to set."""
-    if name in _OWNED:
-        raise ValueError(f"Millstream sets {name} itself: {_OWNED[name]}.")
+    """Return the property's name. Raises ValueError if a pipeline file may not set it."""
+    if name in _OWN_PROPERTIES:
+        raise ValueError(f"Millstream sets {name} itself: {_OWN_PROPERTIES[name]}.")
     if name in _RUNS_CODE:
         raise ValueError(f"a pipeline file may not run code, and {name} {_RUNS_CODE[name]}")
-    if "_" in name or name in _ONLY_CODE:
+    if "_" in name or name in _CODE_ONLY_PROPERTIES:
         raise ValueError("only code can set this property, a file cannot. Leave it out.")
     return name
 

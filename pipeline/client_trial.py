@@ -1,4 +1,4 @@
-"""Tries the Kafka client's properties in a pipeline file before anything needs them: a client is made, and connects nowhere."""
+"""Checks a pipeline file's Kafka properties: it creates clients with them, and closes these before they connect."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ if TYPE_CHECKING:
 
     from millstream.pipeline.pipeline import Pipeline
 
-# What a worker or a replay that never returns has open hides all that follows it for so long (Kafka Streams' default too).
-TRANSACTION_TIMEOUT = 10_000  # ms
-_CLASSIC = {
+# If a worker or a replay dies, its open transaction hides all later records for this time (also Kafka Streams' default).
+TRANSACTION_TIMEOUT_MS = 10_000  # ms
+_CLASSIC_PROTOCOL = {
     "partition.assignment.strategy": "cooperative-sticky",
     # Short, so that a crashed worker's partitions move in seconds.
     "session.timeout.ms": "6000",
-    # The others learn of a rebalance at their next heartbeat: that long nobody reads the partitions that move.
+    # Members learn of a rebalance at their next heartbeat. Until then, nobody reads the partitions that move.
     "heartbeat.interval.ms": "250",
 }
-# The broker assigns and times out (KIP-848); the client refuses to hear of these settings then.
-_CONSUMER = {"group.protocol": "consumer"}
-# Made for it, a client would fetch its first token at once, and wait for it when it is closed.
+# The broker itself assigns partitions and sets the timeouts (KIP-848). The client then refuses the settings above.
+_CONSUMER_PROTOCOL = {"group.protocol": "consumer"}
+# With this property, a client fetches its first token at once, and its `close` waits for the token.
 _FETCHES_TOKEN = ("sasl.oauthbearer.method", "oidc")
 
 
 def membership(pipeline: Pipeline) -> dict[str, str]:
-    """How a worker's consumer is a member of its group, where `kafka.client` says nothing else."""
-    return _CONSUMER if pipeline.membership.protocol == "consumer" else _CLASSIC
+    """The group settings of a worker's consumer, unless `kafka.client` sets them."""
+    return _CONSUMER_PROTOCOL if pipeline.membership.protocol == "consumer" else _CLASSIC_PROTOCOL
 
 
 def client_refusals(pipeline: Pipeline) -> Iterator[tuple[str | None, str]]:
@@ -46,7 +46,7 @@ def client_refusals(pipeline: Pipeline) -> Iterator[tuple[str | None, str]]:
 
 
 def _blamed(client: Mapping[str, str], said: str, pipeline: Pipeline) -> str | None:
-    """The property without which this is not said. Several may be: then one that it tells of."""
+    """The property that causes this message: without it, the message changes. The message's own names are tried first."""
     told_first = sorted(client, key=lambda name: name not in said and client[name] not in said)
     return next((name for name in told_first if _refusal(_without(client, name), pipeline) != said), None)
 
@@ -56,12 +56,12 @@ def _without(client: Mapping[str, str], left_out: str) -> dict[str, str]:
 
 
 def _refusal(client: Mapping[str, str], pipeline: Pipeline) -> str | None:
-    """What librdkafka says against these properties beside those that a worker sets; None: nothing."""
+    """librdkafka's message if it refuses these properties together with a worker's own; None: it accepts them."""
     tried = {name: value for name, value in client.items() if (name, value.lower()) != _FETCHES_TOKEN}
     producing: dict[str, Any] = {"enable.idempotence": True}
     if pipeline.delivery == "exactly_once":
-        producing |= {"transactional.id": "trial", "transaction.timeout.ms": TRANSACTION_TIMEOUT}
-    quiet = {"log_level": 0}  # whatever `debug` says
+        producing |= {"transactional.id": "trial", "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS}
+    quiet = {"log_level": 0}  # even if `debug` is set
     try:
         Consumer({**membership(pipeline), **tried, "group.id": "trial", **quiet}).close()
         Producer({**tried, **producing, **quiet}).close()

@@ -12,7 +12,7 @@ from millstream.pipeline.units import Duration, PositiveDuration
 
 
 class Shadow(Section):
-    """A model version that answers a sample of the events too, for comparison alone."""
+    """A model version that also runs on a sample of the events, only for comparison."""
 
     version: Version = Field(description="Version of the model.", examples=[2])
     name: Name = Field("shadow", description="Name of the shadow, in comparisons and metrics. No two have the same.")
@@ -46,7 +46,7 @@ class Shadow(Section):
 
 
 class Labels(Section):
-    """The true outcomes, on a topic of their own, whatever its key."""
+    """The true outcomes, on a topic of their own, with any key."""
 
     topic: TopicName = Field(description="Topic of the labels.", examples=["labels"])
     format: Format = Field("avro", description="How the values are written. Avro is in the registry's wire format.")
@@ -72,7 +72,7 @@ class Labels(Section):
 
 
 class Comparison(Section):
-    """Where comparisons of primary and shadows go, and how `millstream compare` reads them."""
+    """The topics of comparisons and evaluations, and how `millstream compare` computes evaluations."""
 
     topic: TopicName = Field(
         description="Topic of the comparisons, one for each compared event.",

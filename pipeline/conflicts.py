@@ -1,4 +1,4 @@
-"""Finds values of a pipeline file that are right each by itself and impossible together."""
+"""Finds values of a pipeline file that are valid alone, but not together."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _ROLES = {"primary", "canary"}
 
 
 def conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str]]:
-    """Yield the places whose values are right each by itself and impossible together."""
+    """Yield the places of values that are valid alone, but not together."""
 
     def written(*places: Loc) -> Loc:
-        """Return the first of the places that stands in the file, the first of all if none does."""
+        """Return the first place that is in the file; if none is, the first one."""
         return next((place for place in places if place in document.lines), places[0])
 
     inputs = written(("input", "topics"), ("input", "topic"))
@@ -118,7 +118,7 @@ def _quotes_a_secret(said: str, client: Mapping[str, str], document: Document) -
 
 
 def _shadow_conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str]]:
-    """Yield the places of such values, and what is wrong."""
+    """Yield the places of such values, with the problem."""
     if not pipeline.shadows and ("comparison",) in document.lines:
         yield (
             ("comparison",),

@@ -1,4 +1,4 @@
-"""What can be wrong in a pipeline file."""
+"""The errors of a pipeline file."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong in a pipeline file."""
+    """A mistake in a pipeline file."""
 
     message: str  # what was expected, what was found, what to do
     line: int | None = None  # 1-based; None: the file as a whole
     place: str = ""  # the option, as in "batch.max_wait"
 
     def text(self, path: Path) -> str:
-        """Return the problem as one line that editors and terminals can follow to its place."""
+        """Return the problem as one line that begins with its place, for editors and terminals."""
         where = f"{path}:{self.line}" if self.line else f"{path}"
         text = f"{where}: {self.place}: {self.message}" if self.place else f"{where}: {self.message}"
-        # Keys and names come from the file: a line break or an escape sequence in one must not reach the terminal.
+        # Keys and names come from the file. Their line breaks and escape sequences must not reach the terminal.
         return printable(text)
 
 

@@ -1,4 +1,4 @@
-"""A pydantic model's JSON schema as one tree: what error messages, the reference page and editors know about the options."""
+"""Makes one tree of a pydantic model's JSON schema, for error messages, the reference page and editors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ JsonSchema = dict[str, Any]
 
 
 def schema_tree(model: type[BaseModel]) -> JsonSchema:
-    """Return the JSON schema of what a file may hold, every section in its place.
+    """Return the JSON schema of a file, with each section in its place.
 
     No `$ref`, no titles made from names, and `X or null` as X: leaving the key out says the same.
     """
@@ -23,7 +23,7 @@ def schema_tree(model: type[BaseModel]) -> JsonSchema:
 
 
 def schema_at(tree: JsonSchema, loc: tuple[str | int, ...]) -> JsonSchema:
-    """Return the part of the tree that describes the option at `loc`; {} where there is none."""
+    """Return the part of the tree that describes the option at `loc`; {} if there is none."""
     node = tree
     for step in loc:
         node = node.get("items", {}) if isinstance(step, int) else node.get("properties", {}).get(step, {})

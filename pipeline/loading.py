@@ -39,7 +39,7 @@ def load_pipeline(path: Path, environ: Mapping[str, str]) -> Pipeline:
 
 
 def _validated(document: Document, origin: Origin) -> tuple[Pipeline | None, list[Problem]]:
-    # Raising from here would chain pydantic's error, which holds the values, to ours.
+    # Raising here would chain pydantic's error, which contains the values.
     try:
         return Pipeline.model_validate(document.data, context=origin), []
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Names that a pipeline file gives: of topics, models and shadows."""
+"""Names in a pipeline file: of topics, models and shadows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME_PATTERN = "[A-Za-z0-9._-]{1,200}"
 
 
 def _matches(pattern: str, expected: str) -> Callable[[str], str]:
-    """A validator of names. `.` and `..` are none: a topic may not have them, and as a folder they lead elsewhere."""
+    """A validator of names. It refuses `.` and `..`: Kafka forbids them for topics, and as folders they lead elsewhere."""
 
     def check(name: str) -> str:
         if name in {".", ".."} or not re.fullmatch(pattern, name):

@@ -1,4 +1,4 @@
-"""The pipeline file: one YAML file describes one pipeline. Every option is listed in docs/pipeline.md."""
+"""The pipeline file: a YAML file that describes one pipeline. docs/pipeline.md lists every option."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Pipeline(Section):
-    """One pipeline. Made by `load_pipeline`; durations are seconds, sizes are bytes, paths are absolute."""
+    """A pipeline, created by `load_pipeline`. Durations are in seconds, sizes in bytes, and paths are absolute."""
 
     name: str = Field(
         pattern=r"^[A-Za-z0-9._-]{1,200}$",
@@ -112,7 +112,7 @@ class Pipeline(Section):
         section = {} if value is None else value
         if not isinstance(section, dict):
             return section
-        # Where the name itself is wrong, that is the only problem to tell.
+        # If the name itself is wrong, that is the only problem to report.
         name = info.data.get("name", "unnamed")
         if info.field_name == "dead_letters":
             return {"topic": f"{name}-dead-letters", **section}
@@ -129,7 +129,7 @@ class Pipeline(Section):
         return self._document.path
 
     def at(self, *place: str | int) -> str:
-        """Where an option stands, to begin a message with: `FILE:LINE: input.event_id`."""
+        """The place of an option, for the beginning of a message: `FILE:LINE: input.event_id`."""
         return f"{self.named}:{self._document.lines[self._document.known(place)]}: {dotted(place)}"
 
     @property
@@ -139,7 +139,7 @@ class Pipeline(Section):
 
     @property
     def commit_seconds(self) -> float:
-        """How often results and offsets are committed, seconds."""
+        """Seconds between two commits of results and offsets."""
         if self.commit_every is not None:
             return self.commit_every
         return 0.015 if self.delivery == "exactly_once" else 0.1
@@ -149,6 +149,6 @@ class Pipeline(Section):
         return shadow.model or self.model.name, shadow.version
 
     def client_config(self) -> dict[str, str | int | float | bool]:
-        """Return the settings that every Kafka client of the pipeline starts from. Holds secrets: never print it."""
+        """Return the settings that all Kafka clients of the pipeline share. They contain secrets: never print them."""
         client = {name: value.get_secret_value() for name, value in self.kafka.client.items()}
         return {"bootstrap.servers": self.kafka.bootstrap, **client}

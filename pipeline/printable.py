@@ -1,4 +1,4 @@
-"""Escapes untrusted text for a terminal: no escape sequence and no bidirectional control in it takes effect."""
+"""Escapes untrusted text for a terminal, so that its escape sequences and bidirectional controls have no effect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def printable(text: str) -> str:
 
 
 def printable_json(value: Any, *, indent: int | None = None, ascii_only: bool = False) -> str:
-    """The value as JSON, escaped further: JSON itself doesn't escape DEL, C1 controls and bidirectional marks."""
+    """The value as JSON, with more escapes: JSON itself doesn't escape DEL, C1 controls and bidirectional marks."""
     text = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     if text.isprintable():
         return text

@@ -1,4 +1,4 @@
-"""Turns what pydantic says about a pipeline file into problems that name the line, the option and what to write."""
+"""Turns pydantic's errors about a pipeline file into problems with the line, the option and what to write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXPECTED = {**EXPECTED, "tuple_type": "a list", "dict_type": "a mapping", "stri
 
 
 def problems_of(error: ValidationError, document: Document, schema: JsonSchema) -> list[Problem]:
-    """Return one problem for each thing in the error; `schema` (a schema tree) knows what is allowed where.
+    """Return one problem for each mistake in the error. `schema`: a schema tree of the file.
 
     Leaves out what only follows from a value that the document says could not be read.
     """
@@ -70,7 +70,7 @@ def _sentence(text: str, option: JsonSchema, loc: Loc) -> str:
 
 
 def yaml_text(value: object) -> str:
-    """Return a default or an example as the file would hold it."""
+    """Return a default or an example as it is written in the file."""
     match value:
         case bool():
             return "true" if value else "false"

@@ -1,4 +1,4 @@
-"""Everything that tells people and editors about the pipeline file's options, made from the models themselves.
+"""Generates the reference page and the editors' schema of the pipeline file from the pydantic models.
 
 `python -m millstream.pipeline.reference` writes docs/pipeline.md and docs/pipeline.schema.json anew.
 """
@@ -79,13 +79,13 @@ class Option:
 
     path: str  # "batch.max_wait"
     type: str  # "duration"
-    default: str | None  # as the file would hold it; None: none
+    default: str | None  # as it is written in the file; None: there is none
     description: str
     required: bool
 
 
 def options() -> list[Option]:
-    """Return every option, in the order of the reference page. A section is told by its options."""
+    """Return every option, in the order of the reference page. Sections themselves are not listed."""
     return list(_options(schema_tree(Pipeline), ""))
 
 
@@ -153,7 +153,7 @@ def _type(option: JsonSchema) -> str:
 
 
 def _allow_topic(section: JsonSchema) -> None:
-    """Tell the shorthand `topic`, which pydantic takes as another name of `topics`."""
+    """Add the short form `topic`, which pydantic accepts as another name of `topics`."""
     topics = section["properties"]["topics"]
     section["properties"]["topic"] = {**topics["items"], "description": "Topic to read; short for `topics` with one."}
     section["required"] = [key for key in section["required"] if key != "topics"]
@@ -161,11 +161,11 @@ def _allow_topic(section: JsonSchema) -> None:
 
 
 def _with_variables(node: JsonSchema) -> JsonSchema:
-    """Return the schema with `${NAME}` allowed in the place of every single value."""
+    """Return the schema that also allows `${NAME}` in place of every single value."""
     changed = dict(node)
     if "properties" in node:
         changed["properties"] = {key: _with_variables(value) for key, value in node["properties"].items()}
-        # What has a default is not required, also where pydantic's model says so.
+        # An option with a default is not required, even if pydantic's schema says so.
         required = [key for key in node.get("required", ()) if "default" not in node["properties"][key]]
         changed.pop("required", None)
         return {**changed, "required": required} if required else changed

@@ -1,4 +1,4 @@
-"""Former options: they go on working for one version, with a warning."""
+"""Renamed options. The former names work for one more version, with a warning."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FORMER_ACTIONS: Final = {"expired": (*_ACTIONS, "skip")}
 
 
 def with_new_names(document: Document) -> Document:
-    """The document with each option under its present name. An option that has both names is a problem."""
+    """The document with each option under its present name. An option under both names is a problem."""
     data, lines, problems = dict(document.data), dict(document.lines), list(document.problems)
     for (section, former), name in RENAMED.items():
         options = data.get(section)
@@ -55,7 +55,7 @@ def _with_new_name(
     lines: dict[Loc, int],
     problems: list[Problem],
 ) -> object:
-    """The options at `loc` with one of them under its present name; `lines` gets its place, `problems` what is wrong."""
+    """The options at `loc`, with one of them under its present name. `lines` gets its place, and `problems` its problems."""
     if not isinstance(options, dict) or former not in options:
         return options
     line = document.lines[*loc, former]
@@ -81,7 +81,7 @@ def _with_lists_of_reasons(document: Document) -> object:
     if not isinstance(options, dict) or options.keys() & {"stop", "skip"} or not options.keys() & set(_REASONS):
         return options
     if any(options.get(r) not in _FORMER_ACTIONS.get(r, _ACTIONS) for r in options.keys() & set(_REASONS)):
-        return options  # its problems are told as such
+        return options  # its problems are reported elsewhere
     lists = {action: tuple(r for r in _REASONS if options.get(r) == action) for action in ("stop", "skip")}
     present = ", ".join(f"{action}: [{', '.join(reasons)}]" for action, reasons in lists.items() if reasons)
     log.warning(

@@ -1,4 +1,4 @@
-"""The section of a pipeline file that says where record schemas are."""
+"""The section of a pipeline file for the place of record schemas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from millstream.schemas.wording import shown
 def _registry_url(url: str) -> str:
     if "@" in url:
         raise ValueError("expected a URL without a user in it. Write `username` and `password` beside it.")
-    # Logs and dead letters show the URL, so it must hold no key; neither does this message.
+    # Logs and dead letters show the URL, so it must not contain a password; nor may this message show it.
     if "?" in url or "#" in url:
         raise ValueError(
             "expected a URL without `?` and `#`: it is shown in logs and dead letters, so it can't carry a key. "
@@ -27,7 +27,7 @@ def _registry_url(url: str) -> str:
 
 
 class Registry(Section):
-    """A schema registry that speaks Confluent's API."""
+    """A schema registry with Confluent's API."""
 
     url: Annotated[Text, AfterValidator(_registry_url)] = Field(
         description="Address of the registry.", examples=["https://registry.example:8081"]
@@ -42,7 +42,7 @@ class Registry(Section):
 
 
 class Schemas(Section):
-    """Where record schemas are."""
+    """The place of the record schemas."""
 
     registry: Registry | None = Field(None, description="A schema registry, in place of a folder.")
     directory: FilePath | None = Field(

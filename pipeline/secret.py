@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a pipeline file is read against: pydantic's validation context."""
+    """The origin of a pipeline file's secrets: pydantic's validation context."""
 
     path: Path  # the file itself, absolute
     environ: Mapping[str, str]
@@ -74,7 +74,7 @@ def _origin(info: ValidationInfo) -> Origin:
     return info.context
 
 
-_REFERENCE = {
+_REFERENCE_SCHEMA = {
     "type": "object",
     "minProperties": 1,
     "maxProperties": 1,
@@ -84,5 +84,7 @@ _REFERENCE = {
 Secret = Annotated[
     SecretStr,
     BeforeValidator(_read_secret),
-    WithJsonSchema({"anyOf": [{"type": ["string", "number", "boolean"]}, _REFERENCE], "$comment": "text, file or env"}),
+    WithJsonSchema(
+        {"anyOf": [{"type": ["string", "number", "boolean"]}, _REFERENCE_SCHEMA], "$comment": "text, file or env"}
+    ),
 ]

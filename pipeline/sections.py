@@ -28,7 +28,7 @@ _ADDRESS = re.compile(r"([A-Za-z0-9_]+://)?([^\s,:/\[\]]+|\[[0-9A-Fa-f:.]+\])(:[
 
 
 def _resolved(value: object, info: ValidationInfo) -> object:
-    """Return the path against the pipeline file's folder; raises ValueError for what is not a path."""
+    """Return the path, relative to the pipeline file's folder. Raises ValueError if it is not a path."""
     if value is None or isinstance(value, Path):
         return value
     if not isinstance(value, str) or not value.strip() or "\0" in value:
@@ -37,7 +37,7 @@ def _resolved(value: object, info: ValidationInfo) -> object:
 
 
 def _addresses(value: str) -> str:
-    if "@" in value:  # it may be a password: the message does not show it
+    if "@" in value:  # it may be a password, so the message doesn't show it
         raise ValueError(
             "expected host:port without a user in it, several separated by commas. Write `sasl.username` and `sasl.password` "
             "under `kafka.client`."
@@ -62,14 +62,14 @@ Format = Literal["avro", "json"]
 
 
 class Section(BaseModel):
-    """What the sections share: no unknown keys, no silent conversions, defaults written as in the file."""
+    """The base of all sections: no unknown keys, no silent conversions, and defaults as they are written in the file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
     @model_validator(mode="before")
     @classmethod
     def _heading_alone(cls, value: object) -> object:
-        """Take a section whose keys are all commented out as one with no keys."""
+        """Treat a section whose keys are all commented out as empty."""
         return {} if value is None else value
 
 
@@ -177,7 +177,7 @@ Reason = Literal[
 
 
 class OnError(Section):
-    """What becomes of an event that gets no prediction, where it does not become a dead letter."""
+    """What happens to an event without a prediction, unless it becomes a dead letter."""
 
     stop: tuple[Reason, ...] = Field(
         (),
@@ -194,7 +194,7 @@ class OnError(Section):
 
 
 class Model(Section):
-    """The model that answers."""
+    """The model that makes the predictions."""
 
     name: Name = Field(description="Name of the model: its folder in the repository.", examples=["my-model"])
     version: Version | None = Field(
@@ -263,7 +263,7 @@ class Model(Section):
 
 
 class Batch(Section):
-    """When a micro-batch is closed: at the first of these bounds."""
+    """The bounds of a micro-batch. It is closed at the first one that it reaches."""
 
     max_events: int = Field(
         256,
@@ -299,7 +299,7 @@ class Batch(Section):
 
 
 class GroupMembership(Section):
-    """How a worker is a member of its consumer group."""
+    """A worker's membership in its consumer group."""
 
     protocol: Literal["classic", "consumer"] = Field(
         "classic",
@@ -314,7 +314,7 @@ class GroupMembership(Section):
 
 
 class Limits(Section):
-    """How much a worker holds and how long it may take."""
+    """Limits of a worker's memory and time."""
 
     in_flight_events: int = Field(
         100_000,
@@ -355,7 +355,7 @@ class Limits(Section):
 
 
 class Scaling(Section):
-    """How many workers `millstream run` keeps, and how soon a backlog should be gone."""
+    """The number of workers of `millstream run`, and how soon a backlog should be gone."""
 
     min: int = Field(1, ge=1, description="Fewest workers. Raise it for load that comes faster than a worker starts.")
     max: Annotated[int, Field(ge=1)] | None = Field(

@@ -1,4 +1,4 @@
-"""Durations ("5ms") and sizes ("1MiB") as the pipeline file writes them."""
+"""Parses durations ("5ms") and sizes ("1MiB") in the pipeline file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 from millstream.schemas.wording import shown
 
 _NUMBER_AND_UNIT = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,18})?) ?([A-Za-z]*)", re.ASCII)
-_SECONDS = {"us": Decimal("1e-6"), "ms": Decimal("1e-3"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
-_BYTES = {
+_SECONDS_OF = {"us": Decimal("1e-6"), "ms": Decimal("1e-3"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
+_BYTES_OF = {
     "B": 1,
     "KB": 1000,
     "KiB": 1024,
@@ -21,8 +21,8 @@ _BYTES = {
     "GB": 1000**3,
     "GiB": 1024**3,
 }
-# Longer waits are a slip of the unit; far longer ones overflow the operating system's timers.
-_LONGEST_S = 30 * 24 * 3600
+# A longer time has a wrong unit; a much longer one would overflow the operating system's timers.
+_MAX_SECONDS = 30 * 24 * 3600
 
 
 def parse_duration(value: object) -> float:
@@ -33,10 +33,10 @@ def parse_duration(value: object) -> float:
     amount, unit = _split(value)
     if amount is not None and not unit:
         raise ValueError(f"expected a duration, found {amount} without a unit: write {amount}ms or {amount}s.")
-    if amount is None or unit not in _SECONDS:
+    if amount is None or unit not in _SECONDS_OF:
         raise ValueError(f"expected a duration such as 5ms, 0.5s or 2m, found {shown(value)}")
-    seconds = float(amount * _SECONDS[unit])
-    if seconds > _LONGEST_S:
+    seconds = float(amount * _SECONDS_OF[unit])
+    if seconds > _MAX_SECONDS:
         raise ValueError(f"expected a duration of at most 30 days (720h), found {shown(value)}")
     return seconds
 
@@ -49,16 +49,16 @@ def parse_size(value: object) -> int:
     amount, unit = _split(value)
     if amount is not None and not unit:
         raise ValueError(f"expected a size, found {amount} without a unit: write {amount}B or, say, 1MiB.")
-    if amount is None or unit not in _BYTES:
+    if amount is None or unit not in _BYTES_OF:
         raise ValueError(f"expected a size such as 512KiB, 1MiB or 2GiB, found {shown(value)}")
-    size = amount * _BYTES[unit]
+    size = amount * _BYTES_OF[unit]
     if size != int(size):
         raise ValueError(f"expected a whole number of bytes, found {shown(value)}, which is {size.normalize():f} bytes")
     return int(size)
 
 
 def _split(value: object) -> tuple[Decimal | None, str]:
-    """Return number and unit; (None, "") where the value has another shape."""
+    """Return number and unit; (None, "") if the value has another form."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None, ""
     match = _NUMBER_AND_UNIT.fullmatch(str(value).strip())

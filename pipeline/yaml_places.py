@@ -19,17 +19,19 @@ _VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A YAML file's content and where each part of it stands."""
+    """The content of a YAML file, with the line of each part."""
 
     path: Path  # the file as it was named
-    # Pipelines are the same that say the same, wherever in their files it stands.
+    # The following fields don't count: two pipelines are equal if their settings are.
     data: dict[str, object] = field(compare=False)  # mappings are dict, lists are tuple
     lines: Mapping[Loc, int] = field(compare=False)  # 1-based line of each key or list item; () is line 1
     problems: tuple[Problem, ...] = field(compare=False)  # what is wrong with the YAML itself
-    broken: frozenset[Loc] = field(compare=False)  # where the problems are: the value there is None and means nothing
+    broken: frozenset[Loc] = field(
+        compare=False
+    )  # the places of the problems; the values there are None, as placeholders
 
     def known(self, loc: Loc) -> Loc:
-        """Return `loc` without the steps that the file does not have, such as an absent key."""
+        """Return `loc` without the steps that are not in the file, such as a missing key."""
         known: Loc = ()
         for step in loc:
             if (*known, step) in self.lines:
@@ -37,7 +39,7 @@ class Document:
         return known
 
     def is_broken(self, loc: Loc) -> bool:
-        """Say whether the value at `loc`, or one that it is part of, could not be read."""
+        """Return whether the value at `loc`, or one that it is part of, could not be read."""
         return any(loc[:depth] in self.broken for depth in range(len(loc) + 1))
 
 
@@ -77,11 +79,11 @@ class _Reader(NodeReader):
         expanded = self._expanded(text, loc)
         if expanded is None:
             return None
-        # A plain scalar is typed by what the variable holds.
+        # The type of a plain scalar follows from the variable's content.
         return typed(expanded, kind_of(expanded) if plain and expanded != text else kind)
 
     def _expanded(self, text: str, loc: Loc) -> str | None:
-        """Return the text with its variables replaced; None, with problems noted, where one cannot be."""
+        """Return the text with its variables replaced. If one can't be, note the problems and return None."""
         if "${" not in text:
             return text
         faults: list[str] = []

@@ -1,6 +1,6 @@
-"""Comparisons as bytes, a whole micro-batch's records at once, and back: what primary and shadow each answered for an event.
+"""Encodes comparisons, a whole micro-batch at a time, and decodes them. A comparison has both models' outputs for an event.
 
-`docs/comparison.md` says what becomes of them.
+docs/comparison.md describes how they are used.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
 from millstream.schemas.avro.varint import varint
-from millstream.schemas.avro.write import fixed_pieces, long_pieces, text, text_pieces
+from millstream.schemas.avro.write import NULL, VALUE, fixed_pieces, long_pieces, nullable_pieces, text, text_pieces
 from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
 from millstream.schemas.interleave import Piece, interleave
 from millstream.schemas.packed import Packed
@@ -26,23 +26,22 @@ from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
 
 # Without logical types: times are plain integers.
 _SCHEMA: Final = parsed(Schema(COMPARISON.reserved_id, COMPARISON.name, COMPARISON.definition))
-_NULL, _VALUE = varint(0), varint(1)  # the branches of a nullable field
-_LONGEST_ERROR = 1000  # characters of a shadow's error in each of its comparisons
+_MAX_ERROR_LENGTH = 1000  # characters of a shadow's error in a comparison
 
 Latency = float | npt.NDArray[np.float64]
-"""Milliseconds that an event's micro-batch was in the model: one for all rows, or one a row."""
+"""Milliseconds that the model took for an event's micro-batch: one number for all rows, or one per row."""
 
 
 class Variant(NamedTuple):
-    """A model version in a role."""
+    """A model version with its role."""
 
     model: str
     version: int
-    name: str = "shadow"  # what the pipeline file calls it
+    name: str = "shadow"  # its name in the pipeline file
 
 
 class ComparisonEncoder:
-    """Comparisons of one primary and one shadow as Avro in the wire format: schema comparison-v1 under the id `schema_id`."""
+    """Encodes comparisons of a primary and a shadow as Avro in the wire format: schema comparison-v1 with the ID `schema_id`."""
 
     def __init__(self, schema_id: int, pipeline: str, *, primary: tuple[str, int], shadow: Variant) -> None:
         self._head = frame(schema_id)
@@ -60,20 +59,20 @@ class ComparisonEncoder:
         shadow_latency_ms: Latency,
         errors: Mapping[int, str] | None = None,
     ) -> list[bytes]:
-        """One value per event, in their order; the records' key is the event id.
+        """Return one value per event, in the order of the events. The records' keys are the event IDs.
 
         Args:
-            event_ids: of the events.
-            keys: of the events' records.
+            event_ids: the event IDs.
+            keys: the keys of the events' records.
             event_times: milliseconds since the epoch (UTC).
             primary_outputs: name -> [events, ...].
-            primary_latency_ms: in the primary.
-            shadow_outputs: name -> [events without an error, ...]; None where the shadow failed on all.
-            shadow_latency_ms: in the shadow, failed or not.
-            errors: event's row -> what the shadow failed with; all rows where `shadow_outputs` is None.
+            primary_latency_ms: the primary's.
+            shadow_outputs: name -> [events without an error, ...]; None if the shadow failed on all events.
+            shadow_latency_ms: the shadow's, also for events on which it failed.
+            errors: row of an event -> the shadow's error; all rows if `shadow_outputs` is None.
 
         Raises:
-            UnsupportedOutputError: an output that no comparison can hold.
+            UnsupportedOutputError: a comparison can't hold an output.
         """
         rows = len(event_ids)
         if not rows:
@@ -89,7 +88,7 @@ class ComparisonEncoder:
         if not failed:
             assert shadow_outputs is not None
             ends: Sequence[bytes] = interleave(
-                [self._shadow, _VALUE, *output_pieces(shadow_outputs, rows), _NULL, latencies], rows
+                [self._shadow, VALUE, *output_pieces(shadow_outputs, rows), NULL, latencies], rows
             )
         else:
             ends = self._ends(shadow_outputs, failed, latencies, rows)
@@ -103,13 +102,13 @@ class ComparisonEncoder:
         outputs: Outputs,
         latency_ms: Latency,
     ) -> Sequence[bytes]:
-        """The rows up to the primary's latency."""
+        """The first part of each row, up to the primary's latency."""
         rows = len(event_ids)
         return interleave(
             [
                 self._head,
                 *text_pieces(event_ids),
-                Packed.of([_NULL if key is None else _VALUE + varint(len(key)) + key for key in keys]),
+                *nullable_pieces(keys),
                 *long_pieces(event_times.reshape(rows, 1)),
                 self._primary,
                 *output_pieces(outputs, rows),
@@ -119,21 +118,21 @@ class ComparisonEncoder:
         )
 
     def _ends(self, outputs: Outputs | None, errors: Mapping[int, str], latencies: Piece, rows: int) -> Sequence[bytes]:
-        """The rows from the shadow on, where it failed on some."""
+        """The second part of each row, if the shadow failed on some events."""
         good = [row for row in range(rows) if row not in errors]
-        # A model's error may hold text that UTF-8 can't encode; `?` replaces it.
-        told = {row: error[:_LONGEST_ERROR].encode("utf-8", "replace").decode() for row, error in errors.items()}
-        middles = {row: _NULL + _VALUE + text(error) for row, error in told.items()}
+        # A model's error may have characters that UTF-8 can't encode. They become `?`.
+        told = {row: error[:_MAX_ERROR_LENGTH].encode("utf-8", "replace").decode() for row, error in errors.items()}
+        middles = {row: NULL + VALUE + text(error) for row, error in told.items()}
         if good:
             assert outputs is not None
-            answers = interleave([_VALUE, *output_pieces(outputs, len(good)), _NULL], len(good))
+            answers = interleave([VALUE, *output_pieces(outputs, len(good)), NULL], len(good))
             middles |= dict(zip(good, answers, strict=True))
         return interleave([self._shadow, Packed.of([middles[row] for row in range(rows)]), latencies], rows)
 
 
 def _double_piece(values: Latency, rows: int) -> Piece:
     if isinstance(values, np.ndarray):
-        # The first byte is the branch of a union where there is one; here there is none, so it is cut off.
+        # `fixed_pieces` puts a union's branch before each value. This field has no union, so the byte is cut off.
         (tagged,) = fixed_pieces(values.astype("<f8").reshape(rows, 1), b"\0")
         assert isinstance(tagged, np.ndarray)
         return tagged[:, 1:]
@@ -141,7 +140,7 @@ def _double_piece(values: Latency, rows: int) -> Piece:
 
 
 class Pair(NamedTuple):
-    """What is compared."""
+    """The two model versions of a comparison."""
 
     primary: Variant
     shadow: Variant
@@ -149,26 +148,26 @@ class Pair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparisons:
-    """Comparisons as columns; one entry a row."""
+    """Comparisons as columns, with one entry per row."""
 
-    rows: npt.NDArray[np.int64]  # place of each in the values given, ascending
+    rows: npt.NDArray[np.int64]  # index of each in the decoded values, ascending
     ids: list[str]
     event_times: Times  # ms since the epoch
-    pairs: list[Pair]  # those that occur ...
-    pair: npt.NDArray[np.uint16]  # ... and each row's place in them
+    pairs: list[Pair]  # the pairs that occur ...
+    pair: npt.NDArray[np.uint16]  # ... and each row's index in them
     primary: list[dict[str, Any]]  # outputs by name
     shadow: list[dict[str, Any] | None]  # None: the shadow failed
     primary_ms: npt.NDArray[np.float64]
     shadow_ms: npt.NDArray[np.float64]
 
     def of_pairs(self, known: Container[Pair]) -> tuple["Comparisons", list[Pair]]:
-        """The comparisons of known pairs, and for each of the others its pair."""
+        """Split off comparisons of unknown pairs. Returns the others, and the pair of each that is split off."""
         good = np.array([pair in known for pair in self.pairs], np.bool_)
         if good.all():
             return self, []
         keep = good[self.pair]
         kept = np.flatnonzero(keep).tolist()
-        places = good.cumsum() - 1  # of the pairs that stay
+        places = good.cumsum() - 1  # new indices of the pairs that stay
         comparisons = Comparisons(
             rows=self.rows[keep],
             ids=[self.ids[row] for row in kept],
@@ -184,14 +183,14 @@ class Comparisons:
 
 
 class ComparisonDecoder:
-    """Reads comparisons back, with the schemas that they were written with."""
+    """Decodes comparisons with the schemas that they were written with."""
 
     def __init__(self, store: SchemaStore) -> None:
         self._store = store
-        self._writers: dict[bytes, Any] = {}  # by a value's head, as fastavro parsed it
+        self._writers: dict[bytes, Any] = {}  # fastavro's parsed schemas, by the values' head
 
     def decode(self, values: Sequence[bytes | None]) -> tuple[Comparisons, dict[int, str]]:
-        """The comparisons, and of each value that is none (its place) what is wrong with it. Raises only SchemaUnavailable."""
+        """Return the comparisons, and index -> error for each value that is not one. Raises only SchemaUnavailable."""
         data: list[dict[str, Any]] = []
         rows: list[int] = []
         bad: dict[int, str] = {}
@@ -212,7 +211,7 @@ class ComparisonDecoder:
         body.seek(HEAD_BYTES)
         try:
             datum = fastavro.schemaless_reader(body, writer, None if writer == _SCHEMA else _SCHEMA)
-        # Bytes that aren't of the schema make fastavro raise whatever its reading code stumbles over.
+        # fastavro raises exceptions of any class if the bytes don't follow the schema.
         except Exception as fault:
             raise BadSchemaError(f"no comparison: {type(fault).__name__}: {fault}") from fault
         if not isinstance(datum, dict) or body.tell() != len(value):

@@ -1,4 +1,4 @@
-"""Functions of the C files that are compiled when Millstream is installed."""
+"""Loads functions of the C extensions, which are compiled when Millstream is installed."""
 
 import ctypes
 from functools import cache
@@ -8,7 +8,7 @@ from millstream.schemas.native import VARIABLE, Native, native
 
 
 def compiled(library: Path, name: str) -> "ctypes._NamedFuncPointer":
-    """A function of a library; it runs without the interpreter's lock.
+    """A function of a library. It runs without the GIL.
 
     Raises:
         LookupError: native parts are turned off, or the library was not compiled for this machine.

@@ -1,4 +1,4 @@
-"""Dead letters as bytes and back: the event kept whole, with the reason and where it came from."""
+"""Encodes and decodes dead letters: the whole event, with the reason and its position."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,16 @@ import numpy.typing as npt
 from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
 from millstream.schemas.avro.varint import varint
-from millstream.schemas.avro.write import bytes_pieces, length, long_pieces, text, text_pieces
+from millstream.schemas.avro.write import (
+    NULL,
+    VALUE,
+    bytes_pieces,
+    length,
+    long_pieces,
+    nullable_bytes,
+    nullable_pieces,
+    text,
+)
 from millstream.schemas.decimals import decimals
 from millstream.schemas.interleave import Piece, interleave
 from millstream.schemas.packed import Packed, Texts
@@ -22,46 +31,49 @@ from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
 
 # Without logical types: times are plain integers.
 _SCHEMA: Final = parsed(Schema(DEAD_LETTER.reserved_id, DEAD_LETTER.name, DEAD_LETTER.definition))
-_NULL, _VALUE, _END_OF_ARRAY = varint(0), varint(1), varint(0)  # branches of a union; a block of no items
+_END_OF_ARRAY = varint(0)  # a block of no items
 _TIMESTAMP_TYPES: Final = {
-    kind: _VALUE + text(kind) if kind else _NULL for kind in (None, "create_time", "log_append_time")
+    kind: VALUE + text(kind) if kind else NULL for kind in (None, "create_time", "log_append_time")
 }
-_HEADER_BYTES: Final = 1024  # of the error in a header: enough to read why, little enough for any broker's limits
+# Bytes of the error in a header: enough to see the cause, and few enough for any broker's limits.
+_MAX_ERROR_HEADER_BYTES: Final = 1024
 
 Ints = npt.NDArray[np.int64]
+EncodedLetters = tuple[Packed, list[tuple[str, Packed]]]
+"""The values of records, and their headers: each name with one content per record."""
 
 
 class DeadLetterError(ValueError):
-    """A record of a dead-letter topic is no dead letter of Millstream's.
+    """A record of a dead-letter topic is not a dead letter that Millstream wrote.
 
     Raised by `decode_dead_letter`. A tool that lists or replays shows the message with the record's place and goes on.
     """
 
 
 class DeadLetter(NamedTuple):
-    """An event that could not be processed. The schema dead-letter-v1 says the same of each field."""
+    """An event that could not be processed. The schema dead-letter-v1 documents the fields."""
 
-    reason: str  # short code, such as undecodable
+    reason: str  # a code, such as undecodable
     error: str  # a sentence for people
     pipeline: str
-    topic: str  # where the event was read: topic, partition, offset
+    topic: str  # topic, partition and offset: where the event was read
     partition: int
     offset: int
-    timestamp: int  # the event's Kafka timestamp, ms since the epoch; -1 where it has none
+    timestamp: int  # the record's Kafka timestamp, ms since the epoch; -1: it has none
     failed_at: int  # ms since the epoch
     key: bytes | None
     value: bytes | None
-    timestamp_type: str | None = None  # create_time or log_append_time, where known
+    timestamp_type: str | None = None  # create_time or log_append_time; None: not known
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    attempts: int = 1  # replays included
+    attempts: int = 1  # including replays
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterColumns:
-    """Dead letters to be written: the fields of `DeadLetter`, each with one value a letter."""
+    """Dead letters to write: the fields of `DeadLetter` as columns, with one value per letter."""
 
-    pipeline: str  # of all of them
-    failed_at: int  # of all of them
+    pipeline: str  # the same for all letters
+    failed_at: int  # the same for all letters
     reasons: Sequence[str]
     errors: Sequence[str]
     topics: Sequence[str]
@@ -75,12 +87,12 @@ class DeadLetterColumns:
     attempts: Ints
 
     def __len__(self) -> int:
-        """How many they are."""
+        """The number of letters."""
         return len(self.reasons)
 
     @classmethod
     def of(cls, letter: DeadLetter) -> "DeadLetterColumns":
-        """One letter."""
+        """The columns of a single letter."""
         return cls(
             letter.pipeline,
             letter.failed_at,
@@ -98,13 +110,13 @@ class DeadLetterColumns:
         )
 
     def part(self, start: int, stop: int) -> "DeadLetterColumns":
-        """A range of them."""
+        """A range of the letters."""
         columns = {name: getattr(self, name) for name in self.__slots__}
         of_all = {"pipeline", "failed_at"}
         return DeadLetterColumns(**{n: value if n in of_all else value[start:stop] for n, value in columns.items()})
 
     def letter(self, row: int) -> DeadLetter:
-        """One of them."""
+        """One of the letters."""
         return DeadLetter(
             reason=self.reasons[row],
             error=self.errors[row],
@@ -123,75 +135,62 @@ class DeadLetterColumns:
 
 
 class DeadLetterEncoder:
-    """Dead letters as Avro in the wire format: schema dead-letter-v1 under the id `schema_id`.
+    """Encodes dead letters as Avro in the wire format: schema dead-letter-v1 with the ID `schema_id`.
 
-    It writes columns, many letters a call: a hostile stream is made of them.
+    It encodes many letters per call, column by column, because a hostile stream consists of bad events.
     """
 
     def __init__(self, schema_id: int) -> None:
         self._head = frame(schema_id)
 
-    def encode(self, letters: DeadLetterColumns) -> Packed:
-        """The values of the records. Never refuses an event: what a text can't show is replaced by `?`."""
+    def encode(self, letters: DeadLetterColumns) -> EncodedLetters:
+        """The values and the headers of the records.
+
+        With the headers, any Kafka tool can sort dead letters without reading Avro. No event is refused: characters that UTF-8
+        can't encode become `?`.
+        """
+        reasons, errors, topics = _utf8(letters.reasons), _utf8(letters.errors), _utf8(letters.topics)
         pieces = [
             self._head,
-            *_texts(letters.reasons),
-            *_texts(letters.errors),
+            *bytes_pieces(reasons),
+            *bytes_pieces(errors),
             text(letters.pipeline),
-            *_texts(letters.topics),
+            *bytes_pieces(topics),
             *_longs(letters.partitions),
             *_longs(letters.offsets),
             *_longs(letters.timestamps),
             Packed.of(list(map(_TIMESTAMP_TYPES.__getitem__, letters.timestamp_types))),
             varint(letters.failed_at),
-            *_nullable(letters.keys),
-            *_nullable(letters.values),
+            *nullable_pieces(letters.keys),
+            *nullable_pieces(letters.values),
             Packed.of([_headers(headers) if headers else _END_OF_ARRAY for headers in letters.headers]),
             *_longs(letters.attempts),
         ]
-        return interleave(pieces, len(letters))
-
-    def headers(self, letters: DeadLetterColumns) -> list[tuple[str, Packed]]:
-        """The headers of the records: enough to sort dead letters with any Kafka tool, without reading Avro."""
-        errors = [error.encode("utf-8", "replace") for error in letters.errors]
-        return [
-            ("millstream.reason", Texts.of(letters.reasons).utf8),
-            (
-                "millstream.error",
-                Packed.of([error if len(error) <= _HEADER_BYTES else _cut(error) for error in errors]),
-            ),
-            ("millstream.source.topic", Texts.of(letters.topics).utf8),
+        headers = [
+            ("millstream.reason", reasons),
+            ("millstream.error", _shortened(errors)),
+            ("millstream.source.topic", topics),
             ("millstream.source.partition", decimals(letters.partitions)),
             ("millstream.source.offset", decimals(letters.offsets)),
             ("millstream.pipeline", Packed.of([letters.pipeline.encode()] * len(letters))),
         ]
+        return interleave(pieces, len(letters)), headers
 
 
-def _texts(texts: Sequence[str]) -> list[Piece]:
+def _utf8(texts: Sequence[str]) -> Packed:
     try:
-        return text_pieces(texts)
+        return Texts.of(texts).utf8
     except UnicodeEncodeError:
-        return text_pieces(list(map(_valid, texts)))
+        return Packed.of([text.encode("utf-8", "replace") for text in texts])
 
 
 def _longs(numbers: Ints) -> list[Piece]:
     return long_pieces(numbers.reshape(-1, 1))
 
 
-def _nullable(strings: Sequence[bytes | None]) -> list[Piece]:
-    """One Avro union of null and bytes for each."""
-    if isinstance(strings, Packed):
-        return [_VALUE, *bytes_pieces(strings)]
-    return [Packed.of(list(map(_nullable_bytes, strings)))]
-
-
-def _nullable_bytes(value: bytes | None) -> bytes:
-    return _NULL if value is None else _VALUE + length(len(value)) + value
-
-
 def _headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
     """An Avro array of an event's headers."""
-    items = [text(_valid(key)) + _nullable_bytes(value) for key, value in headers]
+    items = [text(_valid(key)) + nullable_bytes(value) for key, value in headers]
     return b"".join([length(len(items)), *items, _END_OF_ARRAY])
 
 
@@ -199,9 +198,11 @@ def _valid(value: str) -> str:
     return value.encode("utf-8", "replace").decode()
 
 
-def _cut(error: bytes) -> bytes:
-    """As much of an error as a header has room for, cut between characters, not inside one."""
-    return error[:_HEADER_BYTES].decode(errors="ignore").encode()
+def _shortened(errors: Packed) -> Packed:
+    """As much of each error as a header has room for, cut between characters, not inside one."""
+    if errors.longest <= _MAX_ERROR_HEADER_BYTES:
+        return errors
+    return Packed.of([error[:_MAX_ERROR_HEADER_BYTES].decode(errors="ignore").encode() for error in errors])
 
 
 def decode_dead_letter(value: bytes, writer: AvroType = DEAD_LETTER.definition) -> DeadLetter:
@@ -210,7 +211,7 @@ def decode_dead_letter(value: bytes, writer: AvroType = DEAD_LETTER.definition) 
         schema_id = schema_id_of(value)
         body = BytesIO(value[HEAD_BYTES:])
         datum: Any = fastavro.schemaless_reader(body, parsed_bounded(Schema(schema_id, "", writer)), _SCHEMA)
-    # Bytes that aren't of the schema make fastavro raise whatever its reading code stumbles over.
+    # fastavro raises exceptions of any class if the bytes don't follow the schema.
     except Exception as fault:
         raise DeadLetterError(_refusal(f"{type(fault).__name__}: {fault}")) from fault
     if left := body.read():

@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from millstream.schemas.avro.limits import MOST_TEXT, definition_of
+from millstream.schemas.avro.limits import MAX_TEXT, definition_of
 from millstream.schemas.errors import BadSchemaError, SchemaUnavailable, UnknownSchema
 from millstream.schemas.store import LARGEST_ID, AvroType, Schema
 
 _FILE_NAME = re.compile(r"(?P<id>[1-9][0-9]*)-(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\.avsc")
-_RESCAN_SECONDS = 1.0  # records with an unknown id mustn't make a folder scan each
+_RESCAN_SECONDS = 1.0  # seconds between two scans, so that not every record with an unknown ID causes one
 
 
 class DirectoryStore:
-    """A `SchemaStore` over folders. Reads all files at once, and again when an unknown id is asked for.
+    """A `SchemaStore` over folders. It reads all files at once, and again when it needs an unknown ID.
 
     Raises BadSchemaError for a missing folder, a bad file name, a file that isn't an Avro schema, or an id used twice.
     """
@@ -28,7 +28,7 @@ class DirectoryStore:
         self._failure: str | None = None  # of the last scan
 
     def by_id(self, schema_id: int) -> Schema:
-        """Return the schema with this id, also from a file that came after the start."""
+        """Return the schema with this ID, also from a file that was added after the start."""
         if schema_id in self._schemas:
             return self._schemas[schema_id]
         if not 0 < schema_id <= LARGEST_ID:
@@ -41,16 +41,16 @@ class DirectoryStore:
         if schema_id in self._schemas:
             return self._schemas[schema_id]
         if self._failure is not None:
-            # A file that somebody is writing or repairing is no reason to give records up: they wait for it.
+            # Somebody may be writing or repairing a file. Records are not rejected for that: they wait.
             raise SchemaUnavailable(self._failure)
-        own = self._folders[-1]  # before it come Millstream's, where nobody is to put anything
+        own = self._folders[-1]  # the last folder is the user's; the others are Millstream's own
         raise UnknownSchema(
             f"no schema has the id {schema_id} in {own} (there: {self._known()}): put the schema there that the record was "
             f"written with, as {schema_id}-<name>.avsc"
         )
 
     def by_name(self, name: str) -> Schema:
-        """Return the schema of this name, with the highest id where several have it."""
+        """Return the schema of this name; the one with the highest ID if there are several."""
         of_name = [schema for schema in self._schemas.values() if schema.name == name]
         if of_name:
             return max(of_name, key=lambda schema: schema.id)
@@ -60,7 +60,7 @@ class DirectoryStore:
         )
 
     def register(self, name: str, definition: AvroType) -> int:
-        """Return the id of the file that holds this schema; a folder gives out no ids of its own."""
+        """Return the ID of the file with this schema. A folder doesn't assign new IDs."""
         for schema in self._schemas.values():
             if schema.name == name and schema.definition == definition:
                 return schema.id
@@ -104,9 +104,9 @@ def _load(path: Path) -> Schema:
             "rename it, for example to 1-flight-departure.avsc"
         )
     try:
-        if path.stat().st_size > 4 * MOST_TEXT:  # a character has at most 4 bytes
+        if path.stat().st_size > 4 * MAX_TEXT:  # a character has at most 4 bytes
             raise BadSchemaError(
-                f"{path}: expected a schema of at most {MOST_TEXT:,} characters, found more: shorten it"
+                f"{path}: expected a schema of at most {MAX_TEXT:,} characters, found more: shorten it"
             )
         definition = definition_of(str(path), path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:

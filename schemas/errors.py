@@ -1,4 +1,4 @@
-"""What can go wrong with schemas and with records written by them."""
+"""The errors of schemas, and of records written with them."""
 
 from typing import ClassVar, Literal
 

@@ -15,9 +15,9 @@ Failure = Literal["wait", "reject", "stop", "unknown"]
 - unknown: not classified; the caller decides.
 """
 
-_TOO_BUSY = {408, 429}  # 4xx statuses that are not about this request
-_REFUSED = {401, 403}  # the operator may be rotating a password: records wait until it works again
-_NETWORK = {
+_BUSY_STATUSES = {408, 429}  # 4xx statuses that are not about this request
+_REFUSED_STATUSES = {401, 403}  # the operator may be rotating a password: records wait until it works again
+_NETWORK_ERRORS = {
     errno.ENETDOWN,
     errno.ENETUNREACH,
     errno.EHOSTDOWN,
@@ -33,7 +33,7 @@ def failure_of(fact: BaseException | int) -> Failure:
     Millstream's error classes set the class attribute `failure`.
     """
     if isinstance(fact, int):
-        return "wait" if fact >= 500 or fact in _TOO_BUSY | _REFUSED else "reject"
+        return "wait" if fact >= 500 or fact in _BUSY_STATUSES | _REFUSED_STATUSES else "reject"
     stated: Failure | None = getattr(type(fact), "failure", None)
     return stated or ("wait" if _is_of_the_network(fact) else "unknown")
 
@@ -44,4 +44,4 @@ def _is_of_the_network(error: BaseException) -> bool:
     http = sys.modules.get("httpx2")  # not imported: the error can't be one of httpx2's
     if http is not None and isinstance(error, http.TransportError):
         return True
-    return isinstance(error, OSError) and error.errno in _NETWORK
+    return isinstance(error, OSError) and error.errno in _NETWORK_ERRORS

@@ -1,13 +1,13 @@
-"""Rows of bytes from columns.
+"""Joins columns of bytes into rows.
 
-A row is laid out as a sequence of pieces. A piece is what the rows have at that place, in one of three forms:
+A row is a sequence of pieces. A piece has one of three forms:
 
 - `bytes`: the same in every row (a constant);
 - a uint8 array of shape [rows, width]: of equal width in every row;
 - `Packed`: a string per row, of any width.
 
-Neighbours of the first two forms are laid side by side in one array. `interleave.c` lays out the others; where it was not
-compiled, Python does, more slowly.
+Neighbours of the first two forms are copied into one array. `interleave.c` lays out the others. If it is not compiled, Python
+does so, more slowly.
 """
 
 import ctypes
@@ -27,13 +27,13 @@ Piece: TypeAlias = bytes | Bytes2D | Packed
 
 
 def interleave(pieces: Sequence[Piece], rows: int) -> Packed:
-    """One value per row: its part of each piece, in order. Every array and `Packed` has `rows` rows."""
+    """Return one value per row: its parts of the pieces, in order. Every array and `Packed` has `rows` rows."""
     if not rows:
         return Packed.of([])
     columns: list[Packed] = []
     even: list[bytes | Bytes2D] = []
     for given in pieces:
-        cells = given.cells if isinstance(given, Packed) else None  # strings of one width are a table, too
+        cells = given.cells if isinstance(given, Packed) else None  # strings of one width are an array, too
         piece = given if cells is None else cells
         if isinstance(piece, Packed):
             if even:
@@ -48,7 +48,7 @@ def interleave(pieces: Sequence[Piece], rows: int) -> Packed:
 
 
 def _joined(columns: Sequence[Packed], rows: int) -> Packed:
-    """Each row's strings end to end."""
+    """Join the strings of each row."""
     lengths = np.zeros(rows, np.int64)
     for column in columns:
         lengths += column.lengths
@@ -65,7 +65,7 @@ def _joined(columns: Sequence[Packed], rows: int) -> Packed:
 
 
 def addresses_of(columns: Sequence[Packed]) -> tuple[npt.NDArray[np.uintp], object]:
-    """Where each column's buffer, starts and lengths are, for C; and what they are of, to be kept as long."""
+    """The addresses of each column's buffer, starts and lengths, for C; and the arrays, which must live as long."""
     arrays = [
         (column.buffer, np.ascontiguousarray(column.starts, np.int64), np.ascontiguousarray(column.lengths, np.int64))
         for column in columns
@@ -74,7 +74,7 @@ def addresses_of(columns: Sequence[Packed]) -> tuple[npt.NDArray[np.uintp], obje
 
 
 def _side_by_side(pieces: Sequence[bytes | Bytes2D], rows: int) -> Packed:
-    """The rows' bytes: one row of the constants is copied to all, then the arrays are laid over it."""
+    """Copy one row with the constants into all rows, then copy the arrays over it."""
     row = bytearray()
     arrays: list[tuple[int, Bytes2D]] = []
     for piece in pieces:

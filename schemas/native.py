@@ -1,4 +1,4 @@
-"""Whether this process uses Millstream's native parts (docs/native.md). One choice for the process, made by the command line."""
+"""Whether this process uses Millstream's native parts (docs/native.md). The command line chooses once for the process."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -9,21 +9,21 @@ VARIABLE = "MILLSTREAM_NATIVE"
 class Native(StrEnum):
     """The values of the environment variable."""
 
-    ON = "on"  # the C extensions, and librdkafka called directly in the versions of confluent-kafka that are known
+    ON = "on"  # the C extensions, and direct calls of librdkafka with tested versions of confluent-kafka
     OFF = "off"  # neither
-    TRY = "try"  # as `on`, and in any version of confluent-kafka
+    TRY = "try"  # as `on`, but with any version of confluent-kafka
 
 
 _chosen = Native.ON
 
 
 def choose_native(environ: Mapping[str, str]) -> None:
-    """Take the choice from the environment, before anything is read or written; unset or empty is `on`.
+    """Take the choice from the environment, before records are read or written. Unset or empty means `on`.
 
     Raises:
-        ValueError: the variable has another value. The message says which ones there are.
+        ValueError: the variable has another value.
     """
-    global _chosen  # noqa: PLW0603  (what is compiled is of the process, too)
+    global _chosen  # noqa: PLW0603  (the choice holds for the whole process)
     value = environ.get(VARIABLE) or Native.ON
     try:
         _chosen = Native(value)

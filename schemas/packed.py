@@ -1,4 +1,4 @@
-"""Byte strings, and texts, side by side in one buffer: what Python does for each string apart, numpy does for all."""
+"""Byte strings and texts in one buffer, so that numpy can process all of them per call."""
 
 from collections.abc import Iterator, Sequence
 from typing import cast, overload
@@ -9,26 +9,28 @@ import numpy.typing as npt
 Bytes1D = npt.NDArray[np.uint8]
 Bytes2D = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
-_SHORT = 64  # bytes of a string, on average: of longer ones an index for each byte takes too much memory
+# Mean bytes of a string, up to which strings are handled by an index or a copy per byte. For longer ones, this needs too
+# much memory.
+_MAX_INDEXED_LENGTH = 64
 
 
 class Packed(Sequence[bytes]):
-    """Byte strings in one buffer, as a sequence of them; a slice shares the buffer, and no more than that."""
+    """A sequence of byte strings in one buffer. A slice shares the buffer, but not the Python objects."""
 
     def __init__(self, buffer: Bytes1D, starts: Numbers, lengths: Numbers) -> None:
         """Args:
-        buffer: what holds them, contiguous.
-        starts: where each begins in it, ascending.
-        lengths: of each, in bytes.
+        buffer: holds the strings; contiguous.
+        starts: where each string begins in the buffer, ascending.
+        lengths: of each string, in bytes.
         """
         self.buffer = buffer
         self.starts = starts
         self.lengths = lengths
-        self._strings: Sequence[bytes] | None = None  # the objects, while there are any
+        self._strings: Sequence[bytes] | None = None  # the strings as Python objects, if they exist
 
     @classmethod
     def of(cls, strings: Sequence[bytes]) -> "Packed":
-        """These strings, copied; as they are where they are packed already. Keeps the objects, for whoever asks for each."""
+        """Copy strings into a buffer; packed ones are returned as they are. It keeps the objects, to access single strings."""
         if isinstance(strings, Packed):
             return strings
         packed = cls.joined(b"".join(strings), np.fromiter(map(len, strings), np.int64, len(strings)))
@@ -37,24 +39,24 @@ class Packed(Sequence[bytes]):
 
     @classmethod
     def concat(cls, parts: Sequence["Packed"]) -> "Packed":
-        """The strings of all parts; as it is where there is one."""
+        """The strings of all parts. A single part is not copied."""
         if len(parts) == 1:
             return parts[0]
         return cls.joined(b"".join(part.whole for part in parts), np.concatenate([part.lengths for part in parts]))
 
     @classmethod
     def joined(cls, strings: bytes, lengths: Numbers) -> "Packed":
-        """The strings that lie in this one, end to end."""
+        """The strings that lie end to end in `strings`."""
         return cls(np.frombuffer(strings, np.uint8), lengths.cumsum() - lengths, lengths)
 
     @classmethod
     def table(cls, cells: npt.NDArray[np.uint8]) -> "Packed":
-        """The rows of an array, contiguous, [strings, bytes]."""
+        """The rows of a contiguous array, [strings, bytes]."""
         rows, width = cells.shape
         return cls(cells.reshape(-1), np.arange(rows) * width, np.full(rows, width))
 
     def __len__(self) -> int:
-        """How many they are."""
+        """The number of strings."""
         return len(self.lengths)
 
     @overload
@@ -62,7 +64,7 @@ class Packed(Sequence[bytes]):
     @overload
     def __getitem__(self, place: slice) -> "Packed": ...
     def __getitem__(self, place: int | slice) -> "bytes | Packed":
-        """One of them, or a range."""
+        """One string, or a range."""
         if isinstance(place, slice):
             return Packed(self.buffer, self.starts[place], self.lengths[place])
         if self._strings is not None:
@@ -71,22 +73,22 @@ class Packed(Sequence[bytes]):
         return self.buffer[start : start + int(self.lengths[place])].tobytes()
 
     def take(self, rows: Numbers) -> "Packed":
-        """Those at these places, ascending; end to end again where they are of one width."""
+        """Select strings by ascending indices. If all have one width, they lie end to end again."""
         if (cells := self.cells) is not None:
             return Packed.table(cells[rows])
         return Packed(self.buffer, self.starts[rows], self.lengths[rows])
 
     def reordered(self, order: Numbers) -> "Packed":
-        """Those at these places, in any order, copied."""
+        """Copy the strings at these indices, in any order."""
         if (cells := self.cells) is not None:
             return Packed.table(cells[order])
         lengths = self.lengths[order]
-        if lengths.sum() > _SHORT * len(order):
+        if lengths.sum() > _MAX_INDEXED_LENGTH * len(order):
             return Packed.joined(b"".join([self[place] for place in order.tolist()]), lengths)
         return Packed(self.buffer[spans(self.starts[order], lengths)], lengths.cumsum() - lengths, lengths)
 
     def __iter__(self) -> Iterator[bytes]:
-        """Each as an object of its own."""
+        """Each as a Python object."""
         if self._strings is not None:
             return iter(self._strings)
         if (cells := self.cells) is not None:
@@ -96,13 +98,13 @@ class Packed(Sequence[bytes]):
         if not len(self):
             return iter(())
         first, ends = int(self.starts[0]), self.starts + self.lengths
-        buffer = self.buffer[first : int(ends[-1])].tobytes()  # a slice's part of what may be a large one
+        buffer = self.buffer[first : int(ends[-1])].tobytes()  # only this slice's part, because the buffer may be large
         starts, stops = (self.starts - first).tolist(), (ends - first).tolist()
         return iter([buffer[start:stop] for start, stop in zip(starts, stops, strict=True)])
 
     @property
     def cells(self) -> Bytes2D | None:
-        """The strings as the rows of a table, [strings, bytes]; None where not all are of one width and end to end, or empty."""
+        """The strings as an array [strings, bytes]; None if they are empty, don't have one width, or don't lie end to end."""
         if not len(self):
             return None
         first, width = int(self.starts[0]), int(self.lengths[0])
@@ -113,7 +115,7 @@ class Packed(Sequence[bytes]):
 
     @property
     def whole(self) -> "memoryview | bytes":
-        """The strings end to end."""
+        """The strings, joined."""
         if not len(self):
             return b""
         first, last = int(self.starts[0]), int(self.starts[-1] + self.lengths[-1])
@@ -123,19 +125,19 @@ class Packed(Sequence[bytes]):
 
     @property
     def longest(self) -> int:
-        """Bytes of the longest; 0 where there is none."""
+        """Bytes of the longest string; 0 if there is none."""
         return int(self.lengths.max(initial=0))
 
 
 class Texts(Sequence[str]):
-    """Texts in one buffer, as a sequence of them; a slice shares the buffer."""
+    """A sequence of texts in one buffer. A slice shares the buffer."""
 
     def __init__(self, utf8: Packed) -> None:
         self.utf8 = utf8
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> "Texts":
-        """These texts; as they are where they are packed already.
+        """Copy texts into a buffer; packed ones are returned as they are.
 
         Raises TypeError where one is no str, and UnicodeEncodeError where one is no valid Unicode.
         """
@@ -153,7 +155,7 @@ class Texts(Sequence[str]):
         return cls(Packed.concat([part.utf8 for part in parts]))
 
     def __len__(self) -> int:
-        """How many they are."""
+        """The number of strings."""
         return len(self.utf8)
 
     @overload
@@ -161,21 +163,23 @@ class Texts(Sequence[str]):
     @overload
     def __getitem__(self, place: slice) -> "Texts": ...
     def __getitem__(self, place: int | slice) -> "str | Texts":
-        """One of them, or a range."""
+        """One string, or a range."""
         return Texts(self.utf8[place]) if isinstance(place, slice) else self.utf8[place].decode()
 
     def take(self, rows: Numbers) -> "Texts":
-        """Those at these places, ascending."""
+        """Select strings by ascending indices."""
         return Texts(self.utf8.take(rows))
 
     def reordered(self, order: Numbers) -> "Texts":
-        """Those at these places, in any order, copied."""
+        """Copy the strings at these indices, in any order."""
         return Texts(self.utf8.reordered(order))
 
     def __iter__(self) -> Iterator[str]:
-        """Each as an object of its own."""
+        """Each as a Python object."""
         whole = np.frombuffer(self.utf8.whole, np.uint8)
-        if not len(self) or len(whole) > _SHORT * len(self) or not whole.all():  # long, or with zeros of their own
+        if (
+            not len(self) or len(whole) > _MAX_INDEXED_LENGTH * len(self) or not whole.all()
+        ):  # long, or with zeros of their own
             return map(bytes.decode, self.utf8)
         # One text with a zero between them, which is split in one call: a third of the time.
         return iter(np.insert(whole, self.utf8.lengths.cumsum()[:-1], 0).tobytes().decode().split("\0"))
@@ -196,12 +200,12 @@ def spans(starts: Numbers, lengths: Numbers) -> Numbers:
 
 
 def taken(strings: Sequence[bytes | None], rows: Numbers) -> Sequence[bytes | None]:
-    """Those at these places, ascending."""
+    """Select strings by ascending indices."""
     return strings.take(rows) if isinstance(strings, Packed) else [strings[row] for row in rows.tolist()]
 
 
 def lengths_of(strings: Sequence[bytes | None]) -> Numbers:
-    """Bytes of each; none of one that is null."""
+    """The length of each string in bytes; 0 for null."""
     if isinstance(strings, Packed):
         return strings.lengths
     return np.fromiter((len(string or b"") for string in strings), np.int64, len(strings))

@@ -1,6 +1,6 @@
-"""Predictions as bytes: a whole micro-batch's records at once, Avro in the wire format or JSON.
+"""Encodes predictions, a whole micro-batch at a time, as Avro in the wire format or as JSON.
 
-`docs/wire-format.md` says what a reader finds in them.
+docs/wire-format.md describes them for readers.
 """
 
 import math
@@ -17,10 +17,10 @@ from millstream.schemas.interleave import Piece, interleave
 from millstream.schemas.packed import Packed
 from millstream.schemas.wire import frame
 
-# The branches of an output's union in prediction-v1, each as the varint of its place.
+# The branches of an output's union in prediction-v1, as varints.
 _FLOAT, _DOUBLE, _LONG, _BOOLEAN, _STRING, _ARRAY = (varint(place) for place in range(6))
-_RUN = 8  # rows of the same time in a row from which on it is quicker to encode the time once
-_HOLE = msgspec.Raw(b"%b")
+_MIN_RUN = 8  # mean length of runs of equal times, from which it is faster to encode each time once
+_PLACEHOLDER = msgspec.Raw(b"%b")
 _JSON = msgspec.json.Encoder()
 
 Times = npt.NDArray[np.int64]
@@ -36,7 +36,7 @@ class UnsupportedOutputError(ValueError):
 
 
 class PredictionRows(Protocol):
-    """Makes the values of prediction records."""
+    """Encodes predictions."""
 
     def encode(
         self,
@@ -46,15 +46,15 @@ class PredictionRows(Protocol):
         prediction_times: Times,
         outputs: Outputs,
     ) -> Sequence[bytes]:
-        """One value per event, in their order. Times are milliseconds since the epoch (UTC).
+        """Return one value per event, in the order of the events. Times are milliseconds since the epoch (UTC).
 
-        The first axis of each array of `outputs` is the events. Raises UnsupportedOutputError.
+        The first axis of each array in `outputs` is the event. Raises UnsupportedOutputError.
         """
         ...
 
 
 class PredictionEncoder:
-    """Predictions of one variant as Avro in the wire format: schema prediction-v1 under the id `schema_id`."""
+    """Encodes predictions of one variant as Avro in the wire format: schema prediction-v1 with the ID `schema_id`."""
 
     def __init__(self, schema_id: int, *, pipeline: str, model: str, version: int, variant: str) -> None:
         self._head = frame(schema_id)
@@ -84,14 +84,14 @@ class PredictionEncoder:
 
 
 def _time_pieces(times: Times) -> list[Piece]:
-    """One a row; what was read, or answered, together has one time, which is encoded once."""
+    """The pieces of one time per row. Events that were read or predicted together have the same time, which is encoded once."""
     changes = np.flatnonzero(times[1:] != times[:-1]) + 1
     if not len(changes):
         return [varint(int(times[0]))]
-    if len(changes) * _RUN > len(times):
+    if len(changes) * _MIN_RUN > len(times):
         return long_pieces(times.reshape(-1, 1))
     starts = np.concatenate([[0], changes])
-    runs = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(times)))  # the run that each row is of
+    runs = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(times)))  # the run of each row
     return [
         piece if isinstance(piece, bytes) else piece.take(runs) if isinstance(piece, Packed) else piece[runs]
         for piece in long_pieces(times[starts].reshape(-1, 1))
@@ -99,9 +99,9 @@ def _time_pieces(times: Times) -> list[Piece]:
 
 
 class JsonPredictionEncoder:
-    """Predictions of one variant as JSON objects with the fields of schema prediction-v1, times in milliseconds.
+    """Encodes predictions of one variant as JSON objects with the fields of schema prediction-v1, times in milliseconds.
 
-    JSON has no NaN and no infinity: these are the strings "NaN", "Infinity" and "-Infinity".
+    JSON has no NaN and no infinity. They become the strings "NaN", "Infinity" and "-Infinity".
     """
 
     def __init__(self, *, pipeline: str, model: str, version: int, variant: str) -> None:
@@ -123,20 +123,20 @@ class JsonPredictionEncoder:
         return list(map(self._template(outputs).__mod__, zip(*lines, strict=True)))
 
     def _template(self, outputs: Outputs) -> bytes:
-        """What is the same in each record of a batch, with `%b` where they differ."""
+        """The JSON that is the same in all records of a batch, with `%b` for the values that differ."""
         record = {
-            "event_id": _HOLE,
-            "event_time": _HOLE,
+            "event_id": _PLACEHOLDER,
+            "event_time": _PLACEHOLDER,
             **{name: _escaped(value) for name, value in self._origin.items()},
-            "ingest_time": _HOLE,
-            "prediction_time": _HOLE,
-            "outputs": dict.fromkeys(map(_escaped, outputs), _HOLE),
+            "ingest_time": _PLACEHOLDER,
+            "prediction_time": _PLACEHOLDER,
+            "outputs": dict.fromkeys(map(_escaped, outputs), _PLACEHOLDER),
         }
         return _JSON.encode(record)
 
 
 def output_pieces(outputs: Outputs, rows: int) -> list[Piece]:
-    """The map `outputs` of `rows` records, as predictions and comparisons have it. Raises UnsupportedOutputError."""
+    """The pieces of the map `outputs`, for predictions and comparisons. Raises UnsupportedOutputError."""
     # An Avro map is a block of entries with its count before it, then an empty block.
     pieces: list[Piece] = [varint(len(outputs))] if outputs else []
     for name, values in outputs.items():
@@ -207,22 +207,22 @@ def _item_pieces(values: npt.NDArray[Any]) -> list[Piece]:
 
 
 def _is_scalar(values: npt.NDArray[Any]) -> bool:
-    """Whether an event has one number (or text) in this output: shape [rows] or [rows, 1]."""
+    """Whether the output has one number (or text) per event: shape [rows] or [rows, 1]."""
     return values.shape[1:] in {(), (1,)}
 
 
 def _escaped(value: Any) -> Any:
-    """As it stands in a template of `%b`."""
+    """Escape JSON for a template with `%b`."""
     return value.replace("%", "%%") if isinstance(value, str) else value
 
 
 def _json_lines(values: Sequence[Any]) -> list[bytes]:
-    """Each value as JSON, in one call for all: JSON that msgspec writes has no line break of its own."""
+    """Encode each value as JSON, in one call: msgspec's JSON has no line breaks, so these can separate the values."""
     return _JSON.encode_lines(values).split(b"\n")[:-1]
 
 
 def _json_column(values: npt.NDArray[Any]) -> list[Any]:
-    """The output's value of each row, as JSON has it."""
+    """The output's value in each row, for JSON."""
     rows = len(values)
     if values.dtype.kind == "f" and not np.isfinite(values).all():
         floats = values

@@ -1,4 +1,4 @@
-"""The records that Millstream writes: predictions, dead letters, comparisons, evaluations. Their schemas lie beside this file."""
+"""The records that Millstream writes: predictions, dead letters, comparisons, evaluations. Their schemas are in this folder."""
 
 import json
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class OwnRecord:
     """The schema of one kind of record that Millstream writes."""
 
     name: str  # with its version, as in the file name: prediction-v1
-    reserved_id: int  # its schema id where the schemas are a folder; a registry gives its own
+    reserved_id: int  # the schema ID if schemas are in a folder; a registry assigns its own IDs
     definition: dict[str, Any]  # the Avro schema, parsed from JSON
 
 

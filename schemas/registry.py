@@ -21,18 +21,20 @@ from millstream.schemas.registry_http import Answer, NoAnswerError, RegistryHttp
 from millstream.schemas.store import LARGEST_ID, AvroType, Schema
 from millstream.schemas.time_budget import TimeBudget
 
-_PROBE_SECONDS = 5.0
-_ASK_AGAIN_SECONDS = 5.0  # for an id that had no schema that can be used: records without end may carry it
-_LOOK_UPS = {"share": 0.02, "burst": 0.25, "least": 0.01}  # of those that find no schema that can be used
-_WAITS = {"share": 0.1, "burst": 60.0}  # for ids that the registry fails to answer while it answers others
-_LONGEST_STEP = 30.0  # seconds from one failure of an id to the next that were spent waiting for it
-_MOST_FOUND = 8 << 20  # characters of all schemas that are kept; as objects they are some ten times as large
-_MOST_REFUSED = 1000  # ids
-# Workers that start at once register the same: to all but one a registry may say that there is something now (Apicurio does).
-# Asked again it gives the id; what really conflicts goes on to.
-_CONFLICTS = 3
-_CONFLICT_SECONDS = 0.1
-_NOT_FOUND = {40401, 40402, 40403}  # the registry's own codes; another 404 comes from something that is no registry
+_PROBE_INTERVAL = 5.0
+_RETRY_INTERVAL = 5.0  # seconds between two look-ups of an ID without a usable schema
+_LOOK_UP_BUDGET = {"share": 0.02, "burst": 0.25, "least": 0.01}  # for look-ups that find no usable schema
+# For waiting for IDs for which the registry fails, although it answers for others.
+_WAIT_BUDGET = {"share": 0.1, "burst": 60.0}
+_MAX_STEP = 30.0  # most seconds between two failures of an ID that count as waiting for it
+MAX_CACHED_CHARACTERS = 8 << 20  # characters of all cached schemas; as objects they take about ten times as much
+_MAX_REFUSED_IDS = 1000  # ids
+# Workers that start together register the same schema. A registry may report a conflict to all but one (Apicurio does). A retry
+# then returns the ID; a real conflict remains.
+_CONFLICT_TRIES = 3
+_CONFLICT_WAIT = 0.1
+# The registry's own codes. A 404 with another code comes from a server that is not a registry.
+_NOT_FOUND_CODES = {40401, 40402, 40403}
 
 
 class RegistryStore:
@@ -66,13 +68,13 @@ class RegistryStore:
         self._url = url
         self._clock = clock
         self._http = RegistryHttp(url, username, password, ca)
-        self._found = RecentlyUsed[int, Schema](_MOST_FOUND)
+        self._found = RecentlyUsed[int, Schema](MAX_CACHED_CHARACTERS)
         self._found_lock = threading.Lock()  # for `_found`; held for no longer than reading or writing it takes
         self._look_up_lock = threading.Lock()  # for all that follows; held while the registry is asked
-        self._refused = RecentlyUsed[int, tuple[float, SchemaError]](_MOST_REFUSED)  # when asked, and what it gave
-        self._failed = RecentlyUsed[int, float](_MOST_REFUSED)  # ids that failed alone, and when last
-        self._look_ups = TimeBudget(**_LOOK_UPS)
-        self._waits = TimeBudget(**_WAITS)
+        self._refused = RecentlyUsed[int, tuple[float, SchemaError]](_MAX_REFUSED_IDS)  # when asked, and what it gave
+        self._failed = RecentlyUsed[int, float](_MAX_REFUSED_IDS)  # ids that failed alone, and when last
+        self._look_ups = TimeBudget(**_LOOK_UP_BUDGET)
+        self._waits = TimeBudget(**_WAIT_BUDGET)
         self._known: int | None = None  # an id that this registry has
         self._is_away = False
 
@@ -82,7 +84,7 @@ class RegistryStore:
         if found is not None:
             return found
         with self._look_up_lock:
-            found = self._kept(schema_id)  # another thread may have found it meanwhile
+            found = self._kept(schema_id)  # another thread may have found it by now
             return found if found is not None else self._looked_up(schema_id)
 
     def by_name(self, name: str) -> Schema:
@@ -101,10 +103,10 @@ class RegistryStore:
         what = f"registering subject '{name}'"
         path, body = f"/subjects/{quote(name, safe='')}/versions", {"schema": json.dumps(definition)}
         answer = self._answer(what, "POST", path, body)
-        for _ in range(_CONFLICTS):
+        for _ in range(_CONFLICT_TRIES):
             if answer.status != 409:
                 break
-            time.sleep(_CONFLICT_SECONDS)
+            time.sleep(_CONFLICT_WAIT)
             answer = self._answer(what, "POST", path, body)
         schema_id = _field(answer, "id", int)
         if answer.status == 200 and schema_id is not None:
@@ -124,8 +126,9 @@ class RegistryStore:
             )
         began = self._clock()
         refused = self._refused.get(schema_id)
-        may_ask = self._is_away or self._look_ups.allows(began)  # while it is away nothing is decided but by waiting
-        if refused is not None and (not may_ask or began - refused[0] < _ASK_AGAIN_SECONDS):
+        # During an outage, records wait instead of being rejected.
+        may_ask = self._is_away or self._look_ups.allows(began)
+        if refused is not None and (not may_ask or began - refused[0] < _RETRY_INTERVAL):
             raise type(refused[1])(str(refused[1]))
         if not may_ask:
             raise UnknownSchema(
@@ -146,7 +149,7 @@ class RegistryStore:
         return schema
 
     def _asked(self, schema_id: int, began: float) -> tuple[Schema, int]:
-        """The schema and how many characters it has."""
+        """The schema, and its number of characters."""
         what = f"schema id {schema_id}"
         try:
             answer = self._http.call("GET", f"/schemas/ids/{schema_id}")
@@ -171,26 +174,26 @@ class RegistryStore:
         raise self._failed_alone(schema_id, began, failure_of(answer.status), f"HTTP {answer.status}: {_said(answer)}")
 
     def _answers_others(self) -> bool:
-        """Whether the registry answers another question: for a schema that it has, which needs the same rights and storage."""
+        """Whether the registry answers for another schema, one that it has. That needs the same rights and the same storage."""
         path = "/schemas/types" if self._known is None else f"/schemas/ids/{self._known}"
         try:
-            answer = self._http.call("GET", path, seconds=_PROBE_SECONDS)
+            answer = self._http.call("GET", path, seconds=_PROBE_INTERVAL)
         except NoAnswerError:
             return False
         return (answer.status == 200 and answer.json() is not None) or _says_not_found(answer)
 
     def _failed_alone(self, schema_id: int, began: float, failure: Failure, said: str) -> SchemaError:
-        """What to raise for an id that failed though the registry answers others: it may hold its records up for a while."""
+        """The exception for an ID that fails although the registry answers for others. Its records may wait for some time."""
         text = f"{self._url} answers other questions, but not the one for the schema with the id {schema_id}: {said}"
         if failure != "wait":
             return UnknownSchema(f"{text}: look at what is registered under this id")
         now, last = self._clock(), self._failed.get(schema_id)
-        since = began if last is None else max(last, now - _LONGEST_STEP)
+        since = began if last is None else max(last, now - _MAX_STEP)
         self._failed.put(schema_id, now)
         self._waits.spend(now, now - since)
         if self._waits.allows(now):
             return SchemaUnavailable(
-                f"{text}: its records wait for up to {_WAITS['burst']:g} s, then they are given up"
+                f"{text}: its records wait for up to {_WAIT_BUDGET['burst']:g} s, then they are given up"
             )
         return UnknownSchema(f"{text}: given up after waiting: look at the registry's log")
 
@@ -245,11 +248,11 @@ def _field(answer: Answer, name: str, kind: type[int]) -> int | None:
 
 
 def _says_not_found(answer: Answer) -> bool:
-    return answer.status == 404 and _field(answer, "error_code", int) in _NOT_FOUND
+    return answer.status == 404 and _field(answer, "error_code", int) in _NOT_FOUND_CODES
 
 
 def _said(answer: Answer) -> str:
-    """What an error's answer says, short and on one line."""
+    """The message in an error response, short and on one line."""
     found = answer.json()
     message = found.get("message") if isinstance(found, dict) else None
     text = message if isinstance(message, str) else answer.body[:1000].decode(errors="replace")

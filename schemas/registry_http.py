@@ -20,10 +20,10 @@ from millstream.schemas.failures import Failure, failure_of
 if TYPE_CHECKING:
     import httpx2
 
-TOTAL_SECONDS = 10.0  # timeout of a whole call
-MOST_BYTES = 4 << 20  # of a response: twice the largest allowed schema with all its quotes escaped
-_TRIES = 2  # retry once: an idle keep-alive connection may have been closed
-_GRACE_SECONDS = 5.0  # more, for the event loop to cancel a call
+CALL_TIMEOUT = 10.0  # timeout of a whole call
+MAX_RESPONSE_BYTES = 4 << 20  # of a response: twice the largest allowed schema with all its quotes escaped
+_MAX_TRIES = 2  # retry once: an idle keep-alive connection may have been closed
+_CANCEL_TIMEOUT = 5.0  # more, for the event loop to cancel a call
 _HEADERS = {
     "Accept": "application/vnd.schemaregistry.v1+json, application/vnd.schemaregistry+json, application/json",
     "Accept-Encoding": "identity",  # a small compressed response could expand to a huge one
@@ -88,12 +88,12 @@ class RegistryHttp:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._starting = threading.Lock()
 
-    def call(self, method: str, path: str, body: object = None, *, seconds: float = TOTAL_SECONDS) -> Answer:
+    def call(self, method: str, path: str, body: object = None, *, seconds: float = CALL_TIMEOUT) -> Answer:
         """Return the response, whatever its status. Raises NoAnswerError, also after `seconds` in all."""
         content = None if body is None else json.dumps(body).encode()
         answered = asyncio.run_coroutine_threadsafe(self._within(seconds, method, path, content), self._running())
         try:
-            return answered.result(seconds + _GRACE_SECONDS)
+            return answered.result(seconds + _CANCEL_TIMEOUT)
         except concurrent.futures.TimeoutError:
             answered.cancel()
             raise NoAnswerError(f"no answer within {seconds:g} s", "wait") from None
@@ -101,7 +101,7 @@ class RegistryHttp:
     async def _within(self, seconds: float, method: str, path: str, content: bytes | None) -> Answer:
         try:
             async with asyncio.timeout(seconds):
-                for left in reversed(range(_TRIES)):
+                for left in reversed(range(_MAX_TRIES)):
                     try:
                         async with self._client.stream(method, self._url + path, content=content) as response:
                             return await _read(response)
@@ -137,7 +137,7 @@ async def _read(response: "httpx2.Response") -> Answer:
     size = 0
     async for part in response.aiter_raw():
         size += len(part)
-        if size > MOST_BYTES:
-            raise NoAnswerError(f"expected an answer of at most {MOST_BYTES >> 20} MiB, found more", "reject")
+        if size > MAX_RESPONSE_BYTES:
+            raise NoAnswerError(f"expected an answer of at most {MAX_RESPONSE_BYTES >> 20} MiB, found more", "reject")
         parts.append(part)
     return Answer(response.status_code, b"".join(parts))

@@ -1,6 +1,6 @@
-"""Rows as people write and read them, for the command line: JSON lines and CSV cells to record values, and back.
+"""Converts JSON lines and CSV cells to record values and back, for the command line.
 
-Not the hot path: every value is checked on its own, so that an error names its field.
+It is not made for speed: it checks every value on its own, so that an error names its field.
 """
 
 import base64
@@ -29,7 +29,7 @@ __all__ = ["RowError", "encode_row", "encode_json_row", "parse_cells", "decode_r
 def encode_row(definition: AvroType, schema_id: int, row: Mapping[str, Any]) -> bytes:
     """The row as Avro in the wire format. Defaults of the schema fill fields that the row lacks. Raises RowError.
 
-    Values are as JSON has them. Times are integers in the schema's unit, or ISO 8601 text; bytes are text, or
+    Values have JSON types. Times are integers in the schema's unit, or ISO 8601 text; bytes are text, or
     `{"base64": "..."}`.
     """
     schema, reader = _compiled(json.dumps(definition))
@@ -40,7 +40,7 @@ def encode_row(definition: AvroType, schema_id: int, row: Mapping[str, Any]) -> 
 
 
 def encode_json_row(definition: AvroType, row: Mapping[str, Any]) -> bytes:
-    """The row as a JSON object, checked and filled as by `encode_row`; times become integers. Raises RowError."""
+    """The row as a JSON object, with checks and defaults as in `encode_row`. Times become integers. Raises RowError."""
     _, reader = _compiled(json.dumps(definition))
     ready = {name: _to_json(value, name) for name, value in reader.row(row).items()}
     return msgspec.json.encode(ready)
@@ -57,7 +57,7 @@ def parse_cells(definition: AvroType, cells: Mapping[str, str | None]) -> dict[s
 
 
 def decode_row(value: bytes, definition: AvroType) -> dict[str, Any]:
-    """The record in the wire format `value`, written with the schema `definition`, as JSON can show it.
+    """The record in the wire format `value`, written with the schema `definition`, in a form that JSON can show.
 
     Times are ISO 8601 text, bytes readable UTF-8 or `{"base64": "..."}`, NaN and infinities text. Raises RowError.
     """
@@ -68,7 +68,7 @@ def decode_row(value: bytes, definition: AvroType) -> dict[str, Any]:
             row = _decode(value[HEAD_BYTES:], definition)
         except OverflowError:  # a time that datetime can't hold: show the number
             row = _decode(value[HEAD_BYTES:], parsed(Schema(0, "", definition)))
-    # Bytes that aren't of the schema make fastavro raise whatever its reading code stumbles over.
+    # fastavro raises exceptions of any class if the bytes don't follow the schema.
     except Exception as fault:
         raise RowError(
             f"expected a record of schema {_name(definition)} in the wire format, found {type(fault).__name__}: {fault}. "
@@ -104,7 +104,7 @@ def _name(definition: AvroType) -> str:
 
 
 def _to_json(value: Any, path: str) -> Any:
-    """A value as RowReader gives it, as it stands in a JSON topic."""
+    """Convert a value from RowReader to its form in a JSON topic."""
     match value:
         case dict():
             return {key: _to_json(item, f"{path}.{key}") for key, item in value.items()}
@@ -124,7 +124,7 @@ def _to_json(value: Any, path: str) -> Any:
 
 
 def _to_text(value: Any) -> Any:
-    """A value as fastavro reads it, as JSON can show it."""
+    """Convert a value from fastavro to a form that JSON can show."""
     match value:
         case dict():
             return {key: _to_text(item) for key, item in value.items()}
@@ -144,7 +144,7 @@ def _to_text(value: Any) -> Any:
 
 
 def bytes_to_text(value: bytes) -> str | dict[str, str]:
-    """The bytes as readable text, or `{"base64": "..."}` where they are none."""
+    """The bytes as text; `{"base64": "..."}` if they are not readable text."""
     try:
         text = value.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""What a schema is, and where schemas are found: a folder (`directory`) or a schema registry (`registry`)."""
+"""The interface of schema stores: a folder (`directory`) or a schema registry (`registry`)."""
 
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ class Schema:
     """An Avro schema with the id that its records carry."""
 
     id: int
-    name: str  # the file's name without id and ending; the subject in a registry ("" where found by id alone)
+    name: str  # the file's name without id and ending; the subject in a registry ("" if it was found by its ID)
     definition: AvroType
 
 
@@ -24,7 +24,7 @@ class SchemaStore(Protocol):
         ...
 
     def by_name(self, name: str) -> Schema:
-        """Return the newest schema of this name; raise UnknownSchema where there is none."""
+        """Return the newest schema of this name; raise UnknownSchema if there is none."""
         ...
 
     def register(self, name: str, definition: AvroType) -> int:

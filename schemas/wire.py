@@ -14,7 +14,7 @@ def frame(schema_id: int) -> bytes:
 
 
 def schema_id_of(value: bytes) -> int:
-    """Return the schema id in a value's head; raise NotWireFormat where there is none."""
+    """Return the schema id in a value's head; raise NotWireFormat if there is none."""
     if len(value) < HEAD_BYTES:
         raise NotWireFormat(
             f"expected the wire format (a zero byte, 4 bytes of schema id, an Avro body), found {len(value)} bytes: "

@@ -1,4 +1,4 @@
-"""How messages name places and values of YAML files, and what pydantic found wrong with one."""
+"""Words for error messages: places and values in YAML files, and pydantic's errors."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ EXPECTED = {
     "float_type": "a number",
     "model_type": "a mapping",
 }
-"""Pydantic's type of an error -> what it expected."""
+"""Pydantic's error type -> the expected value."""
 
 
 def dotted(loc: Loc) -> str:
-    """Return a place as people write it: ("input", "topics", 0) is "input.topics[0]"."""
+    """Return a place as text: ("input", "topics", 0) is "input.topics[0]"."""
     text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in loc)
     return text.removeprefix(".")
 
 
 def shown(value: object) -> str:
-    """Return a value of a YAML file as an error message names it: short, and on one line."""
+    """Return a value of a YAML file for an error message: short, and on one line."""
     match value:
         case None | bool():
             return {None: "nothing", True: "true", False: "false"}[value]
@@ -46,10 +46,10 @@ def shown(value: object) -> str:
 
 
 def wrong_value(detail: ErrorDetails, expected_by_type: Mapping[str, str]) -> str:
-    """Return what was expected and found, without a full stop; of an error of our own, its text."""
+    """Return what was expected and found, without a full stop. For an error of Millstream's validators, return its text."""
     context: dict[str, Any] = detail.get("ctx", {})
     match detail["type"]:
-        case "value_error":  # one of our own validators, which says everything
+        case "value_error":  # raised by one of Millstream's validators, with a full text
             return str(context["error"])
         case "literal_error":
             expected = context["expected"].replace("'", "")

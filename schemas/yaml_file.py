@@ -17,17 +17,18 @@ from millstream.schemas.wording import Loc, dotted
 if TYPE_CHECKING:
     from pathlib import Path
 
-MOST_BYTES = 2**18  # PyYAML takes seconds to read so many
-# Aliases of aliases grow without bound ("billion laughs"); no honest file of settings comes near this.
-MOST_VALUES = 20_000
-MOST_FAULTS = 100
-_TAGS = "tag:yaml.org,2002:"
-_SCALARS = {"null", "bool", "int", "float", "str", "timestamp", "merge", "value"}
-_UNUSABLE = re.compile("[\0\ud800-\udfff]")  # C libraries end a text at its NUL; UTF-8 can't encode surrogates
+MAX_BYTES = 2**18  # PyYAML needs seconds for a file of this size
+# Aliases of aliases can grow without bound ("billion laughs"). Real files of settings are far below this.
+MAX_VALUES = 20_000
+MAX_FAULTS = 100
+_TAG_PREFIX = "tag:yaml.org,2002:"
+_SCALAR_TAGS = {"null", "bool", "int", "float", "str", "timestamp", "merge", "value"}
+# C libraries end a text at its NUL, and UTF-8 can't encode surrogates.
+_UNUSABLE_CHARACTERS = re.compile("[\0\ud800-\udfff]")
 
 
 class Fault(NamedTuple):
-    """What is wrong with one part of the file."""
+    """A mistake in one part of the file."""
 
     message: str
     line: int | None = None  # 1-based
@@ -35,7 +36,7 @@ class Fault(NamedTuple):
 
 
 class YamlError(Exception):
-    """Nothing can be read from the file. Raised by `text_of`, `composed` and `NodeReader.read`; the caller names the file."""
+    """The file can't be read. Raised by `text_of`, `composed` and `NodeReader.read`; the caller adds the file's name."""
 
     def __init__(self, message: str, line: int | None = None) -> None:
         super().__init__(message)
@@ -45,9 +46,9 @@ class YamlError(Exception):
 def text_of(path: Path) -> str:
     """Return the file's text. Raises YamlError: too large, or not UTF-8; OSError."""
     with path.open("rb") as file:
-        raw = file.read(MOST_BYTES + 1)
-    if len(raw) > MOST_BYTES:
-        raise YamlError(f"expected at most {MOST_BYTES} bytes, found more. Check which file it is.")
+        raw = file.read(MAX_BYTES + 1)
+    if len(raw) > MAX_BYTES:
+        raise YamlError(f"expected at most {MAX_BYTES} bytes, found more. Check which file it is.")
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -57,7 +58,7 @@ def text_of(path: Path) -> str:
 
 
 def composed(text: str) -> yaml.Node | None:
-    """Return the text's node tree, None where it holds no value. Raises YamlError: not YAML, or nested too deeply."""
+    """Return the text's node tree; None if it has no value. Raises YamlError: not YAML, or nested too deeply."""
     loader = None
     try:
         loader = yaml.SafeLoader(text)
@@ -70,7 +71,10 @@ def composed(text: str) -> yaml.Node | None:
         raise YamlError(message, line) from None
     except RecursionError:
         raise YamlError("the YAML is nested too deeply", loader.line + 1 if loader else None) from None
-    except (ValueError, OverflowError):  # PyYAML's own, of an escape such as "\U00110000" or of a huge %YAML version
+    except (
+        ValueError,
+        OverflowError,
+    ):  # raised by PyYAML, for an escape such as "\U00110000" or of a huge %YAML version
         message = "not valid YAML: a number in an escape or a directive is too large. Correct it."
         raise YamlError(message, loader.line + 1 if loader else None) from None
 
@@ -79,7 +83,7 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> YamlError:
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     what = "; ".join(part for part in (error.context, error.problem) if part)
-    if "${" in "".join(text.split("\n")[line - 1 : line]):  # as in {env: ${NAME}}: YAML takes the brace for its own
+    if "${" in "".join(text.split("\n")[line - 1 : line]):  # as in {env: ${NAME}}: YAML treats the brace as its own
         what += ". Put quotes around a ${NAME} that stands inside { } or [ ]."
     return YamlError(f"not valid YAML at column {column}: {what}", line)
 
@@ -91,7 +95,7 @@ class NodeReader:
         self.lines: dict[Loc, int] = {(): 1}  # of each key or list item; () is line 1
         self.faults: list[Fault] = []
         self.broken: set[Loc] = set()  # locations with a fault; their values are None placeholders
-        self._open: list[yaml.Node] = []  # the collections we are inside of: an alias may lead back to one
+        self._open: list[yaml.Node] = []  # the open collections: an alias may refer to one of them
 
     def read(self, root: yaml.Node) -> object:
         """Return the tree's value. Raises YamlError: nested too deeply, too many values, or too many faults."""
@@ -101,7 +105,7 @@ class NodeReader:
             raise YamlError("the YAML is nested too deeply", root.start_mark.line + 1) from None
 
     def scalar(self, text: str, kind: str, *, plain: bool, loc: Loc) -> object:  # noqa: ARG002  (for subclasses)
-        """Return a scalar's value; `kind` is its YAML type, `plain` whether it stands without quotes."""
+        """Return a scalar's value. `kind`: its YAML type. `plain`: whether it has no quotes."""
         return typed(text, kind)
 
     def fault(self, loc: Loc, message: str, line: int | None = None) -> None:
@@ -111,18 +115,18 @@ class NodeReader:
 
     def _note(self, fault: Fault) -> None:
         self.faults.append(fault)
-        if len(self.faults) > MOST_FAULTS:
+        if len(self.faults) > MAX_FAULTS:
             first = self.faults[0]
             place = f"{first.place}: " if first.place else ""
-            raise YamlError(f"{place}{first.message} More than {MOST_FAULTS} others follow.", first.line)
+            raise YamlError(f"{place}{first.message} More than {MAX_FAULTS} others follow.", first.line)
 
     def _value(self, node: yaml.Node, loc: Loc) -> object:
         self.lines.setdefault(loc, node.start_mark.line + 1)
-        if len(self.lines) > MOST_VALUES:
-            message = f"the file has more than {MOST_VALUES} values, aliases (*name) counted each time. Write fewer."
+        if len(self.lines) > MAX_VALUES:
+            message = f"the file has more than {MAX_VALUES} values, aliases (*name) counted each time. Write fewer."
             raise YamlError(message, node.start_mark.line + 1)
-        kind = node.tag.removeprefix(_TAGS)
-        if isinstance(node, yaml.ScalarNode) and kind in _SCALARS:
+        kind = node.tag.removeprefix(_TAG_PREFIX)
+        if isinstance(node, yaml.ScalarNode) and kind in _SCALAR_TAGS:
             return self._scalar(node, kind, loc)
         if any(node is outer for outer in self._open):
             self.fault(loc, "this alias (*name) refers to what it is part of. Write the value out.")
@@ -167,13 +171,13 @@ class NodeReader:
 
 
 def kind_of(text: str) -> str:
-    """Return the YAML type of a scalar that stands without quotes."""
+    """Return the YAML type of a scalar without quotes."""
     tag = yaml.SafeLoader("").resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
-    return str(tag).removeprefix(_TAGS)
+    return str(tag).removeprefix(_TAG_PREFIX)
 
 
 def typed(text: str, kind: str) -> object:
-    """Return the text as its YAML type, numbers only where writing them again gives the same text."""
+    """Return the text as its YAML type. It becomes a number only if writing the number gives the same text."""
     if kind == "null":
         return None
     if kind == "bool":
@@ -186,6 +190,6 @@ def typed(text: str, kind: str) -> object:
 
 
 def unusable(text: str) -> str:
-    """Return what is wrong with the characters of a text; empty: nothing."""
-    found = _UNUSABLE.search(text)
+    """Return the problem with the characters of a text; empty: there is none."""
+    found = _UNUSABLE_CHARACTERS.search(text)
     return f"holds the character U+{ord(found[0]):04X}, which is not allowed. Remove it." if found else ""

@@ -1,4 +1,4 @@
-"""Tests that break the product on purpose go through what it offers, so that they survive a change of what is behind it."""
+"""Tests use the product's public names, so that they survive a change of what is behind these."""
 
 from __future__ import annotations
 
@@ -12,8 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
-FOLDERS = ("tests/consumers", "tests/faults", "tests/fuzz")
-FILES = sorted(path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+FILES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("*.py"))
+ALLOWED = {
+    "tests/broker/raw_batch.py": {"_builder", "_relative_offset"},  # aiokafka's: it offers no way to send such a batch
+    "tests/comparison/test_bounds.py": {"_windows", "_events"},  # no result shows what the join keeps in memory
+    "tests/demo/test_spike_workers.py": {"_policy"},  # the simulated `millstream run` decides as the real one
+    "tests/deploy/test_compose.py": {"_parser"},  # commands are parsed and not run
+    "tests/inference/test_signature.py": {"_fill_scalars"},  # counts the messages that it makes
+    "tests/schemas/json/test_json_columns.py": {"_spare"},  # no result shows the memory that is filled anew
+}
+"""Private names that a test can't do without."""
 BY_NAME = {"delattr", "getattr", "hasattr", "patch", "replace", "setattr"}
 """Functions that are told the name of an attribute."""
 NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
@@ -58,7 +66,10 @@ def private_names(tree: ast.AST, product: frozenset[str] = frozenset(), *, own: 
 
 @pytest.mark.parametrize("file", FILES)
 def test_private_names_of_the_product_are_left_alone(file: str) -> None:
-    assert list(private_names(ast.parse((ROOT / file).read_text(encoding="utf-8"), file))) == []
+    found = list(private_names(ast.parse((ROOT / file).read_text(encoding="utf-8"), file)))
+    allowed = ALLOWED.get(file, set())
+    assert [line for line in found if line.rpartition(" ")[2] not in allowed] == []
+    assert {line.rpartition(" ")[2] for line in found} == allowed
 
 
 @pytest.mark.parametrize(

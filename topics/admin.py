@@ -1,4 +1,4 @@
-"""Topics as the broker has them: look, create. The only module that administers."""
+"""Reads the state and the settings of topics, and creates topics."""
 
 import logging
 import time
@@ -16,11 +16,11 @@ from millstream.topics.unreachable import unreachable
 
 ANSWER_TIMEOUT = 10.0  # seconds
 BROKER_DEFAULT = -1
-# A dead letter is its event, the event's key once more (its own), and a little: where the event just fitted its topic,
-# its dead letter must fit too, or no worker ever gets past it.
-DEAD_LETTER_ROOM = 65_536  # bytes
+# A dead letter has its event, the event's key a second time, and a few more fields. If an event just fits into its topic, its
+# dead letter must fit too. Otherwise no worker would ever get past it.
+DEAD_LETTER_OVERHEAD = 65_536  # bytes of these fields, generously
 DEFAULT_MAX_BYTES = 1_048_588  # Kafka's own default for `max.message.bytes`
-EVALUATIONS = "evaluations"  # the role of that topic
+EVALUATIONS = "evaluations"  # the role of the topic with evaluations
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def roles(pipeline: Pipeline) -> list[tuple[str, str]]:
 
 
 class _Admin(AdminClient):
-    """Remembers why it can't connect: the call that fails for that says no more than that it failed."""
+    """Remembers why it can't connect, because a call that fails for this doesn't give the reason."""
 
     def __init__(self, client: Mapping[str, Any]) -> None:
         self._told: list[KafkaError] = []
@@ -55,18 +55,18 @@ class _Admin(AdminClient):
 
     @property
     def causes(self) -> Sequence[KafkaError]:
-        """What the client has told so far, the latest last."""
+        """The errors that the client has reported, the latest one last."""
         self.poll(0)
         return self._told
 
 
 def connect(client: Mapping[str, Any]) -> _Admin:
-    """An administrator's client."""
+    """Create an admin client."""
     return _Admin(client)
 
 
 def states(client: Mapping[str, Any], names: Iterable[tuple[str, str]]) -> list[TopicState]:
-    """How the topics (role, name) are on the broker.
+    """The state of the topics (role, name) on the broker.
 
     Raises:
         BrokerUnreachableError: no broker answers.
@@ -97,11 +97,11 @@ def require(client: Mapping[str, Any], pipeline: Pipeline) -> None:
 
 
 def refuse_unfit_broker(client: Mapping[str, Any], pipeline: Pipeline) -> None:
-    """Refuse what the broker can't do.
+    """Check that the broker supports what the pipeline needs.
 
     Raises:
         BrokerUnreachableError: no broker answers.
-        TopicError: exactly once on the embedded broker.
+        TopicError: the pipeline needs exactly once, and this is the embedded broker.
     """
     metadata = _metadata(connect(client), str(client["bootstrap.servers"]))
     if pipeline.delivery == "exactly_once" and _is_embedded(metadata):
@@ -121,11 +121,11 @@ def create(
     """Create the pipeline's topics that don't exist yet, all with the same number of partitions.
 
     Returns:
-        the names of those created.
+        the names of the created topics.
 
     Raises:
         BrokerUnreachableError: no broker answers.
-        TopicError: the broker refused one; the message says which and why.
+        TopicError: the broker refused to create a topic.
     """
     admin = connect(client)
     there = _topics(admin, str(client["bootstrap.servers"]))
@@ -151,7 +151,7 @@ def create(
 def ensure(
     client: Mapping[str, Any], wanted: Mapping[str, Mapping[str, str]], *, partitions: int, replication: int
 ) -> None:
-    """Create those of the wanted topics (name -> settings) that don't exist yet, and wait until the brokers know them.
+    """Create the wanted topics (name -> settings) that don't exist yet, and wait until the brokers know them.
 
     Raises:
         BrokerUnreachableError: no broker answers.
@@ -187,19 +187,19 @@ def _create(admin: _Admin, asked: list[NewTopic]) -> None:
 def _settings(role: str, room: int) -> dict[str, str]:
     """Settings of a new topic; `room`: bytes of the largest event."""
     if role == "dead letters":
-        return {"max.message.bytes": str(2 * room + DEAD_LETTER_ROOM)}
+        return {"max.message.bytes": str(2 * room + DEAD_LETTER_OVERHEAD)}
     return {"cleanup.policy": "compact"} if role == EVALUATIONS else {}
 
 
 def _wait_for(names: Sequence[str], admin: _Admin, bootstrap: str) -> None:
-    """Wait until the brokers know the topics: what the controller has made reaches them a little later."""
+    """Wait until the brokers know the topics, a little later than the controller, which creates them."""
     until = time.monotonic() + ANSWER_TIMEOUT
     while time.monotonic() < until and not _topics(admin, bootstrap).keys() >= set(names):
         time.sleep(0.05)
 
 
 def largest_records(client: Mapping[str, Any], names: Iterable[str]) -> dict[str, int]:
-    """The largest record that each topic takes, bytes (`max.message.bytes`); Kafka's default where it may not be asked."""
+    """`max.message.bytes` of each topic; Kafka's default if the user may not read it."""
     admin = connect(client)
     embedded = _is_embedded(_metadata(admin, str(client["bootstrap.servers"])))
     return {name: DEFAULT_MAX_BYTES if embedded else _max_bytes(admin, name) for name in names}
@@ -210,7 +210,7 @@ def _max_bytes(admin: _Admin, topic: str) -> int:
     try:
         found = admin.describe_configs([asked], request_timeout=ANSWER_TIMEOUT)[asked].result()
         return int(found["max.message.bytes"].value)
-    except (KafkaException, KeyError):  # not ours to read: the default will do for nearly all
+    except (KafkaException, KeyError):  # the user may not read it; the default is right for most topics
         return DEFAULT_MAX_BYTES
 
 
@@ -220,7 +220,7 @@ def _topics(admin: _Admin, bootstrap: str) -> dict[str, Any]:
 
 
 def _is_embedded(metadata: Any) -> bool:
-    """Whether this is librdkafka's mock cluster, which answers no questions about settings."""
+    """Whether this is librdkafka's mock cluster, which does not support requests for settings."""
     return str(metadata.cluster_id).startswith("mockCluster")
 
 

@@ -1,4 +1,4 @@
-"""Reads a dead-letter topic to its end, and single events from where they came."""
+"""Reads a dead-letter topic to its end, and single events from their own topics."""
 
 import logging
 import time
@@ -11,12 +11,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterError
 from millstream.topics.dead_letters import NoLetter, Position, StoredLetter, Unread, marked
 from millstream.topics.errors import BrokerUnreachableError, TopicError
-from millstream.topics.records import ANSWER_TIMEOUT, PASSING, ReadRecord, bounds, headers_of
+from millstream.topics.records import ANSWER_TIMEOUT, TRANSIENT_ERRORS, ReadRecord, bounds, headers_of
 from millstream.topics.unreachable import unreachable
 
-IDLE_TIMEOUT = 30.0  # seconds without anything new before the end of a partition is given up
+IDLE_TIMEOUT = 30.0  # seconds without a new record, after which a partition counts as stuck before its end
 MAX_READ_RECORDS = 500  # records of one read
-READ_TIMEOUT = 0.2  # seconds of one read where nothing comes: Ctrl-C is heard this often
+READ_TIMEOUT = 0.2  # seconds that a read waits for records; so Ctrl-C takes no longer than that
 
 Decode = Callable[[bytes], DeadLetter]
 """The dead letter in a record's value. Raises DeadLetterError, SchemaUnavailable."""
@@ -29,7 +29,7 @@ class _StuckError(TopicError):
 
 
 class DeadLetterReader:
-    """Reads as nobody's group: nothing is committed. One thread uses it; a context manager."""
+    """Reads without a consumer group, so it commits nothing. A context manager, for one thread."""
 
     def __init__(self, client: Mapping[str, Any], topic: str, decode: Decode) -> None:
         """Connect.
@@ -42,7 +42,7 @@ class DeadLetterReader:
         self._decode = decode
         self._bootstrap = str(client["bootstrap.servers"])
         self._letters = _consumer(client, "read_committed")
-        # Asked for ends beyond open transactions, and reads originals while letters are being read.
+        # Reads the ends of partitions beyond open transactions; and reads original events while letters are read.
         self._events = _consumer(client, "read_uncommitted")
         try:
             with self._answered():
@@ -55,21 +55,22 @@ class DeadLetterReader:
         self._partitions = sorted(found.partitions)
 
     def letters(self, *, replayed: bool) -> Iterator[StoredLetter | NoLetter | Unread]:
-        """What is in the topic now, by partition and offset; with those that were replayed, or without.
+        """The content of the topic now, by partition and offset, with or without the replayed letters.
 
-        A partition with an open transaction gives `Unread` in place of its letters: a marker may say that they were replayed.
+        A partition with an open transaction gives `Unread` instead of its letters, because the transaction may have markers that
+        these were replayed.
 
-        Nothing is held but the markers of one partition, so the topic may be of any size.
+        It keeps only the markers of one partition in memory, so the topic may have any size.
 
         Raises:
             BrokerUnreachableError: no broker answers.
             TopicError: the topic can't be read.
             SchemaUnavailable: the schema registry does not answer.
         """
-        # All ends now: what fails again while its letter is being replayed is for the next time.
+        # All ends are read first: letters of events that fail again during this replay are left to the next one.
         bounds = {partition: self._bounds(self._topic, partition) for partition in self._partitions}
         for partition, (low, high) in bounds.items():
-            # A marker is written after its letter, into the same partition: so they are read first.
+            # A marker is in the same partition, after its letter. So the markers are read first.
             try:
                 marks = self._marks(partition, low, high)
             except _StuckError as stuck:
@@ -81,7 +82,7 @@ class DeadLetterReader:
                     yield from self._stored(record, marks.get(position))
 
     def _marks(self, partition: int, low: int, high: int) -> dict[Position, int]:
-        """When letters of a partition were replayed, by their positions."""
+        """The replay times of a partition's letters, by position."""
         return {
             position: record.timestamp
             for record in self._read(self._letters, self._topic, partition, low, high)
@@ -92,7 +93,7 @@ class DeadLetterReader:
         }
 
     def letter(self, position: Position) -> StoredLetter | NoLetter:
-        """The letter at a position. Raises what `letters` does, and TopicError where nothing is there."""
+        """The letter at a position. Raises as `letters`, and TopicError if there is no letter."""
         nothing = TopicError(
             f"no dead letter at {position} of {self._topic}. `millstream dead-letters list PIPELINE --all` shows what is there."
         )
@@ -115,7 +116,7 @@ class DeadLetterReader:
         return stored
 
     def original(self, letter: DeadLetter) -> ReadRecord | None:
-        """The event as it lies in its own topic; None where it is gone (retention, compaction, a topic made anew).
+        """The event in its own topic; None if it is gone (by retention or compaction, or the topic was created anew).
 
         Raises:
             BrokerUnreachableError: no broker answers.
@@ -128,7 +129,7 @@ class DeadLetterReader:
         if not low <= letter.offset < high:
             return None
         record = next(self._read(self._events, letter.topic, letter.partition, letter.offset, letter.offset + 1), None)
-        # In a topic made anew another event may lie at this offset.
+        # If the topic was created anew, another event may be at this offset.
         same = record is not None and (record.offset, record.key, record.timestamp) == (
             letter.offset,
             letter.key,
@@ -137,7 +138,7 @@ class DeadLetterReader:
         return record if same else None
 
     def partitions(self, topic: str) -> frozenset[int]:
-        """The partitions of a topic; none where it does not exist. Raises BrokerUnreachableError."""
+        """The partitions of a topic; none if it doesn't exist. Raises BrokerUnreachableError."""
         with self._answered():
             found = self._events.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
         return frozenset() if found.error is not None else frozenset(found.partitions)
@@ -154,7 +155,7 @@ class DeadLetterReader:
         self.close()
 
     def _stored(self, record: ReadRecord, replayed_at: int | None) -> Iterator[StoredLetter | NoLetter]:
-        """The record as what it is; nothing for a marker, or another record without a value."""
+        """Decode a record. Markers and other records without a value give nothing."""
         if record.value is None:
             return
         position = Position(record.partition, record.offset)
@@ -164,7 +165,7 @@ class DeadLetterReader:
             yield NoLetter(position, str(error))
 
     def _bounds(self, topic: str, partition: int) -> tuple[int, int]:
-        """First offset and the one after the last, open transactions included."""
+        """The first offset, and the one after the last, including open transactions."""
         try:
             return bounds(self._events, topic, partition)
         except KafkaException as error:
@@ -173,13 +174,13 @@ class DeadLetterReader:
             raise unreachable(self._bootstrap, error.args[0]) from None
 
     def _read(self, consumer: Consumer, topic: str, partition: int, start: int, end: int) -> Iterator[ReadRecord]:
-        """The committed records with offsets from `start` to before `end`; waits for transactions that are open between them."""
+        """The committed records with offsets from `start` to before `end`. Waits for open transactions between them."""
         if start >= end:
             return
         consumer.assign([TopicPartition(topic, partition, start)])
         reached, moved = start, time.monotonic()
         while reached < end:
-            # `consume` waits until it has all it was asked for, so a first record is waited for by `poll`.
+            # `consume` waits until it has all records that it may return, so `poll` waits for the first one.
             first = consumer.poll(READ_TIMEOUT)
             for message in [] if first is None else [first, *consumer.consume(MAX_READ_RECORDS - 1, 0)]:
                 error = message.error()
@@ -188,9 +189,9 @@ class DeadLetterReader:
                     if reached <= end:
                         yield _record(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    # What was aborted, and the marks that end transactions, have offsets and are no records.
+                    # Aborted records, and the control records that end transactions, have offsets but are not delivered.
                     reached = max(reached, message.offset() or 0)
-                elif error.code() not in PASSING:
+                elif error.code() not in TRANSIENT_ERRORS:
                     raise TopicError(f"topic {topic} can't be read: {error.str()}.")
             if first is not None:
                 moved = time.monotonic()
@@ -213,12 +214,12 @@ def _consumer(client: Mapping[str, Any], isolation: str) -> Consumer:
     return Consumer(
         {
             **client,
-            "group.id": "millstream-reader",  # the client wants one; it is never joined
+            "group.id": "millstream-reader",  # required by the client, which never joins it
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "isolation.level": isolation,
             "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 50,  # the end of a partition is told after this wait
+            "fetch.wait.max.ms": 50,  # the broker reports the end of a partition after this time
         },
         logger=logging.getLogger("kafka.reader"),
     )
@@ -229,7 +230,7 @@ def _record(message: Any) -> ReadRecord:
         topic=message.topic(),
         partition=message.partition(),
         offset=message.offset(),
-        timestamp=message.timestamp()[1],  # -1 where it has none
+        timestamp=message.timestamp()[1],  # -1: it has none
         key=message.key(),
         value=message.value(),
         headers=headers_of(message),

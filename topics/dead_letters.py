@@ -1,4 +1,4 @@
-"""Dead letters in their topic: where they are, which are wanted, what a replay writes. All of it pure."""
+"""Dead letters in their topic: positions, filters, and the records that a replay writes. Pure."""
 
 import re
 from collections.abc import Iterable
@@ -17,13 +17,13 @@ REPLAY_ID: Final = "millstream.replay.id"
 ATTEMPTS: Final = "millstream.attempts"
 """Header of a replayed event: how many times it was tried before, as decimal digits."""
 
-_MOST_DIGITS = 6  # of attempts: nobody replays more often, and the dead letter's field is an int of 32 bits
+_MAX_ATTEMPT_DIGITS = 6  # nobody replays more often, and the dead letter's field has 32 bits
 _POSITION = re.compile(r"([0-9]{1,9})@([0-9]{1,18})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """Where a record lies in a topic; written `partition@offset`."""
+    """The position of a record in a topic; as text `partition@offset`."""
 
     partition: int
     offset: int
@@ -33,7 +33,7 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """The position that a text such as `3@17` names. Raises ValueError."""
+        """Parse a text such as `3@17`. Raises ValueError."""
         match = _POSITION.fullmatch(text)
         if match is None:
             raise ValueError(f"expected partition@offset, such as 3@17, found {text[:60]!r}")
@@ -42,7 +42,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class StoredLetter:
-    """A dead letter as it lies in its topic."""
+    """A dead letter in its topic."""
 
     position: Position
     letter: DeadLetter
@@ -59,24 +59,24 @@ class NoLetter:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A partition of the dead-letter topic that can't be read to its end: none of its letters is given."""
+    """A partition of the dead-letter topic that can't be read to its end. None of its letters are returned."""
 
-    position: Position  # from where on
+    position: Position  # where reading stopped
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which letters are wanted; an empty set wants all."""
+    """A filter for letters. An empty set accepts all."""
 
     reasons: frozenset[str] = frozenset()
-    topics: frozenset[str] = frozenset()  # where the events were read
-    partitions: frozenset[int] = frozenset()  # the same
-    since: int | None = None  # ms since the epoch: given up at this time or later
-    until: int | None = None  # ms since the epoch: given up before this time
+    topics: frozenset[str] = frozenset()  # the topics of the events
+    partitions: frozenset[int] = frozenset()  # the partitions of the events
+    since: int | None = None  # ms since the epoch: failed at this time or later
+    until: int | None = None  # ms since the epoch: failed before this time
 
     def takes(self, letter: DeadLetter) -> bool:
-        """Whether the letter is wanted."""
+        """Whether the filter accepts the letter."""
         return (
             (not self.reasons or letter.reason in self.reasons)
             and (not self.topics or letter.topic in self.topics)
@@ -88,7 +88,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """An event ready to be written to its topic once more, and the letter that is replayed with it."""
+    """An event to write to its topic again, and the letter that it comes from."""
 
     position: Position  # of the letter
     topic: str
@@ -101,26 +101,26 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class Stays:
-    """A letter that is wanted and can't be replayed."""
+    """A letter that can't be replayed, although the filter accepts it."""
 
     position: Position
     why: str
 
 
 def marker(position: Position) -> list[tuple[str, bytes]]:
-    """The headers of the record that says that the letter at `position` was replayed; it has neither key nor value."""
+    """The headers of the marker for the replayed letter at `position`. A marker has no key and no value."""
     return [(REPLAYED, str(position).encode())]
 
 
 def marked(record: ReadRecord) -> Position | None:
-    """The letter that a record marks as replayed; None where the record is no marker."""
+    """The letter that a marker is for; None if the record is not a marker."""
     if record.value is not None:
         return None
     for name, value in record.headers or ():
         if name == REPLAYED and value is not None:
             try:
                 return Position.parse(value.decode())
-            except ValueError:  # somebody else's
+            except ValueError:  # not a marker of Millstream
                 return None
     return None
 
@@ -128,12 +128,12 @@ def marked(record: ReadRecord) -> Position | None:
 def replay_of(
     stored: StoredLetter, letters: str, original: ReadRecord | None = None, *, keep_timestamp: bool
 ) -> Replay | None:
-    """The event of a letter, to be written again.
+    """Create the replay of a letter.
 
     Args:
         stored: the letter.
         letters: the dead-letter topic.
-        original: the event as it lies in its topic, for a letter whose value was left out.
+        original: the event from its own topic, for a letter without a value.
         keep_timestamp: whether the event keeps its Kafka timestamp.
 
     Returns:
@@ -145,7 +145,7 @@ def replay_of(
         if original is None or original.value is None or original.headers is None:
             return None
         value, headers = original.value, original.headers
-    # An event may have been replayed before: what that replay said of it is over.
+    # The headers of an earlier replay of this event are replaced.
     kept = tuple(header for header in headers if header[0] not in {REPLAY_ID, ATTEMPTS})
     return Replay(
         position=position,
@@ -163,16 +163,16 @@ def replay_of(
 
 
 def attempts_before(headers: Iterable[tuple[str, Any]]) -> int:
-    """How many times an event was tried before, by its headers; 0 where they don't say, or say what no replay writes."""
+    """How often an event was tried before, by its headers; 0 if there is no valid header."""
     said = [value for name, value in headers if name == ATTEMPTS]
-    # Anybody may write headers: nothing in one may end a worker. `isdigit` of bytes takes 0 to 9 only.
-    if not said or not isinstance(said[-1], bytes) or not said[-1].isdigit() or len(said[-1]) > _MOST_DIGITS:
+    # Anybody can write headers, and none may end a worker. `isdigit` of bytes accepts only 0 to 9.
+    if not said or not isinstance(said[-1], bytes) or not said[-1].isdigit() or len(said[-1]) > _MAX_ATTEMPT_DIGITS:
         return 0
     return int(said[-1])
 
 
 def parse_moment(text: str, now: float) -> int:
-    """The time that a text names: ISO 8601 (UTC where it names no zone), or how long before `now`, such as 15m or 2h.
+    """Parse a time: ISO 8601 (UTC if it has no zone), or a duration before `now`, such as 15m or 2h.
 
     Args:
         text: the text.

@@ -1,4 +1,4 @@
-"""The embedded broker of the demo: librdkafka's mock cluster, a real TCP listener inside this process."""
+"""The embedded broker of the demo: librdkafka's mock cluster, which listens on TCP ports of this process."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _ANSWER_TIMEOUT_S = 10.0
 
 
 class EmbeddedBroker:
-    """A Kafka broker in memory, for a demo on a machine that has none; a context manager.
+    """A Kafka broker in memory, for a demo on a machine without a broker. A context manager.
 
-    Any Kafka client on this machine, of this process or another, may connect to `bootstrap`. Its limits
+    Any Kafka client on this machine may connect to `bootstrap`. Its limits
     (measured with librdkafka 2.16):
 
-    - all is in memory and gone when the context ends;
+    - all data is in memory, and is lost when the context ends;
     - a partition keeps its last 5 MB; older events are dropped, and its first offset moves on, so a reader
       that is further behind than that starts at the oldest kept event (or fails, as its
       `auto.offset.reset` says);
@@ -38,8 +38,8 @@ class EmbeddedBroker:
         self._bootstrap = ""
 
     def __enter__(self) -> Self:
-        # The mock cluster belongs to this producer and ends with it. It logs a notice that its
-        # bootstrap servers are replaced, and lost connections at its end: neither is news to anybody.
+        # The mock cluster belongs to this producer and ends with it. Its log lines are of no use: its bootstrap servers are
+        # replaced at the start, and connections are lost at the end.
         self._cluster = Producer({"bootstrap.servers": "embedded", "test.mock.num.brokers": 1, "log_level": 2})
         brokers = self._cluster.list_topics(timeout=_ANSWER_TIMEOUT_S).brokers.values()
         self._bootstrap = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
@@ -60,7 +60,7 @@ class EmbeddedBroker:
         return self._bootstrap
 
     def ensure_topics(self, topics: Sequence[str]) -> None:
-        """Make the topics that are not there yet, with `partitions` partitions each. Names are not checked."""
+        """Create missing topics, with `partitions` partitions each. Names are not checked."""
         for topic in topics:
             self._running().list_topics(topic, timeout=_ANSWER_TIMEOUT_S)
 

@@ -1,4 +1,4 @@
-"""What can go wrong in this package."""
+"""The errors of this package."""
 
 
 class TopicsError(Exception):
@@ -10,8 +10,8 @@ class BrokerUnreachableError(TopicsError):
 
 
 class TopicError(TopicsError):
-    """A topic is missing, or the broker refused to make it. Raised by `admin` and `lag`; the caller prints it and ends."""
+    """A topic is missing, or the broker refused to create it. Raised by `admin` and `lag`; the caller prints it and ends."""
 
 
 class GroupTakenError(TopicsError):
-    """The consumer group is in use by something else. Raised by `group`; the caller prints it and ends."""
+    """Another pipeline or program uses the consumer group. Raised by `group`; the caller prints it and ends."""

@@ -1,4 +1,4 @@
-"""Lag: how far a group is behind its topics, asked of the broker, with or without workers alive."""
+"""Measures how far a group is behind its topics. It asks the broker, so it also works without workers."""
 
 import logging
 import time
@@ -14,16 +14,17 @@ from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.records import asked_again
 
 ANSWER_TIMEOUT = 10.0  # seconds
-COORDINATOR_MOVES = {
+MOVING_COORDINATOR_ERRORS = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
 }
-"""What a broker says of a group for a moment, when it has just started or taken the group over."""
-COUNTED = 1000  # offsets: of a partition that is further behind only so many are looked at, and the rest is estimated
-# Single records are wanted, not megabytes. The wait is how long the broker sits on a fetch that finds nothing, and so how long
-# it takes to learn that only control records are left.
-READING = {"fetch.wait.max.ms": 20, "fetch.message.max.bytes": 65_536, "queued.max.messages.kbytes": 4096}
+"""Errors of a broker that has just started, or has just taken over a group."""
+# Offsets of a partition that are read to count its records. If it is further behind, the rest is estimated.
+MAX_COUNTED_OFFSETS = 1000
+# It needs single records, not megabytes. The wait is how long the broker holds a fetch without records, and so how long it takes
+# to find out that only control records are left.
+CONSUMER_PROPERTIES = {"fetch.wait.max.ms": 20, "fetch.message.max.bytes": 65_536, "queued.max.messages.kbytes": 4096}
 
 Place = tuple[str, int]
 """Topic and partition."""
@@ -34,43 +35,43 @@ class PartitionLag:
     """The lag of one partition.
 
     Offsets are not events: a transaction's end takes an offset, an aborted transaction's records keep theirs, and compaction
-    leaves holes. So the records are counted; where more than `COUNTED` offsets are behind, as many as there would be if the
-    rest were like the first of them.
+    leaves holes. So the records are counted. Of more than `MAX_COUNTED_OFFSETS` offsets, only the first are counted, and the
+    others are assumed to hold as many records in proportion.
     """
 
     topic: str
     partition: int
     committed: int | None  # offset of the next record the group reads; None: nothing committed yet
-    start: int  # where the group goes on: the committed offset, or the oldest record still there
-    end: int  # offset after the last readable record: records of an open transaction are behind it
+    start: int  # the next offset that the group reads: the committed one, or that of the oldest remaining record
+    end: int  # offset after the last readable record; records of an open transaction come later
     messages: int  # records from `start` to `end`
     counted: bool  # whether `messages` is exact
-    seconds: float | None  # age of the oldest unprocessed record, by its timestamp; None where it can't be read in time
-    deleted: int  # offsets that retention took before the group had read them
-    held_back: int = 0  # offsets from `end` on, which nobody can read before the open transaction at `end` has ended
+    seconds: float | None  # age of the oldest unprocessed record, by its timestamp; None if it can't be read in time
+    deleted: int  # offsets that retention has deleted before the group read them
+    held_back: int = 0  # offsets from `end` on, which can't be read before the open transaction at `end` ends
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Where a partition's backlog lies."""
+    """The offsets of a partition's backlog."""
 
-    committed: int  # negative: nothing committed
-    low: int  # oldest offset still there
+    committed: int  # negative: nothing is committed
+    low: int  # the oldest remaining offset
     start: int
-    end: int  # of what a reader of committed records reaches
+    end: int  # the end for readers of committed records
     stored: int  # offset after the last record, readable or not
 
 
 @dataclass(slots=True)
 class Sample:
-    """What was found at the start of a partition's backlog."""
+    """The first records of a partition's backlog."""
 
     start: int
     end: int
     records: int = 0
-    next: int = 0  # offset after the last one looked at
+    next: int = 0  # offset after the last one that was read
     timestamp: int | None = None  # ms, of the first record
-    whole: bool = False  # whether it reaches to the end
+    whole: bool = False  # whether the sample reaches the end
 
     def messages(self, bounds: Bounds) -> int:
         """Records in the backlog."""
@@ -81,32 +82,33 @@ class Sample:
 
 
 class LagReader:
-    """Reads a group's lag again and again, over connections that it keeps."""
+    """Measures a group's lag, repeatedly over the same connections."""
 
     def __init__(
         self, client: Mapping[str, Any], group: str, topics: Sequence[str], *, start: str = "earliest"
     ) -> None:
         """Args:
         client: settings of a Kafka client.
-        group: whose lag.
-        topics: that it reads.
-        start: where it begins in a partition it has committed nothing of: `earliest`, or `latest`, where nothing is lag.
+        group: the group.
+        topics: the topics that it reads.
+        start: where it starts in a partition without a committed offset: `earliest`, or `latest`, which means no lag.
         """
         self._bootstrap = str(client["bootstrap.servers"])
         self._topics = topics
         self._from_end = start == "latest"
         self._samples: dict[Place, Sample] = {}
-        # A consumer that never subscribes is no member of the group: it only asks, and reads single records by assignment.
+        # These consumers never subscribe, so they are not members of the group.
         mine = {**client, "group.id": group, "enable.auto.commit": False}
-        # It is told the group's offsets at once, as they are. One that reads committed records is told only when no transaction
-        # holds newer ones: seconds later where workers commit all the time, and never where one hangs. It is for samples alone.
+        # The first one gets the committed offsets at once. A consumer that reads committed records gets them only when no open
+        # transaction has newer ones: seconds later if workers commit all the time, and never if one hangs. That one is only for
+        # samples.
         self._consumer = Consumer(
             {**mine, "isolation.level": "read_uncommitted"}, logger=logging.getLogger("kafka.lag")
         )
         self._sampler = Consumer(
             {
                 **mine,
-                **READING,
+                **CONSUMER_PROPERTIES,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
                 "enable.partition.eof": True,
@@ -148,7 +150,7 @@ class LagReader:
         return sorted(found.partitions)
 
     def _bounds(self, places: list[Place]) -> dict[Place, Bounds]:
-        # The commits first: a worker that goes on meanwhile then makes the lag a little too large, and never negative.
+        # Committed offsets first: if workers go on meanwhile, the lag is then a little too large, but never negative.
         committed = self._committed(places)
         lows = self._offsets(places, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
         ends = self._offsets(places, OffsetSpec.latest())  # type: ignore[no-untyped-call]
@@ -160,17 +162,17 @@ class LagReader:
 
     def _committed(self, places: list[Place]) -> list[TopicPartition]:
         wanted = [TopicPartition(*place) for place in places]
-        return asked_again(lambda: self._consumer.committed(wanted, timeout=ANSWER_TIMEOUT), COORDINATOR_MOVES)
+        return asked_again(lambda: self._consumer.committed(wanted, timeout=ANSWER_TIMEOUT), MOVING_COORDINATOR_ERRORS)
 
     def _bound(self, committed: int, low: int, end: int, stored: int) -> Bounds:
-        # A negative offset says that nothing is committed; what retention has deleted is nobody's lag.
+        # A negative offset means that nothing is committed. Deleted records are not lag.
         start = end if committed < 0 and self._from_end else max(committed, low)
         return Bounds(committed, low, start, end, stored)
 
     def _offsets(
         self, places: list[Place], spec: OffsetSpec, isolation: IsolationLevel = IsolationLevel.READ_COMMITTED
     ) -> dict[Place, int]:
-        """One answer for all partitions; at the end, by default, what a reader of committed records reaches."""
+        """One offset of each partition. By default, the end is that of readers of committed records."""
         asked = self._admin.list_offsets(
             {TopicPartition(*place): spec for place in places},
             isolation_level=isolation,
@@ -180,7 +182,7 @@ class LagReader:
         return {(place.topic, place.partition): int(answer.result().offset) for place, answer in answers.items()}
 
     def _sampled(self, bounds: dict[Place, Bounds]) -> dict[Place, Sample]:
-        """Look at the first records of each backlog; what has not moved since the last look is not read again."""
+        """Read the first records of each backlog. A sample is reused if its partition has not changed."""
         samples: dict[Place, Sample] = {}
         open_: dict[Place, Sample] = {}
         for place, bound in bounds.items():
@@ -198,9 +200,9 @@ class LagReader:
         waiting = dict(open_)
         until = time.monotonic() + ANSWER_TIMEOUT / 2
         while waiting and time.monotonic() < until:
-            # `consume` waits until it has all it was asked for, so what there is to wait for is waited for by `poll`.
+            # `consume` waits until it has all records that it may return, so `poll` waits for the first one.
             first = self._sampler.poll(0.1)
-            found = [] if first is None else [first, *self._sampler.consume(COUNTED, 0)]
+            found = [] if first is None else [first, *self._sampler.consume(MAX_COUNTED_OFFSETS, 0)]
             done = {place for message in found if (place := _take(message, waiting)) is not None}
             for place in done:
                 del waiting[place]
@@ -212,11 +214,11 @@ class LagReader:
 def _still_holds(sample: Sample, bounds: Bounds) -> bool:
     if sample.timestamp is None:
         return sample.whole and sample.end == bounds.end
-    return sample.end == bounds.end or (not sample.whole and sample.next - sample.start >= COUNTED)
+    return sample.end == bounds.end or (not sample.whole and sample.next - sample.start >= MAX_COUNTED_OFFSETS)
 
 
 def _take(message: Message, waiting: Mapping[Place, Sample]) -> Place | None:
-    """Note a record or a partition's end in its sample; returns the place whose sample is done with it."""
+    """Add a record or a partition's end to its sample. Returns the place if its sample is complete."""
     topic, partition, offset = message.topic(), message.partition(), message.offset()
     if topic is None or partition is None or offset is None:
         return None
@@ -228,7 +230,7 @@ def _take(message: Message, waiting: Mapping[Place, Sample]) -> Place | None:
     if error is not None:
         sample.whole = error.code() == KafkaError._PARTITION_EOF
         return place if sample.whole else None
-    if offset >= sample.end:  # written since
+    if offset >= sample.end:  # written after the measurement began
         sample.whole = True
         return place
     if sample.timestamp is None:
@@ -236,7 +238,7 @@ def _take(message: Message, waiting: Mapping[Place, Sample]) -> Place | None:
     sample.records += 1
     sample.next = offset + 1
     sample.whole = sample.next == sample.end
-    return place if sample.whole or sample.next - sample.start >= COUNTED else None
+    return place if sample.whole or sample.next - sample.start >= MAX_COUNTED_OFFSETS else None
 
 
 def _lag(place: Place, bounds: Bounds, sample: Sample | None, now: float) -> PartitionLag:
@@ -244,7 +246,7 @@ def _lag(place: Place, bounds: Bounds, sample: Sample | None, now: float) -> Par
     if sample is not None and (sample.whole or sample.records):
         messages, counted = sample.messages(bounds), sample.whole
         seconds = 0.0 if sample.timestamp is None else max(now - sample.timestamp / 1000, 0.0)
-    elif bounds.start < bounds.end:  # not read in time: the offsets are all there is to say
+    elif bounds.start < bounds.end:  # not read in time: the offsets must do
         messages, counted = bounds.end - bounds.start, False
     return PartitionLag(
         topic=place[0],

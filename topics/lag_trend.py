@@ -1,4 +1,4 @@
-"""Where lag is going: arrival, progress, growth and the time to drain, from one look at the lag to the next. Pure."""
+"""The trend of lag between two measurements: arrival, progress, growth, and the time to drain. Pure."""
 
 import math
 from collections import deque
@@ -7,20 +7,20 @@ from dataclasses import dataclass
 
 from millstream.topics.lag import PartitionLag, Place
 
-WINDOW_SECONDS = 5.0  # seconds over which rates are taken: a few commits and a few looks
+WINDOW_SECONDS = 5.0  # seconds for the rates: some commits and some measurements
 
 
 @dataclass(frozen=True, slots=True)
 class Trend:
     """The trend of a partition, a topic, or a group; events and seconds."""
 
-    arrival: float  # events a second that come
-    progress: float  # events a second that are done
-    stalled: float  # seconds since anything was done, as far as looks go back; 0 where nothing waits
+    arrival: float  # arriving events per second
+    progress: float  # processed events per second
+    stalled: float  # seconds without progress, within the measurements; 0 if there is no lag
 
     @property
     def growth(self) -> float:
-        """Events a second by which the lag grows; negative where it shrinks."""
+        """Events per second by which the lag grows; negative if it shrinks."""
         return self.arrival - self.progress
 
 
@@ -32,16 +32,16 @@ class _Look:
 
 
 class LagTrend:
-    """Remembers looks at a group's lag for as long as the window."""
+    """Keeps the measurements of a group's lag within the window."""
 
     def __init__(self, window: float = WINDOW_SECONDS) -> None:
         self._window = window
         self._looks: dict[Place, deque[_Look]] = {}
         self._moved: dict[Place, float] = {}
-        self._density: dict[Place, float] = {}  # events an offset
+        self._density: dict[Place, float] = {}  # events per offset
 
     def add(self, at: float, lags: Sequence[PartitionLag]) -> None:
-        """Take a look made at second `at`, which only grows."""
+        """Add a measurement at second `at`. Times must grow."""
         here = {(lag.topic, lag.partition) for lag in lags}
         for gone in self._looks.keys() - here:
             del self._looks[gone], self._moved[gone]
@@ -57,7 +57,7 @@ class LagTrend:
                 self._density[place] = lag.messages / (lag.end - lag.start)
 
     def of(self, place: Place) -> Trend | None:
-        """The trend of one partition; None until there are two looks."""
+        """The trend of a partition; None before its second measurement."""
         looks = self._looks.get(place)
         if not looks or len(looks) < 2 or looks[-1].at <= looks[0].at:
             return None
@@ -65,13 +65,13 @@ class LagTrend:
         per_second = self._density.get(place, 1.0) / (last.at - first.at)
         return Trend(
             arrival=max(last.end - first.end, 0) * per_second,
-            # A group that was set back has not done less than nothing.
+            # If the group's offset was reset, progress is not negative.
             progress=max(last.start - first.start, 0) * per_second,
             stalled=last.at - self._moved[place],
         )
 
     def over(self, places: Iterable[Place]) -> Trend | None:
-        """The trend of several partitions together; None until there are two looks at each."""
+        """The common trend of several partitions; None before the second measurement of each."""
         trends = [self.of(place) for place in places]
         known = [trend for trend in trends if trend is not None]
         if not known or len(known) < len(trends):
@@ -84,7 +84,7 @@ class LagTrend:
 
 
 def drain_seconds(messages: int, trend: Trend | None) -> float | None:
-    """Seconds until nothing waits, if it goes on like this: 0 where nothing does, infinite where the lag doesn't shrink."""
+    """Seconds until the lag is gone at this trend: 0 if there is none, infinite if it doesn't shrink."""
     if not messages:
         return 0.0
     if trend is None:

@@ -1,4 +1,4 @@
-"""Records read and written without a group: what the command line's tools and the demo need. Workers have their own clients."""
+"""Reads and writes records without a consumer group, for the command line and the demo. Workers have their own clients."""
 
 import logging
 import time
@@ -14,15 +14,17 @@ from millstream.topics.unreachable import unreachable
 
 ANSWER_TIMEOUT = 10.0  # seconds
 DELIVERY_TIMEOUT = 30.0  # seconds
-PASSING = {
+TRANSIENT_ERRORS = {
     KafkaError._ALL_BROKERS_DOWN,
     KafkaError._TRANSPORT,
     KafkaError._RESOLVE,
 }
-"""Errors the client mends by itself, if the broker comes back."""
-LEADERLESS = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
-"""What a broker says of a partition that was just made, or whose leader changes."""
-AGAIN = 0.1  # seconds until it is asked again
+"""Errors after which the client recovers by itself, once the broker is back."""
+LEADERLESS_ERRORS = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
+"""Errors of a partition that was just created, or whose leader changes."""
+FENCED_ERRORS = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+"""The broker has ended the producer's transaction: it was open for too long, or a newer producer has its transactional ID."""
+RETRY_INTERVAL = 0.1  # seconds between two tries
 
 # If a header's name is not UTF-8, confluent-kafka 2.16 sets an error and still returns a list, with null pointers in it. A call
 # that Python has specialised ignores the error, and whoever reads the list crashes. A methodcaller always checks for the error.
@@ -34,32 +36,32 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ReadRecord:
-    """A record as it lies in its topic."""
+    """A record in its topic."""
 
     topic: str
     partition: int
     offset: int
-    timestamp: int  # ms since the epoch; -1 where it has none
+    timestamp: int  # ms since the epoch; -1: it has none
     key: bytes | None
     value: bytes | None
     headers: Headers | None  # None: a header's name is not UTF-8, so the client can't read the headers
 
 
 class RecordReader:
-    """Reads all partitions of some topics, as nobody's group: nothing is committed, no worker is disturbed."""
+    """Reads all partitions of some topics without a group: it commits nothing, and disturbs no worker."""
 
     def __init__(self, client: Mapping[str, Any], topics: Sequence[str], *, from_beginning: bool) -> None:
-        """Look where the partitions begin and end now; what is written after this returns is read.
+        """Read where the partitions begin and end. All records written after this call will be read.
 
         Raises:
             BrokerUnreachableError: no broker answers.
             TopicError: a topic does not exist.
         """
-        self.away = False  # whether no broker answers, as far as `read` has heard since the last record
+        self.away = False  # whether no broker has answered in `read` since the last record
         self._consumer = Consumer(
             {
                 **client,
-                "group.id": "millstream-reader",  # the client wants one; it is never joined
+                "group.id": "millstream-reader",  # required by the client, which never joins it
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
@@ -70,7 +72,7 @@ class RecordReader:
         try:
             self._consumer.assign(
                 [
-                    # Asked here and not left to the client, which would look for the end only some time later.
+                    # Requested here, because the client itself would look for the end later.
                     TopicPartition(topic, number, bounds(self._consumer, topic, number)[0 if from_beginning else 1])
                     for topic in topics
                     for number in _partitions(self._consumer, topic)
@@ -84,12 +86,12 @@ class RecordReader:
             raise
 
     def read(self, limit: int, timeout: float) -> list[ReadRecord]:
-        """Read what is there, up to `limit` records; wait up to `timeout` seconds where nothing is.
+        """Read up to `limit` records. If there are none, wait up to `timeout` seconds.
 
         Raises:
             TopicError: a topic can't be read (any more).
         """
-        # `consume` waits until it has all it was asked for, so a first record is waited for by `poll`.
+        # `consume` waits until it has all records that it may return, so `poll` waits for the first one.
         first = self._consumer.poll(timeout)
         if first is None:
             return []
@@ -99,7 +101,7 @@ class RecordReader:
             if error is None:
                 self.away = False
                 records.append(_record(message))
-            elif error.code() not in PASSING | LEADERLESS:
+            elif error.code() not in TRANSIENT_ERRORS | LEADERLESS_ERRORS:
                 raise TopicError(f"topic {message.topic()} can't be read: {error.str()}.")
         return records
 
@@ -118,14 +120,14 @@ class RecordReader:
 
 
 def bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    """A partition's first offset and the one after its last; waits for a leader where there is none. Raises KafkaException."""
+    """A partition's first offset, and the one after its last. Waits for a leader. Raises KafkaException."""
     place = TopicPartition(topic, partition)
-    low, high = asked_again(lambda: consumer.get_watermark_offsets(place, timeout=ANSWER_TIMEOUT), LEADERLESS)
+    low, high = asked_again(lambda: consumer.get_watermark_offsets(place, timeout=ANSWER_TIMEOUT), LEADERLESS_ERRORS)
     return low, high
 
 
 def asked_again(ask: Callable[[], T], passing: Collection[int]) -> T:
-    """What a broker answers once it says none of the errors that pass by themselves; other ones are raised (KafkaException)."""
+    """Repeat a request while the broker returns one of these errors. Other errors are raised (KafkaException)."""
     until = time.monotonic() + ANSWER_TIMEOUT
     while True:
         try:
@@ -133,14 +135,14 @@ def asked_again(ask: Callable[[], T], passing: Collection[int]) -> T:
         except KafkaException as error:
             if error.args[0].code() not in passing or time.monotonic() >= until:
                 raise
-        time.sleep(AGAIN)
+        time.sleep(RETRY_INTERVAL)
 
 
 class RecordWriter:
-    """Writes records to one topic; each is stored once, in the order written, or an error says that it is not."""
+    """Writes records to a topic. Each is stored once, in the order of the calls, or there is an error."""
 
     def __init__(self, client: Mapping[str, Any], topic: str) -> None:
-        """Look for the topic.
+        """Check that the topic exists.
 
         Raises:
             BrokerUnreachableError: no broker answers.
@@ -151,12 +153,12 @@ class RecordWriter:
         self.delivered = 0  # records that the broker has acknowledged
         self._producer = Producer(
             {
-                # The same key goes to the same partition as with Java's clients, and as with Millstream's workers.
+                # Keys go to the same partitions as with Java's clients and with Millstream's workers.
                 "partitioner": "murmur2_random",
                 **client,
                 "enable.idempotence": True,
                 "message.timeout.ms": int(DELIVERY_TIMEOUT * 1000),
-                "message.max.bytes": 100_000_000,  # the broker's limit is the one that counts
+                "message.max.bytes": 100_000_000,  # only the broker's limit should count
                 "on_delivery": self._on_delivery,
             },
             logger=logging.getLogger("kafka.writer"),
@@ -167,7 +169,7 @@ class RecordWriter:
             raise unreachable(str(client["bootstrap.servers"]), error.args[0]) from None
 
     def write(self, value: bytes, key: bytes | None) -> None:
-        """Hand a record to the client, which sends it soon.
+        """Give a record to the client, which sends it soon.
 
         Raises:
             TopicError: this or an earlier record can't be written.
@@ -185,13 +187,13 @@ class RecordWriter:
         self._check()
 
     def flush(self) -> None:
-        """Wait until all that was written is acknowledged.
+        """Wait until the broker has acknowledged all records.
 
         Raises:
             TopicError: a record could not be delivered.
         """
         until = time.monotonic() + DELIVERY_TIMEOUT + ANSWER_TIMEOUT
-        while self._producer.flush(0.2) and time.monotonic() < until:  # in short steps, so that Ctrl-C is heard
+        while self._producer.flush(0.2) and time.monotonic() < until:  # in short steps, so that Ctrl-C works
             self._check()
         self._check()
 
@@ -225,7 +227,7 @@ def headers_of(message: Any) -> Headers | None:
     """A message's headers; None if a header's name is not UTF-8, because confluent-kafka then returns none of them."""
     try:
         return tuple(_call_headers(message) or ())
-    except (SystemError, UnicodeDecodeError):  # as confluent-kafka 2.16 raises it
+    except (SystemError, UnicodeDecodeError):  # confluent-kafka 2.16 raises these
         return None
 
 

@@ -8,21 +8,21 @@ from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT
+from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT_MS
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.dead_letter_reader import DeadLetterReader
 from millstream.topics.dead_letters import Position, Replay, Stays, StoredLetter, marker, replay_of
 from millstream.topics.errors import TopicError
+from millstream.topics.records import FENCED_ERRORS
 
 log = logging.getLogger(__name__)
 
-STEP: Final = 5.0  # seconds that one step of a transaction may take before it is called again
-LONGEST_WAIT: Final = 60.0  # seconds that a broker may be away
+STEP_TIMEOUT: Final = 5.0  # seconds that a call for one step of a transaction may take; then it is repeated
+OUTAGE_TIMEOUT: Final = 60.0  # seconds that an outage of the broker may last
 
-FUTURE: Final = 86_400_000  # ms ahead of the clock: a later timestamp would keep its segment from being deleted
-BATCH, BATCH_BYTES = 100, 4_000_000  # of one transaction, which so ends well within its time
+MAX_AHEAD_MS: Final = 86_400_000  # ms ahead of the clock: a later timestamp would keep its segment from being deleted
+BATCH_LETTERS, BATCH_BYTES = 100, 4_000_000  # of one transaction, so that it ends well within its time limit
 
-FENCED: Final = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 REFUSALS: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "the event is larger than the topic takes: raise its `max.message.bytes`",
     KafkaError.INVALID_TIMESTAMP: "the event is older than the topic takes (raise its "
@@ -30,7 +30,7 @@ REFUSALS: Final = {
     KafkaError.INVALID_RECORD: "the topic refuses the event (a compacted topic wants a key)",
     KafkaError._UNKNOWN_PARTITION: "the topic has no such partition any more",
 }
-"""What a broker has against one event; the others can be replayed without it."""
+"""Errors that concern a single event. The others can be replayed without it."""
 ADVICE: Final = {
     KafkaError.INVALID_RECORD: "The dead-letter topic takes no records without key: set its `cleanup.policy` to `delete`, for "
     "where it is compacted a dead letter displaces the one before it with the same key.",
@@ -40,19 +40,19 @@ ADVICE: Final = {
 
 
 def plan(letters: Iterable[StoredLetter], reader: DeadLetterReader, pipeline: Pipeline) -> Iterator[Replay | Stays]:
-    """What to write for each letter, or why it can't be replayed.
+    """Create the replay of each letter, or the reason why it can't be replayed.
 
     Raises:
         BrokerUnreachableError: no broker answers.
         TopicError: a topic can't be read.
     """
-    # Only where it is the event's time: elsewhere a record of now lives as long as the topic keeps records.
+    # The timestamp is kept only if it is the event time. Otherwise a new timestamp is better: retention deletes the record later.
     times_of_events = pipeline.input.event_time is None
-    latest = time.time() * 1000 + FUTURE
+    latest = time.time() * 1000 + MAX_AHEAD_MS
     partitions = {topic: reader.partitions(topic) for topic in pipeline.input.topics}
     for stored in letters:
         letter = stored.letter
-        # Nothing that lies in a topic may tell us to write elsewhere than to this pipeline's input.
+        # A dead letter must not make it write to other topics than this pipeline's inputs.
         if letter.pipeline != pipeline.name:
             yield Stays(stored.position, f"it is pipeline {letter.pipeline}'s")
         elif letter.topic not in partitions:
@@ -72,13 +72,13 @@ def plan(letters: Iterable[StoredLetter], reader: DeadLetterReader, pipeline: Pi
 
 
 def batches(replays: Iterable[Replay]) -> Iterator[list[Replay]]:
-    """Cut into what one transaction takes."""
+    """Split the events into transactions."""
     batch: list[Replay] = []
     size = 0
     for replay in replays:
         batch.append(replay)
         size += len(replay.value)
-        if len(batch) == BATCH or size > BATCH_BYTES:
+        if len(batch) == BATCH_LETTERS or size > BATCH_BYTES:
             yield batch
             batch, size = [], 0
     if batch:
@@ -86,7 +86,7 @@ def batches(replays: Iterable[Replay]) -> Iterator[list[Replay]]:
 
 
 class Replayer:
-    """Replays in transactions, one batch each. One at a time: a later one takes over from an earlier. A context manager."""
+    """Replays each batch in a transaction. A new replay fences an earlier one. A context manager."""
 
     def __init__(self, client: Mapping[str, Any], group: str, topic: str) -> None:
         """Args:
@@ -101,31 +101,31 @@ class Replayer:
                 **client,
                 "enable.idempotence": True,
                 "transactional.id": f"{group}-dead-letters-replay",
-                "transaction.timeout.ms": TRANSACTION_TIMEOUT,
-                "message.timeout.ms": TRANSACTION_TIMEOUT,
-                "message.max.bytes": 100_000_000,  # the broker's limit is the one that counts
-                "batch.num.messages": 1,  # so that what the broker refuses is one event
+                "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "message.timeout.ms": TRANSACTION_TIMEOUT_MS,
+                "message.max.bytes": 100_000_000,  # only the broker's limit should count
+                "batch.num.messages": 1,  # so that the broker refuses a single event
                 "linger.ms": 0,
             },
             logger=logging.getLogger("kafka.replay"),
         )
 
     def start(self) -> None:
-        """End what an earlier replay left open, and fence it: markers that are there after this are all there are.
+        """End the open transaction of an earlier replay, and fence that replay. It adds no more markers after this.
 
         Raises:
-            TopicError: the broker does not let us, or does not answer.
+            TopicError: the broker refuses it, or does not answer.
         """
-        self._step(lambda: self._producer.init_transactions(STEP))
+        self._step(lambda: self._producer.init_transactions(STEP_TIMEOUT))
 
     def replay(self, events: Sequence[Replay]) -> dict[Position, str]:
         """Write the events and their letters' markers in one transaction, and wait until it is committed.
 
         Returns:
-            the letters whose events the broker refuses, with the reason; they are not replayed, the others are.
+            the letters whose events the broker refuses, with the reason. All others are replayed.
 
         Raises:
-            TopicError: none of them was replayed (where the message doesn't say that this isn't known).
+            TopicError: no event was replayed, unless the message says that this is not known.
         """
         refused: dict[Position, str] = {}
         left = list(events)
@@ -135,11 +135,11 @@ class Replayer:
         return refused
 
     def close(self) -> None:
-        """End what is open, so that nobody waits for it."""
+        """Abort the open transaction, so that no reader waits for it."""
         if self._open:
             try:
-                self._step(lambda: self._producer.abort_transaction(STEP))
-            except TopicError as error:  # the broker ends it by itself
+                self._step(lambda: self._producer.abort_transaction(STEP_TIMEOUT))
+            except TopicError as error:  # the broker will end it
                 log.warning("%s", error)
 
     def __enter__(self) -> Self:
@@ -149,17 +149,17 @@ class Replayer:
         self.close()
 
     def _transaction(self, events: Sequence[Replay]) -> dict[Position, str]:
-        """Commit all, or take all back and return those that the broker refuses."""
+        """Commit all events; or abort, and return the events that the broker refuses."""
         faults: dict[Position | None, KafkaError] = {}
         self._producer.begin_transaction()
         self._open = True
         self._write(events, faults)
         if not faults:
-            self._step(lambda: self._producer.commit_transaction(STEP))
+            self._step(lambda: self._producer.commit_transaction(STEP_TIMEOUT))
             self._open = False
             return {}
-        found = dict(faults)  # an abort adds all that was not sent yet
-        self._step(lambda: self._producer.abort_transaction(STEP))
+        found = dict(faults)  # copied, because an abort adds all events that are not sent yet
+        self._step(lambda: self._producer.abort_transaction(STEP_TIMEOUT))
         self._open = False
         refused = {
             position: f"{REFUSALS[error.code()]} ({error.str()})"
@@ -171,7 +171,7 @@ class Replayer:
         return refused
 
     def _write(self, events: Sequence[Replay], faults: dict[Position | None, KafkaError]) -> None:
-        """Send events and markers, and wait until each is acknowledged or in `faults`, None standing for a marker."""
+        """Send events and markers, and wait until each is acknowledged or in `faults` (markers as None)."""
 
         def note(position: Position | None, error: KafkaError | None, _: object) -> None:
             if error is not None:
@@ -195,12 +195,12 @@ class Replayer:
                     on_delivery=partial(note, None),
                 )
             except KafkaException as error:
-                # After a first refusal the client takes nothing more; which it was is told by the call back.
-                self._flush(STEP)
+                # After the first refusal, the client takes no more records. The callback reports the refused one.
+                self._flush(STEP_TIMEOUT)
                 if not faults or error.args[0].code() in REFUSALS:
                     faults[event.position] = error.args[0]
                 return
-        until = time.monotonic() + LONGEST_WAIT
+        until = time.monotonic() + OUTAGE_TIMEOUT
         while self._flush(1.0) and not faults and time.monotonic() < until:
             pass
 
@@ -213,17 +213,17 @@ class Replayer:
                 self._producer.poll(0.1)
 
     def _flush(self, seconds: float) -> int:
-        """Send, and let the client call back; returns how many records are left."""
+        """Send records, and let the client call its callbacks. Returns how many records are left."""
         try:
             return self._producer.flush(seconds)
         except (KafkaException, SystemError):
-            # The client's binding raises a fatal error from here, and calls back with it raised, which Python takes for a fault
-            # of its own. The next step of the transaction tells the error.
+            # After a fatal error, the client raises from here while it calls the callbacks, and Python turns this into a
+            # SystemError. The next step of the transaction raises the error itself.
             return 0
 
     def _step(self, call: Callable[[], object]) -> None:
-        """Call one step of a transaction until it is done."""
-        until = time.monotonic() + LONGEST_WAIT
+        """Call one step of a transaction, with retries."""
+        until = time.monotonic() + OUTAGE_TIMEOUT
         while True:
             try:
                 call()
@@ -232,18 +232,18 @@ class Replayer:
                 error = problem.args[0]
                 # A step that timed out goes on inside the client: calling it again resumes it.
                 if not error.retriable() and error.code() != KafkaError._TIMED_OUT:
-                    self._open &= not error.fatal()  # after such an error nothing can be aborted any more
+                    self._open &= not error.fatal()  # after a fatal error, an abort is not possible
                     raise _failed(error) from None
                 if time.monotonic() > until:
                     raise TopicError(
-                        f"the broker did not answer for {LONGEST_WAIT:g} s ({error.str()}). Whether the last events were "
+                        f"the broker did not answer for {OUTAGE_TIMEOUT:g} s ({error.str()}). Whether the last events were "
                         f"replayed is not known here; replay again once it is back: what was replayed is not repeated."
                     ) from None
                 time.sleep(0.1)
 
 
 def _failed(error: KafkaError) -> TopicError:
-    if error.code() in FENCED:
+    if error.code() in FENCED_ERRORS:
         return TopicError(
             "another replay of this pipeline's dead letters has started, or the broker was away for longer than a transaction "
             "lasts (10 s), and this one ends. What it had replayed is marked and not repeated: run one at a time, and again."

@@ -1,4 +1,4 @@
-"""The error for a broker that does not answer. Apart from the others, which need no Kafka client: `--help` loads those."""
+"""The error for a broker that does not answer. `errors` must not import the Kafka client, because `--help` loads it."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from confluent_kafka import KafkaError
 
 from millstream.topics.errors import BrokerUnreachableError
 
-_NO_CAUSE = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}  # they follow from the cause
+_CONSEQUENT_ERRORS = {KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}  # they follow from another error
 _ADVICE = {
     KafkaError._AUTHENTICATION: "Correct the user, the password or the mechanism under `kafka.client` in the pipeline file",
     KafkaError._SSL: "Check the certificates and `security.protocol` under `kafka.client` in the pipeline file",
@@ -15,8 +15,8 @@ _ADVICE = {
 
 
 def unreachable(bootstrap: str, error: KafkaError, causes: Sequence[KafkaError] = ()) -> BrokerUnreachableError:
-    """The error for a broker that does not answer: with its cause, where the client told that to its `error_cb`."""
-    told = [cause for cause in causes if cause.code() not in _NO_CAUSE]
+    """The error for a broker that does not answer: with its cause, if the client has reported one to its `error_cb`."""
+    told = [cause for cause in causes if cause.code() not in _CONSEQUENT_ERRORS]
     cause = told[-1] if told else error
     said = " ".join(cause.str().split())
     advice = _ADVICE.get(

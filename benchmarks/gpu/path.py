@@ -20,7 +20,7 @@ from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.execute.executor_pool import ExecutorPool
 from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
-from millstream.consumers.flow.in_flight import RECORD, InFlightBudget
+from millstream.consumers.flow.in_flight import MEASURED_COST, InFlightBudget
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.record_types import Position
@@ -148,7 +148,7 @@ class _Run:
         self.answers: ResultQueue = SimpleQueue()
         self.abandon = threading.Event()
         self._encoder = encoder
-        self._budget = InFlightBudget(*HELD, RECORD, max_events)
+        self._budget = InFlightBudget(*HELD, MEASURED_COST, max_events)
         self._read = 0
         self._error: BaseException | None = None
 

@@ -1,4 +1,4 @@
 """The third stage: batch. It cuts blocks into micro-batches by count, bytes, cost and age; pure.
 
-In: `Block`. Out: `MicroBatch`.
+In: `DecodedBatch` (a block). Out: `MicroBatch`.
 """

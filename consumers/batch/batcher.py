@@ -1,4 +1,4 @@
-"""The micro-batching policy: pure; time comes in as an argument."""
+"""Cuts blocks into micro-batches. Pure: times are arguments."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -15,20 +15,18 @@ class Limits:
     """When a micro-batch is closed."""
 
     max_events: int
-    max_bytes: int  # of the records' keys, values and headers; one record larger than this is a batch of its own
+    max_bytes: int  # of the records' keys, values and headers; a larger record is a batch of its own
     max_wait: float  # seconds since its oldest event was read
-    max_cost: int | None = None  # of its events' costs; one event that costs more is a batch of its own
-    target_p99: float | None = (
-        None  # seconds from being read to the result, for which a batch waits less than `max_wait`
-    )
+    max_cost: int | None = None  # sum of the events' costs; an event with a higher cost is a batch of its own
+    target_p99: float | None = None  # seconds from reading to result; to meet it, a batch waits less than `max_wait`
 
 
 class Batcher:
-    """Closes micro-batches by count, bytes, cost and the age of the oldest event, in arrival order and across partitions.
+    """Closes micro-batches by count, bytes, cost and the age of the oldest event. A topic's events stay in their order.
 
-    Records that are no events (refused, tombstones) ride along in their place, so that a batch covers every record read up
-    to its last and its offsets can be committed as one. Where topics have weights, each has a queue of its own, and what they
-    get of the batches under backlog is as their weights are: start-time fair queueing (Goyal, Vin and Cheng, 1996).
+    A batch covers records that are not events too (rejected records and tombstones), so that its offsets can be committed
+    without a gap. If topics have weights, each topic has its own queue. Under backlog, they share the batches in proportion to
+    their weights, by start-time fair queueing (Goyal, Vin and Cheng, 1996).
     """
 
     def __init__(
@@ -36,25 +34,25 @@ class Batcher:
     ) -> None:
         """Args:
         limits: when a batch is closed.
-        weights: by topic; then each block holds records of one topic only. None: all wait in one queue.
-        window: how long one waits for more; told of what comes by its owner. None: `max_wait`.
+        weights: by topic; each block must then hold records of one topic only. None: all topics share one queue.
+        window: decides how long a batch waits for more events. None: a window of `max_wait`.
         """
         self._limits = limits
         self._max_cost = NO_LIMIT if limits.max_cost is None else limits.max_cost
         self._window = window or BatchWindow(limits.max_wait)
         self._weights = weights or {}
-        self._waiting: dict[str, deque[BatchSlice]] = {}  # by topic, those with anything in them
-        self._served: dict[str, float] = {}  # records that left, over the topic's weight
+        self._waiting: dict[str, deque[BatchSlice]] = {}  # queues that are not empty, by topic
+        self._served: dict[str, float] = {}  # by topic: records that left its queue, divided by its weight
         self._events = 0
         self._bytes = 0
         self._cost = 0
 
     def add(self, block: DecodedBatch) -> None:
-        """Take the records of a block."""
+        """Append a block."""
         rows = BatchSlice(block, 0, len(block.offsets), 0, len(block.good))
         topic = block.partition(0)[0] if self._weights else ""
         if topic not in self._waiting:
-            # One that comes back has no claim for the time in which it wanted nothing.
+            # A topic whose queue was empty gets no extra share for that time.
             least = min((self._served[other] for other in self._waiting), default=0.0)
             self._served[topic] = max(self._served.get(topic, 0.0), least)
             self._waiting[topic] = deque()
@@ -69,17 +67,17 @@ class Batcher:
         return self._limits.max_events
 
     def due(self, undecoded: float | None = None) -> float | None:
-        """When the next batch closes by age, seconds on the monotonic clock; None where nothing waits.
+        """When the next batch closes by age, in seconds on the monotonic clock; None if nothing waits.
 
         Args:
-            undecoded: when the oldest of the records was read that are not added yet; None: there are none. They wait for the
-                same time, for one block of many records is cheaper to decode than many blocks of one.
+            undecoded: when the oldest record that is not decoded yet was read; None: there is none. It counts as well, because
+                records are decoded only when their batch is due.
         """
         oldest = min((queue[0].block.arrived for queue in self._waiting.values()), default=undecoded)
         return None if oldest is None else self._window.closes(oldest)
 
     def take(self, now: float) -> MicroBatch | None:
-        """The next closed batch, or None where none is closed yet."""
+        """The next batch that is due; None if none is."""
         if self._events >= self._limits.max_events:
             return self._cut("size", now)
         if self._bytes >= self._limits.max_bytes:
@@ -90,7 +88,7 @@ class Batcher:
         return self._cut("time", now) if due is not None and now >= due else None
 
     def drain(self) -> MicroBatch | None:
-        """The next batch, closed or not, or None where nothing waits."""
+        """The next batch, due or not; None if nothing waits."""
         return self._cut("drain", None) if self._waiting else None
 
     def _cut(self, reason: str, now: float | None) -> MicroBatch:
@@ -121,7 +119,7 @@ class Batcher:
         return batch
 
     def _turn(self, topic: str) -> int:
-        """Most events that the topic gives before the next one has its turn."""
+        """The number of events that the topic may add before another topic has its turn."""
         if len(self._waiting) == 1:
             return self._limits.max_events
         total = sum(self._weights[other] for other in self._waiting)
@@ -129,14 +127,14 @@ class Batcher:
 
 
 class _Room:
-    """What still fits into a batch."""
+    """The room that is left in a batch."""
 
     def __init__(self, events: int, size: int, cost: int) -> None:
         self.events = events
         self.bytes = size
         self.cost = cost
-        self.no_record = True  # so far: then one record fits whatever its size
-        self.no_event = True  # so far: then one event fits whatever it costs
+        self.no_record = True  # still empty: one record fits, whatever its size
+        self.no_event = True  # no event yet: one event fits, whatever its cost
 
     @property
     def full(self) -> bool:
@@ -151,7 +149,7 @@ class _Room:
 
 
 def _split(rows: BatchSlice, room: _Room, turn: int) -> tuple[BatchSlice | None, BatchSlice | None]:
-    """As many of `rows` as there is room for, at most `turn` events, and the rest."""
+    """Split `rows` into the part that fits, of at most `turn` events, and the rest."""
     block = rows.block
     stop = min(_stop_by_events(rows, min(room.events, turn)), _stop_by_cost(rows, room))
     before = int(block.ends[rows.start - 1]) if rows.start else 0
@@ -162,7 +160,7 @@ def _split(rows: BatchSlice, room: _Room, turn: int) -> tuple[BatchSlice | None,
         return rows, None
     if stop == rows.start:
         return None, rows
-    # A search where none is needed would let go of Python's lock.
+    # A search that isn't needed is avoided: numpy would release the GIL for it.
     middle = rows.first + stop - rows.start if rows.all_events else int(block.good.searchsorted(stop))
     return (
         BatchSlice(block, rows.start, stop, rows.first, middle),
@@ -171,12 +169,12 @@ def _split(rows: BatchSlice, room: _Room, turn: int) -> tuple[BatchSlice | None,
 
 
 def _stop_by_events(rows: BatchSlice, events: int) -> int:
-    """The record after the last one that fits: that of the last event, what follows it waits with the next."""
+    """The row after the last event that fits. Records that follow it and are not events go with the next batch."""
     return rows.stop if rows.last - rows.first <= events else int(rows.block.good[rows.first + events - 1]) + 1
 
 
 def _stop_by_cost(rows: BatchSlice, room: _Room) -> int:
-    """The record of the first event that costs too much."""
+    """The row of the first event that exceeds the cost."""
     costs = rows.block.costs
     if costs is None or rows.cost <= room.cost:
         return rows.stop

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _MECHANISMS = {"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"}
-_HARMLESS = {"PLAINTEXT": False, "SSL": True, "SASL_PLAINTEXT": False, "SASL_SSL": True}
+_TLS_OF_PROTOCOL = {"PLAINTEXT": False, "SSL": True, "SASL_PLAINTEXT": False, "SASL_SSL": True}
 
 
 def broker_settings(client: Mapping[str, Any]) -> dict[str, Any]:
@@ -25,11 +25,11 @@ def broker_settings(client: Mapping[str, Any]) -> dict[str, Any]:
     """
     addresses = ";".join(f"kafka://{address.strip()}" for address in str(client["bootstrap.servers"]).split(","))
     protocol = str(client.get("security.protocol", "PLAINTEXT")).upper()
-    if protocol not in _HARMLESS:
+    if protocol not in _TLS_OF_PROTOCOL:
         raise ComparisonError(
-            f"kafka.client: security.protocol: expected one of {', '.join(_HARMLESS)}, found {protocol}."
+            f"kafka.client: security.protocol: expected one of {', '.join(_TLS_OF_PROTOCOL)}, found {protocol}."
         )
-    context = _context(client) if _HARMLESS[protocol] else None
+    context = _context(client) if _TLS_OF_PROTOCOL[protocol] else None
     settings: dict[str, Any] = {"broker": addresses}
     if protocol.startswith("SASL"):
         mechanism = str(client.get("sasl.mechanism", client.get("sasl.mechanisms", "GSSAPI"))).upper()

@@ -13,7 +13,7 @@ import msgspec
 
 from millstream.consumers.comparison import metrics as m
 from millstream.consumers.comparison.errors import DamagedRecordError
-from millstream.consumers.comparison.join import AHEAD, WRITERS, JoinSettings, PartitionJoin
+from millstream.consumers.comparison.join import MAX_AHEAD_MS, WRITER_NUMBERS, JoinSettings, PartitionJoin
 from millstream.consumers.comparison.partials import Merge, most_bytes_of
 from millstream.consumers.comparison.results import result
 from millstream.schemas.comparisons import Pair
@@ -32,11 +32,12 @@ Write = tuple[bytes, bytes | None]
 """A table's key and its value; None: no more."""
 _Packed = tuple[int, Pair, int, bytes]
 _KEY = re.compile(rb"[0-9]{1,9}/([0-9]{1,19})")  # of a chunk
-_MOST_CHUNKS = 1 << 62  # numbers of chunks, so that those to come are in 64 bits too
+_MAX_CHUNKS = 1 << 62  # numbers of chunks, so that those to come are in 64 bits too
 # Faust's producer refuses a record of more than 1,000,000 bytes: the job would end, and again after each restart.
-_MOST_PARTIAL = 900_000  # bytes of a part's summary
-_MOST_RECORD = 950_000  # bytes of a part: the summary and the names of the pair; the record's key has these names again
-_NO_LABELS_WAIT = 600_000  # ms that a window waits for late comparisons where there are no labels
+_MAX_SUMMARY_BYTES = 900_000  # bytes of a part's summary
+# Bytes of a part: the summary and the names of the pair. The record's key has these names again.
+_MAX_PART_BYTES = 950_000
+_NO_LABELS_WAIT_MS = 600_000  # ms that a window waits for late comparisons where there are no labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def join_settings(pipeline: Pipeline) -> JoinSettings:
     comparison, labels = pipeline.comparison, pipeline.labels
     return JoinSettings(
         window=max(round(comparison.window * 1000), 1),
-        wait=round(labels.wait * 1000) if labels else _NO_LABELS_WAIT,
+        wait=round(labels.wait * 1000) if labels else _NO_LABELS_WAIT_MS,
         early=round(labels.early * 1000) if labels else 0,
         most_events=comparison.max_events,
         threshold=comparison.threshold,
@@ -117,11 +118,11 @@ class Joins:
         join = self._of(partition)
         changes, partials = join.tick(_now())
         parts = [Part(start, pair, partition, partial.pack()) for start, pair, partial in partials]
-        small = [part for part in parts if len(part.partial) <= _MOST_PARTIAL]
+        small = [part for part in parts if len(part.partial) <= _MAX_SUMMARY_BYTES]
         self._metrics.leave_out(
             len(parts) - len(small),
             "too_large",
-            f"a summary of partition {partition} takes more than {_MOST_PARTIAL} bytes: lower comparison.max_events",
+            f"a summary of partition {partition} takes more than {_MAX_SUMMARY_BYTES} bytes: lower comparison.max_events",
         )
         strange: list[Write] = [(key, None) for key in self._strange.pop(partition, ())]
         return [*strange, *self._writes(partition, join, changes)], small
@@ -132,15 +133,15 @@ class Joins:
             for key, value in self._table.items():
                 if key.startswith(b"%d/" % partition):
                     match = _KEY.fullmatch(key)
-                    if match is not None and (number := int(match[1])) < _MOST_CHUNKS:
+                    if match is not None and (number := int(match[1])) < _MAX_CHUNKS:
                         packed[number] = value
                     else:
                         strange.append(key)
             self._strange[partition] = strange
             self._metrics.leave_out(len(strange), "damaged", strange[:1])
-            writer = secrets.randbelow(WRITERS)
+            writer = secrets.randbelow(WRITER_NUMBERS)
             self._joins[partition] = PartitionJoin.restored(
-                self._settings, packed, writer, latest=_now() + AHEAD, known=self._known
+                self._settings, packed, writer, latest=_now() + MAX_AHEAD_MS, known=self._known
             )
         return self._joins[partition]
 
@@ -230,8 +231,8 @@ class Merges:
     ) -> dict[bytes, bytes | None]:
         """Take a part; returns what to write to the table: nothing where it is no part, or of another key than is given."""
         try:
-            if packed is not None and len(packed) > _MOST_RECORD:
-                raise DamagedRecordError(f"expected a part of at most {_MOST_RECORD} bytes, found {len(packed)}")
+            if packed is not None and len(packed) > _MAX_PART_BYTES:
+                raise DamagedRecordError(f"expected a part of at most {_MAX_PART_BYTES} bytes, found {len(packed)}")
             part = self._checked(Part.unpack(packed))
             found = _part_key(partition, part.start, part.pair, part.source)
             if key not in (None, found):
@@ -239,7 +240,7 @@ class Merges:
             if part.pair not in self._known:
                 self._metrics.leave_out(1, "unknown_pair", part.pair)
                 return {}
-            dropped = merge.put(part.start, part.pair, part.source, part.partial, latest=_now() + AHEAD)
+            dropped = merge.put(part.start, part.pair, part.source, part.partial, latest=_now() + MAX_AHEAD_MS)
         except DamagedRecordError as error:
             self._metrics.leave_out(1, "damaged", error)
             return {}
@@ -248,7 +249,7 @@ class Merges:
 
     def _checked(self, part: Part) -> Part:
         """Raises DamagedRecordError: no partition of ours can have said so."""
-        in_time = 0 <= part.start <= _now() + AHEAD and part.start % self._window == 0
+        in_time = 0 <= part.start <= _now() + MAX_AHEAD_MS and part.start % self._window == 0
         if not in_time or not 0 <= part.source < self._sources:
             raise DamagedRecordError(f"no window begins at {part.start}, or there is no partition {part.source}")
         return part

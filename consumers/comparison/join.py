@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from millstream.schemas.comparisons import Pair
 
-AHEAD: Final = 300_000  # ms that an event may be ahead of the clock; what is further is somebody's wrong clock
+MAX_AHEAD_MS: Final = 300_000  # ms that an event may be ahead of the clock; what is further is somebody's wrong clock
 LABELS_TO_EVENTS: Final = 10  # most label rows of a partition, in units of `most_events`
-CHUNK_ROWS: Final = 20  # that a chunk counts for at least: a chunk of one row takes memory too
-BACKLOG_WINDOWS: Final = 1000  # open windows of a partition, beside those that wait for labels
+MIN_CHUNK_ROWS: Final = 20  # that a chunk counts for at least: a chunk of one row takes memory too
+MAX_OPEN_WINDOWS: Final = 1000  # open windows of a partition, beside those that wait for labels
 
 HASH_BITS: Final = 64  # of an id
-WRITERS: Final = 1 << 24
+WRITER_NUMBERS: Final = 1 << 24
 
 Change = tuple[int, bytes | None]
 """A chunk's number and how the changelog is to have it from now on; None: no more."""
@@ -53,7 +53,7 @@ class JoinSettings:
         Windows begin at whole multiples of their length and no event is far ahead of the clock, so these are more than there
         can be of now: who spreads event times over a thousand years closes windows of the past, and none that is due.
         """
-        return (self.wait + AHEAD) // self.window + BACKLOG_WINDOWS
+        return (self.wait + MAX_AHEAD_MS) // self.window + MAX_OPEN_WINDOWS
 
 
 class PartitionJoin:
@@ -62,7 +62,7 @@ class PartitionJoin:
     def __init__(self, settings: JoinSettings, writer: int = 0) -> None:
         """Args:
         settings: of the windows.
-        writer: a number of this join alone, below `WRITERS`: of two processes that take each other for gone, neither may
+        writer: a number of this join alone, below `WRITER_NUMBERS`: of two processes that take each other for gone, neither may
             write over a chunk of the other.
         """
         self._settings = settings
@@ -112,7 +112,7 @@ class PartitionJoin:
 
     def add_comparisons(self, rows: Rows, pairs: Sequence[Pair], now: int) -> list[Change]:
         """Take a batch (COMPARISON_ROW); `now` is ms since the epoch."""
-        ahead = rows["event_time"] > now + AHEAD
+        ahead = rows["event_time"] > now + MAX_AHEAD_MS
         late = self._is_closed(rows["event_time"])
         if self._close_beyond_most(rows["event_time"][~(ahead | late)]):
             late = self._is_closed(rows["event_time"])
@@ -188,7 +188,7 @@ class PartitionJoin:
         return self._close(start) + self._settings.window
 
     def _take(self, chunk: Chunk) -> None:
-        self._next = (chunk.number // WRITERS + 1) * WRITERS + self._writer
+        self._next = (chunk.number // WRITER_NUMBERS + 1) * WRITER_NUMBERS + self._writer
         self._chunks[chunk.number] = chunk
         self.watermark = max(self.watermark, chunk.watermark)
         self._closed_to = max(self._closed_to, chunk.closed)
@@ -347,7 +347,7 @@ class PartitionJoin:
 
 def _weight(chunk: Chunk) -> int:
     """Rows that a chunk of labels counts for."""
-    return max(len(chunk.rows), CHUNK_ROWS)
+    return max(len(chunk.rows), MIN_CHUNK_ROWS)
 
 
 def _found(

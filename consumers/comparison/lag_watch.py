@@ -38,7 +38,7 @@ class LagWatch:
                 self._metrics.set(m.LAG, max(end - read, 0), place.topic, str(place.partition))
                 behind += max(end - read, 0) if place.topic == self._pipeline.comparison.topic else 0
         share = self._pace.look(time.monotonic(), compared, behind)
-        self._metrics.set(m.FITTING, 1 if share is None else share)
+        self._metrics.set(m.FITTING_SHARE, 1 if share is None else share)
         if share is not None and not self._behind:
             shares = ", ".join(f"{shadow.name} {shadow.sample_rate * share:.2g}" for shadow in self._pipeline.shadows)
             log.warning(

@@ -24,7 +24,7 @@ LEFT_OUT = Metric(
     ("reason",),
 )
 LAG = Metric("millstream_comparison_lag_records", "gauge", "Records not yet processed.", ("topic", "partition"))
-FITTING = Metric(
+FITTING_SHARE = Metric(
     "millstream_comparison_fitting_share",
     "gauge",
     "Share of what is compared now that the job could take; 1 while it keeps up.",
@@ -44,7 +44,7 @@ WINDOW = Metric(
     _PAIR,
 )
 
-ALL = (READ, LEFT_OUT, LAG, FITTING, TICK_SECONDS, RETRIES, RESULT, WINDOW)
+ALL = (READ, LEFT_OUT, LAG, FITTING_SHARE, TICK_SECONDS, RETRIES, RESULT, WINDOW)
 REASONS = (
     "undecodable",
     "unknown_pair",
@@ -78,7 +78,7 @@ class ComparisonMetrics:
         for what in ("comparisons", "labels"):
             self.count(READ, 0, what)
         self.count(RETRIES, 0)
-        self.set(FITTING, 1)
+        self.set(FITTING_SHARE, 1)
 
     def count(self, metric: Metric, by: float = 1, *labels: str) -> None:
         """Add to a counter."""

@@ -10,18 +10,18 @@ import msgspec
 import numpy as np
 
 from millstream.consumers.comparison.errors import DamagedRecordError
-from millstream.inference.evaluation import COARSE, FINE, Histogram, Summary
+from millstream.inference.evaluation import COARSE_BITS, FINE_BITS, Histogram, Summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millstream.schemas.comparisons import Pair
 
-_BESIDE: Final = 100_000  # bytes of a summary without its histograms, generously
+_SUMMARY_OVERHEAD: Final = 100_000  # bytes of a summary without its histograms, generously
 _MAX_COUNT: Final = 1 << 48  # of any count or bin: sums of many stay in 64 bits
-_BINS: Final = 1 << (12 + FINE)
-_JOINT_BINS: Final = 1 << (2 * (12 + COARSE))
-MOST_PART_BYTES: Final = 256 << 20  # of all parts of a merge, compressed
+_BINS: Final = 1 << (12 + FINE_BITS)
+_JOINT_BINS: Final = 1 << (2 * (12 + COARSE_BITS))
+MAX_PART_BYTES: Final = 256 << 20  # of all parts of a merge, compressed
 Place = tuple[int, "Pair", int]
 """Whose part it is: window, pair and source partition."""
 _COUNTS = ("duplicates", "thinned", "early_labels", "late_labels", "repeated_labels")
@@ -32,7 +32,7 @@ def most_bytes_of(events: int) -> int:
 
     An event takes a bin and a count, 8 bytes each, of six histograms: both scores and latencies, difference, and joint.
     """
-    return 6 * 16 * events + _BESIDE
+    return 6 * 16 * events + _SUMMARY_OVERHEAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class Merge:
         self._closed[source] = max(self._closed.get(source, 0), closed)
         self._dirty.add((start, pair))
         dropped: list[Place] = []
-        while len(self._windows) > 2 * self._most_windows or self._bytes > MOST_PART_BYTES:
+        while len(self._windows) > 2 * self._most_windows or self._bytes > MAX_PART_BYTES:
             oldest = min(self._windows)
             dropped += [place for each in list(self._windows[oldest]) for place in self._drop(oldest, each)]
         return dropped

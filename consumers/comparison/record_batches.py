@@ -25,14 +25,14 @@ from aiokafka.record.util import decode_varint
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-MOST_BATCH_BYTES: Final = 64 << 20  # decompressed; Kafka's clients make batches of a megabyte
-MOST_POLL_BYTES: Final = 8 << 20  # keys and values of a poll's records of one partition; a single record may be more
+MAX_BATCH_BYTES: Final = 64 << 20  # decompressed; Kafka's clients make batches of a megabyte
+MAX_POLL_BYTES: Final = 8 << 20  # keys and values of a poll's records of one partition; a single record may be more
 
 # https://kafka.apache.org/documentation/#recordbatch
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _LENGTH_AT, _BEFORE_LENGTH_COUNTS = 8, 12
 _MAGIC_AT, _ATTRIBUTES_AT = 16, 21
-_CODEC: Final = 0x07
+_CODEC_MASK: Final = 0x07
 _GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
 _XERIAL: Final = b"\x82SNAPPY\0"  # in front of snappy in blocks, as Java writes it
 
@@ -40,7 +40,7 @@ _XERIAL: Final = b"\x82SNAPPY\0"  # in front of snappy in blocks, as Java writes
 def install(skipped: Callable[[int, str], None]) -> None:
     """Let all consumers of aiokafka in this process read so; `skipped` is told how many records were skipped, and why."""
     names: Any = fetcher
-    names.MemoryRecords = partial(_Records, skipped=skipped)
+    names.MemoryRecords = partial(BoundedRecords, skipped=skipped)
     names.FetchResult = _FetchResult
 
 
@@ -58,7 +58,7 @@ class _FetchResult(fetcher.FetchResult):  # type: ignore[misc]
         for record in self._partition_records:
             found.append(record)
             size += len(record.key or b"") + len(record.value or b"")
-            if size >= MOST_POLL_BYTES or len(found) == max_records:
+            if size >= MAX_POLL_BYTES or len(found) == max_records:
                 self._update_position()
                 return found
         self._update_position()
@@ -66,7 +66,7 @@ class _FetchResult(fetcher.FetchResult):  # type: ignore[misc]
         return found
 
 
-class _Records:
+class BoundedRecords:
     """The batches of one partition's part of a fetch: as aiokafka's MemoryRecords."""
 
     def __init__(self, data: bytes, *, skipped: Callable[[int, str], None]) -> None:
@@ -164,23 +164,23 @@ def _bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 def _decompressed(batch: memoryview) -> memoryview:
     """The batch as it was before compression; itself where there was none. Raises ValueError where that is too much."""
     (attributes,) = struct.unpack_from(">h", batch, _ATTRIBUTES_AT)
-    codec, packed = attributes & _CODEC, batch[_HEADER.size :]
+    codec, packed = attributes & _CODEC_MASK, batch[_HEADER.size :]
     if not codec:
         return batch
     if codec == _GZIP:
         inflate = zlib.decompressobj(wbits=31)
-        records = inflate.decompress(packed, MOST_BATCH_BYTES)
+        records = inflate.decompress(packed, MAX_BATCH_BYTES)
         if not inflate.eof:
-            raise ValueError(f"expected at most {MOST_BATCH_BYTES} bytes when decompressed, found more")
+            raise ValueError(f"expected at most {MAX_BATCH_BYTES} bytes when decompressed, found more")
     elif codec in (_SNAPPY, _LZ4, _ZSTD):
         # Memory of which only what is written is ever there. What does not fit is refused.
-        room = np.empty(MOST_BATCH_BYTES, np.uint8)
+        room = np.empty(MAX_BATCH_BYTES, np.uint8)
         records = room[: _into(codec, packed, room)].tobytes()
     else:
         raise ValueError(f"expected a codec from 0 to 4, found {codec}")
     head = bytearray(batch[: _HEADER.size])
     struct.pack_into(">i", head, _LENGTH_AT, len(head) + len(records) - _BEFORE_LENGTH_COUNTS)
-    struct.pack_into(">h", head, _ATTRIBUTES_AT, attributes & ~_CODEC)
+    struct.pack_into(">h", head, _ATTRIBUTES_AT, attributes & ~_CODEC_MASK)
     return memoryview(bytes(head) + records)
 
 

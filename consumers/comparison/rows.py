@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _OFFSET_BITS = 48
-_NONE = math.nan
-_LONGEST = 1e9  # milliseconds: a latency beyond 11 days is none
+_NO_VALUE = math.nan
+_MAX_LATENCY_MS = 1e9  # milliseconds: a latency beyond 11 days is none
 
 
 def id_hash(event_id: str) -> int:
@@ -65,7 +65,7 @@ class Scoring:
         rows["event_time"] = comparisons.event_times
         rows["pair"] = comparisons.pair
         for name, latencies in (("primary_ms", comparisons.primary_ms), ("shadow_ms", comparisons.shadow_ms)):
-            rows[name] = np.where((latencies >= 0) & (latencies <= _LONGEST), latencies, _NONE)
+            rows[name] = np.where((latencies >= 0) & (latencies <= _MAX_LATENCY_MS), latencies, _NO_VALUE)
         rows["failed"] = [outputs is None for outputs in comparisons.shadow]
         if answers:
             rows["primary"], rows["shadow"], rows["agreed"] = zip(*answers, strict=True)
@@ -76,7 +76,7 @@ class Scoring:
         name = self.output or min(primary.keys() & (shadow or primary).keys(), default="")
         first = primary.get(name)
         if shadow is None:
-            return self._score(first), _NONE, -1
+            return self._score(first), _NO_VALUE, -1
         second = shadow.get(name)
         scores = self._score(first), self._score(second)
         if first is None or second is None:
@@ -90,8 +90,8 @@ class Scoring:
     def _score(self, value: Any) -> float:
         if isinstance(value, list) and self.item is not None:
             value = value[self.item] if self.item < len(value) else None
-        score = float(value) if isinstance(value, bool | int | float) else _NONE
-        return score if math.isfinite(score) else _NONE
+        score = float(value) if isinstance(value, bool | int | float) else _NO_VALUE
+        return score if math.isfinite(score) else _NO_VALUE
 
     def _agree(self, first: float, second: float) -> bool:
         if self.regression:
@@ -168,12 +168,12 @@ def _numbers_of(column: Column) -> npt.NDArray[np.float64]:
     """The values as numbers; NaN for a null, and for what is no number."""
     if isinstance(column, NumberColumn):
         numbers = column.values.astype(np.float64)
-        return numbers if column.valid is None else np.where(column.valid, numbers, _NONE)
+        return numbers if column.valid is None else np.where(column.valid, numbers, _NO_VALUE)
     return np.array([_number_of(value) for value in column.to_list()], np.float64)
 
 
 def _number_of(value: object) -> float:
     try:
-        return float(value) if isinstance(value, str) else _NONE
+        return float(value) if isinstance(value, str) else _NO_VALUE
     except ValueError:
-        return _NONE
+        return _NO_VALUE

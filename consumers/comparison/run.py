@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("millstream")
 
-STEP = 10.0  # seconds that each step of the end may take
+STEP_TIMEOUT = 10.0  # seconds that each step of the end may take
 
 
 def run_until_stopped(app: faust.App) -> None:
@@ -64,7 +64,7 @@ async def _start_and_wait(app: Any) -> None:
 async def _step(work: Awaitable[object], what: str) -> None:
     """One step of the end. What fails is no harm: the offsets are committed after what they stand for, so it is read again."""
     try:
-        await asyncio.wait_for(work, STEP)
+        await asyncio.wait_for(work, STEP_TIMEOUT)
     except Exception as error:
         log.warning("could not %s at the end: %s: %s", what, type(error).__name__, error)
 

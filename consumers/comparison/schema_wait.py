@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-LOG_EVERY: Final = 60.0  # seconds
+LOG_INTERVAL: Final = 60.0  # seconds
 
 
 async def with_schemas(
@@ -46,7 +46,7 @@ async def with_schemas(
         except SchemaUnavailable as error:
             now = clock()
             since = now if since is None else since
-            if logged is None or now - logged >= LOG_EVERY:
+            if logged is None or now - logged >= LOG_INTERVAL:
                 logged = now
                 log.warning("%s have waited for a schema for %.0f s: %s", what, now - since, error)
             retried()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOG_INTERVAL: Final = 60.0  # seconds
-LONGEST: Final = 500  # characters of what a record says
+MAX_EXAMPLE_LENGTH: Final = 500  # characters of what a record says
 
 
 class SeldomWarnings:
@@ -33,4 +33,4 @@ class SeldomWarnings:
         if now - self._said.get(kind, -LOG_INTERVAL) < LOG_INTERVAL:
             return
         self._said[kind] = now
-        log.warning("%d %s, such as: %s", self._count.pop(kind), kind, printable(str(example)[:LONGEST]))
+        log.warning("%d %s, such as: %s", self._count.pop(kind), kind, printable(str(example)[:MAX_EXAMPLE_LENGTH]))

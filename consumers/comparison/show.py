@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 _SCHEMA: Final = parsed(Schema(EVALUATION.reserved_id, EVALUATION.name, EVALUATION.definition))
 _MAX_READ_RECORDS = 500  # records of one read
-_RESULTS: Final = 10_000  # windows and pairs that are kept: the newest
-_LONGEST: Final = 300  # characters of a name
+_MAX_RESULTS: Final = 10_000  # windows and pairs that are kept: the newest
+_MAX_NAME_LENGTH: Final = 300  # characters of a name
 _IDLE_TIMEOUT = 2.0  # seconds without a record, after which all was read
 _CLASSIFICATION = ("auc", "log_loss", "brier", "calibration_error")
 _REGRESSION = ("rmse", "mae")
@@ -51,9 +51,9 @@ def read_results(pipeline: Pipeline, store: SchemaStore) -> list[dict[str, Any]]
                     raise
                 except SchemaError:  # somebody else's record
                     continue
-            if len(newest) > 2 * _RESULTS:
-                newest = dict(sorted(newest.items(), key=lambda entry: _order(entry[1]))[-_RESULTS:])
-    return sorted(newest.values(), key=_order)[-_RESULTS:]
+            if len(newest) > 2 * _MAX_RESULTS:
+                newest = dict(sorted(newest.items(), key=lambda entry: _order(entry[1]))[-_MAX_RESULTS:])
+    return sorted(newest.values(), key=_order)[-_MAX_RESULTS:]
 
 
 def _order(row: dict[str, Any]) -> tuple[int, str]:
@@ -94,7 +94,7 @@ def _cells(row: dict[str, Any], names: Iterable[str]) -> list[str]:
     return [
         _time(row["window_start"]),
         "final" if row["final"] else "open",
-        *(escape(printable(f"{side['model'][:_LONGEST]}:{side['version']}")) for side in sides),
+        *(escape(printable(f"{side['model'][:_MAX_NAME_LENGTH]}:{side['version']}")) for side in sides),
         *(str(row[name]) for name in ("events", "errors", "labelled")),
         _number(row["agreement"]),
         _number(row["psi"]),

@@ -1,4 +1,4 @@
 """The second stage: decode. It turns records into columns and tensors.
 
-In: `Polled`. Out: `Block`, whose records are events, refused with a reason, or tombstones.
+In: `FetchedBatch`. Out: `DecodedBatch` (a block). Each of its records is an event, rejected with a reason, or a tombstone.
 """

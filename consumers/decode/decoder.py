@@ -1,4 +1,4 @@
-"""Records to columns: decode, event ids and times, the model's tensors; what can't be an event is set apart with its reason."""
+"""Turns records into columns: event IDs, times and the model's tensors. Rejects records that can't be events, with reasons."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,35 +21,35 @@ from millstream.schemas.interleave import interleave
 from millstream.schemas.packed import Packed, Texts
 from millstream.schemas.table import Table
 
-MOST_COST = float(1 << 40)  # of an event
+MAX_COST = float(1 << 40)  # of one event
 MAX_DEADLINE_DIGITS = 19  # those of 2^63
 
 
 @dataclass(frozen=True, slots=True)
 class EventFields:
-    """The event's fields that are not for the model."""
+    """The event's fields that Millstream itself uses."""
 
     event_id: str | None  # None: "<topic>-<partition>-<offset>"
-    event_time: str | None  # None: the record's timestamp
+    event_time: str | None  # None: the record's timestamp is the event time
     time_unit: int  # values of `event_time` in a millisecond: 1 for ms, 1000 for microseconds
-    max_age: int | None = None  # ms after its time that an event is worth a prediction
-    deadline_header: str | None = None  # name of the record header that says until when, ms since the epoch
-    cost: str | None = None  # a number, or a list or text whose length counts
+    max_age: int | None = None  # ms after the event time, after which an event expires
+    deadline_header: str | None = None  # name of the record header with the deadline, ms since the epoch
+    cost: str | None = None  # a field with a number, or with a list or text whose length is the cost
 
 
 @dataclass(frozen=True, slots=True)
 class _Events:
-    """The events of some records, one value an event."""
+    """The events of some records: one value per event in each column."""
 
-    rows: Ints  # their records, ascending
-    ids: Texts | None  # None: they have none of their own
+    rows: Ints  # the rows of their records, ascending
+    ids: Texts | None  # None: events have no ID field
     times: Ints  # ms since the epoch
-    costs: Ints | None  # None: they have none
-    features: Table | None  # the fields that shadows take, where there are any
+    costs: Ints | None  # None: events have no cost
+    features: Table | None  # the fields that only shadows need; None: no shadows
     tensors: Inputs
 
     def kept(self, fitting: Ints) -> "_Events":
-        """Leave out all but these events, ascending, which the tensors are of already."""
+        """Keep only these events, ascending. The tensors have no others already."""
         return _Events(
             self.rows[fitting],
             None if self.ids is None else self.ids.take(fitting),
@@ -61,7 +61,7 @@ class _Events:
 
 
 class BlockDecoder:
-    """Turns polled records into a `DecodedBatch`."""
+    """Turns records into a `DecodedBatch`."""
 
     def __init__(
         self,
@@ -74,10 +74,10 @@ class BlockDecoder:
     ) -> None:
         """Args:
         decoder: reads the values.
-        fields: what the events themselves need.
-        signature: of the primary, whose tensors are filled.
+        fields: the fields that Millstream itself uses.
+        signature: the primary's, whose tensors are filled.
         allow_nan: whether a feature may be NaN or infinite.
-        keep: fields that shadows take.
+        keep: the fields that shadows need.
         """
         self._decoder = decoder
         self._fields = fields
@@ -89,7 +89,7 @@ class BlockDecoder:
         """Decode all records of `polled`.
 
         Raises:
-            SchemaUnavailable: the schemas can't be had at the moment; decode the same records again later.
+            SchemaUnavailable: the schemas can't be read now. Decode the same records again later.
         """
         records = polled.records
         partitions = dict(enumerate(records.partitions))
@@ -124,7 +124,7 @@ class BlockDecoder:
         )
 
     def _parts(self, polled: FetchedBatch, rejected: dict[int, Rejection]) -> list[Part]:
-        """Decode the values to parts, whose rows are those of the records. Adds what can't be decoded to `rejected`."""
+        """Decode the values into parts, with the rows of their records. Adds records that can't be decoded to `rejected`."""
         rows, values = _without_tombstones(polled.records.values)
         if polled.rejection:
             rejected |= dict.fromkeys(rows.tolist(), polled.rejection)
@@ -138,7 +138,7 @@ class BlockDecoder:
         return [Part(part.table, rows[part.rows]) for part in decoded.parts]
 
     def _events(self, part: Part, records: Records, rejected: dict[int, Rejection]) -> _Events:
-        """Turn a part into events. Adds those that are unfit to `rejected`."""
+        """Turn a part into events. Adds the events that don't fit the model to `rejected`."""
         table, rows = self._with_ids(part, rejected)
         fitted = to_tensors(table, self._inputs, allow_nan=self._allow_nan)
         rejected |= {int(rows[unfit.row]): Rejection("unfit", unfit.error) for unfit in fitted.unfit}
@@ -154,7 +154,7 @@ class BlockDecoder:
         return events if len(fitted.rows) == len(rows) else events.kept(fitted.rows)
 
     def _with_ids(self, part: Part, rejected: dict[int, Rejection]) -> Part:
-        """Set apart the events whose id is null."""
+        """Leave out the events whose ID is null, and add them to `rejected`."""
         table, rows = part
         field = self._fields.event_id
         if field is None or (valid := table[field].valid) is None:
@@ -163,7 +163,7 @@ class BlockDecoder:
         return Part(table.take(np.flatnonzero(valid)), rows[valid])
 
     def _event_times(self, table: Table, timestamps: Ints) -> Ints:
-        """Times in ms; an event without a time of its own has its record's."""
+        """The event times in ms. An event without one gets its record's timestamp."""
         field = self._fields.event_time
         if field is None:
             return timestamps
@@ -177,7 +177,7 @@ class BlockDecoder:
     def _deadlines(
         self, event_times: Ints, headers: Mapping[int, RecordHeaders], rows: Ints
     ) -> tuple[Ints | None, int]:
-        """Each event's deadline, the earlier of its `max_age` and its header; and the number of invalid headers."""
+        """The deadline of each event, and the number of invalid headers. The earlier of `max_age` and header counts."""
         fields = self._fields
         if fields.max_age is None and fields.deadline_header is None:
             return None, 0
@@ -213,19 +213,19 @@ def _together(parts: Sequence[_Events]) -> _Events:
 
 
 def _places_as_ids(partitions: Mapping[int, Partition], places: Ints, offsets: Ints) -> Texts:
-    """The ids of events without one of their own: "<topic>-<partition>-<offset>"."""
+    """The IDs of events without an ID field: "<topic>-<partition>-<offset>"."""
     heads = [f"{topic}-{number}-".encode() for topic, number in partitions.values()]
     head = heads[0] if len(heads) == 1 else Packed.of(heads).reordered(places)
     return Texts(interleave([head, decimals(offsets)], len(offsets)))
 
 
 def _later(times: Ints, by: int) -> Ints:
-    """Add ms to the times, at most up to `NEVER`: near 2^63 a plain sum would overflow into the past."""
+    """Add ms to the times, up to `NEVER`: near 2^63, a plain sum would overflow to a time in the past."""
     return np.minimum(times, NEVER - by) + by
 
 
 def _without_tombstones(values: Sequence[bytes | None]) -> tuple[Ints, Packed]:
-    """The rows of the values that are there, and these: tombstones are no events."""
+    """Leave out tombstones. Returns the rows of the other values, and these values."""
     if isinstance(values, Packed):
         return np.arange(len(values)), values
     rows = np.fromiter((row for row, value in enumerate(values) if value is not None), np.int64)
@@ -233,12 +233,12 @@ def _without_tombstones(values: Sequence[bytes | None]) -> tuple[Ints, Packed]:
 
 
 def _without_objects(strings: Sequence[bytes | None]) -> Sequence[bytes | None]:
-    """The same, kept in one buffer where they are: objects for each would be kept until the results are written."""
+    """The same strings. If they lie in one buffer, their Python objects are dropped, which would live until the end."""
     return strings[:] if isinstance(strings, Packed) else strings
 
 
 def costs_of(column: Column) -> Ints:
-    """What each event costs, rounded up: a number, the length of a list or of a text in characters; none for null and NaN."""
+    """The cost of each event, rounded up: a number, or the length of a list or text (in characters). For null and NaN it is 0."""
     match column:
         case ListColumn():
             numbers = column.lengths
@@ -246,8 +246,8 @@ def costs_of(column: Column) -> Ints:
             numbers = Texts(column.packed).characters()
         case NumberColumn():
             numbers = column.values if column.valid is None else np.where(column.valid, column.values, 0)
-    # Within bounds, so that the sums of a block stay whole numbers.
-    return np.ceil(np.clip(np.nan_to_num(numbers.astype(np.float64)), 0, MOST_COST)).astype(np.int64)
+    # Bounded, so that the sums of a block fit into 64 bits.
+    return np.ceil(np.clip(np.nan_to_num(numbers.astype(np.float64)), 0, MAX_COST)).astype(np.int64)
 
 
 def _deadline(headers: RecordHeaders, name: str) -> int | None:

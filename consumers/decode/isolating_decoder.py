@@ -1,4 +1,4 @@
-"""The decode stage's way around trouble: it waits for schemas that are away, and isolates a record that breaks the decoder."""
+"""Decodes in spite of errors: waits for schemas during an outage, and isolates a record that makes the decoder raise."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,8 +18,8 @@ class IsolatingDecoder:
     def __init__(self, decoder: BlockDecoder, *, retry: Retry, watchdog: Watchdog, metrics: Metrics) -> None:
         """Args:
         decoder: turns records into a block.
-        retry: waits for schemas that are away.
-        watchdog: ends the worker when the decoder does not come back.
+        retry: waits during an outage of the schemas.
+        watchdog: ends the worker if the decoder hangs.
         metrics: where to count.
         """
         self._decoder = decoder
@@ -28,10 +28,10 @@ class IsolatingDecoder:
         self._net: SafetyNet[FetchedBatch] = SafetyNet("decode", metrics)
 
     def blocks(self, polled: FetchedBatch) -> Iterator[DecodedBatch]:
-        """Decode the records: one block, or several in their order if the decoder raises on some of them.
+        """Decode the records into one block. If the decoder raises on some of them, there are several blocks, in order.
 
         Raises:
-            Abandoned: told to give up while the schemas were away.
+            Abandoned: the worker ends while the schemas are away.
             Exception: the decoder raises on good records too.
         """
         try:
@@ -63,7 +63,7 @@ class IsolatingDecoder:
 
 
 def _only(polled: FetchedBatch, rows: Ints) -> FetchedBatch:
-    """Copy these records, so that the others can go."""
+    """Copy these records, so that the memory of the others can be freed."""
     records = polled.records.take_rows(rows)
     return replace(
         polled, records=replace(records, keys=packed(list(records.keys)), values=packed(list(records.values)))

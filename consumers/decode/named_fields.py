@@ -1,4 +1,4 @@
-"""The schemas and fields that the pipeline file itself names, checked: each that is not there is told with its line."""
+"""Checks that the schemas and fields exist which the pipeline file names. Errors name the line in the file."""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -10,12 +10,12 @@ from millstream.schemas.errors import UnknownSchema
 from millstream.schemas.store import Schema, SchemaStore
 
 TIME_UNITS = {"timestamp-millis": 1, "timestamp-micros": 1000, "timestamp-nanos": 1_000_000}  # values in a millisecond
-_COSTS = ("int32", "int64", "float32", "float64", "string")  # beside lists
-MOMENTS = ("timestamp-", "time-", "date")
+_COST_TYPES = ("int32", "int64", "float32", "float64", "string")  # and lists
+TIME_TYPES = ("timestamp-", "time-", "date")
 
 
 def schema_of(pipeline: Pipeline, store: SchemaStore, section: Literal["input", "labels"]) -> Schema:
-    """The schema that a section names. Raises PlanError where there is none, and SchemaError."""
+    """The schema that a section names. Raises PlanError if it doesn't exist, and SchemaError."""
     named = pipeline.labels if section == "labels" else pipeline.input
     assert named is not None
     try:
@@ -25,22 +25,22 @@ def schema_of(pipeline: Pipeline, store: SchemaStore, section: Literal["input", 
 
 
 def field_names(schema: Schema) -> set[str]:
-    """The names of a record's fields; none where the schema is no record's."""
+    """The names of a record's fields; none if the schema is not a record."""
     definition = schema.definition
     return {entry["name"] for entry in definition.get("fields", ())} if isinstance(definition, dict) else set()
 
 
 def own_fields(pipeline: Pipeline) -> list[str]:
-    """The event's fields that are the worker's and not the models'."""
+    """The event's fields that Millstream itself uses."""
     fields = (pipeline.input.event_id, pipeline.input.event_time, pipeline.batch.cost)
     return [field for field in fields if field is not None]
 
 
 def check_event_fields(pipeline: Pipeline, schema: Schema) -> None:
-    """Refuse an option that names a field which events don't have.
+    """Check that the fields exist which options name.
 
     Raises:
-        PlanError: naming option, field and schema.
+        PlanError: a field doesn't exist.
     """
     _check(pipeline, schema, ("input", "event_id"), pipeline.input.event_id)
     _check(pipeline, schema, ("input", "event_time"), pipeline.input.event_time)
@@ -49,7 +49,7 @@ def check_event_fields(pipeline: Pipeline, schema: Schema) -> None:
 
 
 def check_labels(pipeline: Pipeline, store: SchemaStore) -> None:
-    """Refuse labels whose schema is not there, or lacks a field. Raises as `check_event_fields`, and SchemaError."""
+    """Check the schema and the fields of the labels. Raises PlanError and SchemaError."""
     labels = pipeline.labels
     if labels is not None:
         schema = schema_of(pipeline, store, "labels")
@@ -58,14 +58,14 @@ def check_labels(pipeline: Pipeline, store: SchemaStore) -> None:
 
 
 def check_cost(pipeline: Pipeline, schema: Schema, columns: Mapping[str, Dtype]) -> None:
-    """Refuse a cost that is no number and has no length. Raises PlanError."""
+    """Check that the cost is a number or has a length. Raises PlanError."""
     cost = pipeline.batch.cost
     if cost is None:
         return
     found, kind = columns[cost], _kind(schema, cost)
     logical = str(kind.get("logicalType", "")) if isinstance(kind, dict) else ""
-    moment = logical.removeprefix("local-").startswith(MOMENTS)
-    if moment or not (isinstance(found, ListOf) or found in _COSTS):
+    moment = logical.removeprefix("local-").startswith(TIME_TYPES)
+    if moment or not (isinstance(found, ListOf) or found in _COST_TYPES):
         raise PlanError(
             f"{pipeline.at('batch', 'cost')}: expected a number, a list or a text, and field `{cost}` of schema "
             f"`{schema.name}` is {logical or found}. Name another field."
@@ -73,7 +73,7 @@ def check_cost(pipeline: Pipeline, schema: Schema, columns: Mapping[str, Dtype])
 
 
 def time_unit(pipeline: Pipeline, schema: Schema) -> int:
-    """Values of the event-time field in a millisecond. Raises PlanError where it holds no times."""
+    """How many units of the event-time field are a millisecond. Raises PlanError if the field does not hold times."""
     field = pipeline.input.event_time
     if field is None:
         return 1
@@ -99,7 +99,7 @@ def _check(pipeline: Pipeline, schema: Schema, option: tuple[str, str], field: s
 
 
 def _kind(schema: Schema, field: str) -> Any:
-    """The field's Avro type; of one that may be null, what else it may be."""
+    """The field's Avro type, without null if null is one of two types."""
     types = next(entry["type"] for entry in schema.definition["fields"] if entry["name"] == field)
     branches = [branch for branch in (types if isinstance(types, list) else [types]) if branch != "null"]
     return branches[0] if len(branches) == 1 else types

@@ -12,7 +12,7 @@ from millstream.consumers.demo.stream import DemoEvent, FlightStream
 from millstream.topics.records import RecordWriter
 
 MAX_UNANSWERED_EVENTS = 4000  # unanswered events: the embedded broker drops what is more than 5 MB a partition
-CHUNK = 200  # events encoded at once
+CHUNK_EVENTS = 200  # events encoded at once
 POLL_INTERVAL = 0.002  # seconds between two looks at the clock
 
 
@@ -88,7 +88,7 @@ class Feeder(threading.Thread):
     def _next(self, most: int) -> list[DemoEvent]:
         if self.sent == self._first + len(self._encoded):
             self._first = self.sent
-            self._encoded = self._stream.events(self.sent, min(self.sent + CHUNK, len(self._stream)))
+            self._encoded = self._stream.events(self.sent, min(self.sent + CHUNK_EVENTS, len(self._stream)))
         start = self.sent - self._first
         return self._encoded[start : start + most]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-RECENT = 4000  # events that the running percentiles look back on
+RECENT_EVENTS = 4000  # events that the running percentiles look back on
 QUANTILES = (0.5, 0.95, 0.99)
 
 Latency = tuple[float, ...]
@@ -46,7 +46,7 @@ class Results:
         self._scores = np.full(events, np.nan, np.float32)
         self._latencies = np.full(events, np.nan, np.float32)  # ms
         self._recent = np.full(
-            RECENT, np.nan
+            RECENT_EVENTS, np.nan
         )  # ms, a ring; read by the screen's thread while the collector's writes it
         self._predictions = 0
         self._reasons: Counter[str] = Counter()
@@ -61,7 +61,7 @@ class Results:
             return
         self._scores[number] = score
         self._latencies[number] = latency
-        self._recent[self._predictions % RECENT] = latency
+        self._recent[self._predictions % RECENT_EVENTS] = latency
         self._predictions += 1
         self.latest = number
 
@@ -106,7 +106,7 @@ class Results:
 
     def recent_latency(self) -> Latency:
         """Of the latest predictions."""
-        return _quantiles(self._recent[: min(self._predictions, RECENT)])
+        return _quantiles(self._recent[: min(self._predictions, RECENT_EVENTS)])
 
     def latency(self) -> Latency:
         """Of all predictions."""

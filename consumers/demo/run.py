@@ -20,7 +20,7 @@ from millstream.consumers.demo.workers import Workers
 from millstream.consumers.schema_store import open_store
 from millstream.topics.records import RecordWriter
 
-STALL = 30.0  # seconds without any answer, while some are due, after which the demo gives up
+STALL_TIMEOUT = 30.0  # seconds without any answer, while some are due, after which the demo gives up
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def _watch(
             answered = now
             if now > before or now == watched.feeder.sent:
                 moved = time.monotonic()
-            elif time.monotonic() - moved > STALL:
+            elif time.monotonic() - moved > STALL_TIMEOUT:
                 raise watched.workers.logs()
 
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from millstream.consumers.demo.results import Latency, Tally
 
-SAMPLES = 6  # predictions on the screen
+SAMPLE_ROWS = 6  # predictions on the screen
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class LiveScreen:
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._samples: deque[str] = deque(maxlen=SAMPLES)
+        self._samples: deque[str] = deque(maxlen=SAMPLE_ROWS)
 
     def show(self, look: Look) -> None:
         """Draw it anew."""

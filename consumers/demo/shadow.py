@@ -25,7 +25,7 @@ from millstream.schemas.comparisons import ComparisonDecoder
 from millstream.schemas.store import SchemaStore
 from millstream.topics.records import RecordReader
 
-WINDOW = 720  # hours; windows begin at whole multiples of it
+WINDOW_HOURS = 720  # hours; windows begin at whole multiples of it
 SECTIONS: Mapping[str, Any] = {
     "shadows": [{"version": 2}],
     "labels": {
@@ -35,11 +35,11 @@ SECTIONS: Mapping[str, Any] = {
         "value": "late",
         "wait": "48h",
     },
-    "comparison": {"window": f"{WINDOW}h", "update_every": "2s"},
+    "comparison": {"window": f"{WINDOW_HOURS}h", "update_every": "2s"},
 }
-PIECE = 200  # events written at once
+CHUNK_EVENTS = 200  # events written at once
 STEP_TIMEOUT = 120.0  # seconds for each thing that is waited for
-CLOSE = 0.01  # between the job's figure and the exact one
+TOLERANCE = 0.01  # between the job's figure and the exact one
 
 
 def run_shadow(bootstrap: str, events: int, rate: float, console: Console, stop: threading.Event) -> bool:
@@ -82,15 +82,15 @@ def _feed(writer: FlightWriter, flights: pl.DataFrame, rate: float, stop: thread
     """Write events in their order; a label when the events have come to the time at which its flight arrived."""
     arrivals = flights.filter(pl.col("late").is_not_null()).sort("arrived_at").select("id", "late", "arrived_at").rows()
     written, started = 0, time.monotonic()
-    for start in range(0, len(flights), PIECE):
-        rows = flights[start : start + PIECE]
+    for start in range(0, len(flights), CHUNK_EVENTS):
+        rows = flights[start : start + CHUNK_EVENTS]
         writer.depart(rows)
-        moment = rows["departed_at"][-1] if start + PIECE < len(flights) else None
+        moment = rows["departed_at"][-1] if start + CHUNK_EVENTS < len(flights) else None
         while written < len(arrivals) and (moment is None or arrivals[written][2] <= moment):
             flight, late, _ = arrivals[written]
             writer.arrive(flight, late)
             written += 1
-        if stop.wait(max(started + (start + PIECE) / rate - time.monotonic(), 0.0) if rate else 0.0):
+        if stop.wait(max(started + (start + CHUNK_EVENTS) / rate - time.monotonic(), 0.0) if rate else 0.0):
             raise KeyboardInterrupt
     writer.flush()
 
@@ -129,7 +129,7 @@ def _judge(
         )
         for side, version in (("primary", 1), ("shadow", 2)):
             true, job_says = auc(known["late"], known[side]), row[side]["auc"]
-            good &= job_says is not None and abs(job_says - true) <= CLOSE
+            good &= job_says is not None and abs(job_says - true) <= TOLERANCE
             console.print(
                 f"  {side:8} version {version}: AUC {job_says:.3f} says the comparison job, {true:.3f} the exact computation",
                 markup=False,
@@ -154,7 +154,7 @@ def _exact(pipeline: Pipeline, store: SchemaStore, flights: pl.DataFrame) -> dic
             values += [record.value for record in records]
     compared, _ = ComparisonDecoder(store).decode(values)
     name = pipeline.comparison.output or min(compared.primary[0])
-    width = WINDOW * 3_600_000
+    width = WINDOW_HOURS * 3_600_000
     frame = pl.DataFrame(
         {
             "id": compared.ids,

@@ -24,23 +24,26 @@ from millstream.consumers.supervision.child import CommandProcess
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.records import RecordWriter
 
-PARTITIONS, MOST_WORKERS = 8, 4
+PARTITIONS, MAX_WORKERS = 8, 4
 # Small transactions: a worker is then bound by the broker's commits and not by this machine's cores, which it shares with the
 # broker and with what writes and reads the events, so that several workers do more than one also on two cores.
 SECTIONS: Mapping[str, Any] = {
     "delivery": "exactly_once",
     "batch": {"max_events": 32, "max_wait": "5ms"},
     "limits": {"in_flight_events": 128},
-    "scaling": {"min": 1, "max": MOST_WORKERS, "catch_up": "10s", "scale_down_after": "15s"},
+    "scaling": {"min": 1, "max": MAX_WORKERS, "catch_up": "10s", "scale_down_after": "15s"},
 }
-MOST_EVENTS = 2_000_000
-WARM_UP = 500  # events at once; twice as many again and again until they keep a worker busy for `WORK`
-WORK = 4.0  # seconds of backlog, in which it is learnt what one worker does
-FASTER = 1.2  # times what it did of the backlog before: a worker, or a broker, that has just started is not as fast as it gets
-BASE, TIMES = 0.15, 10  # load before and after the spike, in what one worker does; in the spike so many times that
+MAX_EVENTS = 2_000_000
+# Events of the first backlog. Each further one has twice as many, until a worker is busy with one for `CALIBRATION_SECONDS`.
+WARM_UP_EVENTS = 500
+CALIBRATION_SECONDS = 4.0  # seconds of backlog, over which one worker's rate is measured
+# A worker or a broker that has just started gets faster. Its rate counts once it is at most so many times the one before.
+STEADY_RATIO = 1.2
+BASE_LOAD = 0.15  # load before and after the spike, as a share of one worker's rate
+SPIKE_FACTOR = 10  # times the base load in the spike
 BEFORE, SPIKE, AFTER = 15.0, 40.0, 45.0  # seconds
-TARGET = 2.0  # seconds of lag that it should be under again
-BACK_WITHIN = 30.0  # seconds after the spike
+TARGET_LAG = 2.0  # seconds: the lag is to fall below it after the spike
+RECOVERY_TIMEOUT = 30.0  # seconds after the spike, within which it has to
 START_TIMEOUT, ANSWER_TIMEOUT = 120.0, 120.0  # seconds: for the first worker; for the answers when no more events come
 
 
@@ -68,7 +71,7 @@ class Load:
             return self.events
         passed = min(seconds - self._began, BEFORE + SPIKE + AFTER)
         spiked = min(max(passed - BEFORE, 0.0), SPIKE)
-        return self.events + self._base * (passed + (TIMES - 1) * spiked)
+        return self.events + self._base * (passed + (SPIKE_FACTOR - 1) * spiked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +105,13 @@ def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.E
     with ExitStack() as stack:
         placed = stack.enter_context(scene([1], bootstrap, partitions=PARTITIONS, sections=SECTIONS))
         pipeline = placed.pipelines[1]
-        stream = _stream(pipeline)
+        stream = stream_of(pipeline)
         sent_at = np.zeros(len(stream))
         collector = Collector(placed, stream, sent_at)
         load = Load()
         writer = RecordWriter(placed.client, placed.input_topic)
         feeder = Feeder(
-            stream, writer, due=load, answered=collector.answered, sent_at=sent_at, window=float(MOST_EVENTS)
+            stream, writer, due=load, answered=collector.answered, sent_at=sent_at, window=float(MAX_EVENTS)
         )
         stack.callback(collector.stop)
         stack.callback(feeder.stop)
@@ -119,10 +122,10 @@ def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.E
         run = stack.enter_context(CommandProcess("run", pipeline.path, "--plain", log=log.append))
         _wait_for_first_worker(run, stop)
         console.print(
-            f"One worker does {rate:,.0f} events/s here, in transactions of some 32 events. Now {BASE * rate:,.0f}/s for "
-            f"{BEFORE:g} s, {TIMES} times that for {SPIKE:g} s, and {BASE * rate:,.0f}/s again."
+            f"One worker does {rate:,.0f} events/s here, in transactions of some 32 events. Now {BASE_LOAD * rate:,.0f}/s for "
+            f"{BEFORE:g} s, {SPIKE_FACTOR} times that for {SPIKE:g} s, and {BASE_LOAD * rate:,.0f}/s again."
         )
-        load.begin(BASE * rate)
+        load.begin(BASE_LOAD * rate)
         samples = _watch(run, feeder, collector, console, stop)
         feeder.stop()
         feeder.join()
@@ -142,9 +145,10 @@ def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.E
         return _sum_up(samples, decisions, placed, collector, feeder.sent, console) and status == 0
 
 
-def _stream(pipeline: Pipeline) -> FlightStream:
+def stream_of(pipeline: Pipeline) -> FlightStream:
+    """The flights that the demo writes."""
     schema = open_store(pipeline).by_name(pipeline.input.schema_name)
-    return FlightStream(departures(LATER_MONTHS), events=MOST_EVENTS, broken=0, schema=schema)
+    return FlightStream(departures(LATER_MONTHS), events=MAX_EVENTS, broken=0, schema=schema)
 
 
 def _learn(pipeline: Pipeline, load: Load, collector: Collector, console: Console, stop: threading.Event) -> float:
@@ -156,9 +160,9 @@ def _learn(pipeline: Pipeline, load: Load, collector: Collector, console: Consol
     console.print("A backlog shows what one worker does here ...")
     with CommandProcess("run", pipeline.path, "--plain", "--workers", "1") as run:
         _wait_for_first_worker(run, stop)
-        events, seconds = WARM_UP // 2, 0.0
+        events, seconds = WARM_UP_EVENTS // 2, 0.0
         before = done = 0.0  # events a second
-        while seconds < WORK or done > FASTER * before:
+        while seconds < CALIBRATION_SECONDS or done > STEADY_RATIO * before:
             events *= 2
             began = time.monotonic()
             load.add(events)
@@ -211,7 +215,7 @@ def _watch(
 
 def back_after(samples: list[Sample], end: float) -> float | None:
     """Seconds after `end` from which on the lag stays under the target; None: it does not."""
-    late = [sample.at for sample in samples if sample.lag_seconds > TARGET]
+    late = [sample.at for sample in samples if sample.lag_seconds > TARGET_LAG]
     if not late:
         return 0.0
     after = [sample.at for sample in samples if sample.at > late[-1]]
@@ -231,21 +235,21 @@ def _sum_up(
         "",
         f"Workers    {sizes}",
         *(f"           {decision}" for decision in decisions),
-        f"Lag        {worst:.1f} s at most; under {TARGET:g} s again {returned}",
+        f"Lag        {worst:.1f} s at most; under {TARGET_LAG:g} s again {returned}",
         f"Answers    {tally.predicted:,} predictions for {tally.sent:,} events, {tally.duplicates} written twice: "
         f"{'each event has its one' if once else 'DOES NOT ADD UP'}",
         "",
         f"The demo's topics and group on {placed.bootstrap} are deleted now.",
     ]
     console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
-    return once and back is not None and back <= BACK_WITHIN
+    return once and back is not None and back <= RECOVERY_TIMEOUT
 
 
 def _picture(samples: list[Sample], rate: float) -> str:
     xs = [sample.at for sample in samples]
     arrivals = [(after.sent - before.sent) / (after.at - before.at) / rate for before, after in pairwise(samples)]
     return chart(
-        f"millstream run under a spike: {TIMES} times the load for {SPIKE:g} s",
+        f"millstream run under a spike: {SPIKE_FACTOR} times the load for {SPIKE:g} s",
         [
             Panel(
                 f"workers, and what arrives in workers' worth (1 = {rate:,.0f} events/s)",
@@ -256,7 +260,7 @@ def _picture(samples: list[Sample], rate: float) -> str:
                 ],
             ),
             Panel(
-                f"age of the oldest event, seconds (target {TARGET:g})",
+                f"age of the oldest event, seconds (target {TARGET_LAG:g})",
                 [Line("lag", "#2e86c1", xs, [sample.lag_seconds for sample in samples])],
             ),
             Panel("events behind", [Line("lag", "#2e86c1", xs, [sample.lag_events for sample in samples])]),

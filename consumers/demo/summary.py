@@ -10,7 +10,7 @@ from millstream.consumers.demo.scores import auc
 from millstream.consumers.demo.screen import latency_text
 from millstream.consumers.demo.stream import FlightStream
 
-NEXT = """Try next
+NEXT_STEPS = """Try next
   millstream demo --workers 2 --rate 0        as fast as two workers a version take them
   millstream init flights                     a folder with this pipeline, to begin your own from
   millstream options                          all that a pipeline file may say"""
@@ -41,7 +41,7 @@ def summary(sent: Sent, stream: FlightStream, results: Mapping[int, Results]) ->
         )
     for version, result in results.items():
         lines += ["", *_version(version, result.tally(sent.events), result.latency(), ranking(stream, result))]
-    lines += ["", *samples(stream, results), "", NEXT]
+    lines += ["", *samples(stream, results), "", NEXT_STEPS]
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Finds the events that a model rejects, or that break the executor's code, by bisecting the micro-batch."""
+"""Finds the events that a model rejects, or that make the executor raise, by bisecting the micro-batch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,16 +17,16 @@ Result = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64], dict[int, Rej
 
 
 class BisectingExecutor:
-    """Runs micro-batches so that one bad event does not fail the others. One thread calls it."""
+    """Runs micro-batches so that a bad event does not make the others fail. One thread calls it."""
 
     def __init__(
         self, run: Run, *, max_events: int, allow_nan_outputs: bool, net: SafetyNet[Inputs] | None = None
     ) -> None:
         """Args:
         run: runs a micro-batch, as `Executor.run`.
-        max_events: most events that a batch ever has.
-        allow_nan_outputs: whether NaN and infinity are answers.
-        net: rejects an event that makes `run` raise what it should not. None: `run` below raises it.
+        max_events: most events of a batch.
+        allow_nan_outputs: whether outputs may be NaN or infinite.
+        net: rejects an event that makes `run` raise an unexpected error. None: such an error is raised.
         """
         self._run = run
         self._net = net
@@ -34,15 +34,15 @@ class BisectingExecutor:
         self._allow_nan_outputs = allow_nan_outputs
 
     def run(self, inputs: Inputs) -> Result:
-        """Run a micro-batch: halved where the model rejects it, in parts where memory ran out, not-a-number set apart.
+        """Run a micro-batch. It is halved if the model rejects it, and runs in parts if memory is short.
 
         Returns:
-            the outputs of the events that ran, their rows (ascending), and row -> rejection for each event refused alone.
+            the outputs of the events that have any, the rows of these events (ascending), and row -> rejection for the others.
 
         Raises:
-            ExecutorUnavailable: nothing can run; or a single event does not fit the memory, which is no event's fault.
-            ModelConfigError: the parts' outputs differ in shape, so that the model depends on who shares the batch.
-            Exception: what is no fault of any event.
+            ExecutorUnavailable: the executor can't run; or a single event does not fit into memory, which is not its fault.
+            ModelConfigError: the outputs of the parts differ in shape, so an event's output depends on the other events.
+            Exception: another error that no event causes.
         """
         rejected: dict[int, Rejection] = {}
         parts: list[Tensors] = []
@@ -83,23 +83,23 @@ class BisectingExecutor:
             self._net.passed(lambda: {name: array[rows] for name, array in inputs.items()})
 
     def _run_again(self, good: Inputs) -> None:
-        """Run an event that was good before. Raises what says that the executor does not work."""
+        """Run an event that succeeded before. It raises if the executor does not work."""
         try:
             self._run(good)
-        except ModelRejected:  # that is an answer
+        except ModelRejected:  # the executor works
             pass
         except OutOfMemory as error:
             raise ExecutorUnavailable(str(error)) from error
 
     def _raise_unless_an_events(self, error: Exception) -> None:
-        """Raise what no event is to blame for."""
+        """Raise an error that no event causes."""
         if not isinstance(error, ModelRejected):
             raise_expected(error)
             if self._net is None:
                 raise error
 
     def _rejection(self, error: Exception) -> Rejection:
-        """Why an event is rejected that raises this alone."""
+        """The rejection of an event that raises this error when it runs alone."""
         self._raise_unless_an_events(error)
         if isinstance(error, ModelRejected):
             return Rejection("model_rejected", str(error))
@@ -121,7 +121,7 @@ def _joined(parts: list[Tensors]) -> dict[str, npt.NDArray[Any]]:
 def _without_nan(
     outputs: dict[str, npt.NDArray[Any]], rows: npt.NDArray[np.int64], rejected: dict[int, Rejection]
 ) -> Result:
-    bad: dict[int, Rejection] = {}  # place in `rows` -> why
+    bad: dict[int, Rejection] = {}  # index in `rows` -> reason
     for name, array in outputs.items():
         if array.dtype.kind != "f" or (finite := np.isfinite(array)).all():
             continue

@@ -1,4 +1,4 @@
-"""Micro-batches on their way through executors: one at a time, or several in flight; results leave in the pipeline's order."""
+"""Runs micro-batches on executor slots, and passes on the results in the order that `ordering` demands."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -15,10 +15,10 @@ POLL_INTERVAL = 0.1  # seconds between two looks at whether to give up
 
 
 class ExecutorPool:
-    """Runs micro-batches, one a thread, and hands their results over. One thread calls it.
+    """Runs micro-batches, one per thread at a time, and passes their results on. One thread calls it.
 
-    A single runner with nothing `ahead` runs in the thread of the caller: to hand a small batch over costs more than to run it
-    on the same cores. For the same reason it hands over the results of a quick model together (`ResultBuffer`).
+    A single runner without batches `ahead` runs in the caller's thread: to hand a small batch to another thread costs more than
+    to run it. For the same reason, the results of a fast model are passed on together (`ResultBuffer`).
     """
 
     def __init__(
@@ -32,12 +32,12 @@ class ExecutorPool:
         fail: Callable[[BaseException], object],
     ) -> None:
         """Args:
-        runners: one a thread.
-        results: where they go.
-        ahead: batches that may wait for a runner, so that it has the next one at once while the caller makes more.
-        ordering: which results may pass others.
-        abandon: set when waiting for a runner must end.
-        fail: called, by a runner's thread, with what ended it.
+        runners: each gets a thread.
+        results: takes the results.
+        ahead: batches that may wait for a runner, so that a runner that is free has the next one at once.
+        ordering: which results may overtake others.
+        abandon: set when the worker must not wait any longer.
+        fail: called in a runner's thread with the error that ended it.
         """
         self._runners = runners
         self._results = results
@@ -47,7 +47,7 @@ class ExecutorPool:
         self._changed = threading.Condition()
         self._flying: ReorderBuffer[BatchResult] = ReorderBuffer(ordering)
         self._by_key = ordering == "key"
-        self._running = 0  # those that wait for a runner too
+        self._running = 0  # batches that run or wait for a runner
         self._waiting: SimpleQueue[tuple[int, MicroBatch] | None] = SimpleQueue()
         self._threads = [
             threading.Thread(target=self._run, args=(runner,), name=f"executor-{at}", daemon=True)
@@ -58,12 +58,12 @@ class ExecutorPool:
             thread.start()
 
     def submit(self, batch: MicroBatch) -> None:
-        """Run a batch; waits until there is room for it, and for the result where the runner has the caller's thread.
+        """Run a batch, or queue it once there is room.
 
-        The results may be kept: call `flush` once nothing more is to be dispatched for now.
+        Results may be kept back: call `flush` when there are no more batches for now.
 
         Raises:
-            Abandoned: told to give up.
+            Abandoned: the worker must not wait any longer.
         """
         number, self._departed = self._departed, self._departed + 1
         if not self._threads:
@@ -76,11 +76,11 @@ class ExecutorPool:
         self._waiting.put((number, batch))
 
     def flush(self) -> None:
-        """Hand over the results that were kept."""
+        """Pass on the results that were kept back."""
         self._results.flush()
 
     def wait_for_one(self) -> bool:
-        """Wait until a runner is free; whether there was anything to wait for. Raises Abandoned."""
+        """Wait until a runner is free. Returns whether it had to wait. Raises Abandoned."""
         with self._changed:
             busy = bool(self._threads) and self._running >= len(self._threads)
             if busy:
@@ -88,13 +88,13 @@ class ExecutorPool:
             return busy
 
     def settle(self) -> None:
-        """Wait until every batch is answered, and its result handed over. Raises Abandoned."""
+        """Wait until the results of all batches are passed on. Raises Abandoned."""
         self._results.flush()
         with self._changed:
             self._await(lambda: not self._flying)
 
     def close(self) -> None:
-        """End the threads, each after what it runs; a model that never returns is not waited for."""
+        """End the threads after their current batches. Waits up to 1 s, because a model may hang."""
         self._results.flush()
         for _ in self._threads:
             self._waiting.put(None)
@@ -111,7 +111,7 @@ class ExecutorPool:
             while (departure := self._waiting.get()) is not None:
                 answered = runner.answer(*departure)
                 with self._changed:
-                    # Released under the lock: what leaves the order first must be first in the queue too.
+                    # Passed on under the lock, so that results reach the queue in the order of their release.
                     for released in self._flying.complete(answered.number, answered):
                         self._results.pass_on(released)
                     self._running -= 1

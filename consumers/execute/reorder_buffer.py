@@ -1,4 +1,4 @@
-"""Micro-batches in flight: which results may be released. Pure."""
+"""Decides in which order the results of micro-batches may go on. Pure."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
@@ -18,31 +18,31 @@ class _Flight(Generic[T]):
 
 
 class ReorderBuffer(Generic[T]):
-    """Holds micro-batches from their departure until their results may go on.
+    """Holds micro-batches from their submission until their results may go on.
 
-    - `partition`: results leave in the order in which the batches left, so each partition's order is kept.
-    - `key`: a result waits only for earlier batches that share a key with its own; events without a key wait for none.
-    - `none`: a result leaves at once.
+    - `partition`: results go on in the order of submission, so each partition keeps its order.
+    - `key`: a result waits only for earlier batches that have a key in common with it. Events without a key wait for none.
+    - `none`: a result goes on at once.
     """
 
     def __init__(self, ordering: Ordering) -> None:
         self._ordering = ordering
-        self._flights: dict[int, _Flight[T]] = {}  # in order of departure
+        self._flights: dict[int, _Flight[T]] = {}  # in order of submission
 
     def __len__(self) -> int:
         return len(self._flights)
 
     def submit(self, number: int, keys: Iterable[Hashable] = ()) -> None:
-        """Note that a batch leaves.
+        """Add a batch.
 
         Args:
-            number: its place in the order of departures.
-            keys: the keys of its events; looked at where the order is by key.
+            number: of the batch, in order of submission.
+            keys: the keys of its events; used only for the ordering `key`.
         """
         self._flights[number] = _Flight(number, frozenset(keys) if self._ordering == "key" else frozenset())
 
     def complete(self, number: int, answer: T) -> list[T]:
-        """Note a batch's result; returns all that may go on now, in order of departure."""
+        """Add a batch's result. Returns all results that may go on now, in order of submission."""
         flight = self._flights[number]
         flight.answer, flight.answered = answer, True
         released = [flight] if self._ordering == "none" else self._releasable()
@@ -52,7 +52,7 @@ class ReorderBuffer(Generic[T]):
 
     def _releasable(self) -> list[_Flight[T]]:
         found: list[_Flight[T]] = []
-        waiting: set[Hashable] = set()  # keys of earlier batches that are still out
+        waiting: set[Hashable] = set()  # keys of earlier batches without a result
         for flight in self._flights.values():
             if flight.answered and waiting.isdisjoint(flight.keys):
                 found.append(flight)

@@ -1,15 +1,15 @@
-"""Results on their way to the writing stage: those of a quick model together, since each handing-over wakes a thread."""
+"""Passes results on to the write thread. The results of a fast model go together, because each message wakes that thread."""
 
 import time
 
 from millstream.consumers.events import BatchResult, ResultQueue
 
-# Seconds for which a result is kept for those right behind it. Where a call of the model takes longer it is handed over at once.
+# Seconds for which a result is kept back, so that the next ones join it. If the model call took longer, it goes on at once.
 MAX_DELAY = 0.006
 
 
 class ResultBuffer:
-    """Gives results to `answers`. One thread keeps and flushes; others may pass results on."""
+    """Gives results to `answers`. One thread calls `keep` and `flush`; other threads may call `pass_on`."""
 
     def __init__(self, answers: ResultQueue) -> None:
         self._answers = answers
@@ -17,7 +17,7 @@ class ResultBuffer:
         self._kept_since = 0.0  # seconds on the monotonic clock
 
     def keep(self, answered: BatchResult) -> None:
-        """Hand a result over soon: with those that come within 6 ms, or at once where the model took longer."""
+        """Pass a result on together with those of the next 6 ms; at once if the model call took longer."""
         now = time.monotonic()
         if not self._kept:
             self._kept_since = now
@@ -26,11 +26,11 @@ class ResultBuffer:
             self.flush()
 
     def flush(self) -> None:
-        """Hand over what was kept."""
+        """Pass on all results that were kept back."""
         if self._kept:
             self._answers.put(self._kept)
             self._kept = []
 
     def pass_on(self, answered: BatchResult) -> None:
-        """Hand a result over at once."""
+        """Pass a result on at once."""
         self._answers.put([answered])

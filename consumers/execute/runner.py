@@ -1,4 +1,4 @@
-"""One micro-batch through the model: what is too late is left out, an outage is waited out, a bad event stands alone."""
+"""Runs one micro-batch: leaves out expired events, waits through an outage, and isolates bad events."""
 
 import threading
 import time
@@ -15,11 +15,11 @@ from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.inference.executors.interface import Inputs, Tensors
 
-NAME = "a micro-batch in the model"  # what is watched
+WATCHED_NAME = "a micro-batch in the model"  # for the watchdog's message
 
 
 class Runner:
-    """Answers micro-batches on one executor. One thread calls it."""
+    """Runs micro-batches on one executor. One thread calls it."""
 
     def __init__(
         self,
@@ -34,9 +34,9 @@ class Runner:
         """Args:
         isolation: runs the model.
         max_events: most events of a batch.
-        watchdog: ends the worker when the model does not come back.
-        retry: waits for an executor that is away.
-        abandon: set when nothing more is to be run.
+        watchdog: ends the worker if the model hangs.
+        retry: waits during an outage of the executor.
+        abandon: set when no more batches are to run.
         metrics: where to count.
         """
         self._isolation = isolation
@@ -44,18 +44,18 @@ class Runner:
         self._watchdog = watchdog
         self._retry = retry
         self._abandon = abandon
-        self._took = 0.0  # seconds that the last batch was in the model
+        self._took = 0.0  # seconds that the model took for the last batch
         self._metrics = metrics
 
     def answer(self, number: int, batch: MicroBatch) -> BatchResult:
-        """Run the batch, however long its executor is away.
+        """Run the batch. During an outage of the executor, it waits.
 
         Args:
-            number: the batch's place in the order of departures.
+            number: of the batch, in order of submission.
             batch: what to run.
 
         Raises:
-            Abandoned: told to give up.
+            Abandoned: the worker must not wait any longer.
         """
         if self._abandon.is_set():
             raise Abandoned(f"{batch.events} events and more were not run in time")
@@ -84,7 +84,7 @@ class Runner:
         try:
             return self._retry.call(
                 "executor",
-                partial(self._watchdog.watched, NAME, partial(self._isolation.run, tensors)),
+                partial(self._watchdog.watched, WATCHED_NAME, partial(self._isolation.run, tensors)),
                 lambda _error: batch.position,
             )
         finally:

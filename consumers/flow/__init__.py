@@ -1,4 +1,4 @@
-"""Flow control that the stages share: how much a worker holds, and how long a micro-batch waits for more events.
+"""Flow control that the stages share: how many events may be in flight, and how long a micro-batch waits for more.
 
-In: what was read and written. Out: whether to read on, and when a micro-batch closes.
+In: the numbers of records read and written. Out: whether to read more, and when a micro-batch closes.
 """

@@ -1,4 +1,4 @@
-"""Which partitions are this worker's, and how far each is. Source and writer note it; all may read it."""
+"""The assigned partitions, and how far each is processed. Source and writer update it; all threads may read it."""
 
 import threading
 from collections.abc import Iterable, Mapping
@@ -9,19 +9,18 @@ from millstream.consumers.record_types import Partition
 
 
 class Assignment:
-    """The assigned partitions, and how far each is delivered and committed.
+    """The assigned partitions, each with its delivered and committed offset.
 
-    Each partition has the epoch of its assignment: a number that grows. A partition that goes and comes back has another one, so
-    what was read before can be told from what was read after.
+    Each partition has the epoch of its assignment, a number that grows. A partition that is revoked and assigned again has a new
+    epoch. So records from before and after can be distinguished.
     """
 
     def __init__(self) -> None:
-        # Held while the assignment changes, while a transaction commits, and while a start is uncounted.
+        # Held while the assignment changes, while a transaction commits, and while crash markers are taken back.
         self.lock = threading.Lock()
-        self.group_metadata: Any = (
-            None  # goes with a transaction's offsets: the broker refuses a former member's (KIP-447)
-        )
-        self.rewind_wanted = threading.Event()  # what was read since the last commit is to be read again
+        # Sent with a transaction's offsets, so that the broker refuses those of a former member (KIP-447).
+        self.group_metadata: Any = None
+        self.rewind_wanted = threading.Event()  # set: go back to the committed offsets
         self._epochs: Epochs = {}
         self._epoch = 0  # of the latest assignment
         self._delivered: NextOffsets = {}
@@ -30,36 +29,36 @@ class Assignment:
 
     @property
     def epochs(self) -> Epochs:
-        """The partitions with their epochs; an object that never changes, another one after each rebalance."""
+        """The partitions with their epochs. The object never changes: each rebalance creates a new one."""
         return self._epochs
 
     def add(self, partitions: Iterable[Partition]) -> None:
-        """These were assigned."""
+        """Add assigned partitions."""
         with self.lock:
             self._epoch += 1
             self._epochs = {**self._epochs, **dict.fromkeys(partitions, self._epoch)}
 
     def remove(self, partitions: Iterable[Partition]) -> None:
-        """These went."""
+        """Remove revoked or lost partitions."""
         gone = set(partitions)
         with self.lock:
             self._epochs = {partition: epoch for partition, epoch in self._epochs.items() if partition not in gone}
 
     def renew(self) -> None:
-        """All are read again from their committed offsets: what was read before must not be written."""
+        """Start a new epoch for all partitions, because they are read again from their committed offsets."""
         with self.lock:
             self._epoch += 1
             self._epochs = dict.fromkeys(self._epochs, self._epoch)
 
     def note_delivered(self, ends: NextOffsets) -> None:
-        """The broker has all results up to these offsets."""
+        """Note offsets up to which the broker has all results."""
         with self._delivered_lock:
             self._delivered |= ends
 
     def delivered(self) -> dict[Partition, int]:
-        """Of each partition that is ours, the offset up to which the broker has all results.
+        """For each assigned partition, the offset up to which the broker has all results.
 
-        A partition that went and came back starts anew: what was delivered under its earlier epoch is its past.
+        Only results of the partition's current epoch count.
         """
         with self._delivered_lock:
             delivered = dict(self._delivered)
@@ -67,16 +66,16 @@ class Assignment:
         return {partition: end for partition, (epoch, end) in delivered.items() if epochs.get(partition) == epoch}
 
     def note_committed(self, offsets: Mapping[Partition, int]) -> None:
-        """The broker has confirmed these offsets."""
+        """Note offsets that the broker has confirmed as committed."""
         epochs = self._epochs
         self._committed |= {p: (epochs[p], offset) for p, offset in offsets.items() if p in epochs}
 
     def committed_offset(self, partition: Partition) -> int:
-        """The last offset of the partition that this worker knows to be committed; -1 where it knows none."""
+        """The partition's last offset that this worker knows to be committed; -1 if it knows none."""
         return self._committed.get(partition, (0, -1))[1]
 
     def is_committed(self, ends: NextOffsets) -> bool | None:
-        """Whether these ends are committed; None where they never will be, by this worker."""
+        """Whether these offsets are committed; None if this worker can't commit them any more."""
         for partition, (epoch, end) in ends.items():
             if self._epochs.get(partition) != epoch:
                 return None

@@ -1,62 +1,63 @@
-"""How long a micro-batch stays open for more events: pure; times come in as arguments."""
+"""Decides how long a micro-batch waits for more events. Pure: times are arguments."""
 
 from collections import deque
 from collections.abc import Sequence
 from math import ceil
 
-MEMORY = 16  # windows over which what joins is averaged: some tenths of a second under load
-SAMPLES = 200  # batches that the 99th percentile is taken of: two of them are above it
-LEARN_EVERY = 10  # batches after which it is taken anew
-SHORT = 0.2  # of a window: what comes in bunches is together by then
-MOST_COMPANY = 0.01  # seconds that the reader may be kept from all else
+MEAN_WINDOWS = 16  # the means are taken over about so many windows: some tenths of a second under load
+P99_SAMPLES = 200  # batches for the 99th percentile: two of them are above it
+P99_EVERY = 10  # batches between two updates of the 99th percentile
+SHORT_WINDOW = 0.2  # share of a window, after which a burst of events has arrived
+MAX_LINGER = 0.01  # seconds that the main thread may wait here, where it can't do anything else
 
 
 class BatchWindow:
-    """How long a micro-batch waits for more events, since its oldest one was read.
+    """How long a micro-batch waits for more events, counted from when its oldest event was read.
 
-    `max_wait`, or less where a latency target leaves less; and no longer than until fewer than one more event is expected in what
-    is left of that time, for then waiting helps nobody: not at all for a lone event now and then, a short while for bunches that
-    come in pieces. What comes is counted whether a batch waits for it or not, so a window that is closed opens again by itself.
+    It is `max_wait` at most, or less to meet a latency target. It is shorter if waiting would bring less than one more event: a
+    batch doesn't wait at all if events come one at a time, and waits only for a fifth of the time if they come in bursts. Events
+    are counted even if no batch waits for them, so the window grows again by itself when more come.
 
-    Where results are published together, by a commit, a batch stays open until shortly before that: it costs no time.
+    If a commit publishes results together, a batch stays open until shortly before the next commit. That costs no latency.
 
-    Any thread may ask; each number is written by one of them, and replaced whole.
+    All threads may read it. Each number is written by one thread only, and replaced as a whole.
     """
 
     def __init__(self, max_wait: float, target_p99: float | None = None, *, enough: int = 1 << 30) -> None:
         """Args:
         max_wait: the longest window, seconds.
-        target_p99: what 99 in 100 batches' oldest events should at most take from being read to their result, seconds.
-        enough: records that close a batch, so that waiting for more is of no use.
+        target_p99: seconds from reading a batch's oldest event to its result, which 99 % of the batches should not exceed.
+        enough: records that fill a batch, so that it need not wait for more.
         """
         self.enough = enough
         self._max_wait = max_wait
         self._target = target_p99
         self._longest = max_wait if target_p99 is None else min(max_wait, target_p99)
-        self._until = float("-inf")  # end of the window being watched
-        self._soon = float("-inf")  # end of its first, short part
-        self._joined_soon = self._joined_late = 0  # records in its two parts, after its first poll
-        self._watched = 0  # windows, up to MEMORY; in the mean of them
+        self._until = float("-inf")  # end of the window that is being observed
+        self._soon = float("-inf")  # end of the window's first, short part
+        self._joined_soon = self._joined_late = 0  # records in the two parts, after the first poll
+        self._watched = 0  # windows, up to MEAN_WINDOWS; in the mean of them
         self._joining_soon = self._joining_late = 0.0
-        self._published = float("-inf")  # when the next results are, seconds on the monotonic clock
+        self._published = float("-inf")  # when the next results are published, seconds on the monotonic clock
         self._every = 0.0  # seconds between two publications
-        self._closed = float("-inf")  # when the last batch was
-        self._lead = 0.0  # seconds that a closed batch takes to be written, in the mean
-        self._after: deque[float] = deque(maxlen=SAMPLES)
+        self._closed = float("-inf")  # when the last batch was closed
+        self._lead = 0.0  # mean seconds from closing a batch to writing it
+        self._after: deque[float] = deque(maxlen=P99_SAMPLES)
         self._unlearnt = 0
 
     @property
     def length(self) -> float:
-        """Seconds that a batch stays open. Waits at first, when nothing is known of what comes."""
+        """Seconds that a batch stays open. It is the longest while nothing is known about the arrivals."""
         if self._joining_late >= 1 or not self._watched:
             return self._longest
-        return self._longest * SHORT if self._joining_soon >= 1 else 0.0
+        return self._longest * SHORT_WINDOW if self._joining_soon >= 1 else 0.0
 
     def closes(self, arrived: float) -> float:
         """When a batch closes whose oldest event was read at `arrived`.
 
-        Where results are published together from time to time, not before it must to be among the next ones, or among those after
-        them where a batch with the next ones is on its way already: nobody could read its results any sooner.
+        If results are published together from time to time, it closes just in time for the next publication. If another batch
+        has already been closed for that one, it closes in time for the publication after it. Closing sooner would not help:
+        readers could not see the results any sooner.
         """
         last = self._published - self._lead
         if self._closed >= last and arrived <= self._published:
@@ -64,26 +65,26 @@ class BatchWindow:
         return max(arrived + self.length, last)
 
     def note_closed(self, now: float) -> None:
-        """A batch was closed."""
+        """Note that a batch was closed."""
         self._closed = now
 
     def note_written(self, seconds: float) -> None:
-        """A batch was written so long after it was closed."""
-        self._lead += (seconds - self._lead) / MEMORY
+        """Note how long after its closing a batch was written."""
+        self._lead += (seconds - self._lead) / MEAN_WINDOWS
 
     def note_publication(self, now: float, every: float) -> None:
-        """What is written by now is published, and what is written later is in `every` seconds."""
+        """Note a publication: results written later are published in `every` seconds."""
         self._published, self._every = now + every, every
 
     @property
-    def company(self) -> Sequence[float]:
-        """When the reader of a batch's first record looks what came after it, before it hands that on; seconds from then."""
-        soon, length = self._longest * SHORT, self.length
+    def lingers(self) -> Sequence[float]:
+        """When the main thread polls again before it passes a batch's first record on, in seconds from the first poll."""
+        soon, length = self._longest * SHORT_WINDOW, self.length
         ends = (soon, length) if length > soon > 0 else (length,) if length else ()
-        return [min(end, MOST_COMPANY) for end in ends]
+        return [min(end, MAX_LINGER) for end in ends]
 
     def note(self, arrived: float, records: int) -> None:
-        """So many records were read at `arrived`, seconds on the monotonic clock, ascending."""
+        """Note that records were read at `arrived`, in seconds on the monotonic clock. Times must ascend."""
         if arrived <= self._soon:
             self._joined_soon += records
             return
@@ -91,20 +92,20 @@ class BatchWindow:
             self._joined_late += records
             return
         if self._until > float("-inf"):
-            self._watched = min(self._watched + 1, MEMORY)
+            self._watched = min(self._watched + 1, MEAN_WINDOWS)
             self._joining_soon += (self._joined_soon - self._joining_soon) / self._watched
             self._joining_late += (self._joined_late - self._joining_late) / self._watched
-        self._soon, self._until = arrived + self._longest * SHORT, arrived + self._longest
+        self._soon, self._until = arrived + self._longest * SHORT_WINDOW, arrived + self._longest
         self._joined_soon = self._joined_late = 0
 
     def report(self, seconds: float) -> None:
-        """A batch's results could be read so long after it was closed."""
+        """Note how long after its closing readers could see a batch's results."""
         if self._target is None:
             return
         self._after.append(seconds)
         self._unlearnt += 1
-        if self._unlearnt < LEARN_EVERY and len(self._after) > LEARN_EVERY:
+        if self._unlearnt < P99_EVERY and len(self._after) > P99_EVERY:
             return
         self._unlearnt = 0
         p99 = sorted(self._after)[ceil(0.99 * len(self._after)) - 1]
-        self._longest = min(max((self._target - p99) / (1 + SHORT), 0.0), self._max_wait)
+        self._longest = min(max((self._target - p99) / (1 + SHORT_WINDOW), 0.0), self._max_wait)

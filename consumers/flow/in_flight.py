@@ -1,4 +1,4 @@
-"""What a worker holds: events read and not yet acknowledged, bounded."""
+"""Counts and bounds the events in flight: they are read, and their results are not final yet."""
 
 import threading
 import time
@@ -8,25 +8,25 @@ from typing import NamedTuple
 
 from millstream.inference.signature import DTYPES, Signature
 
-# Of the limits, below which there is room again: soon, for in a backlog there is always to be something to decode; for one that
-# paused its partitions later, as that threw away what was fetched ahead.
-SOON, RESUME = 7 / 8, 1 / 2
-BUSY_AFTER = 1.0  # seconds since the oldest event in flight was read, from which on there is a backlog
+# Once a limit is reached, there is room again below this share of it. The share is high, so that under backlog there is always
+# something to decode. It is lower if the partitions were paused, because the next pause would again drop records fetched ahead.
+ROOM_SHARE, RESUME_SHARE = 7 / 8, 1 / 2
+BACKLOG_AFTER = 1.0  # seconds: if the oldest event in flight is older, there is a backlog
 
 
 class RecordCost(NamedTuple):
     """The memory that a record in flight takes."""
 
-    copies: int  # times its key, value and headers
-    beside: int  # bytes more: key, columns
+    copies: int  # how many times the bytes of its key, value and headers
+    overhead: int  # bytes in addition: for the key and the columns
 
 
-# Measured (vector workload): decoded, as many bytes as its value again for the model's inputs, and 340 for the other columns.
-RECORD = RecordCost(2, 384)
+# Measured (vector workload): after decoding, the model's inputs take as many bytes as the value, and the other columns 340.
+MEASURED_COST = RecordCost(2, 384)
 
 # Largest ratio of a text's bytes in a tensor to its bytes in a record. The worst case is a single two-byte character: 3 bytes in
 # Avro, 84 as a Python object with its pointer.
-_TEXT = 30
+_TEXT_COPIES = 30
 
 
 def record_cost_of(signature: Signature) -> RecordCost:
@@ -40,21 +40,21 @@ def record_cost_of(signature: Signature) -> RecordCost:
     for entry in signature.inputs:
         if entry.max_length is not None:
             for field in entry.fields:
-                columns[field] += _TEXT if entry.dtype == "string" else DTYPES[entry.dtype].itemsize
-    return RECORD._replace(copies=max(RECORD.copies, 1 + max(columns.values(), default=0)))
+                columns[field] += _TEXT_COPIES if entry.dtype == "string" else DTYPES[entry.dtype].itemsize
+    return MEASURED_COST._replace(copies=max(MEASURED_COST.copies, 1 + max(columns.values(), default=0)))
 
 
 class InFlightBudget:
-    """Counts events and bytes between the poll and the commit. Thread-safe: one thread adds, another releases, in order."""
+    """Counts the events and bytes in flight. Thread-safe: one thread adds events, another releases them in the same order."""
 
     def __init__(self, max_events: int, max_bytes: int, weight: RecordCost | None = None, batch: int = 1) -> None:
         """Args:
-        max_events: full from here on, until there is room again: below a share of it.
+        max_events: the limit is reached at this number of events. Then there is room again only below a share of it.
         max_bytes: the same for bytes.
-        weight: of a record; None: its value.
-        batch: events of a full micro-batch: where there is room there is room for one, up to half of all.
+        weight: memory of a record; None: the bytes of its value.
+        batch: events of a full micro-batch. If there is room, there is room for one, or for half of `max_events` if that is less.
         """
-        self._soon = max(min(SOON, 1 - batch / max_events), RESUME)
+        self._soon = max(min(ROOM_SHARE, 1 - batch / max_events), RESUME_SHARE)
         self._max_events = max_events
         self._max_bytes = max_bytes
         self._weight = weight or RecordCost(1, 0)
@@ -66,7 +66,7 @@ class InFlightBudget:
         self._arrivals: deque[tuple[int, float]] = deque()  # (events added up to and with this poll, when it was read)
 
     def add(self, events: int, size: int, arrived: float) -> None:
-        """Count events in."""
+        """Add events."""
         with self._lock:
             self._added += events
             self._bytes += self._taken(events, size)
@@ -74,7 +74,7 @@ class InFlightBudget:
             self._full = self._full or self.events >= self._max_events or self._bytes >= self._max_bytes
 
     def release(self, events: int, size: int) -> None:
-        """Count events out, oldest first."""
+        """Release events, the oldest first."""
         with self._lock:
             self._released += events
             self._bytes -= self._taken(events, size)
@@ -84,13 +84,13 @@ class InFlightBudget:
                 self._lock.notify_all()
 
     def wait_for_room(self, timeout: float, *, paused: bool = False) -> bool:
-        """Wait until there is room, at most `timeout` seconds; whether there is.
+        """Wait up to `timeout` seconds for room. Returns whether there is room.
 
         Args:
             timeout: seconds.
-            paused: whether the partitions are: then there is room from half of the limits down.
+            paused: whether the partitions are paused. Then there is room only below half of the limits.
         """
-        share = RESUME if paused else self._soon
+        share = RESUME_SHARE if paused else self._soon
         with self._lock:
             if self._full:
                 self._full = not self._lock.wait_for(lambda: self._holds_at_most(share), timeout)
@@ -100,12 +100,12 @@ class InFlightBudget:
         return self.events <= int(self._max_events * share) and self._bytes <= int(self._max_bytes * share)
 
     def part(self, events: int, size: int) -> float:
-        """What part of the limits these events take, whose values have so many bytes: 1 is all."""
+        """The share of the limits that these events take. `size`: bytes of their values."""
         return max(events / self._max_events, self._taken(events, size) / self._max_bytes)
 
     def _taken(self, events: int, size: int) -> int:
-        """Bytes of so many events whose values have so many."""
-        return size * self._weight.copies + events * self._weight.beside
+        """Memory of these events. `size`: bytes of their values."""
+        return size * self._weight.copies + events * self._weight.overhead
 
     @property
     def events(self) -> int:
@@ -114,52 +114,51 @@ class InFlightBudget:
 
     @property
     def bytes(self) -> int:
-        """Bytes in flight: of the records' values, their copies and what is around them."""
+        """Bytes in flight, with all copies and the overhead."""
         return self._bytes
 
     def has_backlog(self) -> bool:
-        """Whether there is much to do: the oldest event was read long ago, or a quarter of the limit is in flight."""
+        """Whether there is a backlog: the oldest event is older than 1 s, or more than a quarter of the limit is in flight."""
         oldest = self.oldest()
-        late = oldest is not None and time.monotonic() - oldest > BUSY_AFTER
+        late = oldest is not None and time.monotonic() - oldest > BACKLOG_AFTER
         return late or self.events > self._max_events // 4
 
     def oldest(self) -> float | None:
-        """When the oldest event in flight was read, seconds on the monotonic clock; None where there is none."""
+        """When the oldest event in flight was read, in seconds on the monotonic clock; None if there is none."""
         with self._lock:
             return self._arrivals[0][1] if self._arrivals else None
 
 
 class TopicQuotas:
-    """How many records of each topic may wait for the executor, by the topics' weights, with hysteresis. Thread-safe.
+    """Bounds the records of each topic that wait for the executor, in proportion to the topics' weights. Thread-safe.
 
-    Without it a topic of little weight that has a backlog would fill all that a worker may hold, and the others, which are to
-    get most of the executor, could not even be read.
+    Without this bound, a topic with a small weight and a backlog would reach the in-flight limit alone. The worker could then not
+    read the other topics, which should get most of the executor.
     """
 
     def __init__(self, weights: Mapping[str, float], records: int) -> None:
         """Args:
         weights: by topic.
-        records: that wait of all topics together.
+        records: most records of all topics that may wait.
         """
         self.weights = weights
         total = sum(weights.values())
         self._most = {topic: max(int(records * weight / total), 2) for topic, weight in weights.items()}
-        self.least = min(
-            self._most.values()
-        )  # records that one read may bring, so that it goes little beyond any share
+        # Most records of one read, so that no topic exceeds its share by much.
+        self.least = min(self._most.values())
         self._lock = threading.Lock()
         self._waiting: Counter[str] = Counter()
         self._full: frozenset[str] = frozenset()
 
     def add(self, topic: str, records: int) -> None:
-        """Records were read."""
+        """Note that records were read."""
         with self._lock:
             self._waiting[topic] += records
             if self._waiting[topic] >= self._most[topic]:
                 self._full |= {topic}
 
     def remove(self, topic: str, records: int) -> None:
-        """Records went to the executor."""
+        """Note that records went to the executor."""
         with self._lock:
             self._waiting[topic] -= records
             if topic in self._full and self._waiting[topic] <= self._most[topic] // 2:
@@ -167,5 +166,5 @@ class TopicQuotas:
 
     @property
     def full(self) -> frozenset[str]:
-        """Topics of which nothing more is to be read."""
+        """Topics that have reached their share. They are not read until half of it is free."""
         return self._full

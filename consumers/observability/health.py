@@ -8,41 +8,41 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from millstream.consumers.errors import WorkerError
-from millstream.consumers.observability.http_port import TEXT, Answer, HttpPort
+from millstream.consumers.observability.http_port import TEXT_TYPE, Answer, HttpPort
 
 
 class Health:
-    """What the probes ask: does the worker's loop turn, and does it take events?"""
+    """The state that the probes report: whether the worker's loop runs, and whether the worker processes events."""
 
     def __init__(self, stall_after: float) -> None:
         """Args:
         stall_after: seconds without a turn of the loop after which the worker is no longer live.
         """
         self.stall_after = stall_after
-        self.turned = time.monotonic()  # when the loop last did
+        self.turned = time.monotonic()  # when the last turn of the loop began
         self.ready = False
-        self.waiting_for = ""  # what a worker that is not ready waits for
-        self._away: dict[tuple[str, int], str] = {}  # (what, the thread that waits for it) -> the error
+        self.waiting_for = ""  # why the worker is not ready
+        self._away: dict[tuple[str, int], str] = {}  # (what is away, the thread that waits for it) -> the error
 
     def turn(self) -> None:
-        """The loop has turned."""
+        """Note a turn of the loop."""
         self.turned = time.monotonic()
 
     def away(self, what: str, error: str) -> None:
-        """The calling thread waits for something that is away: no event is answered meanwhile."""
+        """Note an outage that the calling thread waits for. The worker is not ready meanwhile."""
         self._away[what, threading.get_ident()] = error
 
     def back(self, what: str) -> None:
-        """What the calling thread waited for is there again, or is waited for no more."""
+        """Note that the calling thread does not wait for this any more."""
         self._away.pop((what, threading.get_ident()), None)
 
     @property
     def outage(self) -> str | None:
-        """What is away, as a sentence; None where nothing is."""
+        """The error of an outage, as a sentence; None: there is none."""
         return next(iter(list(self._away.values())), None)
 
     def live(self) -> tuple[bool, str]:
-        """Whether the loop turns, and a sentence."""
+        """Whether the loop runs, and a sentence."""
         age = time.monotonic() - self.turned
         return (
             age < self.stall_after,
@@ -50,7 +50,7 @@ class Health:
         )
 
     def readiness(self) -> tuple[bool, str]:
-        """Whether the worker takes events, and a sentence."""
+        """Whether the worker processes events, and a sentence."""
         if self.ready and (outage := self.outage):
             return False, f"not ready: {outage}"
         return self.ready, "ready" if self.ready else f"not ready: {self.waiting_for or 'starting'}"
@@ -62,7 +62,7 @@ class HealthServer:
     def __init__(
         self, health: Health, registry: CollectorRegistry, host: str, port: int, *, option: str = "--metrics-port"
     ) -> None:
-        """Bind the port; 0 takes a free one. `option` is what the command line calls it.
+        """Bind the port; 0 takes a free one. `option` is its name on the command line.
 
         Raises:
             WorkerError: the port is taken.
@@ -73,8 +73,8 @@ class HealthServer:
                 return HTTPStatus.OK, CONTENT_TYPE_LATEST, generate_latest(registry)
             if path in {"/live", "/ready"}:
                 good, text = health.live() if path == "/live" else health.readiness()
-                return HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, TEXT, f"{text}\n".encode()
-            return HTTPStatus.NOT_FOUND, TEXT, b"/metrics, /live or /ready\n"
+                return HTTPStatus.OK if good else HTTPStatus.SERVICE_UNAVAILABLE, TEXT_TYPE, f"{text}\n".encode()
+            return HTTPStatus.NOT_FOUND, TEXT_TYPE, b"/metrics, /live or /ready\n"
 
         try:
             self._port = HttpPort(host, port, answer)

@@ -1,4 +1,4 @@
-"""A Prometheus histogram that takes many values at once: the client's own takes a microsecond for each of them."""
+"""A Prometheus histogram that takes many values per call. The client library's own takes a microsecond for each value."""
 
 import threading
 from collections.abc import Iterable, Sequence
@@ -8,21 +8,21 @@ import numpy.typing as npt
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-MAX_BUFFERED_VALUES = 256  # values kept before they are counted
+MAX_BUFFERED_VALUES = 256  # single values that are kept before they are counted
 
 
 class Series:
-    """The values of one set of labels. Any thread may observe."""
+    """The values with one set of labels. Any thread may add values."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = np.array(bounds)
         self._counts = np.zeros(len(bounds) + 1, np.int64)
         self._sum = 0.0
-        self._kept: list[float] = []  # observed, not yet counted
+        self._kept: list[float] = []  # values that are not counted yet
         self._counting = threading.Lock()
 
     def observe(self, value: float) -> None:
-        """Add a value: at once for who reads, and counted with others."""
+        """Add a value. It is counted later, together with others, but `read` includes it at once."""
         self._kept.append(value)
         if len(self._kept) >= MAX_BUFFERED_VALUES:
             self._count_kept()
@@ -33,14 +33,14 @@ class Series:
             self._count(values)
 
     def read(self) -> tuple[npt.NDArray[np.int64], float]:
-        """How many values lie at or below each bound, and how many there are in all; their sum."""
+        """The number of values up to each bound, the last one being the number of all values; and their sum."""
         self._count_kept()
         with self._counting:
             return self._counts.cumsum(), self._sum
 
     def _count_kept(self) -> None:
         with self._counting:
-            # Others add at the end meanwhile.
+            # Other threads may append meanwhile.
             values = self._kept[:]
             del self._kept[: len(values)]
             self._count(np.array(values, np.float64))
@@ -52,13 +52,13 @@ class Series:
 
 
 class Histogram(Collector):
-    """A metric of this kind, a series for each set of labels."""
+    """A histogram, with a series for each set of labels."""
 
     def __init__(self, name: str, about: str, labels: Sequence[str], bounds: Sequence[float]) -> None:
         """Args:
         name: of the metric.
         about: its help text.
-        labels: their names.
+        labels: the names of the labels.
         bounds: upper bounds of the buckets, ascending.
         """
         self._name = name
@@ -68,7 +68,7 @@ class Histogram(Collector):
         self._series: dict[tuple[str, ...], Series] = {}
 
     def labels(self, *labels: str) -> Series:
-        """The series of these labels' values; it is there from the first call on. Any thread may call."""
+        """The series with these label values. The first call creates it. Any thread may call."""
         return self._series.setdefault(labels, Series(self._bounds))
 
     def collect(self) -> Iterable[HistogramMetricFamily]:

@@ -1,8 +1,8 @@
-"""An HTTP port for probes and metrics that nobody who reaches it can exhaust.
+"""An HTTP port for probes and metrics that clients can't exhaust.
 
-One request a connection, few connections at a time, all of them short. Whoever opens many loses the oldest of them, and a probe,
-which sends its request at once, is answered before it is the oldest. One thread serves all, so that no flood of requests
-takes more of Python's lock than one thread can.
+A connection serves one request and is short, and the number of connections is limited. If there are too many, the oldest one is
+closed. A probe sends its request at once, so it gets its answer before its connection is the oldest. One thread serves all
+connections, so a flood of requests can't take more of the GIL than one thread.
 """
 
 import asyncio
@@ -17,27 +17,27 @@ from millstream.consumers.errors import WorkerError
 
 log = logging.getLogger(__name__)
 
-MOST_CONNECTIONS = 128
-TIME_LIMIT = 5.0  # seconds from a connection's start to its end, whatever the client does
-MOST_HEAD_BYTES = 16_384  # of the request line and the headers
-_AT_ONCE = 32  # connections accepted before the loop turns to the others
-_WAITING = 4096  # connections that the kernel holds for us; beyond, a probe's first packet would be dropped
+MAX_CONNECTIONS = 128
+CONNECTION_TIMEOUT = 5.0  # seconds after which a connection is closed, whatever the client does
+MAX_HEAD_BYTES = 16_384  # of the request line and the headers
+_ACCEPTED_AT_ONCE = 32  # connections accepted in one turn of the event loop
+_LISTEN_BACKLOG = 4096  # connections that wait in the kernel; if they are more, it drops a probe's first packet
 
 Answer = tuple[HTTPStatus, str, bytes]
 """Status, content type and body."""
-TEXT = "text/plain; charset=utf-8"
+TEXT_TYPE = "text/plain; charset=utf-8"
 
 
 class HttpPort:
-    """Answers GET requests in a thread of its own."""
+    """Serves GET requests in a thread of its own."""
 
     def __init__(self, host: str, port: int, answer: Callable[[str], Answer]) -> None:
         """Open the port; 0 takes a free one.
 
         Args:
-            host: address to listen at.
-            port: for that.
-            answer: a request's path, without its query -> what is answered; called by one thread.
+            host: the address to listen on.
+            port: the port to listen on.
+            answer: returns the response for a path (without its query); called by one thread.
 
         Raises:
             OSError: the port can't be opened.
@@ -47,7 +47,7 @@ class HttpPort:
         self._socket = socket.create_server((host, port), family=family)
         self.port = int(self._socket.getsockname()[1])
         self._answer = answer
-        self._open: dict[asyncio.StreamWriter, None] = {}  # the connections, in the order of their start
+        self._open: dict[asyncio.StreamWriter, None] = {}  # the open connections, the oldest first
         self._stop = asyncio.Event()
         self._started = Future[None]()
         self._thread = threading.Thread(target=self._run, name="health", daemon=True)
@@ -76,8 +76,10 @@ class HttpPort:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        server = await asyncio.start_server(self._connected, sock=self._socket, limit=MOST_HEAD_BYTES, backlog=_AT_ONCE)
-        self._socket.listen(_WAITING)  # asyncio takes one number for both
+        server = await asyncio.start_server(
+            self._connected, sock=self._socket, limit=MAX_HEAD_BYTES, backlog=_ACCEPTED_AT_ONCE
+        )
+        self._socket.listen(_LISTEN_BACKLOG)  # asyncio takes one number for both
         self._started.set_result(None)
         await self._stop.wait()
         server.close()
@@ -85,18 +87,18 @@ class HttpPort:
             writer.transport.abort()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._open) >= MOST_CONNECTIONS:
+        if len(self._open) >= MAX_CONNECTIONS:
             oldest = next(iter(self._open))
             del self._open[oldest]
             oldest.transport.abort()
         self._open[writer] = None
         try:
-            async with asyncio.timeout(TIME_LIMIT):
+            async with asyncio.timeout(CONNECTION_TIMEOUT):
                 writer.write(_response(*await self._answer_to(reader)))
                 writer.close()
                 await writer.wait_closed()
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            pass  # a client that goes, or is too slow, is no news
+            pass  # the client has left, or is too slow
         finally:
             self._open.pop(writer, None)
             writer.transport.abort()
@@ -105,15 +107,15 @@ class HttpPort:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
-            return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, TEXT, b"the request's headers are too large\n"
+            return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, TEXT_TYPE, b"the request's headers are too large\n"
         method, _, rest = head.partition(b"\r\n")[0].decode("latin-1").partition(" ")
         if method != "GET":
-            return HTTPStatus.NOT_IMPLEMENTED, TEXT, b"only GET\n"
+            return HTTPStatus.NOT_IMPLEMENTED, TEXT_TYPE, b"only GET\n"
         try:
             return self._answer(rest.partition(" ")[0].partition("?")[0])
         except Exception as error:
             log.warning("a request for probes or metrics failed: %s: %s", type(error).__name__, error)
-            return HTTPStatus.INTERNAL_SERVER_ERROR, TEXT, b"failed; the log says why\n"
+            return HTTPStatus.INTERNAL_SERVER_ERROR, TEXT_TYPE, b"failed; the log says why\n"
 
 
 def _response(status: HTTPStatus, kind: str, body: bytes) -> bytes:

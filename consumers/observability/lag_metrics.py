@@ -1,4 +1,4 @@
-"""A group's lag, and its trend, as Prometheus reads them."""
+"""Exports a group's lag and its trend to Prometheus."""
 
 import threading
 import time
@@ -13,12 +13,13 @@ from millstream.topics.errors import TopicsError
 from millstream.topics.lag import LagReader, PartitionLag, Place
 from millstream.topics.lag_trend import LagTrend, Trend, drain_seconds
 
-FRESH = 3.0  # intervals after which a look is too old to be told: dashboards show a gap, not yesterday's lag
+# Intervals after which a measured lag is too old to be exported: dashboards then show a gap instead.
+MAX_AGE_INTERVALS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
 class LagLook:
-    """The lag at a moment, and where it goes."""
+    """The lag at one moment, and its trend."""
 
     at: float  # seconds on the monotonic clock
     lags: Sequence[PartitionLag]
@@ -27,25 +28,25 @@ class LagLook:
 
     @property
     def messages(self) -> int:
-        """In all partitions."""
+        """The lag of all partitions together."""
         return sum(lag.messages for lag in self.lags)
 
     @property
     def seconds(self) -> float | None:
-        """Age of the oldest unprocessed event; None where no partition's is known."""
+        """The age of the oldest unprocessed event; None if it is not known for any partition."""
         return max((lag.seconds for lag in self.lags if lag.seconds is not None), default=None)
 
     @property
     def drain(self) -> float | None:
-        """Seconds until nothing waits; None: not known, infinite: never, if it goes on like this."""
+        """Seconds until the lag is gone at the present trend; None: not known, infinite: never."""
         return drain_seconds(self.messages, self.total)
 
 
 class LagFollower(LagTrend):
-    """Makes looks out of readings."""
+    """Adds the trend to measured lags."""
 
     def look(self, at: float, lags: Sequence[PartitionLag]) -> LagLook:
-        """Take a reading made at second `at`."""
+        """Take the lags that were measured at second `at`."""
         self.add(at, lags)
         places = [(lag.topic, lag.partition) for lag in lags]
         trends = {place: trend for place in places if (trend := self.of(place)) is not None}
@@ -53,28 +54,32 @@ class LagFollower(LagTrend):
 
 
 class LagWatch:
-    """Reads the lag again and again in a thread of its own: a broker that is away holds nobody else up."""
+    """Measures the lag regularly in a thread of its own, so that an outage of the broker blocks nobody else."""
 
     def __init__(self, make_reader: Callable[[], LagReader], interval: float) -> None:
         """Args:
         make_reader: called in the thread.
-        interval: seconds between two looks.
+        interval: seconds between two measurements.
         """
         self._make_reader = make_reader
         self._interval = interval
         self._latest: LagLook | None = None
         self._stopping = threading.Event()
-        self.problem = ""  # why there is no look; "" where there is one
+        self.problem = ""  # why the last measurement failed; "" if it did not
         self._thread = threading.Thread(target=self._run, name="lag", daemon=True)
         self._thread.start()
 
     def latest(self) -> LagLook | None:
-        """The latest look; None where there is none that is fresh."""
+        """The latest lag; None if it is too old."""
         look = self._latest
-        return look if look is not None and time.monotonic() - look.at < FRESH * max(self._interval, 1.0) else None
+        return (
+            look
+            if look is not None and time.monotonic() - look.at < MAX_AGE_INTERVALS * max(self._interval, 1.0)
+            else None
+        )
 
     def close(self) -> None:
-        """Stop; not waited for longer than a moment, for the broker may be away."""
+        """Stop. Waits for the thread for a second at most, because the broker may be away."""
         self._stopping.set()
         self._thread.join(1.0)
 
@@ -100,7 +105,7 @@ _PARTITION = ("topic", "partition")  # labels
 
 
 class LagCollector(Collector):
-    """Gives the latest look to a registry."""
+    """Gives the latest lag to a Prometheus registry."""
 
     def __init__(self, pipeline: str, group: str, latest: Callable[[], LagLook | None]) -> None:
         """Args:

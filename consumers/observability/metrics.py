@@ -1,4 +1,4 @@
-"""Every metric of a worker: declared here, used by name, listed by `millstream metrics`."""
+"""Declares all metrics of a worker. `millstream metrics` lists them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,8 +10,27 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from millstream.consumers.observability.histogram import Histogram
 
-SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
-LATENCY = (
+DURATION_BUCKETS = (
+    0.0001,
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    5,
+    10,
+    30,
+    60,
+)
+LATENCY_BUCKETS = (
     0.001,
     0.002,
     0.003,
@@ -36,8 +55,8 @@ LATENCY = (
     300,
     3600,
 )
-EVENTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
-RATIO = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1)
+EVENT_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+RATIO_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1)
 REASONS = (
     *("undecodable", "unknown_schema", "schema_incompatible"),
     *("unfit", "model_rejected", "nan_output", "prediction_too_large"),
@@ -93,9 +112,9 @@ INVALID_DEADLINES = Metric(
 BATCHES = Metric(
     "millstream_batches_total", "counter", "Micro-batches closed: by size, bytes, cost, time or drain.", ("reason",)
 )
-BATCH_EVENTS = Metric("millstream_batch_events", "histogram", "Events in a micro-batch.", (), EVENTS)
+BATCH_EVENTS = Metric("millstream_batch_events", "histogram", "Events in a micro-batch.", (), EVENT_BUCKETS)
 BATCH_FILL = Metric(
-    "millstream_batch_fill_ratio", "histogram", "Events in a micro-batch over `batch.max_events`.", (), RATIO
+    "millstream_batch_fill_ratio", "histogram", "Events in a micro-batch over `batch.max_events`.", (), RATIO_BUCKETS
 )
 STAGE_SECONDS = Metric(
     "millstream_stage_seconds",
@@ -103,14 +122,14 @@ STAGE_SECONDS = Metric(
     "Time in a stage, per poll, micro-batch or micro-batches written together: poll (until records came), decode, queue "
     "(oldest event's wait for its batch to run), infer, encode, produce, commit (until acknowledged).",
     ("stage",),
-    SECONDS,
+    DURATION_BUCKETS,
 )
 END_TO_END = Metric(
     "millstream_end_to_end_seconds",
     "histogram",
     "From the event's record timestamp until its prediction was handed over; with exactly_once until it could be read.",
     (),
-    LATENCY,
+    LATENCY_BUCKETS,
 )
 TRANSACTIONS = Metric(
     "millstream_transactions_total", "counter", "Transactions ended (exactly once): committed or aborted.", ("outcome",)
@@ -124,7 +143,7 @@ SHADOW_SKIPPED = Metric(
     ("shadow", "reason"),
 )
 SHADOW_SECONDS = Metric(
-    "millstream_shadow_seconds", "histogram", "Time that the shadows took for a micro-batch.", (), SECONDS
+    "millstream_shadow_seconds", "histogram", "Time that the shadows took for a micro-batch.", (), DURATION_BUCKETS
 )
 LAG = Metric(
     "millstream_lag_events", "gauge", "Records not yet acknowledged, by assigned partition.", ("topic", "partition")
@@ -173,7 +192,7 @@ ALL = (
 
 
 def markdown(metrics: Iterable[Metric]) -> str:
-    """A table of metrics, as documentation has it."""
+    """A table of metrics for the documentation."""
     lines = ["| metric | kind | labels | what it says |", "|---|---|---|---|"]
     for metric in metrics:
         labels = ", ".join(f"`{label}`" for label in ("pipeline", *metric.labels))
@@ -189,7 +208,7 @@ class Metrics:
         self._pipeline = pipeline
         self._families = {metric.name: _family(metric, self.registry) for metric in ALL}
         self._children: dict[tuple[str, ...], Any] = {}
-        # A series that appears with its first count hides that count from `rate`; those whose labels are known begin at 0.
+        # If a series only appears with its first count, `rate` misses that count. So series whose labels are known begin at 0.
         for metric in ALL:
             if not metric.labels:
                 self._child(metric, ())
@@ -216,7 +235,7 @@ class Metrics:
         self._child(metric, labels).observe_many(values)
 
     def forget(self, metric: Metric, *labels: str) -> None:
-        """Drop one labelled value of a gauge, such as the lag of a partition that went elsewhere."""
+        """Drop a gauge's value with these labels, such as the lag of a revoked partition."""
         if self._children.pop((metric.name, *labels), None) is not None:
             self._families[metric.name].remove(self._pipeline, *labels)
 

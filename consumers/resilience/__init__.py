@@ -1,4 +1,4 @@
-"""What the stages do when a call fails: wait and try again, end a worker that hangs, isolate a record that raises.
+"""Handles failing calls of the stages: retries during an outage, ends a worker that hangs, isolates a record that raises.
 
-In: calls of a stage. Out: their results, or the reason of the record at fault.
+In: calls of a stage. Out: their results, or the rejection of the record at fault.
 """

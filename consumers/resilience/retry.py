@@ -1,4 +1,4 @@
-"""Waiting out what is away: an outage makes lag, and nothing else."""
+"""Retries calls during an outage, so that it only causes lag."""
 
 import logging
 import random
@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-BACK_OFF = (0.1, 10.0)  # seconds: the first wait for something that is away, and the longest
-LOUD_AFTER = 60.0  # seconds of waiting, from which on each line of the log is an error
+BACK_OFF = (0.1, 10.0)  # seconds: the first wait between two tries, and the longest
+LOUD_AFTER = 60.0  # seconds of waiting, after which log lines have the level ERROR
 
 
 class Retry:
-    """Calls what may be away, until it answers. Threads may share it."""
+    """Repeats a call until the outage is over. Threads may share it."""
 
     def __init__(
         self,
@@ -32,10 +32,10 @@ class Retry:
         before_waiting: Callable[[], object] | None = None,
     ) -> None:
         """Args:
-        abandon: set when waiting must end.
-        health: told what is away, for as long as it is.
+        abandon: set when the worker must not wait any longer.
+        health: gets the outage.
         metrics: where to count.
-        before_waiting: called before the first wait: an outage must not hold back the results that are there.
+        before_waiting: called before the first wait, so that existing results are not held back during the outage.
         """
         self._abandon = abandon
         self._health = health
@@ -43,16 +43,16 @@ class Retry:
         self._before_waiting = before_waiting
 
     def call(self, what: str, call: Callable[[], T], position: Callable[[Exception], Position] | None = None) -> T:
-        """The answer of `call`, whenever it comes.
+        """Return what `call` returns, after as many tries as it needs.
 
         Args:
-            what: may be away: executor or schemas.
-            call: asks it.
-            position: of the first record that waits, given what `call` raised.
+            what: executor or schemas.
+            call: the call that may fail.
+            position: returns the position of the first record that waits; gets the exception of `call`.
 
         Raises:
-            Abandoned: told to give up.
-            ExecutorLost: only another process can go on.
+            Abandoned: the worker must not wait any longer.
+            ExecutorLost: only a new process can go on.
         """
         try:
             return call()
@@ -73,10 +73,10 @@ class Retry:
         try:
             while True:
                 before, first = first, position(error) if position else None
-                if before is not None and before != first:  # that one waits no more
+                if before is not None and before != first:  # that record does not wait any more
                     self._metrics.forget(BLOCKED, what, *map(str, before))
                 self._note_waiting(what, error, time.monotonic() - since, wait, first)
-                # Jitter, so that workers that lost the same thing don't come back to it at the same moment.
+                # Jitter, so that all workers don't retry at the same moment.
                 if self._abandon.wait(random.uniform(wait / 2, wait)):
                     raise Abandoned(f"gave up waiting: {error}") from error
                 wait = min(wait * 2, longest)

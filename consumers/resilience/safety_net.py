@@ -1,7 +1,8 @@
-"""The safety net under the stages: an unexpected exception costs the record that raises it, and not the pipeline.
+"""The safety net under the stages: after an unexpected exception, only the record that raises it is rejected.
 
-A stage that fails on a batch runs again on parts of it, until the record that raises stands alone. That record becomes a dead
-letter with the reason `internal_error`. If a record that was good before fails too, the fault is the worker's: it ends.
+If a stage raises on a batch, it runs again on parts of the batch, until the record that raises is alone. This record becomes a
+dead letter with the reason `internal_error`. If the stage then also raises on a record that was good before, the worker is at
+fault, and ends.
 """
 
 import logging
@@ -18,20 +19,20 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_UNPROVEN = 16  # records rejected before the first good one; more than that, and the worker itself is at fault
-MAX_FRAMES = 3  # of the traceback, in a dead letter
+MAX_UNPROVEN = 16  # records rejected before the first good one; after more, the worker itself is at fault
+MAX_FRAMES = 3  # frames of the traceback in a dead letter
 MAX_MESSAGE = 500  # characters of the exception's text, which may quote the record
-MAX_LOGGED = 100  # faults whose traceback is logged, each once: a flood of bad records must not flood the log
+MAX_LOGGED = 100  # different faults whose traceback is logged, each once, so that bad records can't flood the log
 
 
 def raise_expected(error: Exception) -> None:
-    """Raise an error whose class says what to do: wait, reject the record, end the worker. The net is for all others."""
+    """Raise an expected error: its class says whether to wait, reject the record or end the worker. Ignore other errors."""
     if failure_of(error) != "unknown":
         raise error
 
 
 class SafetyNet(Generic[T]):
-    """Decides whether an unexpected exception is the record's or the worker's. One thread calls it."""
+    """Decides whether the record or the worker causes an unexpected exception. One thread calls it."""
 
     def __init__(self, stage: str, metrics: Metrics) -> None:
         """Args:
@@ -45,12 +46,12 @@ class SafetyNet(Generic[T]):
         self._logged: set[str] = set()
 
     def passed(self, good: Callable[[], T]) -> None:
-        """Note that the stage works. `good` gives the stage's input of one good record; the first is kept."""
+        """Note that the stage works. `good` returns the stage's input for one good record; the first one is kept."""
         if self._good is None:
             self._good = good()
 
     def note(self, error: Exception) -> None:
-        """Log what a batch or a record raised, each fault once."""
+        """Log the error of a batch or a record, each fault once."""
         frames = _frames(error)
         if frames not in self._logged and len(self._logged) < MAX_LOGGED:
             self._logged.add(frames)
@@ -63,7 +64,7 @@ class SafetyNet(Generic[T]):
             )
 
     def rejection(self, error: Exception, run: Callable[[T], object]) -> Rejection:
-        """Why a record is rejected that raises `error` when the stage runs on it alone. Arguments and errors as of `blame`."""
+        """The rejection of a record on which the stage raises `error`, alone. Arguments and errors as for `blame`."""
         self._metrics.count(INTERNAL_ERRORS, 1, self._stage)
         self.blame(error, run)
         return Rejection(
@@ -73,15 +74,15 @@ class SafetyNet(Generic[T]):
         )
 
     def blame(self, error: Exception, run: Callable[[T], object]) -> None:
-        """Return if the record is at fault that raises `error` alone.
+        """Return if the record is at fault; otherwise raise.
 
         Args:
-            error: what it raised.
-            run: runs the stage on the input of a good record.
+            error: raised by the stage on this record alone.
+            run: runs the stage on an input.
 
         Raises:
-            Exception: `error`, if the stage fails on the good record too, or on more than 16 records before any good one.
-                Or what says that something is away, or that the worker must end.
+            Exception: `error`, if the stage raises on the good record too, or on more than 16 records before any good one.
+                Or an expected error of the run: there is an outage, or the worker must end.
         """
         if self._good is None:
             self._unproven += 1

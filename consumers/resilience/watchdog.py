@@ -1,4 +1,4 @@
-"""Ends the process when something in it never gets on, such as a call into a library: waiting would stop the worker for good."""
+"""Ends the process if something in it hangs, such as a call into a library. Otherwise the worker would wait forever."""
 
 import logging
 import os
@@ -17,7 +17,7 @@ GiveUp = Callable[[str, float], object]
 
 
 def end_process(name: str, seconds: float) -> None:
-    """Say why, and end as a crash does: nothing that was not committed counts, and a new worker goes on."""
+    """Log the reason and end the process like a crash. A new worker reads the events without committed results again."""
     log.critical(
         "%s has not come back for %g s and never may. This worker ends; nothing uncommitted counts, and a new worker goes on.",
         name,
@@ -28,11 +28,11 @@ def end_process(name: str, seconds: float) -> None:
 
 
 def watch(subject: Callable[[], Subject | None], patience: float, give_up: GiveUp = end_process) -> None:
-    """Give up once the subject has been the same for `patience` seconds; from a thread that lasts as long as the process.
+    """Call `give_up` once the subject hasn't changed for `patience` seconds. A thread observes it as long as the process lives.
 
     Args:
-        subject: a name, and what changes as it gets on; None while there is nothing to watch.
-        patience: seconds, of which those don't count for which the whole process is stopped.
+        subject: returns a name and a number that changes with progress; None while there is nothing to watch.
+        patience: seconds, not counting time in which the whole process is stopped.
         give_up: called once with the name and the patience.
     """
 
@@ -40,7 +40,7 @@ def watch(subject: Callable[[], Subject | None], patience: float, give_up: GiveU
         seen, looks = subject(), 0
         while True:
             time.sleep(POLL_INTERVAL)
-            # Looks are counted, not seconds: while the whole process is stopped, nothing can get on.
+            # It counts looks instead of seconds, because nothing makes progress while the whole process is stopped.
             before, seen = seen, subject()
             looks = looks + 1 if seen == before else 0
             if seen is not None and looks * POLL_INTERVAL >= patience:
@@ -51,7 +51,7 @@ def watch(subject: Callable[[], Subject | None], patience: float, give_up: GiveU
 
 
 class Watchdog:
-    """Watches calls that end by themselves in a shorter time than `patience`. One thread makes them."""
+    """Watches calls that should take less than `patience` seconds. One thread makes them."""
 
     def __init__(self, patience: float, give_up: GiveUp = end_process) -> None:
         """Args:
@@ -63,7 +63,7 @@ class Watchdog:
         watch(lambda: self._call, patience, give_up)
 
     def watched(self, name: str, call: Callable[[], T]) -> T:
-        """The answer of `call`, which is watched under this name."""
+        """Return what `call` returns, and watch it under this name."""
         self._calls += 1
         self._call = name, self._calls
         try:

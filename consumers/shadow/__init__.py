@@ -1,4 +1,4 @@
-"""Shadow models: they answer a sample of the events behind the primary, or in workers of their own.
+"""Shadow models: they run on a sample of the events after the primary, or in workers of their own.
 
-In: `Answered` of the primary. Out: records on the comparison topics.
+In: `BatchResult` of the primary. Out: records on the comparison topic.
 """

@@ -1,4 +1,4 @@
-"""The sink of a dedicated shadow: a worker that answers the events by both models, and writes only comparisons."""
+"""The sink of workers for dedicated shadows. They run the primary and the shadows, and write only comparisons."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,13 +10,13 @@ from millstream.consumers.events import BatchResult, NextOffsets
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import COMPARISONS, STAGE_SECONDS, Metrics
 from millstream.consumers.shadow.shadow_thread import Shadow
-from millstream.consumers.sink.dead_letter_sink import BESIDE, record_bytes
+from millstream.consumers.sink.dead_letter_sink import RECORD_OVERHEAD, record_bytes
 from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.result_sink import Outputs, Sink
 
 
 class ComparisonSink(Sink):
-    """Writes comparisons in the place of predictions. What the primary refuses is its own workers' business."""
+    """Writes comparisons instead of predictions. It writes no dead letters: the primary's own workers do that."""
 
     def __init__(
         self,
@@ -32,12 +32,12 @@ class ComparisonSink(Sink):
     ) -> None:
         """Args:
         delivery: takes the records.
-        outputs: of the primary.
+        outputs: the primary's.
         shadows: compared with it.
         topic: of the comparisons.
-        max_bytes: of a record, as that topic takes it.
-        leave_out: called for each comparison that the topic would refuse, and that is left out.
-        assignment: which partitions still are this worker's.
+        max_bytes: of the largest record that this topic accepts.
+        leave_out: called for each comparison that is too large for the topic. It is not written.
+        assignment: the partitions that this worker has now.
         metrics: where to count.
         """
         super().__init__(delivery, outputs, assignment=assignment, metrics=metrics)
@@ -60,8 +60,8 @@ class ComparisonSink(Sink):
             written = 0
             for event_id, value in shadow.compare(answered, among):
                 key = event_id.encode()
-                # The broker would refuse it each time, and the worker would never get past it.
-                if record_bytes(value, key, (), BESIDE) > self._max_bytes:
+                # The broker would refuse it each time, and the worker would never get past this event.
+                if record_bytes(value, key, (), RECORD_OVERHEAD) > self._max_bytes:
                     self._leave_out()
                     continue
                 self._delivery.produce(self._topic, value, key, None)
@@ -74,7 +74,7 @@ class ComparisonSink(Sink):
         return ends
 
     def _among(self, answered: BatchResult) -> npt.NDArray[np.int64]:
-        """The events that the primary has answered and whose partition still is this worker's."""
+        """The rows of events that have outputs of the primary, and whose partition this worker still has."""
         keep: list[npt.NDArray[np.bool_]] = []
         for part in answered.batch.parts:
             ours = self._ours(part.block.epochs)

@@ -1,9 +1,9 @@
-"""Which events a shadow sees: a stable sample of them, the same on every worker and on replay.
+"""Selects the events that a shadow runs on: a stable sample, the same in every worker and on replay.
 
-An event is in the sample where `fmix32(crc32(salt + 0x00 + key) ^ crc32(salt + 0x00))` is less than `sample_rate` of 2^32. `key`
-is the record's key, or the event's id in UTF-8 where it has none; crc32 is zlib's, fmix32 the last step of MurmurHash3. So
-all events of one key are in the sample or none is, a larger rate contains every smaller one, and samples of different salts
-are independent of each other.
+An event is in the sample if `fmix32(crc32(salt + 0x00 + key) ^ crc32(salt + 0x00))` is less than `sample_rate` * 2^32. `key`
+is the record's key; without a key, it is the event ID in UTF-8. crc32 is zlib's, and fmix32 is the last step of MurmurHash3. So
+either all events of a key are in the sample or none. The sample of a rate contains the samples of all smaller rates. Samples with
+different salts are independent of each other.
 """
 
 import zlib
@@ -12,17 +12,17 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-_SPAN = 1 << 32
+_HASH_RANGE = 1 << 32
 
 
 def sampled(keys: Sequence[bytes | None], ids: Sequence[str], sample_rate: float, salt: str) -> npt.NDArray[np.bool_]:
-    """Which events are in the sample, bool of shape [events].
+    """Whether each event is in the sample: bool of shape [events].
 
     Args:
-        keys: of the events' records.
-        ids: of the events; used where there is no key.
-        sample_rate: how much of the keys to take, 0 to 1.
-        salt: tells samples apart; a shadow's name.
+        keys: the keys of the events' records.
+        ids: the event IDs, used for events without a key.
+        sample_rate: the share of the keys to take, 0 to 1.
+        salt: makes samples independent; the shadow's name.
     """
     if sample_rate >= 1:
         return np.ones(len(ids), np.bool_)
@@ -33,7 +33,7 @@ def sampled(keys: Sequence[bytes | None], ids: Sequence[str], sample_rate: float
         np.uint32,
         count=len(ids),
     )
-    return _mixed(hashes, start) < np.uint64(max(sample_rate, 0.0) * _SPAN)
+    return _mixed(hashes, start) < np.uint64(max(sample_rate, 0.0) * _HASH_RANGE)
 
 
 def _mixed(hashes: npt.NDArray[np.uint32], seed: int) -> npt.NDArray[np.uint64]:

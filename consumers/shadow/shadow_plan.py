@@ -1,4 +1,4 @@
-"""The shadows of a pipeline file with all that they name loaded."""
+"""Loads the shadows of a pipeline file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from millstream.schemas.store import SchemaStore
 
 @dataclass(frozen=True, slots=True)
 class ShadowPlan:
-    """One shadow, loaded."""
+    """A shadow with its loaded model."""
 
     section: ShadowSection
     model: ModelVersion
@@ -28,10 +28,10 @@ class ShadowPlan:
 
 
 def load_shadows(pipeline: Pipeline, primary: ModelVersion, *, dedicated: bool) -> list[ShadowPlan]:
-    """Load the models of the shadows that run beside the primary, or of the dedicated ones.
+    """Load the models of the dedicated shadows, or of the others.
 
     Raises:
-        ModelConfigError, DeviceError, PlanError: with the place, what was expected and what to do.
+        ModelConfigError, DeviceError, PlanError: a model can't be loaded, or is the primary itself.
     """
     plans = []
     for section in pipeline.shadows:
@@ -56,21 +56,21 @@ def load_shadows(pipeline: Pipeline, primary: ModelVersion, *, dedicated: bool) 
 
 
 def shadow_fields(plans: Sequence[ShadowPlan]) -> list[str]:
-    """The event's fields that the shadows take."""
+    """The event's fields that the shadows need."""
     return list(dict.fromkeys(field for plan in plans for field in plan.model.signature.fields))
 
 
 def make_shadows(
     plans: Sequence[ShadowPlan], pipeline: Pipeline, primary: ModelVersion, store: SchemaStore
 ) -> list[Shadow]:
-    """What runs the shadows."""
+    """Create the shadows."""
     if not plans:
         return []
     schema_id = own_schema_id(pipeline, store, COMPARISON, pipeline.comparison.topic)
     return [
         Shadow(
             plan.section.name,
-            # An answer of NaN can be compared; as the primary's, it could not be used.
+            # Unlike a prediction, a comparison can hold NaN.
             BisectingExecutor(plan.executor.run, max_events=plan.executor.max_events, allow_nan_outputs=True),
             plan.model.signature.inputs,
             ComparisonEncoder(

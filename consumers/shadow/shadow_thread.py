@@ -1,4 +1,4 @@
-"""Shadow models: they answer a sample of the events after the primary has, and only comparisons come of it."""
+"""Runs shadow models on a sample of the events after the primary, and writes the comparisons."""
 
 import logging
 import os
@@ -25,17 +25,17 @@ from millstream.schemas.table import Table
 
 log = logging.getLogger(__name__)
 
-NICE_INCREMENT = 10  # how much less of a busy core than the primary a shadow gets
-POLL_INTERVAL = 0.01  # seconds between two looks whether a batch's offsets are committed
-COMMIT_TIMEOUT = 30.0  # seconds after which a batch whose offsets are not committed is let go
-SHUTDOWN_TIMEOUT = 5.0  # seconds that a worker that ends gives its shadows
+NICE_INCREMENT = 10  # lowers the thread's priority, so that the primary gets most of a busy core
+POLL_INTERVAL = 0.01  # seconds between two checks whether a batch's offsets are committed
+COMMIT_TIMEOUT = 30.0  # seconds after which a batch without committed offsets is skipped
+SHUTDOWN_TIMEOUT = 5.0  # seconds that an ending worker waits for its shadows
 
 Comparison = tuple[str, bytes]
-"""The event's id, which is the record's key, and the record's value."""
+"""The event ID, which is the record's key, and the record's value."""
 
 
 class Shadow:
-    """One shadow: a model version, and the sample of the events that it answers. One thread calls it."""
+    """A shadow: a model version, and the rate of the sample that it runs on. One thread calls it."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class Shadow:
         allow_nan: bool,
     ) -> None:
         """Args:
-        name: what the pipeline file calls it; samples of different names are independent.
+        name: its name in the pipeline file. Samples of different names are independent.
         isolation: runs the model.
-        inputs: of the model, filled from the fields that the blocks keep for it.
-        encoder: writes the comparisons.
-        sample_rate: share of the events, by key.
+        inputs: the model's, filled from the blocks' `features`.
+        encoder: encodes the comparisons.
+        sample_rate: the share of the keys in the sample.
         allow_nan: whether a feature may be NaN or infinite.
         """
         self.name = name
@@ -63,7 +63,7 @@ class Shadow:
         self._allow_nan = allow_nan
 
     def compare(self, answered: BatchResult, among: npt.NDArray[np.int64]) -> list[Comparison]:
-        """Answer the sampled ones of these events of the batch, ascending, each of which the primary has answered."""
+        """Run the shadow on a sample of these events. `among`: rows of events with outputs of the primary, ascending."""
         ids = list(answered.batch.ids())
         keys = [key for part in answered.batch.parts for key in part.event_keys]
         mask = sampled(
@@ -83,27 +83,27 @@ class Shadow:
         before = answered.seconds * 1000
         try:
             values = self._encoder.encode(chosen, names, times, primary, before, outputs, took, errors)
-        except Exception as error:  # as above
+        except Exception as error:  # for example, outputs that a comparison can't hold
             failed = dict.fromkeys(range(len(rows)), str(error))
             values = self._encoder.encode(chosen, names, times, primary, before, None, took, failed)
         return list(zip(chosen, values, strict=True))
 
     def _answer(self, table: Table) -> tuple[Tensors | None, dict[int, str]]:
-        """The outputs of the events that have any, in order, and the errors of the others by row."""
+        """The outputs of events that succeed, in order, and the errors of the others by row."""
         try:
             fitted = to_tensors(table, self._inputs, allow_nan=self._allow_nan)
             errors = {unfit.row: unfit.error for unfit in fitted.unfit}
             if not len(fitted.rows):
                 return None, errors
             outputs, _, rejected = self._isolation.run(fitted.tensors)
-        except Exception as error:  # whatever it is, it is the shadow's, and no event's
+        except Exception as error:  # any error is the shadow's fault, and must not reach the primary
             return None, dict.fromkeys(range(len(table)), f"{type(error).__name__}: {error}")
         errors |= {int(fitted.rows[row]): why.error for row, why in rejected.items()}
         return outputs or None, errors
 
 
 def _features(answered: BatchResult, rows: npt.NDArray[np.int64]) -> Table:
-    """The fields that the blocks keep for shadows, of these events of the batch, ascending."""
+    """The shadows' fields of these events, which are ascending."""
     kept: list[Table] = []
     first = 0  # event of the part
     for part in answered.batch.parts:
@@ -115,9 +115,9 @@ def _features(answered: BatchResult, rows: npt.NDArray[np.int64]) -> Table:
 
 
 class ShadowThread:
-    """Runs shadows in a thread of its own, behind the primary: it never waits for them, and they are left out first.
+    """Runs shadows in a thread of its own. The primary never waits for them: under load, batches are skipped.
 
-    A comparison is written only when the offset of its event is committed: an event that is read again was not compared before.
+    A comparison is written only after the event's offset is committed. So an event that is read again gets only one comparison.
     """
 
     def __init__(
@@ -133,13 +133,13 @@ class ShadowThread:
         metrics: Metrics,
     ) -> None:
         """Args:
-        shadows: run one after the other.
+        shadows: run one after another.
         publisher: writes the comparisons.
-        topic: where to.
-        max_load: share of the time that shadows may take; the rest they pause.
-        room: events that may wait.
-        busy: whether the primary has so much to do that nothing is to be compared.
-        assignment: says up to where events are committed.
+        topic: of the comparisons.
+        max_load: the share of the time that shadows may run. They pause for the rest.
+        room: most events in the queue.
+        busy: returns whether the primary has a backlog, so that batches are skipped.
+        assignment: has the committed offsets.
         metrics: where to count.
         """
         self._shadows = shadows
@@ -158,7 +158,7 @@ class ShadowThread:
         self._thread.start()
 
     def offer(self, answered: BatchResult, ends: NextOffsets) -> None:
-        """Take a batch whose predictions are written, or leave it out; returns at once. The writer's thread calls it."""
+        """Queue a batch whose predictions are final, or skip it. Returns at once. The write thread calls it."""
         events = len(answered.rows)
         if not events:
             return
@@ -171,14 +171,14 @@ class ShadowThread:
         self._leave_out(events, "shed")
 
     def close(self) -> None:
-        """Compare what still waits, for a short time, and count the rest."""
+        """Compare the queued batches for a short time, and count the others as skipped."""
         self._ending.set()
         self._queue.put(None)
         self._thread.join(SHUTDOWN_TIMEOUT)
         self._publisher.close(SHUTDOWN_TIMEOUT)
 
     def _run(self) -> None:
-        if sys.platform == "linux":  # where a thread has a priority of its own
+        if sys.platform == "linux":  # each thread has its own priority there
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE_INCREMENT)
         until = 0.0
         while (task := self._queue.get()) is not None:
@@ -221,5 +221,5 @@ class ShadowThread:
 
     def _leave_out(self, events: int, why: str) -> None:
         for shadow in self._shadows:
-            # Which of them are in the sample is not asked: leaving out must cost nothing.
+            # An estimate: to find out which events are in the sample would cost time.
             self._metrics.count(SHADOW_SKIPPED, events * shadow.sample_rate, shadow.name, why)

@@ -1,4 +1,4 @@
-"""The fifth stage: write. It encodes results, produces them, and makes them count together with the input's offsets.
+"""The fifth stage: write. It encodes and produces results, and makes them final together with the input's offsets.
 
-In: `Answered`. Out: records on the prediction and dead-letter topics, and how far each partition is done.
+In: `BatchResult`. Out: records on the prediction and dead-letter topics, and for each partition the offset to commit.
 """

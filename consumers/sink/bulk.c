@@ -1,13 +1,12 @@
-/* Records with headers, handed to librdkafka many a call; `bulk.py` calls this.
+/* Produces many records with headers in one call; `bulk.py` calls this.
  *
- * librdkafka has a call for many records without headers, and one for a record with them. Used is what its rdkafka.h offers to
- * everyone. The functions come as pointers, so that nothing is linked: any C compiler makes this file, without a header of
- * anybody's. */
+ * librdkafka has a call for many records without headers, and a call for one record with headers. This uses only public functions
+ * of its rdkafka.h. It gets them as pointers, so it needs no linking and no header of librdkafka to compile. */
 
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct { /* rd_kafka_vu_t: one thing that a record has */
+typedef struct { /* rd_kafka_vu_t: one part of a record */
   int kind;      /* rd_kafka_vtype_t */
   union {
     void *topic;
@@ -33,13 +32,13 @@ typedef struct {
   void (*destroy)(void *error);
 } library;
 
-typedef struct { /* one string a record: bytes[starts[record]] and on, -1 is the length of one that is null */
+typedef struct { /* one string per record, which begins at bytes[starts[record]]; the length -1 means null */
   const char *bytes;
   const int64_t *starts, *lengths;
 } column;
 
-/* Hands over `count` records, each with its value, its key, and one header of each name, until one is refused. Returns how many
- * were taken; `refusal` gets the error's code, 0 for none. */
+/* Produces `count` records, each with a value, a key, and one header of each name, until librdkafka refuses one. Returns how many
+ * it took. `refusal` gets the error code, or 0. */
 int64_t bulk_produce(const library *lib, void *client, void *topic, int64_t count, const column *columns,
                      const char *const *names, int64_t headers, int *refusal) {
   part parts[4 + headers];

@@ -1,10 +1,9 @@
-"""Many records by one call of librdkafka: one that confluent-kafka brings along and does not pass on.
+"""Gives many records to the producer in one call of librdkafka, which confluent-kafka contains but does not offer.
 
-By confluent-kafka's own calls a record goes through Python twice: when it is handed over, and for its delivery report, for which
-it takes the interpreter's lock whatever is set. librdkafka's `rd_kafka_produce_batch` takes an array of records without that
-lock, and confluent-kafka reports none of them, since they have no state of its own. So it is for records whose failure is told
-in another way: a transaction that misses one can't be committed. `bulk.c` does the same for records with headers; where it was
-not compiled, these go one by one.
+With confluent-kafka's own calls, each record goes through Python twice: when it is produced, and for its delivery report, which
+always takes the GIL. librdkafka's `rd_kafka_produce_batch` takes an array of records without the GIL. confluent-kafka makes no
+delivery reports for these records, because they carry no state of it. So this is for transactions only: a transaction in which a
+record failed can't be committed. `bulk.c` does the same for records with headers. If it is not compiled, these go one by one.
 """
 
 import ctypes
@@ -22,11 +21,8 @@ from millstream.schemas.interleave import addresses_of
 from millstream.schemas.packed import Packed
 
 LIBRARY = Path(__file__).with_name("libbulk.so")
-_FUNCTIONS = (
-    "rd_kafka_produceva",
-    "rd_kafka_error_code",
-    "rd_kafka_error_destroy",
-)  # that `bulk.c` calls, in their order
+# The functions that `bulk.c` calls, in its order.
+_FUNCTIONS = ("rd_kafka_produceva", "rd_kafka_error_code", "rd_kafka_error_destroy")
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 # rd_kafka_message_t of librdkafka's rdkafka.h.
@@ -44,25 +40,25 @@ _MESSAGE = np.dtype(
     ],
     align=True,
 )
-_ANY_PARTITION = -1  # RD_KAFKA_PARTITION_UA: as the partitioner says
-_COPY = 2  # RD_KAFKA_MSG_F_COPY: the bytes are ours, and may go after the call
+_ANY_PARTITION = -1  # RD_KAFKA_PARTITION_UA: the partitioner chooses
+_COPY = 2  # RD_KAFKA_MSG_F_COPY: librdkafka copies the bytes
 
 
 class Bulk:
-    """Hands records of a producer over, many a call. As thread-safe as the producer."""
+    """Produces many records per call. As thread-safe as the producer."""
 
     def __init__(self, producer: Producer, error_cb: object) -> None:
         """Args:
-        producer: whose records they are.
-        error_cb: the very object that the producer was told under this name.
+        producer: the producer.
+        error_cb: the same object that the producer has as its `error_cb`.
 
         Raises:
-            LookupError: native parts are not used, or this build of confluent-kafka is not laid out as expected.
+            LookupError: native parts are not used, or this build of confluent-kafka has another memory layout.
         """
-        self._producer = producer  # what `_handle` is a part of
+        self._producer = producer  # kept alive, because `_handle` points into it
         self._handle = handle_of(producer, error_cb)
         try:
-            library = ctypes.CDLL(cimpl.__file__)  # finds the functions of what it was linked with, too
+            library = ctypes.CDLL(cimpl.__file__)  # also finds the functions of the librdkafka that it is linked with
             self._new_topic, self._drop_topic = library.rd_kafka_topic_new, library.rd_kafka_topic_destroy
             self._produce_batch = library.rd_kafka_produce_batch
             functions = [ctypes.cast(library[name], _POINTER).value for name in _FUNCTIONS]
@@ -86,28 +82,28 @@ class Bulk:
     def produce(
         self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderColumns = ()
     ) -> int:
-        """Hand records over in their order, until the client's queue is full.
+        """Produce records in their order, until the client's queue is full.
 
         Args:
             topic: of all of them.
-            values: one a record.
-            keys: one a record.
-            headers: that each record has; only where `takes_headers`.
+            values: one per record.
+            keys: one per record.
+            headers: each name with one content per record; only if `takes_headers`.
 
         Returns:
-            how many it took.
+            the number of records that the client took.
 
         Raises:
-            KafkaException: one of them was refused; others may have been taken.
+            KafkaException: the client refused a record. It may have taken others.
         """
         payloads, (names, without) = Packed.of(values), _keys(keys)
         if headers:
             return self._opened(topic, lambda opened: self._produce_each(opened, payloads, names, without, headers))
-        # They live until the call is over: the records point into them.
+        # `payloads` and `names` must live until the call is over: the records point into them.
         records = np.zeros(len(values), _MESSAGE)
         records["payload"], records["len"] = payloads.buffer.ctypes.data + payloads.starts, payloads.lengths
         records["key"], records["key_len"] = names.buffer.ctypes.data + names.starts, names.lengths
-        records["key"][without] = 0  # NULL: not the same as an empty one to a partitioner
+        records["key"][without] = 0  # NULL: a partitioner distinguishes it from an empty key
         batch = _ANY_PARTITION, _COPY, records.ctypes.data, len(records)
         taken = self._opened(topic, lambda opened: int(self._produce_batch(opened, *batch)))
         if taken < len(records):
@@ -129,7 +125,7 @@ class Bulk:
         return taken
 
     def _opened(self, topic: str, call: Callable[[int], int]) -> int:
-        """Call with librdkafka's object of a topic."""
+        """Call with librdkafka's object for a topic."""
         client = self._handle[0]
         if client is None:
             raise RuntimeError("the producer is closed")
@@ -151,7 +147,7 @@ def _keys(keys: Sequence[bytes | None]) -> tuple[Packed, list[int]]:
 
 
 def _raise_refusal(codes: Iterable[int]) -> None:
-    """Raise for the first that is an error; a full queue is none."""
+    """Raise for the first code that is an error. A full queue is not an error."""
     for code in codes:
         if code not in {0, KafkaError._QUEUE_FULL}:
             raise KafkaException(KafkaError(code))

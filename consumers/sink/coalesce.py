@@ -1,4 +1,4 @@
-"""Results that came right after one another as one: what a call of numpy costs besides its rows, it costs once. Pure."""
+"""Joins consecutive results, so that the fixed cost of each numpy call is paid once for all of them. Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from millstream.inference.executors.interface import join_rows
 
 
 def coalesce(answers: Sequence[BatchResult]) -> Iterator[BatchResult]:
-    """Results in their order, neighbours joined whose outputs lie side by side in an array."""
+    """The results in their order. Neighbours are joined if their outputs have the same names, types and shapes."""
     for _, group in groupby(answers, _traits):
         alike = list(group)
         yield _joined(alike) if len(alike) > 1 else alike[0]
@@ -43,7 +43,7 @@ def _joined(answers: Sequence[BatchResult]) -> BatchResult:
 
 
 def _ranges(batches: Sequence[MicroBatch]) -> tuple[BatchSlice, ...]:
-    """What the batches cover; ranges of a block that follow one another are one."""
+    """The ranges of all batches. Ranges of a block that follow each other are joined."""
     found: list[BatchSlice] = []
     for part in (part for batch in batches for part in batch.parts):
         last = found[-1] if found else None

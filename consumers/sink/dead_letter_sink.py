@@ -1,4 +1,4 @@
-"""Rejected events to dead letters: each event whole, with the reason, in the order of the events."""
+"""Writes rejected events as dead letters: the whole event with the reason, in the order of the records."""
 
 import logging
 import time
@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,26 +21,27 @@ from millstream.topics.dead_letters import attempts_before
 
 log = logging.getLogger(__name__)
 
-BESIDE = 512  # bytes of a record besides key, value and headers; rather too many
-_HEADER = 10  # bytes of a header's lengths, at most
-PIECE_BYTES = 1 << 20  # of records whose letters are made together, about
+RECORD_OVERHEAD = 512  # upper bound of a record's bytes besides key, value and headers
+_HEADER_OVERHEAD = 10  # bytes of a header's lengths, at most
+PIECE_BYTES = 1 << 20  # about so many bytes of records become dead letters at a time
+_Size = TypeVar("_Size", int, Ints)
 _TIMESTAMP_TYPES = (None, "create_time", "log_append_time")  # by Kafka's number for them
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterOutput:
-    """What is written, where."""
+    """The encoder, the topic and its limits."""
 
     pipeline: str
     topic: str
     encoder: DeadLetterEncoder
-    max_bytes: int  # of a record, as the topic takes it
-    skip: frozenset[str]  # reasons for which nothing is written
+    max_bytes: int  # of the largest record that the topic accepts
+    skip: frozenset[str]  # reasons without a dead letter
 
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """Records to be handed over, one value a record."""
+    """Records to produce: one value per record in each column."""
 
     values: Packed
     keys: Sequence[bytes | None]
@@ -47,11 +49,9 @@ class _Records:
 
     @property
     def sizes(self) -> Ints:
-        """Bytes of each in a batch of its own, rather too many."""
-        sizes = self.values.lengths + lengths_of(self.keys) + BESIDE
-        for name, column in self.headers:
-            sizes += column.lengths + 4 * len(name) + _HEADER
-        return sizes
+        """Upper bound of each record's bytes, if it is alone in a batch of records."""
+        headers = [(name, column.lengths) for name, column in self.headers]
+        return _size(self.values.lengths, lengths_of(self.keys), headers, RECORD_OVERHEAD)
 
 
 class DeadLetterSink:
@@ -60,7 +60,7 @@ class DeadLetterSink:
     def __init__(self, delivery: Delivery, output: DeadLetterOutput, metrics: Metrics) -> None:
         """Args:
         delivery: takes the records.
-        output: what is written, where.
+        output: the encoder, the topic and its limits.
         metrics: where to count.
         """
         self._delivery = delivery
@@ -69,11 +69,11 @@ class DeadLetterSink:
         self._net: SafetyNet[DeadLetter] = SafetyNet("encode", metrics)
 
     def write(self, block: DecodedBatch, rejected: Mapping[int, Rejection]) -> None:
-        """Hand the dead letters of a block's rejected events to the producer, in the order of their records.
+        """Give the dead letters of a block's rejected events to the producer, in the order of the records.
 
         Args:
-            block: their records.
-            rejected: by row.
+            block: holds their records.
+            rejected: by row of the block.
 
         Raises:
             DeliveryFailed, Abandoned, TransactionAborted: as `Delivery.produce_all`.
@@ -93,7 +93,7 @@ class DeadLetterSink:
             if len(letters) > 1:
                 self._write_parts(letters, [len(letters) // 2])
                 return
-            # Without a dead letter the worker would fail at this event forever.
+            # Without a dead letter, each worker would fail at this event.
             self._net.note(error)
             self._metrics.count(INTERNAL_ERRORS, 1, "encode")
             records = self._without_content(letters.letter(0), f"it can't be written: {type(error).__name__}")
@@ -101,7 +101,7 @@ class DeadLetterSink:
             if len(letters) > 1:
                 self._write_parts(letters, sorted({*too_large.tolist(), *(too_large + 1).tolist()}))
                 return
-            # Otherwise the broker would refuse the record, and the worker would fail at this event forever.
+            # The broker would refuse the record, and each worker would fail at this event.
             why = f"with them the dead letter is larger than topic {self._output.topic} takes (max.message.bytes)"
             records = self._without_content(letters.letter(0), why)
         self._delivery.produce_all(self._output.topic, records.values, records.keys, records.headers)
@@ -113,10 +113,11 @@ class DeadLetterSink:
                 self._write(letters.part(start, stop))
 
     def _encode(self, letters: DeadLetterColumns) -> _Records:
-        return _Records(self._output.encoder.encode(letters), letters.keys, self._output.encoder.headers(letters))
+        values, headers = self._output.encoder.encode(letters)
+        return _Records(values, letters.keys, headers)
 
     def _without_content(self, letter: DeadLetter, why: str) -> _Records:
-        """The letter without the event's key, value and headers; the record keeps the key where the topic takes it."""
+        """The letter without the event's key, value and headers. The record itself keeps the key, if it then fits."""
         error = (
             f"{letter.error} [key, value and headers left out: {why}; the event is at offset {letter.offset} of "
             f"{letter.topic}/{letter.partition} for as long as that keeps it]"
@@ -133,9 +134,9 @@ class DeadLetterSink:
 
 
 def _pieces(block: DecodedBatch, kept: Mapping[int, Rejection]) -> list[list[int]]:
-    """The rows in pieces, so that the letters of a hostile stream, whose contents may be large, are not all made at once."""
+    """Cut the rows into pieces, so that the dead letters of many large records are not all in memory at once."""
     rows = list(kept)
-    sizes = np.diff(block.ends, prepend=0)[rows] + BESIDE
+    sizes = np.diff(block.ends, prepend=0)[rows] + RECORD_OVERHEAD
     cuts = np.flatnonzero(np.diff(sizes.cumsum() // PIECE_BYTES)) + 1
     return [rows[start:stop] for start, stop in pairwise([0, *cuts.tolist(), len(rows)]) if stop > start]
 
@@ -161,7 +162,22 @@ def _letters(block: DecodedBatch, rows: Sequence[int], why: Sequence[Rejection],
     )
 
 
-def record_bytes(value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]], beside: int) -> int:
-    """Bytes of a record in a batch of its own, rather too many. `beside`: bytes besides value, key and headers."""
-    of_headers = sum([4 * len(name) + len(content or b"") + _HEADER for name, content in headers])
-    return len(value) + len(key or b"") + of_headers + beside
+def record_bytes(value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]], overhead: int) -> int:
+    """Upper bound of a record's bytes, if it is alone in a batch of records.
+
+    Args:
+        value: the record's value.
+        key: the record's key.
+        headers: name and content of each.
+        overhead: bytes of the record besides these.
+    """
+    lengths = [(name, len(content or b"")) for name, content in headers]
+    return _size(len(value), len(key or b""), lengths, overhead)
+
+
+def _size(value: _Size, key: _Size, headers: Sequence[tuple[str, _Size]], overhead: int) -> _Size:
+    """The size from the lengths, of one record or of many. A character of a header's name has at most four bytes."""
+    size = value + key + overhead
+    for name, content in headers:
+        size = size + content + 4 * len(name) + _HEADER_OVERHEAD
+    return size

@@ -1,4 +1,4 @@
-"""The Kafka producer, and when its records count: with their acknowledgement (at least once). By transaction: `transactions`."""
+"""Owns the Kafka producer. With at least once, records are final once acknowledged. See `transactions` for exactly once."""
 
 import logging
 import threading
@@ -15,27 +15,27 @@ from millstream.consumers.record_types import HeaderColumns
 
 log = logging.getLogger(__name__)
 
-DEFAULTS = {
-    # The same key goes to the same partition as with Java's clients, so that topics can be joined.
+PRODUCER_DEFAULTS = {
+    # Keys go to the same partitions as with Java's clients, so that topics can be joined.
     "partitioner": "murmur2_random",
-    # About as long as a request takes: until a partition's last one is answered, the client looks without a pause whether it may
-    # send more that has waited so long. At 1 ms that took a quarter more CPU of a worker with a backlog, on a busy broker.
+    # About as long as a request takes. If records have waited for this time while a request is under way, the client checks in a
+    # busy loop whether it may send them. With 1 ms, a worker with a backlog used a quarter more CPU on a busy broker.
     "linger.ms": 5,
-    # The topics are there when the worker starts: one that is gone for this long was deleted. It has to be noticed while the
-    # records of a transaction still wait for it; the client's default is 30 s.
+    # The topics exist when the worker starts, so a topic that is missing for this long was deleted. The worker must notice this
+    # before the transaction's records time out. The client's default is 30 s.
     "topic.metadata.propagation.max.ms": 5000,
-    # A transaction waits without a word for a topic that is gone: only looking tells. The client's default is 5 minutes.
+    # A transaction waits for a deleted topic without an error: only new metadata shows it. The client's default is 5 minutes.
     "topic.metadata.refresh.interval.ms": 5000,
 }
-OWNED = {
+OWN_PROPERTIES = {
     "enable.idempotence": True,
-    # The broker's limit is the one that counts; a dead letter is its event and a little more.
+    # Only the broker's limit should count. A dead letter is a little larger than its event.
     "message.max.bytes": 100_000_000,
-    # A call back into Python for each success costs a microsecond; a checkpoint asks whether all are acknowledged instead.
+    # A callback into Python for each success costs a microsecond. A checkpoint instead waits until all are acknowledged.
     "delivery.report.only.error": True,
 }
 AT_LEAST_ONCE = {
-    # An outage of any length makes lag: a record waits for the broker's return as long as the worker lives.
+    # An outage of any length only causes lag: a record waits for the broker as long as the worker lives.
     "message.timeout.ms": 0,
 }
 BEST_EFFORT = {
@@ -44,9 +44,9 @@ BEST_EFFORT = {
     "linger.ms": 50,
 }
 POLL_INTERVAL = 0.2  # seconds between two looks at whether to give up
-PUSHED = 0.01  # seconds in which records that wait for no others are with the broker, usually
+PUSH_TIMEOUT = 0.01  # seconds in which the broker usually acknowledges records that are sent at once
 
-FINAL = {
+FINAL_ERRORS = {
     KafkaError.MSG_SIZE_TOO_LARGE: "Raise `max.message.bytes` of topic {topic}",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant WRITE and DESCRIBE on topic {topic} to the user of `kafka.client`",
     KafkaError.UNKNOWN_TOPIC_OR_PART: "Create topic {topic}: millstream topics create PIPELINE",
@@ -55,44 +55,44 @@ FINAL = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant WRITE and DESCRIBE on the transactional ids prefixed by the group",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Grant READ on the group to the user of `kafka.client`",
 }
-"""Failures that no repetition mends, and what does."""
+"""Errors that a retry can't fix, each with what the user can do."""
 
 
 class Delivery(Protocol):
-    """Takes output records, and makes them count together with the input's offsets. One thread calls it."""
+    """Takes output records, and makes them final together with the input's offsets. One thread calls it."""
 
-    publishes_at_checkpoint: bool  # whether readers see records at a checkpoint only, and not at once
+    publishes_at_checkpoint: bool  # whether readers see records only after a checkpoint
 
     def start(self) -> None:
-        """Get ready to write; may wait for the broker. Raises DeliveryFailed, Abandoned."""
+        """Start the producer. May wait for the broker. Raises DeliveryFailed, Abandoned."""
 
     def produce(
         self, topic: str, value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None
     ) -> None:
-        """Hand a record over. Raises DeliveryFailed, Abandoned, TransactionAborted."""
+        """Produce a record. Raises DeliveryFailed, Abandoned, TransactionAborted."""
 
     def produce_all(
         self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderColumns = ()
     ) -> None:
-        """Hand records over that have the same headers by name, one call for all. Raises as `produce`."""
+        """Produce records whose headers have the same names, in one call. Raises as `produce`."""
 
     def push(self) -> None:
-        """Send at once what waits for company in its request: none will come soon. Raises as `checkpoint`."""
+        """Send the records at once that wait for a fuller request, because no more come soon. Raises as `checkpoint`."""
 
     def checkpoint(self, ends: NextOffsets) -> None:
-        """Wait until all records count; `ends` are the offsets up to which they answer the input.
+        """Make all records final, together with `ends`: the next offsets of the input.
 
         Raises:
-            DeliveryFailed, Abandoned: nothing since the last checkpoint may be committed.
-            TransactionAborted: nothing since the last checkpoint counts; call `abort`, and answer those events again.
+            DeliveryFailed, Abandoned: the records since the last checkpoint are not final. Do not commit their offsets.
+            TransactionAborted: the records since the last checkpoint are dropped. Call `abort`, and read their events again.
         """
 
     def abort(self) -> None:
-        """Take back all since the last checkpoint. Raises DeliveryFailed, Abandoned."""
+        """Take back all records since the last checkpoint. Raises DeliveryFailed, Abandoned."""
 
 
 class _Outbox:
-    """A producer, and what it reports."""
+    """A producer with its callbacks."""
 
     def __init__(
         self, client: Mapping[str, Any], own: Mapping[str, Any], abandon: threading.Event, metrics: Metrics
@@ -103,12 +103,19 @@ class _Outbox:
         self._failed_topic: str | None = None
         self._error_cb = self._on_error
         self._producer = Producer(
-            {**DEFAULTS, **client, **OWNED, **own, "error_cb": self._error_cb, "on_delivery": self._undelivered},
+            {
+                **PRODUCER_DEFAULTS,
+                **client,
+                **OWN_PROPERTIES,
+                **own,
+                "error_cb": self._error_cb,
+                "on_delivery": self._undelivered,
+            },
             logger=logging.getLogger("kafka.producer"),
         )
 
     def serve(self) -> None:
-        """Let the client report failures; returns at once. It raises here what it has told `error_cb` already."""
+        """Let the client call its callbacks; returns at once. It raises errors here that `error_cb` already has."""
         with suppress(KafkaException, SystemError):
             self._producer.poll(0)
 
@@ -124,7 +131,7 @@ class _Outbox:
 
 
 class Counted(_Outbox):
-    """Its records are to count: none is left out."""
+    """A producer that loses no record: it delivers all, or raises."""
 
     def produce(
         self, topic: str, value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None
@@ -158,10 +165,10 @@ class Counted(_Outbox):
             raise self._answer(topic, error.args[0]) from None
 
     def _begin(self) -> None:
-        """Get ready for a record."""
+        """Called before records are produced."""
 
     def _answer(self, topic: str | None, error: KafkaError) -> Exception:
-        """What an error that no repetition mends leads to."""
+        """The exception for an error that a retry can't fix."""
         return failed(topic, error)
 
     def _enqueue(self, topic: str, value: bytes, key: bytes | None, headers: Any) -> None:
@@ -183,7 +190,7 @@ class Counted(_Outbox):
 
 
 class AtLeastOnce(Counted):
-    """Records count when the broker has acknowledged them; the consumer commits the offsets afterwards."""
+    """Records are final once the broker has acknowledged them. The main thread commits the offsets afterwards."""
 
     publishes_at_checkpoint = False
 
@@ -195,16 +202,16 @@ class AtLeastOnce(Counted):
 
     def push(self) -> None:
         """See `Delivery`."""
-        self._unacknowledged(PUSHED)
+        self._unacknowledged(PUSH_TIMEOUT)
 
-    def checkpoint(self, ends: NextOffsets) -> None:  # noqa: ARG002  (the consumer commits them)
+    def checkpoint(self, ends: NextOffsets) -> None:  # noqa: ARG002  (the main thread commits them)
         """See `Delivery`."""
         while self._unacknowledged(POLL_INTERVAL):
             self._check()
         self._check()
 
     def _unacknowledged(self, timeout: float) -> int:
-        """Records that the broker has not acknowledged yet, after waiting so many seconds for it; none waits for company then."""
+        """Send all records at once, and wait up to `timeout` seconds. Returns how many the broker has not acknowledged."""
         try:
             return self._producer.flush(timeout)
         except (KafkaException, SystemError) as error:  # the client has failed for good
@@ -212,7 +219,7 @@ class AtLeastOnce(Counted):
             raise failed(self._failed_topic, self._failure or cause) from None
 
     def abort(self) -> None:
-        """See `Delivery`; there is nothing to take back."""
+        """See `Delivery`. It does nothing: sent records can't be taken back."""
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -221,7 +228,7 @@ class AtLeastOnce(Counted):
 
 
 class BestEffort(_Outbox):
-    """Records that nothing waits for: what can't be written is left out, and counted."""
+    """A producer for records that may be lost. It counts those that it can't write."""
 
     def __init__(self, client: Mapping[str, Any], *, lost: Callable[[], object], metrics: Metrics) -> None:
         """Args:
@@ -233,14 +240,14 @@ class BestEffort(_Outbox):
         super().__init__(client, BEST_EFFORT, threading.Event(), metrics)
 
     def produce(self, topic: str, value: bytes, key: bytes) -> None:
-        """Hand a record over, or leave it out."""
+        """Produce a record, or drop it."""
         try:
             self._producer.produce(topic, value, key)
         except (BufferError, KafkaException):
             self._lost()
 
     def close(self, timeout: float) -> None:
-        """Wait for the records handed over, up to `timeout` seconds; the others are left out."""
+        """Wait up to `timeout` seconds for the produced records. The remaining ones are dropped."""
         with suppress(KafkaException, SystemError):
             for _ in range(self._producer.flush(timeout)):
                 self._lost()
@@ -250,8 +257,8 @@ class BestEffort(_Outbox):
 
 
 def failed(topic: str | None, error: KafkaError) -> DeliveryFailed:
-    """The error for a record that can't be written for good."""
-    advice = FINAL.get(error.code(), "Look at the broker's log").format(topic=topic)
+    """The exception for a record that can't be written."""
+    advice = FINAL_ERRORS.get(error.code(), "Look at the broker's log").format(topic=topic)
     what = f"a record for topic {topic}" if topic else "records"
     return DeliveryFailed(
         f"{what} could not be written: {error.str()}. {advice}; nothing unwritten was committed, so a new worker writes it again."

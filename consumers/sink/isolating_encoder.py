@@ -1,4 +1,4 @@
-"""Encodes predictions, and isolates one that breaks the encoder."""
+"""Encodes predictions, and isolates events that make the encoder raise."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class PredictionColumns:
-    """What predictions are made of, one value an event; times in ms since the epoch."""
+    """The fields of predictions, with one value per event; times in ms since the epoch."""
 
     ids: Texts
     event_times: Ints
@@ -27,7 +27,7 @@ class PredictionColumns:
     outputs: Tensors  # output name -> [events, ...]
 
     def rows(self, start: int, stop: int) -> "PredictionColumns":
-        """Copy those of a range of events."""
+        """Copy a range of events."""
         rows = np.arange(start, stop)
         outputs = {name: array[rows] for name, array in self.outputs.items()}
         times = self.event_times[rows], self.ingest_times[rows], self.prediction_times[rows]
@@ -39,17 +39,17 @@ class IsolatingEncoder:
 
     def __init__(self, encoder: PredictionRows, metrics: Metrics) -> None:
         """Args:
-        encoder: makes records of many predictions at once.
+        encoder: encodes many predictions at once.
         metrics: where to count.
         """
         self._encoder = encoder
         self._net: SafetyNet[PredictionColumns] = SafetyNet("encode", metrics)
 
     def encode(self, columns: PredictionColumns) -> tuple[Sequence[bytes], dict[int, Rejection]]:
-        """One value an event, but for those that break the encoder; and why, by their rows.
+        """Encode predictions. Returns the values, and the rejections of events that make the encoder raise, by row.
 
         Raises:
-            Exception: the encoder fails on good events too.
+            Exception: the encoder raises on good events too.
         """
         values: list[bytes] = []
         failed: dict[int, Rejection] = {}
@@ -76,8 +76,8 @@ class IsolatingEncoder:
         return values, failed
 
     def _rejection(self, error: Exception) -> Rejection:
-        """Why an event has no prediction that breaks the encoder alone."""
-        if isinstance(error, UnsupportedOutputError):  # the model's fault, if it gives others what can be encoded
+        """The rejection of an event that makes the encoder raise when it is encoded alone."""
+        if isinstance(error, UnsupportedOutputError):  # the model's fault, if others can be encoded
             self._net.blame(error, self._encode)
             return Rejection("model_rejected", str(error))
         return self._net.rejection(error, self._encode)

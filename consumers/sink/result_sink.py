@@ -1,4 +1,4 @@
-"""Results to records: predictions and dead letters, and how far each partition is done."""
+"""Writes results as predictions and dead letters, and returns for each partition how far it is done."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -35,59 +35,58 @@ from millstream.consumers.sink.isolating_encoder import IsolatingEncoder, Predic
 from millstream.schemas.packed import lengths_of, taken
 from millstream.schemas.predictions import PredictionRows
 
-# Bytes of a prediction's record besides key, value and headers: 61 of a batch with one record, and up to 31 of its own numbers.
-FRAME = 100
-TOO_LARGE = "prediction_too_large"
+# Upper bound of a record's bytes besides key, value and headers: 61 for a batch with one record, and up to 31 for its numbers.
+PREDICTION_OVERHEAD = 100
+TOO_LARGE_REASON = "prediction_too_large"
 
 
 @dataclass(frozen=True, slots=True)
 class Outputs:
-    """What is written, where."""
+    """The encoders, the topics and their limits."""
 
     model: str
     version: int
     variant: str
-    predictions: PredictionRows  # encodes them
+    predictions: PredictionRows  # the encoder
     prediction_topic: str
-    prediction_bytes: int  # largest record that the topic takes
+    prediction_bytes: int  # of the largest record that the topic accepts
     dead_letters: DeadLetterOutput
-    carry_headers: frozenset[str]  # names of the record headers that predictions carry over
-    stop_at: frozenset[str] = frozenset()  # reasons of refusal at which the worker ends
+    carry_headers: frozenset[str]  # names of the record headers that predictions get too
+    stop_at: frozenset[str] = frozenset()  # reasons at which the worker ends
 
 
 class Sink:
-    """Writes results in arrival order. One thread calls it."""
+    """Writes results in the order of its calls. One thread calls it."""
 
     def __init__(self, delivery: Delivery, outputs: Outputs, *, assignment: Assignment, metrics: Metrics) -> None:
         """Args:
         delivery: takes the records.
-        outputs: what is written, where.
-        assignment: which partitions still are this worker's.
+        outputs: the encoders, the topics and their limits.
+        assignment: the partitions that this worker has now.
         metrics: where to count.
         """
         self._delivery = delivery
         self._outputs = outputs
         self._assignment = assignment
         self._metrics = metrics
-        self._written: list[
-            tuple[float, npt.NDArray[np.int64]]
-        ] = []  # since the last checkpoint: when, the events' timestamps
+        # Predictions since the last checkpoint: when they were written, and the timestamps of their events' records.
+        self._written: list[tuple[float, npt.NDArray[np.int64]]] = []
         self._encoder = IsolatingEncoder(outputs.predictions, metrics)
         self._dead_letters = DeadLetterSink(delivery, outputs.dead_letters, metrics)
-        self._floor = 0  # what was read under an epoch up to this one was taken back, and is read again
+        self._floor = 0  # records of this epoch and of earlier ones are read again, so they are not written
 
     def start(self) -> None:
-        """Get ready to write; may wait for the broker. Raises DeliveryFailed, Abandoned."""
+        """Start the producer. May wait for the broker. Raises DeliveryFailed, Abandoned."""
         self._delivery.start()
 
     def write(self, answers: Sequence[BatchResult]) -> NextOffsets:
-        """Hand the predictions and dead letters of micro-batches to the producer.
+        """Give the predictions and dead letters of micro-batches to the producer.
 
         Returns:
-            how far they bring each partition that still is this worker's.
+            how far each partition that this worker still has is done with them.
 
         Raises:
-            EventRefused: an event that the pipeline is to stop at. All before it is written.
+            EventRefused: the pipeline stops at an event. All events before it are written.
             DeliveryFailed, Abandoned, TransactionAborted: as `Delivery.produce`.
         """
         ends: NextOffsets = {}
@@ -109,7 +108,7 @@ class Sink:
         ends: NextOffsets = {}
         for part in parts:
             last = first + part.last - part.first
-            # A search where none is needed would let go of Python's lock.
+            # A search that isn't needed is avoided: numpy would release the GIL for it.
             whole = len(events) == answered.batch.events
             start, stop = (first, last) if whole else events.searchsorted([first, last]).tolist()
             why = {event - first: why for event, why in rejected.items() if first <= event < last}
@@ -122,7 +121,7 @@ class Sink:
         return ends
 
     def _encode(self, answered: BatchResult) -> tuple[Sequence[bytes], npt.NDArray[np.int64], dict[int, Rejection]]:
-        """The predictions, the events of the batch that they are of, ascending; and why the others have none."""
+        """Encode the predictions. Returns them, the rows of their events (ascending), and the rejections of the others."""
         batch, rows = answered.batch, answered.rows
         if not len(rows):
             return [], rows, answered.rejected
@@ -146,7 +145,7 @@ class Sink:
         events: npt.NDArray[np.int64],
         rejected: Mapping[int, Rejection],
     ) -> NextOffsets:
-        """Write the predictions of these events of a part, ascending, and the dead letters of the others."""
+        """Write the predictions of these events of a part (ascending), and the dead letters of the others."""
         block = part.block
         ours = self._ours(block.epochs)
         good = block.good[part.first : part.last]
@@ -171,10 +170,10 @@ class Sink:
         ours: set[Partition] | None,
         dead: dict[int, Rejection],
     ) -> npt.NDArray[np.int64]:
-        """Write the predictions of these rows in their order, in as few calls as may be.
+        """Write the predictions of these rows in their order, in as few calls as possible. Returns the rows written.
 
-        Those with headers go by themselves. Those that are too large are added to `dead`; those of partitions that are not
-        ours any more are dropped. Returns the rows written.
+        A prediction with headers needs a call of its own. A prediction that is too large is not written, and added to `dead`. A
+        prediction of a partition that this worker has lost is dropped.
         """
         topic, start = self._outputs.prediction_topic, 0
         dropped: list[int] = []
@@ -185,7 +184,7 @@ class Sink:
             headers = self._carried(block, row)
             if ours is not None and block.partition(row) not in ours:
                 dropped.append(place)
-            elif (size := record_bytes(value, key, headers, FRAME)) > self._outputs.prediction_bytes:
+            elif (size := record_bytes(value, key, headers, PREDICTION_OVERHEAD)) > self._outputs.prediction_bytes:
                 dropped.append(place)
                 dead[row] = self._too_large(size)
             else:
@@ -202,8 +201,8 @@ class Sink:
         keys: Sequence[Key],
         ours: set[Partition] | None,
     ) -> list[int]:
-        """The places of the predictions that can't go with others in one call, ascending."""
-        room = self._outputs.prediction_bytes - FRAME
+        """The indices of the predictions that can't share a call with others, ascending."""
+        room = self._outputs.prediction_bytes - PREDICTION_OVERHEAD
         apart = set(np.flatnonzero(lengths_of(values) + lengths_of(keys) > room).tolist())
         if ours is not None:
             apart.update(np.flatnonzero(~block.is_of(ours)[rows]).tolist())
@@ -215,13 +214,13 @@ class Sink:
 
     def _too_large(self, size: int) -> Rejection:
         return Rejection(
-            TOO_LARGE,
+            TOO_LARGE_REASON,
             f"the prediction has {size} bytes with its key and headers, more than topic {self._outputs.prediction_topic} takes "
             f"(max.message.bytes): raise that, then replay",
         )
 
     def _note_latencies(self) -> None:
-        """Measure how old the events were when their predictions could be read; a record without a timestamp tells nothing."""
+        """Measure how old the events were when readers could see their predictions. Records without a timestamp don't count."""
         written, self._written = self._written, []
         if not written:
             return
@@ -232,14 +231,14 @@ class Sink:
         self._metrics.observe_many(END_TO_END, np.maximum(readable - stamps / 1000, 0.0)[stamps >= 0])
 
     def _ours(self, read_under: Epochs) -> set[Partition] | None:
-        """The partitions whose records still are to be written; None: all, which is usual, and none need be asked."""
+        """The partitions whose results are still to be written; None: all, which is the usual case and the fastest."""
         epochs = self._assignment.epochs
         if read_under is epochs and min(epochs.values(), default=0) > self._floor:
             return None
         return {p for p, epoch in read_under.items() if epochs.get(p) == epoch and epoch > self._floor}
 
     def _ends_of(self, part: BatchSlice, ours: set[Partition] | None) -> NextOffsets:
-        """How far each partition is done; counts what needs no writing."""
+        """How far each partition is done with this part. Also counts its tombstones, and its records of lost partitions."""
         block = part.block
         ends = {p: (block.epochs[p], end) for p, end in part.next_offsets().items() if ours is None or p in ours}
         covered = part.stop - part.start
@@ -258,7 +257,7 @@ class Sink:
         events: npt.NDArray[np.int64],
         rejected: Mapping[int, Rejection],
     ) -> tuple[Sequence[BatchSlice], EventRefused | None]:
-        """The batch's parts up to the first event that is refused for a reason at which the pipeline stops, and that."""
+        """The batch's parts up to the first event at which the pipeline stops, and the error for this event, if any."""
         stop_at = self._outputs.stop_at
         if not stop_at:
             return batch.parts, None
@@ -268,7 +267,7 @@ class Sink:
             block, good = part.block, part.block.good[part.first : part.last]
             ours = self._ours(block.epochs)
             of_events = {e - first: why for e, why in rejected.items() if first <= e < first + len(good)}
-            if TOO_LARGE in stop_at:
+            if TOO_LARGE_REASON in stop_at:
                 start, stop = events.searchsorted([first, first + len(good)]).tolist()
                 of_events |= self._too_large_of(part, values[start:stop], events[start:stop] - first)
             of_rows = part.rejected() | {int(good[event]): why for event, why in of_events.items()}
@@ -285,11 +284,11 @@ class Sink:
     def _too_large_of(
         self, part: BatchSlice, values: Sequence[bytes], events: npt.NDArray[np.int64]
     ) -> dict[int, Rejection]:
-        """The events of a part whose predictions are larger than their topic takes."""
+        """The events of a part whose predictions are larger than the topic accepts."""
         keys, rows = taken(part.event_keys, events), part.block.good[part.first + events].tolist()
         found = {}
         for event, row, value, key in zip(events.tolist(), rows, values, keys, strict=True):
-            size = record_bytes(value, key, self._carried(part.block, row), FRAME)
+            size = record_bytes(value, key, self._carried(part.block, row), PREDICTION_OVERHEAD)
             if size > self._outputs.prediction_bytes:
                 found[event] = self._too_large(size)
         return found
@@ -298,14 +297,14 @@ class Sink:
         return block.headers[row].named(self._outputs.carry_headers) if row in block.headers else []
 
     def push(self) -> None:
-        """Send what was written at once. Raises DeliveryFailed, Abandoned."""
+        """Send the records at once that the producer holds back for a fuller request. Raises DeliveryFailed, Abandoned."""
         self._delivery.push()
 
     def checkpoint(self, ends: NextOffsets) -> None:
-        """Wait until all that was written counts. Raises what `Delivery.checkpoint` does.
+        """Make all results written so far final. Raises as `Delivery.checkpoint`.
 
         Args:
-            ends: how far each partition is done, of what was written since the last checkpoint.
+            ends: how far the results written since the last checkpoint bring each partition.
         """
         started = time.perf_counter()
         self._delivery.checkpoint(ends)
@@ -313,15 +312,15 @@ class Sink:
         self._note_latencies()
 
     def abort(self) -> None:
-        """Take back all since the last checkpoint, and write nothing more of what was read up to now."""
+        """Take back all results since the last checkpoint, and write none of the records read so far: they are read again."""
         self._delivery.abort()
         self._written = []
         self.drop()
 
     def kept(self, ends: NextOffsets) -> NextOffsets:
-        """Those of what is not read again."""
+        """Leave out partitions whose records are read again."""
         return {partition: (epoch, end) for partition, (epoch, end) in ends.items() if epoch > self._floor}
 
     def drop(self) -> None:
-        """Write nothing more of what was read up to now: it is read again."""
+        """Write no more results of the records read so far, because they are read again."""
         self._floor = max(self._assignment.epochs.values(), default=self._floor)

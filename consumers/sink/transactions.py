@@ -1,4 +1,4 @@
-"""Exactly once: the Kafka producer whose records and offsets count together, by transaction."""
+"""Exactly once: the Kafka producer, which commits results and offsets in one transaction."""
 
 import logging
 import threading
@@ -17,38 +17,40 @@ from millstream.consumers.observability.metrics import RETRIES, TRANSACTIONS, Me
 from millstream.consumers.record_types import HeaderColumns
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.sink.bulk import Bulk
-from millstream.consumers.sink.delivery import FINAL, POLL_INTERVAL, Counted, failed
-from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT
+from millstream.consumers.sink.delivery import FINAL_ERRORS, POLL_INTERVAL, Counted, failed
+from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT_MS
+from millstream.topics.records import FENCED_ERRORS
 
 log = logging.getLogger(__name__)
 
-DEFAULTS = {
-    # A commit sends what waits, whatever this is.
+TRANSACTION_DEFAULTS = {
+    # A commit sends all records at once, whatever this value is.
     "linger.ms": 20,
-    # Under backlog what is there is sent sooner. Requests of 10,000 records, the default, take 10 ms each to be put together, one
-    # after the other, and most of a transaction was still to be sent when it was to be committed.
+    # So that records are sent early under backlog. A request of 10,000 records (the default) takes 10 ms to assemble, and the
+    # client assembles one after the other: most of a transaction was still unsent at its commit.
     "batch.num.messages": 2500,
 }
 EXACTLY_ONCE = {
-    "transaction.timeout.ms": TRANSACTION_TIMEOUT,
-    # What comes too early for the coordinator is tried again so soon; at the default of 100 ms a commit takes as long.
+    "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+    # The client retries after this time if a request is too early for the coordinator. At the default, a commit takes 100 ms.
     "retry.backoff.ms": 5,
 }
-# Seconds that the broker goes on with a transaction after it has confirmed its commit. Records of the next one are held back
-# for so long: those that come too early the client announces again after 20 ms, whatever its settings.
-ENDING = 0.005
-REACHED = 1.0  # seconds for which the first connection to a broker is waited for
-STEP = 5.0  # seconds that one step of a transaction may take before it is called again
-# Seconds after which a step that should have come back by then never will (github.com/confluentinc/librdkafka/issues/5456).
-HANGS = 20.0
-FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
+# Seconds that the broker still works on a transaction after it has confirmed the commit. The next transaction begins only then:
+# if its records come too early, the client retries after 20 ms, whatever its settings.
+COMMIT_SETTLE_TIME = 0.005
+CONNECT_TIMEOUT = 1.0  # seconds to wait for the first connection to a broker
+STEP_TIMEOUT = 5.0  # seconds that a call for one step of a transaction may take; then it is repeated
+# Seconds after which a step hangs for good, since it should have timed out (github.com/confluentinc/librdkafka/issues/5456).
+HANG_TIMEOUT = 20.0
 
 
 class ExactlyOnce(Counted):
-    """Records and offsets count together, by a Kafka transaction (KIP-98, KIP-447).
+    """Commits results and offsets in one Kafka transaction (KIP-98, KIP-447).
 
-    What librdkafka says of an error decides: *retriable*: the step is called again; *abortable*: TransactionAborted, the caller
-    aborts and the events are answered again; *fatal*: the worker ends, and its successor takes over.
+    librdkafka classifies each error:
+    - retriable: the step is repeated.
+    - abortable: it raises TransactionAborted. The caller aborts, and the events are read and predicted again.
+    - fatal: the worker ends, and the next one takes over.
     """
 
     publishes_at_checkpoint = True
@@ -64,27 +66,28 @@ class ExactlyOnce(Counted):
     ) -> None:
         """Args:
         client: the pipeline's client settings.
-        transactional_id: lasts over restarts, so that the successor ends what the predecessor left open.
-        membership: what the broker and this worker check before offsets are committed.
-        abandon: set when waiting for a broker must end.
+        transactional_id: the same over restarts, so that a new worker ends the transaction that the last one left open.
+        assignment: shows before a commit whether the partitions are still assigned.
+        abandon: set when the worker must not wait any longer.
         metrics: where to count.
         """
         super().__init__(
-            {**DEFAULTS, **client}, {**EXACTLY_ONCE, "transactional.id": transactional_id}, abandon, metrics
+            {**TRANSACTION_DEFAULTS, **client}, {**EXACTLY_ONCE, "transactional.id": transactional_id}, abandon, metrics
         )
         self._assignment = assignment
         self._bulk = _bulk(self._producer, self._error_cb)
-        self._one_by_one = False  # whether this transaction's records go so, as the one before was aborted
+        # After an aborted transaction, records go one by one, to learn which one fails.
+        self._one_by_one = False
         self._open = False
-        self._ended = 0.0  # when the last one was committed
+        self._ended = 0.0  # when the last transaction was committed, seconds on the monotonic clock
         self._begun = 0.0  # when the transaction was opened, seconds on the monotonic clock
-        self._watchdog = Watchdog(HANGS)
+        self._watchdog = Watchdog(HANG_TIMEOUT)
 
     def start(self) -> None:
-        """See `Delivery`. Ends what a predecessor of the same transactional id left open, and fences it."""
-        # Without a connection the client would look for the coordinator again after half a second only.
-        self._broker_answers(REACHED)
-        self._step("init_transactions", lambda: self._producer.init_transactions(STEP))
+        """See `Delivery`. Ends the open transaction of an earlier worker with this transactional ID, and fences that worker."""
+        # Without a connection, the client would search for the coordinator again only after half a second.
+        self._broker_answers(CONNECT_TIMEOUT)
+        self._step("init_transactions", lambda: self._producer.init_transactions(STEP_TIMEOUT))
 
     def produce_all(
         self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderColumns = ()
@@ -104,7 +107,7 @@ class ExactlyOnce(Counted):
             raise self._answer(topic, error.args[0]) from None
 
     def push(self) -> None:
-        """See `Delivery`; nobody can read them before the commit, which sends what waits."""
+        """See `Delivery`. It does nothing: readers see records only after the commit, which sends them."""
 
     def checkpoint(self, ends: NextOffsets) -> None:
         """See `Delivery`."""
@@ -113,14 +116,16 @@ class ExactlyOnce(Counted):
         self.serve()
         self._begin()
         offsets = [TopicPartition(*partition, offset) for partition, (_, offset) in ends.items()]
-        # A partition can't go while its offsets are being committed: the callback that lets it go takes the same lock.
+        # A partition can't be revoked while its offsets are committed: the callback takes the same lock.
         with self._assignment.lock:
             epochs = self._assignment.epochs
             gone = [partition for partition, (epoch, _) in ends.items() if epochs.get(partition) != epoch]
             if not gone:
                 group = self._assignment.group_metadata
-                self._step("send_offsets", lambda: self._producer.send_offsets_to_transaction(offsets, group, STEP))
-                self._step("commit", lambda: self._producer.commit_transaction(STEP))
+                self._step(
+                    "send_offsets", lambda: self._producer.send_offsets_to_transaction(offsets, group, STEP_TIMEOUT)
+                )
+                self._step("commit", lambda: self._producer.commit_transaction(STEP_TIMEOUT))
                 self._ended = time.monotonic()
         if gone:
             self._settle()
@@ -132,36 +137,36 @@ class ExactlyOnce(Counted):
         """See `Delivery`."""
         if self._open:
             try:
-                self._step("abort", lambda: self._producer.abort_transaction(STEP))
+                self._step("abort", lambda: self._producer.abort_transaction(STEP_TIMEOUT))
             except TransactionAborted as error:
                 raise DeliveryFailed(
                     f"a transaction could not be aborted: {error}; the broker ends it by itself."
                 ) from None
             self._open = False
-            self._one_by_one = True  # should a record have failed, its delivery report tells why
+            self._one_by_one = True  # if a record failed, its delivery report will show why
             self._metrics.count(TRANSACTIONS, 1, "aborted")
         self._failure = self._failed_topic = None
 
     def _begin(self) -> None:
         if not self._open:
-            time.sleep(max(self._ended + ENDING - time.monotonic(), 0.0))
+            time.sleep(max(self._ended + COMMIT_SETTLE_TIME - time.monotonic(), 0.0))
             self._step("begin", self._producer.begin_transaction)
             self._open = True
             self._begun = time.monotonic()
 
     def _settle(self) -> None:
-        """Wait until the broker has all records of the transaction, or has refused them.
+        """Wait until the broker has accepted or refused all records of the transaction.
 
-        While it still ends the transaction before, it knows nothing of this one, and answers its abort with INVALID_TXN_STATE:
-        to the client that is fatal.
+        While the broker still ends the previous transaction, it does not know this one. It would answer an abort with
+        INVALID_TXN_STATE, which the client treats as fatal.
         """
-        with suppress(KafkaException, SystemError):  # what the client has to say is said by the abort
+        with suppress(KafkaException, SystemError):  # the abort raises the same error
             while self._producer.flush(POLL_INTERVAL):
                 self._check()
 
     def _step(self, name: str, call: Callable[[], object]) -> None:
-        """Call one step of the transaction until it is done."""
-        tried = 0.0  # seconds; those for which this process itself stood still don't count
+        """Call one step of the transaction, with retries."""
+        tried = 0.0  # seconds, without those in which the whole process was stopped
         while True:
             started = time.monotonic()
             try:
@@ -169,32 +174,32 @@ class ExactlyOnce(Counted):
                 return
             except KafkaException as problem:
                 error = problem.args[0]
-                # Records that timed out make a transaction abortable, under the code of a step that merely takes its time.
+                # Records that timed out make the transaction abortable. Their error has the same code as a step that timed out.
                 again = error.retriable() or error.code() == KafkaError._TIMED_OUT
                 if error.txn_requires_abort() or not again:
                     raise self._answer(self._failed_topic, error) from None
-                # A step that timed out goes on inside the client: calling it again resumes it, anything else would not be right.
+                # A step that timed out goes on inside the client. Only the same call again resumes it.
                 self._metrics.count(RETRIES, 1, f"transaction_{name}")
                 log.warning("transaction, %s: %s; trying again", name, error.str())
                 self._check()
                 self._abandon.wait(POLL_INTERVAL)
-                tried += min(time.monotonic() - started, STEP + POLL_INTERVAL)
-                if tried > HANGS and self._broker_answers():
+                tried += min(time.monotonic() - started, STEP_TIMEOUT + POLL_INTERVAL)
+                if tried > HANG_TIMEOUT and self._broker_answers():
                     raise DeliveryFailed(
                         f"the Kafka client gets no further with a transaction ({name}: {error.str()}) though the broker answers. "
                         f"This worker ends; nothing uncommitted counts, and a new worker goes on."
                     ) from None
 
-    def _broker_answers(self, timeout: float = STEP) -> bool:
-        """Whether a broker answers within the timeout, seconds."""
+    def _broker_answers(self, timeout: float = STEP_TIMEOUT) -> bool:
+        """Whether a broker answers within so many seconds."""
         try:
             return bool(self._producer.list_topics(timeout=timeout).brokers)
         except KafkaException:
             return False
 
     def _answer(self, topic: str | None, error: KafkaError) -> Exception:
-        """What an error that no repetition mends leads to."""
-        if error.code() in FENCED or (self._failure is not None and self._failure.code() in FENCED):
+        """The exception for an error that a retry can't fix."""
+        if error.code() in FENCED_ERRORS or (self._failure is not None and self._failure.code() in FENCED_ERRORS):
             if (age := time.monotonic() - self._begun) * 1000 > EXACTLY_ONCE["transaction.timeout.ms"]:
                 return DeliveryFailed(
                     f"the broker has ended a transaction of this worker, which was open for {age:.0f} s: the broker was away, or "
@@ -204,11 +209,11 @@ class ExactlyOnce(Counted):
                 "another worker with this instance ID has taken over: this one ends, and what it had not committed is answered "
                 "by the other. Give each worker an instance ID of its own (--instance-id)."
             )
-        if self._failure is not None and self._failure.code() in FINAL:
+        if self._failure is not None and self._failure.code() in FINAL_ERRORS:
             return failed(self._failed_topic, self._failure)
-        # Of records in bulk nobody says which topic's failed: the next transaction tells.
+        # For records in bulk, the client doesn't report which topic failed. The next transaction shows it.
         untold = topic is None and self._open and self._bulk is not None and not self._one_by_one
-        if error.fatal() or (error.code() in FINAL and not untold):
+        if error.fatal() or (error.code() in FINAL_ERRORS and not untold):
             return failed(topic, error)
         return TransactionAborted(error.str())
 
@@ -217,6 +222,6 @@ def _bulk(producer: Producer, error_cb: object) -> Bulk | None:
     try:
         return Bulk(producer, error_cb)
     except LookupError as unknown:
-        if refusal() is None:  # else the worker has said so at its start
+        if refusal() is None:  # otherwise the worker has logged the reason at its start
             log.info("records are handed to the Kafka client one by one, which takes more CPU: %s", unknown)
         return None

@@ -1,4 +1,4 @@
-"""How far everything is written. Pure."""
+"""Tracks up to which batch all results are written. Pure."""
 
 from typing import Generic, TypeVar
 
@@ -6,17 +6,17 @@ T = TypeVar("T")
 
 
 class Watermark(Generic[T]):
-    """How far everything is done: below it every batch has its results written.
+    """The first batch whose results are not written yet. All batches before it are done.
 
-    Batches cover the records in the order in which they were read, so the first batch that is not done bounds them all.
+    Batches are numbered in the order of their records, so the offsets of all batches before the watermark can be committed.
     """
 
     def __init__(self) -> None:
-        self._next = 0  # the first number that is not done
-        self._done: dict[int, T] = {}  # beyond a gap
+        self._next = 0  # the number of the first batch that is not done
+        self._done: dict[int, T] = {}  # done batches behind the watermark
 
     def done(self, number: int, what: T) -> list[T]:
-        """Note that a batch is done; returns what of all noted lies below the watermark now and did not before, in order."""
+        """Note that a batch is done. Returns the entries that are now below the watermark, in order."""
         moved: list[T] = []
         self._done[number] = what
         while self._next in self._done:

@@ -1,4 +1,4 @@
-"""The writing stage: hands results to the sink and checkpoints them. One thread."""
+"""The write thread: passes results to the sink, and decides when to make a checkpoint."""
 
 import logging
 import time
@@ -16,22 +16,24 @@ from millstream.consumers.sink.watermark import Watermark
 
 log = logging.getLogger(__name__)
 
-SPACED = 8  # times as long as a checkpoint took is there between two under backlog, up to as many intervals: it stops the writing
+# Under backlog, the pause between two checkpoints lasts this many times as long as the last checkpoint took, because nothing is
+# written during one. It lasts at most this many intervals.
+CHECKPOINT_SPACING = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """When what was written is made to count."""
+    """When checkpoints are due."""
 
-    every: float  # seconds between two
-    part: float  # of what the worker may hold, after which one is due earlier, so that the worker never waits for room
-    publish: bool  # whether readers see results at a checkpoint only, and not at once
+    every: float  # seconds between two checkpoints
+    part: float  # share of the in-flight limit at which a checkpoint is due at once, so that the worker never waits for room
+    publish: bool  # whether readers see results only after a checkpoint
 
 
 class Writer:
-    """Takes answered micro-batches from `answers`, writes them as they come, and says what is acknowledged.
+    """Takes results from `answers`, writes them, and notes the delivered offsets.
 
-    A barrier is answered when all that came before it is acknowledged; None ends the stage at once.
+    It signals a barrier once all results before it are final. None ends it at once.
     """
 
     def __init__(
@@ -46,14 +48,14 @@ class Writer:
         offer: Callable[[BatchResult, NextOffsets], object] | None = None,
     ) -> None:
         """Args:
-        answers: what to write.
-        sink: where to.
-        budget: told of records that are done.
-        assignment: told the offsets up to which everything is delivered; and that what was read since the last checkpoint is
-            to be read again, when a transaction was aborted or the client gave records twice.
-        checkpoints: when one is due.
-        window: told how long micro-batches take from being closed, and when their results can be read.
-        offer: called with each result that is checkpointed, for the shadows.
+        answers: the results.
+        sink: writes them.
+        budget: counts the events in flight; events with final results leave it.
+        assignment: gets the delivered offsets. After an aborted transaction, or if the client delivered records twice, it gets
+            the request to go back to the committed offsets.
+        checkpoints: when checkpoints are due.
+        window: gets how long results take after their batch was closed, and when readers can see them.
+        offer: called with each final result, for the shadows.
         """
         self._answers = answers
         self._sink = sink
@@ -62,23 +64,23 @@ class Writer:
         self._checkpoints = checkpoints
         self._watermark: Watermark[tuple[BatchResult, NextOffsets]] = Watermark()
         self._unsafe = False  # whether anything was written since the last checkpoint
-        self._ends: NextOffsets = {}  # below the watermark, since the last checkpoint; with their
+        self._ends: NextOffsets = {}  # next offsets of the results below the watermark, since the last checkpoint; with their
         self._records = 0
         self._bytes = 0
         self._window = window
-        self._unread: list[float] = []  # when the micro-batches were closed that nobody can read yet
+        self._unread: list[float] = []  # when the batches were closed whose results readers can't see yet
         self._offer = offer
-        self._fresh: list[tuple[BatchResult, NextOffsets]] = []  # for the shadows
-        self._began = time.monotonic()  # when the last checkpoint did: after a pause the next one is at once
-        self._took = 0.0  # seconds of that
-        self._since = 0.0  # when the first result was written that it does not cover
-        self._due = 0.0  # when the next one is, seconds on the monotonic clock
+        self._fresh: list[tuple[BatchResult, NextOffsets]] = []  # written results below the watermark, for the shadows
+        self._began = time.monotonic()  # when the last checkpoint began
+        self._took = 0.0  # seconds that the last checkpoint took
+        self._since = 0.0  # when the first result after the last checkpoint was written
+        self._due = 0.0  # when the next checkpoint is due, seconds on the monotonic clock
 
     def run(self) -> None:
         """Work until `answers` gives None.
 
         Raises:
-            DeliveryFailed, Abandoned: what was written since the last checkpoint may be lost; it was not acknowledged.
+            DeliveryFailed, Abandoned: the results since the last checkpoint are not final, and may be lost.
         """
         while True:
             try:
@@ -99,7 +101,7 @@ class Writer:
     def _write(self, answers: Sequence[BatchResult]) -> None:
         if not self._unsafe:
             self._unsafe, self._since = True, time.monotonic()
-        # Full micro-batches, or more that wait to be written.
+        # Signs of a backlog: batches that were not closed by age, or more results in the queue.
         backlog = answers[-1].batch.reason != "time" or not self._answers.empty()
         self._due = self._due_at(backlog=backlog)
         try:
@@ -125,21 +127,22 @@ class Writer:
             self._sink.push()
 
     def _due_at(self, *, backlog: bool) -> float:
-        """When the next checkpoint is: so long after the last one began, or after its end where throughput is what counts.
+        """When the next checkpoint is due.
 
-        A backlog that comes after a pause is not stopped for a checkpoint of its first results.
+        Without a backlog, it is one interval after the beginning of the last one. Under backlog, the pause after the last one
+        grows with its duration; and after an idle time, the checkpoint is at least one interval after the first result.
         """
         every = self._checkpoints.every
         if not backlog:
             return self._began + every
-        spaced = self._began + self._took + min(max(SPACED * self._took, every), SPACED * every)
+        spaced = self._began + self._took + min(max(CHECKPOINT_SPACING * self._took, every), CHECKPOINT_SPACING * every)
         return max(spaced, self._since + every)
 
     def _note_done(self, answers: Sequence[BatchResult], ends: NextOffsets) -> None:
-        """Results that passed others are written, and not acknowledged before those are too; never where those were dropped.
+        """Note written results. Their offsets count once all earlier results are written too.
 
-        `ends` is how far all of these results bring each partition: they depart one after the other, so all of them or none lie
-        below the watermark.
+        `ends` are the next offsets after all these results. They have consecutive numbers, so either all of them are below the
+        watermark or none is.
         """
         below = [pair for one in answers for pair in self._watermark.done(one.number, (one, ends))]
         for done, written_ends in below:
@@ -151,7 +154,7 @@ class Writer:
                 self._fresh.append((done, its_ends))
 
     def _note_ends(self, ends: NextOffsets) -> None:
-        """In a transaction a partition's first epoch stays: with results from before it went it can't count, though back."""
+        """Add next offsets. In a transaction, a partition keeps its first epoch: if it was lost in between, the commit fails."""
         for partition, (epoch, end) in ends.items():
             before, _ = self._ends.get(partition, (epoch, end))
             if before == epoch or not self._checkpoints.publish:
@@ -184,11 +187,11 @@ class Writer:
         log.warning("the transaction is aborted, its events are read again: %s", error)
         self._sink.abort()
         self._note_done(unwritten, {})
-        self._assignment.rewind_wanted.set()  # before nothing is held: a worker that holds nothing may take itself for idle
+        self._assignment.rewind_wanted.set()  # before `_release`: a worker without events in flight may conclude that it is idle
         self._release()
 
     def _go_back(self, error: OffsetsRewound) -> None:
-        """What came before it is right, and counts; nothing that comes after it is written."""
+        """Make the results before it final, drop those after it, and go back to the committed offsets."""
         log.warning("%s", error)
         self._checkpoint()
         self._sink.drop()

@@ -1,4 +1,8 @@
-"""What offsets' metadata say of the workers that began there: counted at their first record, cleared by who gets on or leaves."""
+"""Stores in the metadata of committed offsets how often workers began there.
+
+A worker is counted when it reads the first record of a partition. The count ends with the next committed offset, or when the
+worker leaves in order.
+"""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -12,42 +16,40 @@ from millstream.consumers.source.partition_names import ranges_of
 
 log = logging.getLogger(__name__)
 
-# Seconds, the first time and at most: the offsets of a partition with an open transaction are not to be had, and asked for again;
-# a broker that is far away needs longer to answer at all.
-LOOK_TIMEOUT = (0.05, 2.0)
+# Seconds for a request of committed offsets: the first time, and at most. The broker does not return the offset of a partition
+# with an open transaction, so the request is repeated. The limit grows, because a distant broker needs longer to answer.
+COMMITTED_TIMEOUTS = (0.05, 2.0)
 ANSWER_TIMEOUT = 15.0  # seconds
-WORTH_A_WORD = {10, 100, 1000, 10_000}  # how often they were asked for: about ten seconds, then minutes
+LOGGED_ATTEMPTS = {10, 100, 1000, 10_000}  # requests in vain after which a warning is logged: ten seconds, then minutes
 
 
 class CrashMarkers:
-    """Keeps count in committed offsets' metadata. The thread that polls calls it."""
+    """Counts worker starts in the metadata of committed offsets. Only the main thread calls it."""
 
     def __init__(self, consumer: Consumer, guard: CrashGuard, start: str) -> None:
         """Args:
-        consumer: commits and asks for offsets.
-        guard: told what was found.
-        start: earliest or latest, for partitions without an offset.
+        consumer: commits and requests offsets.
+        guard: gets the attempts found.
+        start: earliest or latest, for partitions without a committed offset.
         """
         self._consumer = consumer
         self._guard = guard
         self._start = start
-        self.new: set[Partition] = set()  # assigned, and not looked at yet: nothing of them may run
-        self.start_offsets: dict[
-            Partition, int
-        ] = {}  # offset below which nothing may come: it was committed when we looked
-        self.unmarked: dict[Partition, TopicPartition] = {}  # what to commit when their first record is read
-        self._patience = LOOK_TIMEOUT[0]
-        self._refused = 0  # how often offsets were not told, one after the other
-        # What was committed to count this start, until a later offset is known to be committed.
+        self.new: set[Partition] = set()  # assigned, but their offsets are not known yet: none of their events may run
+        self.start_offsets: dict[Partition, int] = {}  # the committed offset: no record below it may come
+        self.unmarked: dict[Partition, TopicPartition] = {}  # the offset and metadata to commit with their first record
+        self._patience = COMMITTED_TIMEOUTS[0]
+        self._refused = 0  # requests in vain, in a row
+        # The markers committed for this start, until a later offset is known to be committed.
         self._counted: dict[Partition, TopicPartition] = {}
 
     def places(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The partitions with the offsets where they begin, to be assigned so; as they are where these are not known at once.
+        """Add to the partitions the offsets where they begin. If the broker doesn't return these at once, return them unchanged.
 
-        A client that has to look for the beginning by itself, and is told to pause meanwhile, may go back there half a second
+        If the client has to find the start offset itself and is paused meanwhile, it may go back to that offset half a second
         later, whatever was read by then (github.com/confluentinc/librdkafka/issues/2256).
         """
-        if self._start == "latest":  # the end moves on until they are looked at
+        if self._start == "latest":  # the end moves until `look` reads it
             return partitions
         try:
             found = self._consumer.committed(partitions, timeout=self._patience)
@@ -59,13 +61,13 @@ class CrashMarkers:
             return partitions
 
     def _first(self, position: TopicPartition) -> TopicPartition:
-        low, _ = self._consumer.get_watermark_offsets(position, timeout=LOOK_TIMEOUT[1])
+        low, _ = self._consumer.get_watermark_offsets(position, timeout=COMMITTED_TIMEOUTS[1])
         return TopicPartition(position.topic, position.partition, low)
 
     def look(self) -> list[TopicPartition]:
-        """Look at the new partitions' offsets; returns those whose records may come now.
+        """Request the offsets of the new partitions. Returns the partitions whose records may come now.
 
-        Where the broker does not answer in time, nothing is known, and the next turn asks again.
+        If the broker does not answer in time, it returns none, and the next turn of the loop tries again.
         """
         new = [TopicPartition(*partition) for partition in self.new]
         try:
@@ -75,13 +77,13 @@ class CrashMarkers:
             found = {(p.topic, p.partition): Attempts.read(p.metadata) for p in positions}
             noted = self._guard.assigned({partition: found[partition] for partition in offsets})
             pinned = [p for p in positions if p.offset < 0 and self._start == "latest"]
-            if pinned:  # a rewind, or the next worker, would begin later otherwise
+            if pinned:  # without an offset, a rewind or the next worker would begin at a later end
                 places = [TopicPartition(p.topic, p.partition, offsets[p.topic, p.partition]) for p in pinned]
                 self._consumer.commit(offsets=places, asynchronous=False)
         except KafkaException as error:
             self._note_unknown(error.args[0])
             return []
-        self._patience = LOOK_TIMEOUT[0]
+        self._patience = COMMITTED_TIMEOUTS[0]
         self._refused = 0
         self.unmarked |= {p: TopicPartition(*p, offsets[p], attempts.metadata()) for p, attempts in noted.items()}
         self.start_offsets |= offsets
@@ -89,33 +91,33 @@ class CrashMarkers:
         return new
 
     def _note_unknown(self, error: KafkaError) -> None:
-        """Offsets were not told: usual while a lost worker's transaction is open, and worth a word where it goes on."""
+        """Note a request in vain. One is usual while a lost worker's transaction is open, so only many in a row are logged."""
         self._refused += 1
-        self._patience = min(2 * self._patience, LOOK_TIMEOUT[1])
+        self._patience = min(2 * self._patience, COMMITTED_TIMEOUTS[1])
         log.log(
-            logging.WARNING if self._refused in WORTH_A_WORD else logging.DEBUG,
+            logging.WARNING if self._refused in LOGGED_ATTEMPTS else logging.DEBUG,
             "the broker does not tell the committed offsets of %s: %s; asked %d times, and goes on asking. A transaction may "
             "be open there: a lost worker's for 10 s at most, one that the broker forgot until it is ended (docs/guarantees.md)",
             *(ranges_of(self.new), error.str(), self._refused),
         )
 
     def mark(self, records: Records) -> None:
-        """Count that a worker begins, at the offsets of partitions whose first records these are, before they run.
+        """Count this worker's start in the partitions of which these are the first records, before they run.
 
-        Not at the assignment: a worker that ends before it has come to a partition has not failed there.
+        It is not counted at the assignment: a worker that ends before it reads a partition has not failed there.
         """
         begun = self.unmarked.keys() & set(records.partitions)
         if not begun:
             return
         marks = {partition: self.unmarked.pop(partition) for partition in begun}
-        self._counted |= marks  # also where no answer comes: the broker may have it nevertheless
+        self._counted |= marks  # also if the commit fails: the broker may have stored it
         try:
             self._consumer.commit(offsets=list(marks.values()), asynchronous=False)
         except KafkaException as error:
             log.debug("the start of %d partitions is not counted: %s", len(marks), error.args[0].str())
 
     def beginning(self, position: TopicPartition) -> int | None:
-        """Where the partition is begun; None for an empty one without an offset, where nobody can have ended."""
+        """The offset where reading begins; None for an empty partition without an offset, where no worker can have crashed."""
         if position.offset >= 0:
             return int(position.offset)
         low, high = self._consumer.get_watermark_offsets(position, timeout=ANSWER_TIMEOUT)
@@ -124,9 +126,9 @@ class CrashMarkers:
         return int(low) if low < high else None
 
     def note_running(self, records: Records) -> None:
-        """Leave word at the offsets of the first of these that they run now, where their partitions are under suspicion.
+        """Commit a note that these records run now, in suspected partitions.
 
-        Where that can't be written, a partition is on its way to another worker, or the events run without it.
+        If the commit fails, the events run without the note; or the partition is about to move to another worker.
         """
         counts, firsts = records.counts(), records.firsts()
         noted = {p: attempts for p, count in counts.items() if (attempts := self._guard.note(p, count)) is not None}
@@ -141,9 +143,10 @@ class CrashMarkers:
         self._counted |= notes
 
     def note_committed(self, offsets: Mapping[Partition, int]) -> None:
-        """The broker has confirmed these offsets: earlier ones, with what their metadata said, are gone.
+        """Note offsets that the broker has confirmed. They replace earlier ones together with their markers.
 
-        The answer to a commit from before a mark may come after it, and says nothing about it.
+        The confirmation of a commit that was sent before a marker may come after it. Its offset is not later than the marker's,
+        so the marker stays.
         """
         for partition, offset in offsets.items():
             self.unmarked.pop(partition, None)
@@ -151,21 +154,22 @@ class CrashMarkers:
                 del self._counted[partition]
 
     def uncount(self, partitions: Iterable[Partition], delivered: Mapping[Partition, int]) -> None:
-        """This worker leaves in peace: its start does not count against the events that it did not come to.
+        """Take this worker's start out of the count, because it leaves in order.
 
-        The broker is asked first. Where it has something else than our mark, later offsets are committed already, though this
-        worker has not heard of it: what is committed here would take them back. The caller sees to it that no transaction commits
-        meanwhile.
+        It first requests the committed offsets. If the broker has something else than our marker, a later offset is committed
+        already, though this worker has no confirmation yet: a commit here would undo it. The caller makes sure that no
+        transaction commits meanwhile.
 
         Args:
-            partitions: that it leaves.
-            delivered: up to where the broker has all results, for partitions with any. Commits that are under way go no further.
+            partitions: the partitions that it leaves.
+            delivered: for partitions with results, the offset up to which the broker has all of them. Commits under way are not
+                beyond it.
         """
         marks = {p: self._counted.pop(p) for p in partitions if p in self._counted}
         if not marks:
             return
         try:
-            found = self._consumer.committed([TopicPartition(*p) for p in marks], timeout=LOOK_TIMEOUT[1])
+            found = self._consumer.committed([TopicPartition(*p) for p in marks], timeout=COMMITTED_TIMEOUTS[1])
             at = {(p.topic, p.partition): (p.offset, p.metadata) for p in found}
             left = [
                 TopicPartition(*p, max(mark.offset, delivered.get(p, 0)))
@@ -178,7 +182,7 @@ class CrashMarkers:
             log.debug("a start is still counted: %s", error.args[0].str())
 
     def forget(self, partitions: set[Partition]) -> None:
-        """These partitions went."""
+        """Forget partitions that were revoked or lost."""
         self.new -= partitions
         for partition in partitions:
             self.unmarked.pop(partition, None)

@@ -1,4 +1,4 @@
-"""Events that take the process down with them: counted across restarts in the metadata of committed offsets. Pure."""
+"""Finds events that crash the process. The metadata of committed offsets counts the crashes over restarts. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from millstream.consumers.record_types import Partition
 
-ALONE_ATTEMPTS = 2  # a worker may be killed for another reason while an event runs alone: once is no proof
-# Events that run together in a partition under suspicion: each of them runs alone once a worker ended with them.
+ALONE_ATTEMPTS = 2  # one crash is no proof: a worker may be killed for another reason while an event runs alone
+# Events of a suspected partition that run together. If a worker ends while they run, the next one runs each of them alone.
 MAX_SUSPECT_EVENTS = 16
 
 _PATTERN = re.compile(r"millstream starts=(\d{1,9}) running=(\d{1,9}) alone=(\d{1,9})")
@@ -15,49 +15,50 @@ _PATTERN = re.compile(r"millstream starts=(\d{1,9}) running=(\d{1,9}) alone=(\d{
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """What became of earlier workers at a committed offset."""
+    """What happened to earlier workers at a committed offset."""
 
-    starts: int = 0  # workers that began there and committed nothing further
-    running: int = 0  # events from there on that the last of them had said it was running
-    alone: int = 0  # how many of them were running the first event by itself
+    starts: int = 0  # workers that began there and committed no later offset
+    running: int = 0  # events from this offset that the last of these workers was running
+    alone: int = 0  # how many of these workers were running the first event alone
 
     @staticmethod
     def read(metadata: str | None) -> "Attempts":
-        """What an offset's metadata says; metadata of others, or none, says that nobody tried."""
+        """Read the metadata of an offset. Other metadata, or none, means that no worker has begun there."""
         found = _PATTERN.fullmatch(metadata or "")
         return Attempts(*map(int, found.groups())) if found else Attempts()
 
     def metadata(self) -> str:
-        """What to commit with the offset."""
+        """The metadata to commit with the offset."""
         return f"millstream starts={self.starts} running={self.running} alone={self.alone}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Suspicion:
     found: Attempts  # at the partition's next event
-    alone: int  # events from there on that run one by one
-    left: int  # events from there on that run few at a time
+    alone: int  # events from this offset that run one by one
+    left: int  # events from this offset that run few at a time
 
 
 class CrashGuard:
-    """Says how the first events after an assignment are to be run: as usual, few at a time, each alone, or not at all.
+    """Decides how the first events after an assignment run: as usual, few at a time, each alone, or not at all.
 
-    Workers that end without a commit leave their count with the offset. After `limit` of them the next one runs few events at a
-    time, commits after them, and notes before them which these are; those that were found so noted run one by one. An event that
-    was found running alone `ALONE_ATTEMPTS` times is the one that takes workers down.
+    The offset's metadata counts the workers that ended without a later commit. After `limit` of them, the next worker suspects
+    the events there. It runs few at a time, notes their number in the metadata before they run, and commits after them. If a
+    worker finds such a note, it runs these events one by one. An event that was running alone when `ALONE_ATTEMPTS` workers
+    ended is the one that crashes them: it is rejected.
     """
 
     def __init__(self, limit: int, span: int) -> None:
         """Args:
-        limit: workers that may end at an offset before its events run few at a time.
-        span: events of a partition that run so then.
+        limit: how many workers may end at an offset before its events are suspected.
+        span: events of a partition that are suspected then.
         """
         self._limit = limit
         self._span = span
         self._suspicions: dict[Partition, _Suspicion] = {}
 
     def assigned(self, attempts: Mapping[Partition, Attempts]) -> dict[Partition, Attempts]:
-        """Take the committed attempts of partitions just assigned; returns what to commit in their place."""
+        """Take the committed attempts of newly assigned partitions. Returns those to commit, which count this worker too."""
         for partition, found in attempts.items():
             if found.starts >= self._limit or found.running:
                 self._suspicions[partition] = _Suspicion(found, found.running, max(self._span, found.running))
@@ -69,18 +70,18 @@ class CrashGuard:
 
     @property
     def most(self) -> int | None:
-        """Events that may run at a time; None: as many as usual."""
+        """How many events may run at a time; None: as many as usual."""
         if not self._suspicions:
             return None
         return 1 if any(suspicion.alone for suspicion in self._suspicions.values()) else MAX_SUSPECT_EVENTS
 
     def refuses(self, partition: Partition) -> bool:
-        """Whether the partition's next event is the one that takes workers down."""
+        """Whether the partition's next event is the one that crashes workers."""
         suspicion = self._suspicions.get(partition)
         return suspicion is not None and suspicion.found.alone >= ALONE_ATTEMPTS
 
     def note(self, partition: Partition, events: int) -> Attempts | None:
-        """What to commit with the offset of the next `events` events, which are about to run; None: nothing."""
+        """The attempts to commit before the next `events` events run; None: the partition is not suspected."""
         suspicion = self._suspicions.get(partition)
         if suspicion is None:
             return None
@@ -88,7 +89,7 @@ class CrashGuard:
         return Attempts(max(found.starts, self._limit), events, found.alone + 1 if events == 1 else 0)
 
     def done(self, partition: Partition, events: int) -> None:
-        """The partition's next events have their results, or are refused."""
+        """Note that the partition's next events have results."""
         suspicion = self._suspicions.pop(partition, None)
         if suspicion is not None and suspicion.left > events:
             alone = max(suspicion.alone - events, 0)

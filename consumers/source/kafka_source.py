@@ -1,4 +1,4 @@
-"""The input side of Kafka: one consumer, pause and resume, commits. The only module that reads."""
+"""Owns the Kafka consumer: it polls, pauses, resumes and commits, and handles rebalances."""
 
 import logging
 import threading
@@ -21,46 +21,48 @@ from millstream.consumers.records import Records
 from millstream.consumers.source.crash_markers import CrashMarkers
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.source.partition_names import ranges_of
-from millstream.consumers.source.reader import FINAL, UNREADABLE, reader_of
+from millstream.consumers.source.reader import FINAL_ERRORS, UNREADABLE_ERRORS, reader_of
 from millstream.consumers.source.unreadable import UnreadableBatches
-from millstream.topics.records import PASSING
+from millstream.topics.records import TRANSIENT_ERRORS
 
 log = logging.getLogger(__name__)
 
-DEFAULTS = {
+CONSUMER_DEFAULTS = {
     "isolation.level": "read_committed",
-    # One that was assigned or resumed waits until the request under way for the others is answered: the client's default is 500.
+    # A newly assigned or resumed partition waits until the fetch under way is answered. The client's default is 500.
     "fetch.wait.max.ms": 100,
-    # An aborted transaction holds offsets back for some milliseconds more: asked for again so soon at first (default: 100).
+    # After an abort, the broker holds offsets back for some milliseconds. The client retries after this time (default: 100).
     "retry.backoff.ms": 5,
-    # A worker that is quicker than it fetches ahead would wait for the rest of the client's second.
+    # After its queue was full, the client waits this long before it fetches again. The default is a second.
     "fetch.queue.backoff.ms": 20,
 }
-SEEK_TIMEOUT = 15.0  # seconds that a partition assigned this moment has to take a seek
-REWIND_TIMEOUT = 2.0  # seconds; an open transaction of a lost worker hides a partition's offset longer: asked for again
-WAKE_TIMEOUT = 0.05  # seconds that the client is asked a question for, so that it looks at what it may fetch
+SEEK_TIMEOUT = 15.0  # seconds, within which a newly assigned partition has to accept a seek
+REWIND_TIMEOUT = (
+    2.0  # seconds to request the committed offsets; an open transaction of a lost worker can hide them for longer
+)
+WAKE_TIMEOUT = 0.05  # seconds for requests whose only purpose is that the client looks at what it may fetch
 LEAVE_TIMEOUT = 5.0  # seconds that leaving the group may take
-REFRESH = 1.0  # seconds between two questions to the client how the broker knows this member
-NOTHING_ASSIGNED = 6.0  # seconds after which a member without partitions takes it that there are none for it
-MENDED = PASSING | {KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
-"""Errors the client mends by itself: an outage makes lag and nothing worse."""
-AWAY = MENDED | {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD}
-"""What a question is answered with while the broker is away."""
+GROUP_METADATA_INTERVAL = 1.0  # seconds between two requests for this member's group metadata
+NO_ASSIGNMENT_AFTER = 6.0  # seconds after which a member without partitions concludes that it gets none
+CLIENT_RETRIED_ERRORS = TRANSIENT_ERRORS | {KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
+"""Errors after which the client retries by itself: an outage only causes lag."""
+AWAY_ERRORS = CLIENT_RETRIED_ERRORS | {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD}
+"""Errors of requests while the broker is away."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What is read, and as which member of a group."""
+    """The topics to read, and the membership in the group."""
 
     group: str
     topics: tuple[str, ...]
     start: str  # earliest or latest, for partitions without a committed offset
-    client: Mapping[str, str]  # the client's settings of how it is a member, and of how much it fetches ahead
-    until_idle: bool  # follow the partitions' ends, for `idle`
+    client: Mapping[str, str]  # the client's settings for its membership, and for how much it fetches ahead
+    until_idle: bool  # whether `idle` is needed, for which the client reports the ends of partitions
 
 
 class Source:
-    """Reads the pipeline's input topics as a member of its group. One thread calls it; callbacks run inside `poll`."""
+    """Reads the pipeline's input topics as a member of its group. Only the main thread calls it; callbacks run inside `poll`."""
 
     def __init__(
         self,
@@ -71,13 +73,13 @@ class Source:
         guard: CrashGuard,
         metrics: Metrics,
     ) -> None:
-        """Make the consumer; nothing is read before `subscribe`.
+        """Create the consumer. It reads nothing before `subscribe`.
 
         Args:
-            client: the pipeline's client settings, `bootstrap.servers` among them.
-            subscription: what to read, as whom.
-            assignment: told which partitions are this worker's, and up to where they are committed.
-            guard: told of the workers that ended at the offsets where this one begins.
+            client: the pipeline's client settings, with `bootstrap.servers`.
+            subscription: the topics and the membership.
+            assignment: gets this worker's partitions and their committed offsets.
+            guard: gets the number of workers that ended where this one begins.
             metrics: where to count.
         """
         self._subscription = subscription
@@ -91,12 +93,12 @@ class Source:
         self._unreadable = UnreadableBatches(metrics)
         self.assigned_once = False
         self._reassigned = 0.0  # when the assignment last changed
-        self._refreshed = 0.0  # when the broker was last asked how it knows this member
-        self._sent: dict[Partition, int] = {}  # offsets whose commit was sent and did not fail
-        error_cb = self._on_error  # one object: it shows the reader where the client is
+        self._refreshed = 0.0  # when the group metadata was last requested
+        self._sent: dict[Partition, int] = {}  # offsets whose commit was sent and has not failed
+        error_cb = self._on_error  # always the same object: the reader uses it to find the client's handle
         self._consumer = Consumer(
             {
-                **DEFAULTS,
+                **CONSUMER_DEFAULTS,
                 **subscription.client,
                 **client,
                 "group.id": subscription.group,
@@ -114,7 +116,7 @@ class Source:
 
     @property
     def topics(self) -> frozenset[str]:
-        """All that is read."""
+        """The input topics."""
         return frozenset(self._subscription.topics)
 
     @property
@@ -125,7 +127,7 @@ class Source:
         """Join the group.
 
         Args:
-            before_revoke: called with partitions about to go, while they still are ours: finish and commit what belongs to them.
+            before_revoke: called with partitions before they are revoked, to finish and commit their events.
         """
         self._before_revoke = before_revoke
         self._consumer.subscribe(
@@ -133,18 +135,18 @@ class Source:
         )
 
     def begin(self) -> None:
-        """Let the records of partitions just assigned come, once it is known what became of earlier workers there.
+        """Resume newly assigned partitions, once the offsets' metadata has shown what happened to earlier workers there.
 
-        Not part of `poll`: its caller asks the guard first how many records it may read.
+        It is not a part of `poll`, because the caller must know from the guard how many records it may poll.
         """
         if self.markers.new:
             self._resume([p for p in self.markers.look() if p.topic not in self._paused])
 
     def poll(self, limit: int, timeout: float, window: BatchWindow | None = None) -> FetchedBatch | None:
-        """Read what is there, up to `limit` records; wait up to `timeout` seconds where nothing is.
+        """Read up to `limit` records. If there are none, wait up to `timeout` seconds for one.
 
-        With a window, a first record that had to be waited for waits here for those that come along in it: each poll wakes two
-        more threads.
+        With a window, a record that the worker had to wait for also waits here for the next ones. This saves CPU, because each
+        poll with records wakes two other threads.
 
         Raises:
             WorkerError: a topic or the group can't be read at all.
@@ -153,11 +155,11 @@ class Source:
         records, now = self._consume(limit, timeout, window)
         if self._fatal is not None:
             raise WorkerError(f"the Kafka consumer can't go on: {self._fatal.str()}")
-        if before is not self._epochs or time.monotonic() - self._refreshed > REFRESH:
+        if before is not self._epochs or time.monotonic() - self._refreshed > GROUP_METADATA_INTERVAL:
             self._refresh_metadata()
         if before is not self._epochs:
-            # The client joins again a second after the last time at the earliest, and those that left a partition to a member
-            # wait for it; an answer about topics lifts that.
+            # The client joins the group again after a second at the earliest, and meanwhile the other members wait. A metadata
+            # response makes it join at once.
             with suppress(KafkaException):
                 self._consumer.list_topics(self._subscription.topics[0], timeout=WAKE_TIMEOUT)
         if not records:
@@ -165,23 +167,23 @@ class Source:
         self._unreadable.passed(records.partitions)
         wall = time.time_ns() // 1_000_000
         if before is not self._epochs:
-            # The client itself leaves out what it fetched under an assignment that has ended meanwhile (librdkafka's
-            # rd_kafka_purge_outdated_messages); what is left of partitions that went is not for us to answer.
+            # The client itself drops records that it fetched under an earlier assignment (librdkafka's
+            # rd_kafka_purge_outdated_messages). This drops the remaining records of revoked partitions.
             records = records.where(self._epochs.__contains__)
         if self.markers.unmarked and records:
             self.markers.mark(records)
         return FetchedBatch(records, self._epochs, now, wall) if records else None
 
     def _consume(self, limit: int, timeout: float, window: BatchWindow | None) -> tuple[Records, float]:
-        """What the client gives, and when the first of it was read."""
+        """Read records from the client. Returns them, and when the first was read."""
         records, came = self._reader.consume(limit, 0), time.monotonic()
-        if waits := not records:  # for one: for more it would wait until it has all that it may give
+        if waits := not records:  # wait for one record: for more, the client would wait until it has all of them
             records, came = self._reader.consume(1, timeout), time.monotonic()
         if not records or window is None:
             return records, came
         window.note(came, len(records))
         parts = [records]
-        for before, end in pairwise([0.0, *window.company] if waits else []):
+        for before, end in pairwise([0.0, *window.lingers] if waits else []):
             more = self._reader.consume(max(min(limit, window.enough) - sum(map(len, parts)), 0), end - before)
             if more:
                 window.note(came + end, len(more))
@@ -189,14 +191,14 @@ class Source:
         return Records.concat(parts), came
 
     def _note_event(self, error: KafkaError, partition: Partition) -> None:
-        """Take what came in a record's place: the end of a partition, or an error."""
+        """Handle the end of a partition, or an error."""
         if error.code() == KafkaError._PARTITION_EOF:
             self._at_end.add(partition)
             return
         self._metrics.count(KAFKA_ERRORS, 1, error.name())
-        if error.code() in FINAL:
-            raise WorkerError(FINAL[error.code()].format(topic=partition[0], error=error.str()))
-        if error.code() in UNREADABLE:
+        if error.code() in FINAL_ERRORS:
+            raise WorkerError(FINAL_ERRORS[error.code()].format(topic=partition[0], error=error.str()))
+        if error.code() in UNREADABLE_ERRORS:
             at = self._consumer.position([TopicPartition(*partition)])[0].offset
             self._unreadable.note(partition, max(at, self.markers.start_offsets.get(partition, 0)), error.str())
         else:
@@ -204,14 +206,14 @@ class Source:
 
     @property
     def idle(self) -> bool:
-        """Whether every assigned partition was read to where it ended at some time. Only with `until_idle`."""
+        """Whether the client has reached the end of every assigned partition at least once. Only with `until_idle`."""
         if not self._epochs:
-            # A member's first assignment may be empty only until the others have given partitions up.
-            return self.assigned_once and time.monotonic() - self._reassigned > NOTHING_ASSIGNED
+            # A member's first assignment may be empty until the other members have given up partitions.
+            return self.assigned_once and time.monotonic() - self._reassigned > NO_ASSIGNMENT_AFTER
         return self._epochs.keys() <= self._at_end
 
     def pause(self, topics: frozenset[str]) -> None:
-        """Fetch nothing of these topics, and everything of the others; polling goes on, so that the group keeps this member."""
+        """Pause these topics and resume all others. The worker goes on polling, to stay in the group."""
         if topics == self._paused:
             return
         before, self._paused = self._paused, topics
@@ -221,12 +223,13 @@ class Source:
         self._metrics.set(PAUSED, sum(p[0] in topics for p in self._epochs))
 
     def commit(self, offsets: Mapping[Partition, int], *, wait: bool) -> bool:
-        """Commit offsets (of the next record to read) of partitions that are ours, those that were not sent yet.
+        """Commit the offsets (of the next record to read) of assigned partitions, if they were not sent yet.
 
-        A commit that fails is logged and sent again with the next one; if there is none, the partition's new owner reads again.
+        A commit that fails is logged. The next commit includes its offsets; if there is none, the partition's new owner reads the
+        records again.
 
         Returns:
-            False where `wait` and it failed.
+            False if the commit failed; only with `wait` is that known.
         """
         new = {p: at for p, at in offsets.items() if p in self._epochs and (wait or self._sent.get(p) != at)}
         if not new:
@@ -236,7 +239,7 @@ class Source:
         try:
             if wait:
                 self._consumer.commit(offsets=positions, asynchronous=False)
-                self._committed(None, positions)  # `on_commit` is called for others only
+                self._committed(None, positions)  # the client calls `on_commit` only for asynchronous commits
             else:
                 self._consumer.commit(offsets=positions)
         except KafkaException as error:
@@ -245,23 +248,23 @@ class Source:
         return True
 
     def _refresh_metadata(self) -> None:
-        """Learn anew how the broker knows this member. Only the thread that polls may ask: another was seen to wait for ever."""
+        """Request the group metadata. Only the main thread may do so: the call was seen to hang in another thread."""
         self._refreshed = time.monotonic()
         self._assignment.group_metadata = self._consumer.consumer_group_metadata()
 
     def rewind(self) -> bool:
-        """Read every partition again from its committed offset: what was read since does not count.
+        """Go back to the committed offset of every partition. Results of the records read since are dropped.
 
         Returns:
-            False where the broker does not say from where, for now: nothing may be read until a later call succeeds.
+            False if the broker does not return the offsets now. The caller must not read records until a later call succeeds.
 
         Raises:
-            WorkerError: the offsets can't be had; the worker ends, and its successor reads from them.
+            WorkerError: the offsets can't be read. The worker ends, and the next one starts from them.
         """
         self._assignment.renew()
         self._at_end.clear()
         try:
-            # Others begin there by themselves, and a seek would not last (github.com/confluentinc/librdkafka/issues/2256).
+            # Unread partitions start there anyway, and a seek would be undone (github.com/confluentinc/librdkafka/issues/2256).
             places = self._consumer.position(_positions(self._epochs))
             read = [TopicPartition(p.topic, p.partition) for p in places if p.offset >= 0]
             for position in self._consumer.committed(read, timeout=REWIND_TIMEOUT) if read else []:
@@ -269,7 +272,7 @@ class Source:
                     position.offset = self.markers.beginning(position) or 0
                 self._seek(position)
         except KafkaException as error:
-            if error.args[0].retriable() or error.args[0].code() in AWAY:
+            if error.args[0].retriable() or error.args[0].code() in AWAY_ERRORS:
                 log.warning("the committed offsets are not known yet: %s; trying again", error.args[0].str())
                 return False
             raise WorkerError(
@@ -279,7 +282,7 @@ class Source:
         return True
 
     def _seek(self, position: TopicPartition) -> None:
-        """Seek; a partition that was assigned this moment takes that only once its fetching has begun. Raises KafkaException."""
+        """Seek, with retries: a newly assigned partition refuses it until its fetcher has started. Raises KafkaException."""
         until = time.monotonic() + SEEK_TIMEOUT
         while True:
             try:
@@ -291,7 +294,7 @@ class Source:
                 time.sleep(0.05)
 
     def lag(self, delivered: Mapping[Partition, int]) -> dict[Partition, int]:
-        """Records of each assigned partition that have no delivered result, as far as the client knows the partition's end."""
+        """The number of records without a delivered result, for each assigned partition whose end the client knows."""
         found: dict[Partition, int] = {}
         for partition in self._epochs:
             low, high = self._consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
@@ -302,14 +305,14 @@ class Source:
         return found
 
     def close(self, failure: BaseException | None = None) -> None:
-        """Leave the group; where the broker is away this is not waited for, and the session's end frees the partitions.
+        """Leave the group. If the broker is away, this gives up after 5 s, and the partitions are free when the session ends.
 
         Args:
-            failure: what ended the worker. If an event may have caused it, the crash markers stay, so that the next worker
-                counts this one.
+            failure: the error that ended the worker. If an event may have caused it, the crash markers stay, so that the next
+                worker counts this one.
         """
         self._crashed = failure is not None and not isinstance(failure, WorkerError | KafkaException)
-        # The client's `close` waits for commits under way, and those wait for the broker as long as that is away.
+        # The client's `close` waits for commits under way, and these wait as long as the broker is away.
         leaving = threading.Thread(target=self._leave, name="leave", daemon=True)
         leaving.start()
         leaving.join(LEAVE_TIMEOUT)
@@ -317,12 +320,12 @@ class Source:
             log.warning("the group was not left within %g s: the broker is away", LEAVE_TIMEOUT)
 
     def _leave(self) -> None:
-        self._uncount(list(self._epochs))  # before: a client that closes asks the broker for no offsets
+        self._uncount(list(self._epochs))  # first, because a closing client can't request offsets
         self._consumer.close()
 
     def _uncount(self, partitions: list[Partition]) -> None:
         if not self._crashed:
-            # A transaction that commits the same partitions ends before, or begins afterwards.
+            # No transaction may commit these partitions meanwhile: it holds the same lock.
             with self._assignment.lock:
                 self.markers.uncount(partitions, self._assignment.delivered())
 
@@ -337,7 +340,7 @@ class Source:
         self._note_assignment("assigned", partitions)
 
     def _resume(self, partitions: list[TopicPartition]) -> None:
-        """Fetch again, now: the client looks once a second at what it may fetch, and when a connection has something to do."""
+        """Resume partitions at once. An idle client looks only once a second at what it may fetch; a request wakes it."""
         self._consumer.resume(partitions)
         until = time.monotonic() + WAKE_TIMEOUT
         for partition in partitions:  # their leaders may be different brokers
@@ -393,7 +396,11 @@ class Source:
         self._metrics.count(KAFKA_ERRORS, 1, error.name())
         if error.fatal():
             self._fatal = error
-        log.log(logging.WARNING if error.code() in MENDED else logging.ERROR, "Kafka consumer: %s", error.str())
+        log.log(
+            logging.WARNING if error.code() in CLIENT_RETRIED_ERRORS else logging.ERROR,
+            "Kafka consumer: %s",
+            error.str(),
+        )
 
 
 def _positions(epochs: Epochs) -> list[TopicPartition]:

@@ -1,4 +1,4 @@
-"""Each partition is read forward: what the client gives again, under one assignment, would be answered twice."""
+"""Finds records that the Kafka client delivers twice under one assignment: their events would get two results."""
 
 from collections.abc import Mapping
 
@@ -13,19 +13,21 @@ from millstream.consumers.record_types import Partition
 class OffsetOrderCheck:
     """Remembers how far each partition was read under its assignment. One thread calls it.
 
-    An assignment and a rewind begin anew, under a new epoch, at committed offsets or later. Within one, offsets only grow; but a
-    client that looks for an offset while it is given another may go back to `auto.offset.reset` half a second later
-    (github.com/confluentinc/librdkafka/issues/2256), and one that hands records over in the microsecond in which a rebalance
-    pauses it notes that place too late, and gives them again when it goes on.
+    An assignment or a rewind starts a new epoch, at the committed offset or later. Within an epoch, offsets only grow. The
+    client breaks this in two known cases:
+    - It searches for the start offset while it is given another one. Half a second later, it may go back to the offset of
+      `auto.offset.reset` (github.com/confluentinc/librdkafka/issues/2256).
+    - It delivers records in the microsecond in which a rebalance pauses the partition. It then stores its position too late, and
+      delivers these records again when it resumes.
     """
 
     def __init__(self, start_offsets: Mapping[Partition, int]) -> None:
         """Args:
-        start_offsets: the offset at which a partition was to begin, when it was assigned last; filled by its owner.
+        start_offsets: the offset at which each partition had to begin when it was last assigned; its owner fills it.
         """
         self._start_offsets = start_offsets
         self._read: dict[Partition, tuple[int | None, int]] = {}  # epoch, offset of the last record
-        self._floor = 0  # what was read under an epoch up to this one is read again
+        self._floor = 0  # records of this epoch and of earlier ones are read again
 
     def check(
         self,
@@ -37,14 +39,14 @@ class OffsetOrderCheck:
         """Take note of records, in the order in which they were read.
 
         Args:
-            partitions: that the records are of, each by the number that stands for it.
-            places: that number, of each record.
+            partitions: the records' partitions, by the number that `places` uses.
+            places: the number of each record's partition.
             offsets: of each record.
-            epochs: the assignment under which they were read.
+            epochs: the assignment under which the records were read.
 
         Raises:
-            OffsetsRewound: some were read before; told once, all that was read under these epochs is to be read again.
-            ReadBelowCommitted: the first of an assignment lie below where it was to begin: reading again would find the same.
+            OffsetsRewound: some records were read before. It is raised once: all records of these epochs have to be read again.
+            ReadBelowCommitted: the first record lies below the start offset. Reading again would not help.
         """
         for place, partition in partitions.items():
             epoch, own = epochs.get(partition), offsets[places == place]

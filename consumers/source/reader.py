@@ -1,4 +1,4 @@
-"""How a consumer's records are read: as columns where native parts are used (docs/native.md), else one by one."""
+"""Reads a consumer's records: as columns if native parts are used (docs/native.md), else one by one."""
 
 import logging
 from collections.abc import Callable
@@ -17,7 +17,7 @@ _FORBIDDEN = (
     "the broker does not let this user read: {error}. Grant READ and DESCRIBE on the input topics and READ on the group to the "
     "user of `kafka.client` in the pipeline file."
 )
-FINAL = {
+FINAL_ERRORS = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: "input topic {topic} does not exist (any more). Create it: millstream topics create "
     "PIPELINE.",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: _FORBIDDEN,
@@ -26,31 +26,31 @@ FINAL = {
     "`kafka.client` in the pipeline file that lies between the broker's `group.min.session.timeout.ms` and "
     "`group.max.session.timeout.ms` (6000 and 1800000 where nobody has set them), or leave it out.",
 }
-"""Errors of reading that no repetition mends, and what does."""
+"""Errors that a retry can't fix, each with what the user can do."""
 
-UNREADABLE = {KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError.INVALID_MSG}
-"""Errors of a batch: the client reads it again and again, and nothing behind it."""
+UNREADABLE_ERRORS = {KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG, KafkaError.INVALID_MSG}
+"""Errors of a batch that the client fetches again and again. It never reads the records behind it."""
 
 OnEvent = Callable[[KafkaError, Partition], object]
-"""Takes what comes in a record's place: the end of a partition, or an error."""
+"""Takes an event that the client delivers in place of a record: the end of a partition, or an error."""
 
 
 class Reader(Protocol):
-    """Reads a consumer's records. The thread that polls calls it."""
+    """Reads a consumer's records. Only the main thread calls it."""
 
     def consume(self, limit: int, seconds: float) -> Records:
-        """Up to `limit` records; waits up to `seconds` for as many. Callbacks of the consumer run inside."""
+        """Return up to `limit` records; wait up to `seconds` for this many. The consumer's callbacks run inside this call."""
 
 
 class OneByOne:
-    """Reads them as confluent-kafka gives them: an object each."""
+    """Reads records as confluent-kafka delivers them: as one object per record."""
 
     def __init__(self, consumer: Consumer, on_event: OnEvent) -> None:
         self._consumer = consumer
         self._on_event = on_event
 
     def consume(self, limit: int, seconds: float) -> Records:
-        """Up to `limit` records; waits up to `seconds` for as many. Callbacks of the consumer run inside."""
+        """Return up to `limit` records; wait up to `seconds` for this many. The consumer's callbacks run inside this call."""
         good: list[Any] = []
         for message in self._consumer.consume(limit, seconds):
             if (error := message.error()) is None:
@@ -61,16 +61,16 @@ class OneByOne:
 
 
 def reader_of(consumer: Consumer, error_cb: object, on_event: OnEvent) -> Reader:
-    """The quicker one that works here.
+    """Return the fastest reader that works with this installation.
 
     Args:
-        consumer: that joins the group.
-        error_cb: the very object that the consumer was told under this name.
-        on_event: takes what is no record.
+        consumer: the consumer that joins the group.
+        error_cb: the same object that the consumer has as its `error_cb`.
+        on_event: takes ends of partitions and errors.
     """
     try:
         return Fetched(consumer, error_cb, on_event)
     except LookupError as unknown:
-        if refusal() is None:  # else the worker has said so at its start
+        if refusal() is None:  # otherwise the worker has logged the reason at its start
             log.info("records are read one by one, which takes more CPU: %s", unknown)
         return OneByOne(consumer, on_event)

@@ -1,4 +1,4 @@
-"""Batches that the client can't inflate: it asks for them again and again, and the partition stands still behind them."""
+"""Reports batches of records that the Kafka client can't decompress. It fetches them forever, and never gets past them."""
 
 import logging
 import time
@@ -9,18 +9,18 @@ from millstream.consumers.record_types import Partition
 
 log = logging.getLogger(__name__)
 
-LOG_INTERVAL = 60.0  # seconds between two lines of the log about one partition
+LOG_INTERVAL = 60.0  # seconds between two log lines about one partition
 
 
 class UnreadableBatches:
-    """Names the partitions that stand still, in the log and in a gauge, for as long as they do. The polling thread calls it."""
+    """Names the blocked partitions in the log and in a gauge. Only the main thread calls it."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._blocked: dict[Partition, tuple[int, float, float]] = {}  # offset, since when, when it was logged
+        self._blocked: dict[Partition, tuple[int, float, float]] = {}  # offset, blocked since, last logged
 
     def note(self, partition: Partition, offset: int, error: str) -> None:
-        """The client can't read on at this offset."""
+        """Note that the client can't read the batch at this offset."""
         topic, number = partition
         now = time.monotonic()
         at, since, logged = self._blocked.get(partition, (offset, now, now - LOG_INTERVAL))
@@ -38,7 +38,7 @@ class UnreadableBatches:
         self._metrics.set(BLOCKED, now - since, "batch", topic, str(number), str(offset))
 
     def passed(self, partitions: Iterable[Partition]) -> None:
-        """Records of these partitions came, or the partitions went."""
+        """Note that these partitions are not blocked any more: records came, or the partitions were revoked."""
         for partition in partitions if self._blocked else ():
             if (blocked := self._blocked.pop(partition, None)) is not None:
                 topic, number = partition

@@ -1,4 +1,4 @@
-"""The worker: one process that wires the stages together, polls, commits, pauses and drains.
+"""The worker: a process that connects the stages, polls, commits, pauses and drains.
 
-In: the pipeline file. Out: a process that runs until it is told to stop.
+In: the pipeline file. Out: a process that runs until it is asked to stop.
 """

@@ -1,17 +1,19 @@
-"""Reads only while there is room, and pauses partitions where there is none for long."""
+"""Lets the worker poll only while there is room, and pauses the partitions if there is none for some time."""
 
 import time
 
 from millstream.consumers.source.kafka_source import Source
 from millstream.consumers.worker.shared import Shared
 
-POLL_INTERVAL = 0.1  # seconds that the loop waits for room before it turns again
-PAUSE_AFTER = 0.5  # seconds without room; a shorter wait is cheaper than a pause, which drops what was fetched ahead
-NONE: frozenset[str] = frozenset()
+POLL_INTERVAL = 0.1  # seconds that one turn of the loop waits for room
+# Seconds without room, after which the partitions are paused. A pause drops the records that were fetched ahead, so a short wait
+# is cheaper.
+PAUSE_AFTER = 0.5
+NO_TOPICS: frozenset[str] = frozenset()
 
 
 class Backpressure:
-    """Says whether to poll. The thread that polls calls it."""
+    """Decides whether to poll. Only the main thread calls it."""
 
     def __init__(self, source: Source, shared: Shared) -> None:
         self._source = source
@@ -23,15 +25,16 @@ class Backpressure:
         self._paused = False
 
     def may_poll(self) -> bool:
-        """Whether there is room; or there is none for long, and paused partitions are polled to stay a member.
+        """Return whether to poll now. Waits briefly for room.
 
-        Waits a little for room.
+        During an outage, there is no room. Once all partitions are paused, the worker polls without room too: such a poll returns
+        no records, and keeps the worker in its group.
         """
         wait = 0 if self._paused else POLL_INTERVAL
         if self._health.outage is None and self._budget.wait_for_room(wait, paused=self._paused):
             self._full_since = None
             self._paused = False
-            self._source.pause(self._quotas.full if self._quotas is not None else NONE)
+            self._source.pause(self._quotas.full if self._quotas is not None else NO_TOPICS)
             return True
         now = time.monotonic()
         self._full_since = self._full_since or now
@@ -42,11 +45,11 @@ class Backpressure:
         return self._paused
 
     def pause(self) -> None:
-        """Fetch nothing."""
+        """Pause all partitions."""
         self._paused = True
         self._source.pause(self._source.topics)
 
     def resume(self) -> None:
-        """Fetch of all partitions, whatever is held."""
+        """Resume all partitions, even without room."""
         self._paused = False
-        self._source.pause(NONE)
+        self._source.pause(NO_TOPICS)

@@ -1,4 +1,4 @@
-"""A worker, put together in the order of an event's path. Everything that one part is given by another is seen here."""
+"""Creates the parts of a worker in the order of an event's path, and connects them."""
 
 from collections.abc import Sequence
 from queue import SimpleQueue
@@ -35,19 +35,19 @@ from millstream.consumers.worker.shared import Shared, shared_of
 from millstream.consumers.worker.worker import Worker
 from millstream.inference.executors.interface import Executor
 
-COMMIT_PART = 1 / 2  # of what a worker may hold, is written and not yet committed at most
-DECODE_TIMEOUT = 90.0  # seconds at least: a slow registry may take half of it
+MAX_UNCOMMITTED_SHARE = 1 / 2  # of the in-flight limit: a checkpoint is due when the uncommitted results reach it
+DECODE_TIMEOUT = 90.0  # seconds that a decode may take at least: a slow registry may need half of them
 
 
 def build_worker(plan: Plan, health: Health, metrics: Metrics, *, instance_id: str, until_idle: bool) -> Worker:
-    """Put a worker together.
+    """Create a worker.
 
     Args:
         plan: the pipeline, loaded and checked.
-        health: told how the worker does.
+        health: gets the worker's state.
         metrics: where to count.
-        instance_id: names the worker in its group, and lasts over restarts.
-        until_idle: whether it ends when all that is there is done.
+        instance_id: the worker's name in its group, the same over restarts.
+        until_idle: whether the worker ends once all input is processed.
     """
     report_native()
     pipeline = plan.pipeline
@@ -63,7 +63,7 @@ def build_worker(plan: Plan, health: Health, metrics: Metrics, *, instance_id: s
     )
     shadows = make_shadows(plan.shadows, pipeline, plan.model, plan.store)
     sink = _sink(plan, shared, shadows, instance_id)
-    beside = _shadow_thread(plan, shared, shadows) if shadows and not plan.dedicated else None
+    shadow_thread = _shadow_thread(plan, shared, shadows) if shadows and not plan.dedicated else None
     in_flight = pipeline.model.concurrent_batches
     ahead = batches_ahead(plan.executor.device, in_flight * len(plan.executors), pipeline.batch.max_events)
     return connect(
@@ -74,7 +74,7 @@ def build_worker(plan: Plan, health: Health, metrics: Metrics, *, instance_id: s
         in_flight=in_flight,
         ahead=ahead,
         sink=sink,
-        shadows=beside,
+        shadows=shadow_thread,
     )
 
 
@@ -89,17 +89,17 @@ def connect(
     sink: Sink,
     shadows: ShadowThread | None,
 ) -> Worker:
-    """Connect a source and a sink by the stages between them.
+    """Create the stages between a source and a sink, and connect them.
 
     Args:
         shared: what the stages share.
-        source: where events come from.
-        decoder: makes columns of them.
+        source: reads the events.
+        decoder: turns records into columns.
         executors: copies of one model.
-        in_flight: micro-batches that each runs at a time.
-        ahead: micro-batches that may wait for them.
-        sink: where results go.
-        shadows: offered what is delivered.
+        in_flight: micro-batches that each executor runs at a time.
+        ahead: micro-batches that may wait for an executor.
+        sink: writes the results.
+        shadows: get the delivered results.
     """
     settings = shared.settings
     limits = settings.batch
@@ -117,7 +117,7 @@ def connect(
         [_runner(executor, retry, shared) for _ in range(in_flight) for executor in executors],
         results,
         ahead=ahead,
-        # In a transaction are exactly the results below the offsets that it commits.
+        # A transaction commits offsets, so it must hold exactly the results below them. This needs the order of the partitions.
         ordering="partition" if settings.exactly_once else settings.ordering,
         abandon=shared.ending.abandon,
         fail=shared.ending.fail,
@@ -137,7 +137,7 @@ def connect(
         sink=sink,
         budget=shared.budget,
         assignment=shared.assignment,
-        checkpoints=Checkpoints(settings.commit_every, COMMIT_PART, settings.exactly_once),
+        checkpoints=Checkpoints(settings.commit_every, MAX_UNCOMMITTED_SHARE, settings.exactly_once),
         window=window,
         offer=shadows.offer if shadows else None,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from millstream.consumers.sink.dead_letter_sink import BESIDE
+from millstream.consumers.sink.dead_letter_sink import RECORD_OVERHEAD
 from millstream.consumers.source.kafka_source import Subscription
 from millstream.consumers.worker.plan import Plan, group_of
 from millstream.pipeline.client_trial import membership
@@ -11,18 +11,18 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import largest_records
 from millstream.topics.group import client_id
 
-FETCH_MIN_BYTES = 100_000  # that the broker answers with at once: full micro-batches of small events
-LEAST_COLLECTING, MOST_COLLECTING = 6, 12  # milliseconds that it collects them for otherwise
+FETCH_MIN_BYTES = 100_000  # the broker answers at once if it has this many: full micro-batches of small events
+MIN_FETCH_WAIT_MS, MAX_FETCH_WAIT_MS = 6, 12  # milliseconds that it may wait for them
 
 
 def subscription_of(plan: Plan, instance_id: str, *, until_idle: bool) -> Subscription:
-    """What the worker reads, as which member; `instance_id` names it in its group, and lasts over restarts."""
+    """The topics and the group. `instance_id` is the worker's name in the group, which stays the same over restarts."""
     pipeline = plan.pipeline
     return Subscription(
         group=group_of(plan),
         topics=pipeline.input.topics,
         start=pipeline.input.start,
-        # What the client fetches ahead of the worker, in all: its own default is 64 MiB.
+        # Bounds all records that the client fetches ahead. The client's default is 64 MiB.
         client={
             **_membership(pipeline, instance_id),
             **collecting(pipeline.batch.max_wait),
@@ -33,42 +33,43 @@ def subscription_of(plan: Plan, instance_id: str, *, until_idle: bool) -> Subscr
 
 
 def largest_outputs(plan: Plan) -> Mapping[str, int]:
-    """Bytes of the largest record that each topic takes which the worker writes to."""
+    """The topics that the worker writes to, each with the size of the largest record that it accepts, in bytes."""
     pipeline = plan.pipeline
     comparisons = [pipeline.comparison.topic] if plan.dedicated else []
     return largest_records(pipeline.client_config(), (pipeline.output.topic, pipeline.dead_letters.topic, *comparisons))
 
 
 def producer_settings(plan: Plan, limits: Mapping[str, int]) -> dict[str, Any]:
-    """The producer's; `limits` are the largest records that the output topics take, bytes."""
+    """The producer's settings. `limits`: bytes of the largest record that each output topic accepts."""
     return {
-        # A batch of records that is larger than its topic takes would be refused as one.
-        "batch.size": min(1_000_000, *(limit - BESIDE for limit in limits.values())),
-        # A record that is larger than the queue would wait for room in it for ever.
+        # The broker refuses a whole batch of records if it is larger than the topic accepts.
+        "batch.size": min(1_000_000, *(limit - RECORD_OVERHEAD for limit in limits.values())),
+        # A record that is larger than the queue would never find room in it.
         "queue.buffering.max.kbytes": max(_quarter_kib(plan.pipeline), max(limits.values()) // 1024 + 1024),
         **plan.pipeline.client_config(),
     }
 
 
 def collecting(max_wait: float) -> dict[str, str]:
-    """How long the broker collects for one answer, where it has less than much; `max_wait` of a micro-batch in seconds.
+    """How long the broker waits for more records before it answers a fetch. `max_wait`: seconds that a micro-batch waits.
 
-    At a trickle an answer for each event costs broker and worker more than all else. Where batches wait, the broker may wait as
-    well; not for long, and not too short either: an idle worker asks anew after it. A little longer than batches do: what it has
-    collected is a bunch then, with nothing behind it in the window, and events don't wait twice.
+    At a low rate, one answer per event would cost the broker and the worker more than everything else. So the broker may wait
+    where batches wait too. It waits a little longer than a batch: then its answer has all events that belong together, and the
+    batch need not wait for more. The wait is bounded, and if it would be very short, there is none: an idle worker sends a new
+    fetch after each.
     """
-    wait = min(round(1.2 * max_wait * 1000), MOST_COLLECTING)
-    if wait < LEAST_COLLECTING:
+    wait = min(round(1.2 * max_wait * 1000), MAX_FETCH_WAIT_MS)
+    if wait < MIN_FETCH_WAIT_MS:
         return {}
     return {"fetch.min.bytes": str(FETCH_MIN_BYTES), "fetch.wait.max.ms": str(wait)}
 
 
 def _membership(pipeline: Pipeline, instance_id: str) -> dict[str, str]:
-    """How the consumer is a member of its group."""
-    named = {**membership(pipeline), "client.id": client_id(pipeline)}  # where `kafka.client` says nothing else
+    """The settings of the consumer's group membership."""
+    named = {**membership(pipeline), "client.id": client_id(pipeline)}  # unless `kafka.client` sets them
     return {**named, "group.instance.id": instance_id} if pipeline.membership.static else named
 
 
 def _quarter_kib(pipeline: Pipeline) -> int:
-    """A quarter of the bytes that the worker may hold."""
+    """A quarter of `limits.in_flight_bytes`, in KiB."""
     return max(pipeline.limits.in_flight_bytes // 4 // 1024, 1)

@@ -1,4 +1,4 @@
-"""The computing stage: gather polls, decode them to columns, batch, and send the batches through the model. One thread."""
+"""The compute thread: gathers polls, decodes them into columns, cuts these into batches, and has the model run them."""
 
 import time
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from millstream.consumers.observability import metrics as m
 from millstream.consumers.records import Records
 from millstream.consumers.source.offset_order import OffsetOrderCheck
 
-DECODE_RECORDS = 4096  # most records decoded at once: beyond that a block is no cheaper per record
+DECODE_RECORDS = 4096  # most records per decoding: in larger blocks, a record costs no less
 
 
 class Compute:
-    """Takes polls from `inbox`, gives answered micro-batches to `answers`, in arrival order.
+    """Takes polls from `inbox` and gives the results of micro-batches to `answers`.
 
-    A barrier is passed on when all that came before it is answered; None ends the stage and is passed on too. Where the client
-    gave records twice, word of that goes ahead of them: nothing of what follows may be written before it is read again.
+    A barrier is passed on once all events before it have results. None ends the stage, and is passed on too. If the client
+    delivers records twice, an `OffsetsRewound` goes to `answers` first: the results after it must not be written.
     """
 
     def __init__(
@@ -39,14 +39,14 @@ class Compute:
         quotas: TopicQuotas | None = None,
     ) -> None:
         """Args:
-        inbox: what was read.
-        answers: where results and barriers go.
-        decoder: makes columns of records.
-        batcher: closes micro-batches.
-        order: sees that nothing is read twice.
-        pool: run them.
+        inbox: the polls.
+        answers: takes results and barriers.
+        decoder: turns records into columns.
+        batcher: cuts micro-batches.
+        order: finds records that were delivered twice.
+        pool: runs micro-batches.
         metrics: where to count.
-        quotas: of the topics, where these have weights; told of what goes to the executor.
+        quotas: count the waiting records of each topic; None if the topics have no weights.
         """
         self._inbox = inbox
         self._answers = answers
@@ -63,8 +63,8 @@ class Compute:
         """Work until the inbox gives None.
 
         Raises:
-            Abandoned: told to give up while the executor or the schemas were away.
-            BeganEarly: the client gave records that were committed before.
+            Abandoned: the worker ends while the executor or the schemas are away.
+            ReadBelowCommitted: the client delivered records below the committed offset.
         """
         try:
             while self._turn():
@@ -73,7 +73,7 @@ class Compute:
             self._pool.close()
 
     def _turn(self) -> bool:
-        """Take what has come; False at the end."""
+        """Process the polls that have come. Returns False at the end."""
         control = self._gather()
         self._decode()
         while batch := self._batcher.take(time.monotonic()):
@@ -94,10 +94,10 @@ class Compute:
         self._pool.submit(batch)
 
     def _gather(self) -> "Control | None":
-        """Collect polls until there is enough for a micro-batch, the oldest has waited long enough, or control comes.
+        """Collect polls until a micro-batch is full, the oldest event has waited long enough, or another message comes.
 
-        While every executor is busy, one that is not full waits on: closed now it would not run any sooner.
-        Decoding waits for as long as batching does: one block of many records is cheaper than many blocks of one.
+        While all executors are busy, a batch that is not full waits for more events: closed now, it would not run any sooner.
+        Records are decoded only then: one block of many records is cheaper than many blocks of one.
         """
         while self._records < DECODE_RECORDS:
             enough = self._records >= self._batcher.max_events
@@ -105,7 +105,7 @@ class Compute:
                 message = self._inbox.get(timeout=0 if enough else self._due_in())
             except Empty:
                 if not enough and (self._pool.wait_for_one() or self._due_in()):
-                    continue  # what came meanwhile goes along
+                    continue  # look once more: records that came meanwhile join the batch
                 return None
             if not isinstance(message, FetchedBatch):
                 return Control(message)
@@ -114,7 +114,7 @@ class Compute:
         return None
 
     def _due_in(self) -> float | None:
-        """Seconds until the oldest event has waited long enough; None where nothing waits."""
+        """Seconds until the oldest event has waited long enough; None if no event waits."""
         due = self._batcher.due(self._gathered[0].arrived if self._gathered else None)
         return None if due is None else max(due - time.monotonic(), 0.0)
 
@@ -138,14 +138,14 @@ class Compute:
 
 
 class Control:
-    """A message that is no poll: a barrier, or None, the end."""
+    """A message other than a poll: a barrier, or None for the end."""
 
     def __init__(self, barrier: Barrier | None) -> None:
         self.barrier = barrier
 
 
 def _joined(polls: list[FetchedBatch]) -> Iterator[FetchedBatch]:
-    """Polls read under the same assignment as one."""
+    """Join consecutive polls of the same assignment."""
     for _, group in groupby(polls, lambda polled: (id(polled.epochs), id(polled.rejection))):
         first, *others = group
         if not others:
@@ -155,7 +155,7 @@ def _joined(polls: list[FetchedBatch]) -> Iterator[FetchedBatch]:
 
 
 def _by_topic(polled: FetchedBatch) -> Iterator[FetchedBatch]:
-    """The records of each topic by themselves."""
+    """Split a poll by topic."""
     records = polled.records
     for topic in dict.fromkeys(topic for topic, _ in records.partitions):
         yield replace(polled, records=records.where(lambda partition, topic=topic: partition[0] == topic))  # type: ignore[misc]

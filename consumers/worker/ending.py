@@ -1,4 +1,4 @@
-"""How a worker ends: asked to, told to give up waiting, or because a stage failed."""
+"""Why a worker ends: it is asked to, it must not wait any longer, or a stage failed."""
 
 import threading
 
@@ -10,14 +10,14 @@ class Ending:
 
     def __init__(self, answers: ResultQueue) -> None:
         """Args:
-        answers: what the writing stage takes; a failure ends it.
+        answers: the queue of the write thread. After a failure it gets None, which ends the thread.
         """
-        self.stopping = threading.Event()  # asked to drain and end
-        self.abandon = threading.Event()  # nothing that is away is waited for any more
+        self.stopping = threading.Event()  # set: drain, then end
+        self.abandon = threading.Event()  # set: stop waiting for Kafka, the schemas or the executor
         self.failure: BaseException | None = None  # the first one
         self._answers = answers
 
     def fail(self, error: BaseException) -> None:
-        """A stage ended with this."""
+        """Note the error that ended a stage."""
         self.failure = self.failure or error
         self._answers.put(None)

@@ -1,4 +1,4 @@
-"""The worker's gauges: what it holds, and how far behind it is."""
+"""The worker's gauges: the events in flight, and the lag."""
 
 import time
 
@@ -11,16 +11,16 @@ UPDATE_INTERVAL = 1.0  # seconds between two updates
 
 
 class Gauges:
-    """Brought up to date once a second. The thread that polls calls it."""
+    """Updates the gauges once a second. Only the main thread calls it."""
 
     def __init__(self, source: Source, shared: Shared) -> None:
         self._source = source
         self._shared = shared
-        self._lag_of: set[Partition] = set()  # whose lag is exported
+        self._lag_of: set[Partition] = set()  # partitions whose lag is exported
         self._updated = 0.0  # seconds on the monotonic clock
 
     def update(self) -> None:
-        """Update them where it is time."""
+        """Update the gauges if a second has passed."""
         now = time.monotonic()
         if now - self._updated < UPDATE_INTERVAL:
             return

@@ -1,4 +1,4 @@
-"""A worker's instance ID: a name that lasts over restarts, and makes its transactional ID. One worker has it at a time."""
+"""A worker's instance ID: a name that stays the same over restarts. One worker has it at a time."""
 
 import fcntl
 import hashlib
@@ -14,25 +14,25 @@ from millstream.consumers.errors import InstanceIdTaken, WorkerError
 
 
 class InstanceId:
-    """Holds an instance ID on this machine for as long as the process lives; the lock goes with it, however it ends.
+    """Holds an instance ID on this machine with a file lock. The operating system releases the lock when the process ends.
 
-    Workers on different machines can't see each other's lock: there the broker fences the earlier one when a second
-    starts with the same instance ID (`InstanceIdTaken` in the earlier).
+    Workers on other machines don't see this lock. If a second worker starts there with the same instance ID, the broker fences
+    the first one, which then raises `InstanceIdTaken`.
     """
 
     def __init__(self, name: str, *, group: str, bootstrap: str) -> None:
         """Take the instance ID.
 
         Raises:
-            InstanceIdTaken: a worker of this machine has it.
-            WorkerError: the folder of locks is not this user's alone, or the lock can't be used.
+            InstanceIdTaken: another worker on this machine has it.
+            WorkerError: other users can write to the folder of the locks, or the lock can't be taken.
         """
-        self.name = f"{group}-{name}"  # of the worker in its group, and of its transactions
+        self.name = f"{group}-{name}"  # the worker's name in the group, and its transactional ID
         known_as = hashlib.sha256(f"{bootstrap} {self.name}".encode()).hexdigest()[:24]
         try:
-            self._path = _own_folder() / f"slot-{known_as}"  # the former name: an older worker's lock is seen
+            self._path = _own_folder() / f"slot-{known_as}"  # the name in earlier versions, whose locks count too
             self._take(name, group)
-        except OSError as error:  # no locks on this file system, no room, no right to write
+        except OSError as error:  # the file system has no locks, is full, or may not be written to
             raise WorkerError(
                 f"the lock of instance ID {name} of group {group} can't be taken in {tempfile.gettempdir()}: {error.strerror}. "
                 "Name a temporary folder on a local disk that this user may write to: TMPDIR=..."
@@ -44,7 +44,7 @@ class InstanceId:
             self._lock(name, group)
             if _is_file(self._file, self._path):
                 break
-            self._file.close()  # its last holder removed it between our opening and our locking
+            self._file.close()  # its holder removed it after we had opened it
         self._file.truncate(0)
         self._file.write(str(os.getpid()))
         self._file.flush()
@@ -63,15 +63,15 @@ class InstanceId:
             ) from None
 
     def release(self) -> None:
-        """Give the instance ID back; a process that just ends gives it back too, and leaves an empty file behind."""
+        """Release the instance ID and remove the file. When a process just ends, the ID is free too, but the file stays."""
         self._path.unlink(missing_ok=True)
         self._file.close()
 
 
 def _own_folder() -> Path:
-    """The folder of this user's locks. Others may write beside it: what they put in its place is refused.
+    """The folder of this user's locks. It must belong to this user alone, because its parent is open to all users.
 
-    Not in XDG_RUNTIME_DIR: that goes when its user logs out, under workers that still run.
+    XDG_RUNTIME_DIR is no alternative: it is removed when the user logs out, while workers may still run.
     """
     folder = Path(tempfile.gettempdir()) / f"millstream-{os.getuid()}"
     with suppress(FileExistsError):
@@ -88,7 +88,7 @@ def _own_folder() -> Path:
 
 
 def _opened(path: Path) -> IO[str]:
-    """The lock's file, open for reading and appending; a link in its place is not followed."""
+    """Open the lock's file for reading and appending. A symbolic link is refused."""
     try:
         return open(path, "a+", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, 0o600))
     except OSError as error:
@@ -105,10 +105,10 @@ def _is_file(file: IO[str], path: Path) -> bool:
 
 
 def take_instance_id(name: str | None, *, group: str, bootstrap: str) -> InstanceId:
-    """Take the named instance ID, or else this machine's first free one: a restarted worker finds its predecessor's again.
+    """Take the named instance ID. Without a name, take this machine's first free one, so that a restarted worker gets the same.
 
     Raises:
-        InstanceIdTaken: the named one is taken.
+        InstanceIdTaken: another worker has the named one.
         WorkerError: see `InstanceId`.
     """
     if name is not None:

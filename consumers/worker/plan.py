@@ -1,4 +1,4 @@
-"""From a pipeline file to the parts of a worker: everything is loaded and checked here, before the first event."""
+"""Loads all that a pipeline file names, and checks it before the first event is read."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ VARIANT = "primary"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A pipeline with all that it names loaded."""
+    """A pipeline with its schemas and models."""
 
     pipeline: Pipeline
     store: SchemaStore
@@ -61,7 +61,7 @@ class Plan:
     executors: list[ModelExecutor]  # copies of one model
     decoder: BlockDecoder
     shadows: list[ShadowPlan]
-    dedicated: bool  # whether the shadows are all that this worker is for
+    dedicated: bool  # whether this worker runs only the dedicated shadows
 
     @property
     def executor(self) -> ModelExecutor:
@@ -70,14 +70,14 @@ class Plan:
 
 
 def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
-    """Load schemas and models and check them against each other. Kafka is not asked.
+    """Load schemas and models, and check them against each other. It does not connect to Kafka.
 
     Args:
-        pipeline: what to load.
-        dedicated: whether for the workers of the dedicated shadows.
+        pipeline: the pipeline file's settings.
+        dedicated: whether the worker is to run only the dedicated shadows.
 
     Raises:
-        SchemaError, ModelConfigError, DeviceError, PlanError: with the place, what was expected and what to do.
+        SchemaError, ModelConfigError, DeviceError, PlanError: the parts can't be loaded, or don't fit each other.
     """
     store = open_store(pipeline)
     reader = schema_of(pipeline, store, "input")
@@ -95,7 +95,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
             f"out `--role`."
         )
     wanted = list(dict.fromkeys([*model.signature.fields, *shadow_fields(shadows)]))
-    # A field that a model wants and the schema lacks is left to `check_fields`, which names the tensor that takes it.
+    # If the schema lacks a model's field, `check_fields` reports it, together with the tensor that needs it.
     there = field_names(reader)
     check_event_fields(pipeline, reader)
     fields = list(dict.fromkeys([*(field for field in wanted if field in there), *own_fields(pipeline)]))
@@ -159,9 +159,9 @@ def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
 
 
 def batches_ahead(device: str, concurrent: int, max_events: int) -> int:
-    """Micro-batches that may wait for an executor: what one decode gives, so that a device computes during the next one.
+    """Micro-batches that may wait for an executor: as many as one block gives, so that a GPU is busy during the next decode.
 
-    None where one batch runs at a time on the CPU: the computing thread runs it itself, see `ExecutorPool`.
+    It is 0 if one batch at a time runs on the CPU: the compute thread then runs it itself, see `ExecutorPool`.
     """
     return 0 if device == "cpu" and concurrent == 1 else max(1, DECODE_RECORDS // max_events)
 
@@ -172,13 +172,13 @@ def group_of(plan: Plan) -> str:
 
 
 def _weights(pipeline: Pipeline) -> dict[str, float] | None:
-    """Each input topic's weight, where the pipeline file has any."""
+    """The weight of each input topic; None if the pipeline file sets none."""
     weights = pipeline.input.weights
     return {topic: weights.get(topic, 1.0) for topic in pipeline.input.topics} if weights else None
 
 
 def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
-    """What is written, where; `limits` are the largest records that the output topics take, bytes."""
+    """The outputs, their topics and encoders. `limits`: bytes of the largest record that each output topic accepts."""
     pipeline, store = plan.pipeline, plan.store
     identity: dict[str, Any] = {
         "pipeline": pipeline.name,
@@ -213,13 +213,13 @@ def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
 
 
 def check_answers(plan: Plan) -> ModelRejected | None:
-    """Encode one answer: what a prediction can't hold is found now, not at the first event.
+    """Run one blank event and encode its prediction, to find an output that a prediction can't hold before the first event.
 
     Returns:
-        why there is none: the model takes no blank event, and so the first real one tells.
+        the model's error if it rejects the blank event. Then only a real event can show whether the outputs fit.
 
     Raises:
-        PlanError: naming the output.
+        PlanError: a prediction can't hold one of the outputs.
     """
     predictions = JsonPredictionEncoder(pipeline="", model="", version=1, variant="")
     time = np.zeros(1, np.int64)

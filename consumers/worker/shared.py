@@ -20,12 +20,14 @@ class Settings:
 
     batch: Limits
     in_flight_events: int
-    in_flight_bytes: int  # in all: a quarter of it fetched ahead, a quarter in the producer
-    weight: RecordCost  # of a record in flight
+    in_flight_bytes: (
+        int  # in total: a quarter for records fetched ahead, a quarter for the producer, half for the events in flight
+    )
+    weight: RecordCost  # memory of a record in flight
     commit_every: float
     exactly_once: bool
     ordering: Ordering
-    weights: Mapping[str, float] | None  # by input topic, where these have any
+    weights: Mapping[str, float] | None  # by input topic; None: no topic has a weight
     allow_nan_outputs: bool
     batch_timeout: float  # for one micro-batch in the model
     drain_timeout: float
@@ -39,16 +41,16 @@ class Shared:
     settings: Settings
     health: Health
     metrics: Metrics
-    assignment: Assignment  # which partitions are ours, and how far each is
-    guard: CrashGuard  # told by the source, asked by the loop
-    budget: InFlightBudget  # bounds what was read and is not yet delivered
-    quotas: TopicQuotas | None  # the same by topic, where topics have weights
-    answers: ResultQueue  # from the computing stage to the writing one
+    assignment: Assignment  # the assigned partitions, and how far each is processed
+    guard: CrashGuard  # finds events that crash workers
+    budget: InFlightBudget  # bounds the events in flight
+    quotas: TopicQuotas | None  # bounds the waiting records of each topic; None: no weights
+    answers: ResultQueue  # from the compute thread to the write thread
     ending: Ending
 
 
 def shared_of(settings: Settings, guard: CrashGuard, health: Health, metrics: Metrics) -> Shared:
-    """Make what the stages of a worker share."""
+    """Create the parts that the stages of a worker share."""
     answers: ResultQueue = ResultQueue()
     return Shared(
         settings,

@@ -1,7 +1,8 @@
-"""The worker's loop: polls, commits, pauses, drains, and never computes. `build.py` puts the worker together.
+"""The worker's main loop: it polls, commits, pauses and drains. It never decodes events or runs the model.
 
-Three threads. This one polls and commits; one decodes, batches and runs the model (compute.py); one encodes, produces and waits
-for delivery (writer.py). What flows between them is bounded by the in-flight budget (in_flight.py).
+A worker has three threads. The main thread runs this loop. The compute thread decodes, batches and runs the model (compute.py).
+The write thread encodes, produces and waits for delivery (writer.py). The in-flight limit bounds the events between them
+(in_flight.py). `build.py` creates all parts and connects them.
 """
 
 import logging
@@ -29,8 +30,9 @@ from millstream.inference.executors.interface import Executor
 
 log = logging.getLogger(__name__)
 
-QUICK = 5.0  # seconds that one event by itself usually takes at most; beyond, the group is polled to stay a member
-# Seconds that a thread has to end when the worker does: one that hangs must not keep the process.
+# Seconds that one event that runs alone rarely exceeds. After that, the worker polls, to stay a member of the group.
+USUAL_EVENT_TIME = 5.0
+# Seconds that a thread has to end when the worker ends. A thread that hangs must not keep the process alive.
 THREAD_JOIN_TIMEOUT = 2.0
 Stage = tuple[str, Callable[[], None]]
 """The name of a thread, and what it runs."""
@@ -53,12 +55,12 @@ class Worker:
     ) -> None:
         """Args:
         shared: what the stages share.
-        source: where events come from.
-        inbox: what was read, for the computing stage.
-        window: told what comes, so that batches wait as long as it pays.
-        stages: the computing and the writing stage.
-        executors: warmed up before anything is read, and closed at the end.
-        sink: started before anything is read.
+        source: reads the events.
+        inbox: takes the records read to the compute thread.
+        window: gets the arrival times, and decides from them how long a batch waits for more events.
+        stages: the compute and the write stage, each runs in a thread of its own.
+        executors: warmed up before the first poll, and closed at the end.
+        sink: started before the first poll.
         shadows: closed at the end.
         """
         self._settings = shared.settings
@@ -77,28 +79,28 @@ class Worker:
         self._shadows = shadows
         self._backpressure = Backpressure(source, shared)
         self._gauges = Gauges(source, shared)
-        self._rewinds = 0  # how many times all was read again from the committed offsets
+        self._rewinds = 0  # how often the worker went back to the committed offsets
         self._ended = False
         self._threads = [
             threading.Thread(target=self._run_stage, args=(run,), name=name, daemon=True) for name, run in stages
         ]
 
     def stop(self) -> None:
-        """Ask the worker to drain and end; safe from a signal handler."""
+        """Ask the worker to drain and end. A signal handler may call it."""
         self._ending.stopping.set()
 
     def run(self) -> bool:
-        """Work until told to stop, or until idle.
+        """Work until asked to stop. With `until_idle`, also end once all input is processed.
 
         Returns:
-            whether all that was read is written and committed; what is not is read again by whoever comes next.
+            whether the results of all records read are written and committed. The next worker reads the other records again.
 
         Raises:
             WorkerError: the worker can't go on.
         """
         self._health.waiting_for = "the model's warm-up"
         if not self._warm_up():
-            return True  # told to end before anything was read
+            return True  # asked to end before the first poll
         self._health.waiting_for = "the broker's answer to the producer"
         self._sink.start()
         self._health.waiting_for = "the group's assignment"
@@ -120,22 +122,22 @@ class Worker:
         return drained
 
     def _work(self) -> bool:
-        """Turn until told to stop, or until idle; then drain. Whether that was in time."""
+        """Run the loop until the worker is to end, then drain. Returns whether draining was complete in time."""
         while True:
             while not self._ending.stopping.is_set() and self._ending.failure is None:
                 self._turn()
                 if self._settings.until_idle and self._source.idle and not self._budget.events:
                     break
             if isinstance(self._ending.failure, EventRefused):
-                self._commit(wait=True)  # what comes before the event
+                self._commit(wait=True)  # the events before it
             rewinds = self._rewinds
             drained = self._drain()
-            # What was taken back while the worker drained is not read again yet: it is not idle.
+            # A transaction aborted while the worker drained: its events are still to be read again, so the worker is not idle.
             if self._rewinds == rewinds or self._ending.stopping.is_set() or self._ending.failure is not None:
                 return drained
 
     def _warm_up(self) -> bool:
-        """Wait for the executor, as long as it is away; False where told to end meanwhile."""
+        """Warm the executors up, and wait through an outage. Returns False if the worker was asked to end meanwhile."""
         try:
             for executor in self._executors:
                 Retry(self._ending.stopping, self._health, self._metrics).call("executor", executor.warm_up)
@@ -144,9 +146,9 @@ class Worker:
         return True
 
     def _drain(self) -> bool:
-        """Finish all that was read; whether that was in time.
+        """Finish all events in flight. Returns whether that was complete in time.
 
-        A rebalance at that moment refuses the commit, or aborts the transaction: both pass when the loop turns on.
+        A rebalance at this moment makes the commit fail or aborts the transaction. So the loop goes on, and it tries again.
         """
         until = time.monotonic() + self._settings.drain_timeout
         while not (drained := self._finish(list(self._assignment.epochs))):
@@ -156,12 +158,11 @@ class Worker:
         return drained
 
     def _turn(self) -> None:
-        """One turn of the loop: commit what is delivered, read what there is room for."""
+        """One turn of the loop: commit the delivered offsets, and read as many records as there is room for."""
         self._health.turn()
         self._set_ready()
-        again = (
-            self._assignment.rewind_wanted.is_set()
-        )  # first: what was delivered before is committed before all is read again
+        # Looked at before the commit: all offsets delivered until then are committed before the worker goes back to them.
+        again = self._assignment.rewind_wanted.is_set()
         self._commit(wait=False)
         if again and not self._rewind():
             return
@@ -175,8 +176,8 @@ class Worker:
             self._read(max(min(most, room), 1))
 
     def _rewind(self) -> bool:
-        """Read again what was taken back; False where that can't be yet: then only the group is kept."""
-        # Before the offsets are asked for: another abort while they come is another rewind.
+        """Go back to the committed offsets. If they are not known yet, return False; the worker then only stays in its group."""
+        # Cleared before the offsets are requested: if another transaction aborts meanwhile, the worker goes back once more.
         self._assignment.rewind_wanted.clear()
         if self._source.rewind():
             self._rewinds += 1
@@ -187,7 +188,7 @@ class Worker:
         return False
 
     def _read(self, limit: int) -> None:
-        """Read up to `limit` records; none while all is paused, when nothing but a rebalance comes."""
+        """Poll up to `limit` records. While all partitions are paused there are none, but a rebalance takes place in the poll."""
         started = time.perf_counter()
         polled = self._source.poll(limit, POLL_INTERVAL, self._window)
         if polled is not None:
@@ -203,7 +204,7 @@ class Worker:
         self._inbox.put(polled)
 
     def _run_carefully(self, most: int) -> None:
-        """Read and run a few events by themselves: earlier workers ended, one after the other, at what is about to run."""
+        """Read and run a few events alone, because several workers crashed at these offsets."""
         if self._budget.events:
             self._wait_for_all()
             return
@@ -212,7 +213,7 @@ class Worker:
         if polled is None:
             return
         counts = polled.records.counts()
-        if any(map(self._guard.refuses, counts)):  # then it is one event
+        if any(map(self._guard.refuses, counts)):  # only one event was read
             (place,), offset = counts, int(polled.records.offsets[0])
             log.error("workers crashed running the event at offset %d of %s/%d: it is refused", offset, *place)
             polled = replace(polled, rejection=Rejection("crashed", "the worker that ran it crashed, each time"))
@@ -225,13 +226,15 @@ class Worker:
                     self._guard.done(partition, events)
 
     def _wait_for_all(self) -> bool:
-        """Wait until all that was read is committed, however long that takes; whether it is."""
+        """Wait until all events in flight are committed, however long that takes. Returns whether they are."""
         done = threading.Event()
         self._inbox.put(Barrier(done))
         since = time.monotonic()
         while not done.wait(POLL_INTERVAL) and self._ending.failure is None and not self._ending.stopping.is_set():
             self._health.turn()
-            if time.monotonic() - since > QUICK:  # a pause throws away what was fetched ahead
+            if (
+                time.monotonic() - since > USUAL_EVENT_TIME
+            ):  # not sooner: a pause drops the records that were fetched ahead
                 self._backpressure.pause()
                 if polled := self._source.poll(1, POLL_INTERVAL):
                     self._take(polled)
@@ -245,18 +248,19 @@ class Worker:
             log.info("ready")
 
     def _commit(self, *, wait: bool) -> bool:
-        """Commit what is delivered; False where `wait` and that failed."""
+        """Commit the delivered offsets. Returns False if the commit failed; only with `wait` is that known."""
         delivered = self._assignment.delivered()
-        if self._settings.exactly_once:  # the sink has committed it, in a transaction
+        if self._settings.exactly_once:  # the write thread has committed them in a transaction
             self._source.markers.note_committed(delivered)
             self._assignment.note_committed(delivered)
             return True
         return self._source.commit(delivered, wait=wait)
 
     def _finish(self, partitions: list[Partition]) -> bool:
-        """Finish and commit all that was read, within the drain time; whether that was in time.
+        """Finish and commit all events in flight within the drain time. Returns whether that was complete in time.
 
-        Called when `partitions` are about to go, and at the end. What is not done in time is dropped by its epoch, not written.
+        Called before `partitions` are revoked, and at the end. Events that are not finished in time are not written later: their
+        epoch is over.
         """
         if not partitions or self._ended or self._ending.failure is not None:
             return self._ending.failure is None
@@ -265,7 +269,7 @@ class Worker:
         until = time.monotonic() + self._settings.drain_timeout
         while not done.wait(POLL_INTERVAL) and time.monotonic() < until and self._ending.failure is None:
             self._health.turn()
-        # What is not done because the broker is away can't be committed either, and waiting for that takes its own time.
+        # If the results are not done because the broker is away, a commit that waits would take even longer.
         committed = self._commit(wait=done.is_set())
         if not done.is_set() and self._ending.failure is None:
             log.warning(
@@ -276,7 +280,7 @@ class Worker:
         return done.is_set() and committed and not self._assignment.rewind_wanted.is_set()
 
     def _end(self) -> None:
-        self._ended = True  # leaving the group revokes what is assigned, and that is finished as far as it can be
+        self._ended = True  # leaving the group revokes the partitions, and `_finish` must not wait again
         self._health.ready = False
         self._health.waiting_for = "nothing: the worker ends"
         self._metrics.set(m.READY, 0)
@@ -294,7 +298,7 @@ class Worker:
                 executor.close()
 
     def _run_stage(self, run: Callable[[], None]) -> None:
-        """Run a stage; whatever ends it early ends the worker, in `run`."""
+        """Run a stage. An error in it ends the worker: `run` raises it."""
         try:
             run()
         except BaseException as error:

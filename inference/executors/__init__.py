@@ -1,1 +1,1 @@
-"""Executors: what runs a micro-batch, one file per runtime."""
+"""Executors, which run micro-batches: one file per runtime."""

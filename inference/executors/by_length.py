@@ -14,22 +14,22 @@ from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import blank
 from millstream.inference.varying import groups_of, length_buckets_of, lengths_in, padded_to
 
-_TIMED = 2  # calls, of which the quickest counts
-_ENOUGH = 2048  # items that tell what one costs where nothing is gained by many at once
-MOST_ITEMS = 2**23  # of one padded tensor: 64 MiB at 8 bytes an item
+_TIMED_CALLS = 2  # calls to measure; the fastest counts
+_TIMED_ITEMS = 2048  # items of the largest measured call on a CPU, where larger calls aren't cheaper per item
+MAX_ITEMS = 2**23  # of one padded tensor: 64 MiB at 8 bytes an item
 
 
 class ByLength:
     """Splits a micro-batch by length into the calls that cost least in total.
 
     The fixed cost of a call is measured at warm-up: thousands of items on a GPU, hardly any on a CPU. Events are padded just
-    before their call, so each input has one padded tensor at a time, of at most `MOST_ITEMS` items. Only a model whose smallest
+    before their call, so each input has one padded tensor at a time, of at most `MAX_ITEMS` items. Only a model whose smallest
     batch size needs more gets a larger one.
     """
 
     def __init__(self, model: ModelVersion, executor: ModelExecutor) -> None:
         """Args:
-        model: whose inputs vary.
+        model: has inputs of variable length.
         executor: runs events of one length.
         """
         max_length = model.signature.max_length
@@ -38,21 +38,24 @@ class ByLength:
         self.device, self.batch_sizes, self.max_events = executor.device, executor.batch_sizes, executor.max_events
         self._model = model
         self._executor = executor
-        self._call = 0.0  # items that a call costs besides its own
+        self._call = 0.0  # the fixed cost of a call, in items
 
     def warm_up(self) -> None:
-        """See `Executor.warm_up`; for every length too. On the CPU no shape needs preparing for, and large ones take seconds."""
+        """See `Executor.warm_up`; also for every length. On the CPU, the longer lengths run only the smallest batch."""
         for place, length in enumerate(self.length_buckets):
             fitting = [size for size in self.batch_sizes if size <= self._most_events(length)]
             sizes = fitting[:1] if place and self.device == "cpu" else fitting
             warm_up(self._executor.run, self._model.signature.at(length), sizes)
         try:
             self._call = self._measured()
-        except (ModelRejected, OutOfMemory):  # it was said already; then a call counts for nothing
+        except (
+            ModelRejected,
+            OutOfMemory,
+        ):  # the warm-up has logged it; without a measurement, the fixed cost counts as 0
             self._call = 0.0
 
     def run(self, inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
-        """See `Executor.run`; the inputs that vary in length are ragged."""
+        """See `Executor.run`. Inputs of variable length are ragged."""
         groups = groups_of(lengths_in(inputs), self.length_buckets, self._call)
         if len(groups) == 1:
             return self._joined(list(self._answers(inputs, groups)))
@@ -78,10 +81,10 @@ class ByLength:
 
     def _most_events(self, length: int) -> int:
         """Most events of this length in one call. A batch size, because an executor may pad to the next batch size."""
-        return max((size for size in self.batch_sizes if size * length <= MOST_ITEMS), default=self.batch_sizes[0])
+        return max((size for size in self.batch_sizes if size * length <= MAX_ITEMS), default=self.batch_sizes[0])
 
     def _joined(self, answers: list[dict[str, npt.NDArray[Any]]]) -> dict[str, npt.NDArray[Any]]:
-        """The outputs of all calls. Raises ModelConfigError where their shapes differ."""
+        """Join the outputs of all calls. Raises ModelConfigError if their shapes differ."""
         for name in answers[0]:
             shapes = {answer[name].shape[1:] for answer in answers}
             if len(shapes) > 1:
@@ -93,11 +96,11 @@ class ByLength:
         return join_rows(answers)
 
     def _measured(self) -> float:
-        """What a call costs besides its items, in items: from the smallest call and the largest."""
+        """Measure the fixed cost of a call, in items, from the smallest and the largest call."""
         max_length = self.length_buckets[-1]
         events = self._most_events(max_length)
         if self.device == "cpu":
-            events = min(events, max(_ENOUGH // max_length, 2))
+            events = min(events, max(_TIMED_ITEMS // max_length, 2))
         small, large = (1, self.length_buckets[0]), (events, max_length)
         if small[0] * small[1] == large[0] * large[1]:
             return 0.0
@@ -108,7 +111,7 @@ class ByLength:
     def _seconds(self, events: int, length: int) -> float:
         inputs = blank(self._model.signature.at(length), events)
         took = []
-        for _ in range(_TIMED):
+        for _ in range(_TIMED_CALLS):
             started = time.perf_counter()
             self._executor.run(inputs)
             took.append(time.perf_counter() - started)

@@ -1,4 +1,4 @@
-"""Which executor runs a model: each runtime is imported only where a model needs it."""
+"""Chooses the executor for a model. Each runtime is imported only if a model needs it."""
 
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.executors.by_length import ByLength
@@ -9,17 +9,17 @@ from millstream.inference.repository import ModelVersion
 def open_executor(
     model: ModelVersion, *, trust: bool = False, device: str = "auto", threads: int = 1, max_events: int = 256
 ) -> ModelExecutor:
-    """Load the model into its executor; one whose inputs vary in length runs by length.
+    """Load the model into its executor. Models with inputs of variable length get a `ByLength` around it.
 
     Args:
         model: what to load.
         trust: whether the model's author is trusted; required for a torch model.
-        device: auto, cpu, cuda or tensorrt; auto takes a GPU where there is one.
-        threads: CPU threads of one inference, for the runtimes that can be told.
+        device: auto, cpu, cuda or tensorrt; auto takes a GPU if there is one.
+        threads: CPU threads of one inference, for ONNX Runtime and torch.
         max_events: the largest micro-batch.
 
     Raises:
-        DeviceError: the device is not there, or the executor does not know it.
+        DeviceError: the device doesn't exist, or the executor doesn't support it.
         ModelConfigError: the model can't be loaded or is not trusted, its runtime is not installed, or config.yaml does not
             fit it.
     """

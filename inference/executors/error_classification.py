@@ -1,4 +1,4 @@
-"""What a runtime's exception says: about the events, the memory or the device."""
+"""Classifies a runtime's exceptions: the events, the memory or the device caused them."""
 
 from millstream.inference.errors import ExecutorLost, ExecutorUnavailable, InferenceError, ModelRejected, OutOfMemory
 
@@ -16,8 +16,8 @@ OUT_OF_MEMORY_CLASSES = {
 }  # Python, torch and CuPy, TensorFlow
 DEVICE_ERROR_MESSAGES = ("cuda failure", "cuda error", "cublas", "cudnn", "ep_fail", "device is lost")
 DEVICE_ERROR_CLASSES = {"AcceleratorError"}  # torch
-# After these the CUDA context of the process is lost: every later call fails too, also with good events. (CUDA's driver
-# API, cudaErrorIllegalAddress, cudaErrorAssert and their kin: "the process must be terminated and relaunched".)
+# After these errors, the CUDA context of the process is lost, and every later call fails. (CUDA's documentation of
+# cudaErrorIllegalAddress, cudaErrorAssert and similar errors: "the process must be terminated and relaunched".)
 CONTEXT_LOST_MESSAGES = (
     "illegal memory access",
     "device-side assert",
@@ -31,13 +31,13 @@ CONTEXT_LOST_MESSAGES = (
 
 
 def line_of(error: BaseException) -> str:
-    """The exception's text in one line; its middle is left out where it is long."""
+    """The exception's text in one line. If it is long, its middle is left out."""
     line = " ".join(_own_words(error).split())
     return line if len(line) <= 500 else f"{line[:240]} ... {line[-240:]}"
 
 
 def classify_error(error: Exception, place: str) -> InferenceError:
-    """What a native runtime's exception means; `place` is how messages name the model."""
+    """The error for a native runtime's exception. `place` names the model in the message."""
     lowered = _own_words(error).lower()
     classes = {kind.__name__ for kind in type(error).__mro__}
     said = f"{place}: {line_of(error) or type(error).__name__}"
@@ -53,7 +53,7 @@ def classify_error(error: Exception, place: str) -> InferenceError:
 
 
 def _own_words(error: BaseException) -> str:
-    """The text without what TorchScript puts before it: the model's code, in which any word may stand."""
+    """The text without the model's code, which TorchScript puts before it and which may contain any word."""
     text = str(error)
     if text.startswith("The following operation failed in the TorchScript interpreter"):
         return text.rstrip().rsplit("\n", 1)[-1]

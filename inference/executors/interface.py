@@ -1,7 +1,7 @@
-"""The contract of an executor."""
+"""The interface of executors, and helpers for them."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,35 +26,34 @@ The model's signature says which inputs vary; the types can't express it."""
 class Executor(Protocol):
     """Runs micro-batches of one model version.
 
-    `run` may block for as long as it computes. As many threads call it at a time as the pipeline has batches in flight: one where
-    `model.concurrent_batches` is not set.
+    `run` blocks while it computes. With `model.concurrent_batches`, so many threads call it at a time; by default it is one.
     """
 
     def warm_up(self) -> None:
-        """Run once for every batch size that will be used, so that no event pays for a first time.
+        """Run once for every batch size, so that no event is delayed by a first run.
 
-        A model that refuses blank events stays cold. Raises ExecutorUnavailable where nothing can run.
+        A model that rejects blank events is not warmed up. Raises ExecutorUnavailable if the executor can't run.
         """
 
     def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
-        """Run one micro-batch: inputs [events, ...] in, one output array [events, ...] per named output back, same order.
+        """Run one micro-batch. It takes inputs [events, ...], and returns output name -> [events, ...] in the same order.
 
         Raises:
-            ModelRejected: this micro-batch is refused; its parts may not be.
-            OutOfMemory: it is too large for the device.
-            ExecutorUnavailable: nothing can run at the moment.
+            ModelRejected: the model rejects this micro-batch. It may accept parts of it.
+            OutOfMemory: the micro-batch is too large for the device.
+            ExecutorUnavailable: the executor can't run now.
         """
 
     def close(self) -> None:
-        """Give the device back."""
+        """Release the device."""
 
 
 class ModelExecutor(Executor, Protocol):
-    """An executor with what it decided when it loaded the model."""
+    """An executor of a loaded model."""
 
     device: str  # cpu, cuda or tensorrt
-    batch_sizes: tuple[int, ...]  # the sizes that it is warmed up for, events, ascending
-    max_events: int  # the largest micro-batch it takes
+    batch_sizes: tuple[int, ...]  # the batch sizes that it is warmed up for, ascending
+    max_events: int  # the largest micro-batch that it takes
 
 
 def rows_of(tensors: Inputs) -> int:
@@ -68,7 +67,7 @@ def rows_between(tensors: Inputs, start: int, stop: int) -> dict[str, Any]:
 
 
 def join_rows(parts: Sequence[Inputs]) -> dict[str, Any]:
-    """The events of all `parts`, in order; no copy where there is one part."""
+    """The events of all `parts`, in order. A single part is not copied."""
     if len(parts) == 1:
         return dict(parts[0])
     return {name: _joined([part[name] for part in parts]) for name in parts[0]}
@@ -79,15 +78,24 @@ def _joined(arrays: Sequence[Any]) -> Any:
 
 
 def padded(tensors: Tensors, size: int) -> dict[str, npt.NDArray[Any]]:
-    """The tensors with their last event repeated up to `size` events: real values, so that no model meets ones it never saw."""
+    """Pad the tensors to `size` events by repeating the last event, so that the model gets only real values."""
     return {
         name: np.concatenate([array, np.repeat(array[-1:], size - len(array), axis=0)])
         for name, array in tensors.items()
     }
 
 
+def check_names(model: ModelVersion, own: Collection[str]) -> None:
+    """Check that the mapped tensors are a model's own inputs. Raises ModelConfigError."""
+    mapped = {entry.tensor for entry in model.signature.inputs}
+    if mapped != set(own):
+        raise ModelConfigError(
+            f"{model.place}: maps the tensors {sorted(mapped)}, but the model's inputs are {sorted(own)}. Map each once."
+        )
+
+
 def check_length(model: ModelVersion, entry: TensorInput, own: object) -> None:
-    """Check that a model takes all lengths it will be run at, `own` being what it says of that axis. Raises ModelConfigError."""
+    """Check that a model takes all lengths that it runs at. `own`: the model's own size of that axis. Raises ModelConfigError."""
     if (
         isinstance(own, int)
         and entry.max_length
@@ -100,7 +108,7 @@ def check_length(model: ModelVersion, entry: TensorInput, own: object) -> None:
 
 
 def check_rows(outputs: Tensors, events: int, place: str) -> None:
-    """Check that each output has one row for each event. Raises ModelConfigError: dead letters would not help."""
+    """Check that each output has one row per event. Raises ModelConfigError, because no event is at fault."""
     for name, output in outputs.items():
         if output.ndim == 0 or len(output) != events:
             raise ModelConfigError(
@@ -109,12 +117,12 @@ def check_rows(outputs: Tensors, events: int, place: str) -> None:
 
 
 def warm_up(run: Callable[[Tensors], object], inputs: Sequence[TensorInput], batch_sizes: Sequence[int]) -> None:
-    """Run blank events, once for each size, ascending. Raises what `run` does, but for what says nothing against a start."""
+    """Run blank events once for each batch size, ascending. Errors that don't prevent a start are only logged."""
     for size in batch_sizes:
         try:
             run(blank(inputs, size))
         except ModelRejected as error:
-            # Its right, but then the first events of each size pay for the first time.
+            # The model may reject blank events. But then the first batch of each size takes longer.
             log.warning("not warmed up for %d events: the model refuses blank ones: %s", size, error)
         except OutOfMemory as error:
             if size == 1:

@@ -9,13 +9,21 @@ from millstream.inference.batch_sizes import batch_sizes_of, bucket_of
 from millstream.inference.devices import gpus
 from millstream.inference.errors import DeviceError, ModelConfigError
 from millstream.inference.executors.error_classification import classify_error, line_of
-from millstream.inference.executors.interface import Tensors, check_length, check_rows, padded, rows_of, warm_up
+from millstream.inference.executors.interface import (
+    Tensors,
+    check_length,
+    check_names,
+    check_rows,
+    padded,
+    rows_of,
+    warm_up,
+)
 from millstream.inference.repository import ModelVersion
 
 PROVIDERS = {
     "cpu": ["CPUExecutionProvider"],
     "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"],
-    # TensorRT takes only the parts it knows; CUDA runs the rest.
+    # TensorRT runs only the parts of a model that it supports; CUDA runs the rest.
     "tensorrt": ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"],
 }
 ONNX_TYPES = {
@@ -26,7 +34,7 @@ ONNX_TYPES = {
     "bool": "tensor(bool)",
     "string": "tensor(string)",
 }
-# ONNX Runtime's. Lower ones are not printed: an error reaches us as an exception, and would be printed for each bisected part.
+# ONNX Runtime's severity. It raises errors as exceptions; printed too, there would be one line per bisected part.
 LOG_SEVERITY_FATAL = 4
 
 
@@ -38,13 +46,13 @@ class OnnxExecutor:
 
         Args:
             model: what to load.
-            device: auto, cpu, cuda or tensorrt; auto takes CUDA where a GPU is, else the CPU.
+            device: auto, cpu, cuda or tensorrt; auto takes CUDA if there is a GPU, otherwise the CPU.
             threads: CPU threads of one inference.
             max_events: the largest micro-batch.
 
         Raises:
-            DeviceError: the device is not there.
-            ModelConfigError: the file is no model, or config.yaml does not fit it.
+            DeviceError: the device doesn't exist.
+            ModelConfigError: the file is not a model, or config.yaml does not fit it.
         """
         self.model = model
         self._place = model.place
@@ -54,7 +62,7 @@ class OnnxExecutor:
         self._session = _open(model, self.device, threads)
         fixed = _check_inputs(model, self._session)
         _check_outputs(model, self._session)
-        # A GPU compiles or tunes for each new shape, so it sees few; the CPU takes any size at no cost.
+        # A GPU compiles or tunes for each new shape, so it gets few shapes. On the CPU, any size is fine.
         self._pads = self.device != "cpu" or fixed is not None
         self.batch_sizes = (fixed,) if fixed else batch_sizes_of(model.batch_sizes, max_events)
         self.max_events = min(max_events, self.batch_sizes[-1]) if self._pads else max_events
@@ -71,7 +79,7 @@ class OnnxExecutor:
             outputs = self._session.run(self._outputs, inputs if size == events else padded(inputs, size))
         except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
             if not isinstance(error, MemoryError) and not type(error).__module__.startswith("onnxruntime"):
-                raise  # a fault of ours, not of the events
+                raise  # an error of Millstream
             raise classify_error(error, self._place) from error
         check_rows(dict(zip(self._outputs, outputs, strict=True)), size, self._place)
         return {name: output[:events] for name, output in zip(self._names, outputs, strict=True)}
@@ -99,10 +107,10 @@ def _open(model: ModelVersion, device: str, threads: int) -> ort.InferenceSessio
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = LOG_SEVERITY_FATAL
-    # Spinning threads take the CPU from the consumer and the producer, which share this machine.
+    # Spinning threads would take the CPU from the consumer and the producer.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if device != "cpu":
-        ort.preload_dlls()  # CUDA libraries that came as Python packages
+        ort.preload_dlls()  # the CUDA libraries, if they are installed as Python packages
     try:
         session = ort.InferenceSession(str(model.file), options, providers=PROVIDERS[device])
     except Exception as error:
@@ -122,16 +130,12 @@ def _open(model: ModelVersion, device: str, threads: int) -> ort.InferenceSessio
 
 
 def _check_inputs(model: ModelVersion, session: ort.InferenceSession) -> int | None:
-    """Check every input; returns the model's batch size where its batch axis is fixed."""
+    """Check every input. Returns the batch size if the model fixes it."""
     own = {entry.name: entry for entry in session.get_inputs()}
-    mapped = {entry.tensor: entry for entry in model.signature.inputs}
-    if own.keys() != mapped.keys():
-        raise ModelConfigError(
-            f"{model.place}: maps the tensors {sorted(mapped)}, but the model's inputs are {sorted(own)}. Map each once."
-        )
+    check_names(model, own)
     fixed: set[int] = set()
-    for name, entry in mapped.items():
-        expected, found = own[name], entry
+    for found in model.signature.inputs:
+        name, expected = found.tensor, own[found.tensor]
         if expected.type != ONNX_TYPES[found.dtype]:
             raise ModelConfigError(
                 f"{model.place}: tensor `{name}` is {expected.type} in the model, but config.yaml says {found.dtype}."

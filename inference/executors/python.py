@@ -1,4 +1,4 @@
-"""The Python executor: a class `Model` in the model's folder, which needs nothing of ours."""
+"""The Python executor: runs a class `Model` from the model's folder, which needs no import of Millstream."""
 
 import logging
 import socket
@@ -19,31 +19,34 @@ from millstream.inference.repository import ModelVersion
 
 log = logging.getLogger(__name__)
 
-AWAY = (ConnectionError, TimeoutError, socket.gaierror)
-# These come from no built-in one, unlike those of urllib, requests and redis.
-AWAY_NAMES = {"httpx.NetworkError", "httpx.TimeoutException", "httpx.RemoteProtocolError"}
-NATIVE = RuntimeError  # what torch and CuPy raise for the device; other classes are not searched for words, events may hold them
+AWAY_ERRORS = (ConnectionError, TimeoutError, socket.gaierror)
+# Unlike the errors of urllib, requests and redis, these are not derived from the classes above.
+AWAY_ERROR_NAMES = {"httpx.NetworkError", "httpx.TimeoutException", "httpx.RemoteProtocolError"}
+# Torch and CuPy raise it for errors of the device. Messages of other classes are not searched for words: they may quote events.
+NATIVE_ERROR = RuntimeError
 
 
 class PythonExecutor:
-    """Runs `model.py`: `Model(folder, device)`, `predict(inputs)`, and `close()` where it has one.
+    """Runs `model.py`: it calls `Model(folder, device)`, `predict(inputs)`, and `close()` if there is one.
 
-    `predict` gets the tensors of config.yaml by name, [events, ...], copies of its own, and returns the outputs by name,
-    [events, ...]. What it raises means: ConnectionError, TimeoutError (also as the cause of another), that something it needs is
-    away; MemoryError and torch's OutOfMemoryError, that the batch is too large; anything else, that it refuses an event.
+    `predict` gets copies of the tensors in config.yaml, by name, [events, ...]. It returns the outputs by name, [events, ...].
+    Its exceptions have these meanings:
+    - ConnectionError, TimeoutError (also as the cause of another one): something that the model needs is away.
+    - MemoryError, torch's OutOfMemoryError: the batch is too large.
+    - Any other: the model rejects an event.
     """
 
     def __init__(self, model: ModelVersion, *, device: str = "auto", max_events: int = 256) -> None:
-        """Load the file and make the model.
+        """Load the file and create the model.
 
         Args:
             model: what to load.
-            device: auto, cpu or cuda; given to the model as `cpu` or `cuda`.
+            device: auto, cpu or cuda. The model gets `cpu` or `cuda`.
             max_events: the largest micro-batch.
 
         Raises:
-            DeviceError: the device is not there.
-            ModelConfigError: the file can't be run, or has no such class; the message names its line.
+            DeviceError: the device doesn't exist.
+            ModelConfigError: the file can't be run, or has no class `Model`.
         """
         self.model = model
         self.device = cpu_or_cuda(device, model.name, "python")
@@ -57,12 +60,12 @@ class PythonExecutor:
             raise ModelConfigError(f"{model.file}: class `Model` has no `predict(self, inputs)` (docs/models.md).")
 
     def warm_up(self) -> None:
-        """See `Executor.warm_up`. Raises ModelConfigError where the outputs are not as config.yaml says."""
+        """See `Executor.warm_up`. Raises ModelConfigError if the outputs don't fit config.yaml."""
         warm_up(self._try, self.model.signature.inputs, self.batch_sizes)
 
     def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
         """See `Executor.run`."""
-        # Copies: what the model writes into its inputs must not reach the run of their halves, nor other models.
+        # Copies, because the model may write into its inputs, which may run again in halves or in other models.
         outputs = self._predict({name: array.copy() for name, array in inputs.items()})
         return self._named(outputs, rows_of(inputs))
 
@@ -81,16 +84,16 @@ class PythonExecutor:
         outputs = self._predict(dict(inputs))
         try:
             self._named(outputs, rows_of(inputs))
-        except ModelRejected as error:  # with blank events it is no event's doing
+        except ModelRejected as error:  # no event is at fault, because these are blank
             raise ModelConfigError(str(error)) from None
 
     def _predict(self, inputs: dict[str, npt.NDArray[Any]]) -> object:
-        before = sys.exception()  # what our caller handles: Python makes it the context of all that is raised meanwhile
+        before = sys.exception()  # Python makes this exception the context of all that are raised meanwhile
         try:
             return self._model.predict(inputs)
         except KeyboardInterrupt:
             raise
-        # `sys.exit` in a model would end our thread in silence, and a panic of a library in Rust is no `Exception` either.
+        # `sys.exit` in a model would end the thread silently, and a panic of a Rust library is no `Exception` either.
         except BaseException as error:
             raise self._classify_error(error, before) from error
 
@@ -100,13 +103,13 @@ class PythonExecutor:
         )
         if any(_is_away(link) for link in _causes(error, before)):
             return ExecutorUnavailable(said)
-        if isinstance(error, MemoryError | NATIVE):
+        if isinstance(error, MemoryError | NATIVE_ERROR):
             found = classify_error(error, "")
             return type(found)(said)
         return ModelRejected(said)
 
     def _named(self, outputs: object, events: int) -> dict[str, npt.NDArray[Any]]:
-        """The outputs to keep, under the names that predictions have. Raises ModelRejected: it may be one event's doing."""
+        """The outputs under their names in predictions. Raises ModelRejected, because one event may be at fault."""
         if not isinstance(outputs, Mapping):
             raise ModelRejected(
                 f"{self.model.place}: `predict` returned {type(outputs).__name__}, not a dict of arrays by output name."
@@ -121,7 +124,7 @@ class PythonExecutor:
 
     def _array(self, tensor: str, output: object, events: int) -> npt.NDArray[Any]:
         try:
-            array = np.array(output)  # a copy: the model may fill the same one for the next micro-batch
+            array = np.array(output)  # a copy, because the model may reuse the array for the next micro-batch
         except Exception as error:  # nested lists of different lengths, a tensor on a GPU
             raise ModelRejected(f"{self.model.place}: output `{tensor}` is no array: {line_of(error)}") from None
         if array.ndim == 0 or len(array) != events:
@@ -154,11 +157,11 @@ def _content(array: npt.NDArray[Any]) -> str:
 
 def _is_away(error: BaseException) -> bool:
     names = {f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__}
-    return isinstance(error, AWAY) or not names.isdisjoint(AWAY_NAMES)
+    return isinstance(error, AWAY_ERRORS) or not names.isdisjoint(AWAY_ERROR_NAMES)
 
 
 def _causes(error: BaseException, before: BaseException | None) -> Iterator[BaseException]:
-    """The exception, and those that it was raised from or in the handling of, as a traceback shows them; up to `before`."""
+    """The exception with its causes and contexts, as a traceback shows them, up to `before`."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and link is not before and id(link) not in seen:

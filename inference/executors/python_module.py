@@ -1,4 +1,4 @@
-"""A model's own code, loaded from its file: as a package of its own, with nothing put on the import path."""
+"""Loads a model's code as a package of its own, without a change of the import path."""
 
 import importlib.util
 import sys
@@ -15,9 +15,9 @@ _numbers = count(1)
 
 
 class ModelModule:
-    """The folder of a model as a package: `model.py` takes its siblings by `from .name import ...`.
+    """The folder of a model as a package: `model.py` can import other files of it with `from .name import ...`.
 
-    Each load is a package of its own name, so two versions, or two models with files of the same names, never meet.
+    Each load gets a package name of its own. So two versions, or models with files of the same names, can't collide.
     """
 
     def __init__(self, file: Path) -> None:
@@ -28,7 +28,7 @@ class ModelModule:
         if spec is None or spec.loader is None:
             raise ModelConfigError(f"{file} can't be loaded: it is no Python file.")
         module = importlib.util.module_from_spec(spec)
-        sys.modules[self._name] = module  # before it runs: its classes and its own imports look for it there
+        sys.modules[self._name] = module  # before it runs, because its imports and classes look it up there
         try:
             spec.loader.exec_module(module)
         except (Exception, SystemExit) as error:
@@ -37,7 +37,7 @@ class ModelModule:
         self._module: ModuleType = module
 
     def make(self, name: str, *arguments: object) -> Any:
-        """An object of the module's class. Raises ModelConfigError."""
+        """Create an object of a class in the module. Raises ModelConfigError."""
         made = getattr(self._module, name, None)
         if not callable(made):
             self.forget()
@@ -51,7 +51,7 @@ class ModelModule:
             raise self._refusal(error) from error
 
     def forget(self) -> None:
-        """Take the package out of the interpreter's list."""
+        """Remove the package from `sys.modules`."""
         for name in [name for name in sys.modules if name == self._name or name.startswith(f"{self._name}.")]:
             del sys.modules[name]
 
@@ -68,7 +68,7 @@ class ModelModule:
 
 
 def place_in(folder: Path, error: BaseException) -> str | None:
-    """`file:line` of the innermost line of the model's own code that an exception came through; None where there is none."""
+    """The innermost line of the model's own code in the traceback, as `file:line`; None if there is none."""
     if isinstance(error, SyntaxError) and error.filename and Path(error.filename).is_relative_to(folder):
         return f"{error.filename}:{error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)

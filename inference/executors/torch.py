@@ -17,7 +17,7 @@ from millstream.inference.repository import ModelVersion
 class TorchExecutor:
     """Runs `model.pt2` or `model.pt`.
 
-    A model that gives a dict has outputs by name; one that gives a tensor or a tuple has them in the order of config.yaml.
+    If a model returns a dict, its outputs have names. If it returns a tensor or a tuple, they are in the order of config.yaml.
     """
 
     def __init__(self, model: ModelVersion, *, device: str = "auto", threads: int = 1, max_events: int = 256) -> None:
@@ -25,13 +25,13 @@ class TorchExecutor:
 
         Args:
             model: what to load.
-            device: auto, cpu or cuda; auto takes CUDA where a GPU is, else the CPU.
-            threads: CPU threads of one inference; the same for all torch models of the process.
+            device: auto, cpu or cuda; auto takes CUDA if there is a GPU, otherwise the CPU.
+            threads: CPU threads of one inference, for all torch models of the process.
             max_events: the largest micro-batch.
 
         Raises:
-            DeviceError: the device is not there, or this torch can't use it.
-            ModelConfigError: torch is not installed, the file is no model, or config.yaml does not fit it.
+            DeviceError: the device doesn't exist, or this torch can't use it.
+            ModelConfigError: torch is not installed, the file is not a model, or config.yaml does not fit it.
         """
         self.model = model
         self.device = _device(device, model)
@@ -40,7 +40,7 @@ class TorchExecutor:
         fixed, least, most = self._program.fixed, self._program.least, min(max_events, self._program.most)
         sizes = (fixed,) if fixed else batch_sizes_of(model.batch_sizes, most)
         self.batch_sizes = tuple(sorted({min(max(size, least), self._program.most) for size in sizes}))
-        # A GPU tunes for each new shape, so it sees few; the CPU takes any size that the model does.
+        # A GPU tunes for each new shape, so it gets few shapes. On the CPU, any size is fine that the model takes.
         self._pads = self.device != "cpu" or fixed is not None
         self.max_events = min(max_events, self.batch_sizes[-1]) if self._pads else most
 
@@ -56,7 +56,7 @@ class TorchExecutor:
             outputs = self._program.run(inputs if size == events else padded(inputs, size))
         except InferenceError:
             raise
-        except Exception as error:  # torch raises RuntimeError, AssertionError and others for what a model refuses
+        except Exception as error:  # torch raises RuntimeError, AssertionError and others if a model rejects events
             raise classify_error(error, self.model.place) from error
         named = self._named(outputs)
         check_rows(named, size, self.model.place)

@@ -1,9 +1,9 @@
-"""A torch model as it was saved: what it takes, and a call with arrays."""
+"""Loads torch models, and calls them with arrays."""
 
 import importlib
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -13,16 +13,16 @@ import numpy.typing as npt
 
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.executors.error_classification import line_of
-from millstream.inference.executors.interface import Tensors, check_length
+from millstream.inference.executors.interface import Tensors, check_length, check_names
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput
 
-UNBOUNDED = 2**31 - 1  # events; more than any batch
+UNBOUNDED_EVENTS = 2**31 - 1  # events; more than any batch
 Outputs = Mapping[str, npt.NDArray[Any]] | list[npt.NDArray[Any]]
 
 
 def torch() -> Any:
-    """The library, imported where a model needs it. Raises ModelConfigError where it is not installed."""
+    """Import torch, which only some models need. Raises ModelConfigError if it is not installed."""
     try:
         return importlib.import_module("torch")
     except ImportError as error:
@@ -36,13 +36,13 @@ def torch() -> Any:
 class Program:
     """A loaded model, on its device."""
 
-    call: Any  # torch tensors as positional and keyword arguments -> a tensor, or some, or a dict
-    positional: tuple[str, ...]  # names of inputs, in the call's order
+    call: Any  # takes torch tensors as positional and keyword arguments; returns a tensor, several, or a dict
+    positional: tuple[str, ...]  # names of the positional inputs, in order
     keywords: tuple[str, ...]
     device: str
-    least: int = 1  # events that a call takes
-    most: int = UNBOUNDED
-    fixed: int | None = None  # the only number of events that it takes
+    least: int = 1  # fewest and most events of a call
+    most: int = UNBOUNDED_EVENTS
+    fixed: int | None = None  # the only number of events that a call takes
 
     def run(self, inputs: Tensors) -> Outputs:
         """Call the model. Raises what torch raises."""
@@ -61,7 +61,7 @@ def open_program(model: ModelVersion, device: str) -> Program:
     """Load the file onto the device and check config.yaml against it.
 
     Raises:
-        ModelConfigError: the file is no model, or takes other tensors.
+        ModelConfigError: the file is not a model, or takes other tensors.
     """
     for entry in model.signature.inputs:
         if entry.dtype == "string":
@@ -85,7 +85,7 @@ def _exported(model: ModelVersion, device: str) -> Program:
     names = list(program.graph_signature.user_inputs)
     pytree = importlib.import_module("torch.utils._pytree")
     positional, keywords = pytree.tree_unflatten(names, program.call_spec.in_spec)
-    _check_names(model, names)
+    check_names(model, names)
     placeholders = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
     ranges = {str(symbol): bounds for symbol, bounds in program.range_constraints.items()}
     batches = [_check_tensor(model, entry, placeholders[entry.tensor]) for entry in model.signature.inputs]
@@ -99,7 +99,7 @@ def _exported(model: ModelVersion, device: str) -> Program:
         tuple(pytree.tree_leaves(keywords)),
         device,
         least=max([1, *(int(bound.lower) for bound in bounds)]),
-        most=min([UNBOUNDED, *(int(bound.upper) for bound in bounds if bound.upper < inf)]),
+        most=min([UNBOUNDED_EVENTS, *(int(bound.upper) for bound in bounds if bound.upper < inf)]),
         fixed=fixed.pop() if fixed else None,
     )
 
@@ -113,26 +113,18 @@ def _script(model: ModelVersion, device: str) -> Program:
             )
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # that TorchScript is on its way out: docs/models.md says so
+            warnings.simplefilter("ignore", FutureWarning)  # TorchScript is deprecated, see docs/models.md
             warnings.simplefilter("ignore", DeprecationWarning)
             module = torch().jit.load(str(model.file), map_location=device).eval()
     except Exception as error:
         raise ModelConfigError(f"{model.file} can't be loaded: {line_of(error)}") from None
-    names = [argument.name for argument in module.forward.schema.arguments[1:]]  # the first is the module
-    _check_names(model, names)
+    names = [argument.name for argument in module.forward.schema.arguments[1:]]  # the first argument is the module
+    check_names(model, names)
     return Program(module, tuple(names), (), device)
 
 
-def _check_names(model: ModelVersion, own: Sequence[str]) -> None:
-    mapped = {entry.tensor for entry in model.signature.inputs}
-    if mapped != set(own):
-        raise ModelConfigError(
-            f"{model.place}: maps the tensors {sorted(mapped)}, but the model's inputs are {sorted(own)}. Map each once."
-        )
-
-
 def _check_tensor(model: ModelVersion, entry: TensorInput, own: Any) -> Any:
-    """Check one input; returns the size of its batch axis: a number, or torch's symbol for one."""
+    """Check one input. Returns the size of its batch axis: a number, or torch's symbol."""
     if not hasattr(own, "shape"):
         raise ModelConfigError(f"{model.place}: the model's input `{entry.tensor}` is no tensor.")
     dtype = str(own.dtype).removeprefix("torch.")
@@ -164,4 +156,4 @@ def _array(output: Any) -> npt.NDArray[Any]:
     on_host = output.detach().cpu()
     if on_host.dtype in {library.bfloat16, library.float16}:  # numpy has no bfloat16
         on_host = on_host.float()
-    return np.array(on_host.numpy())  # a copy: the program may fill the same tensor for the next micro-batch
+    return np.array(on_host.numpy())  # a copy, because the program may reuse the tensor for the next micro-batch

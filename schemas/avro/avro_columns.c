@@ -1,8 +1,8 @@
-/* Avro records of one writer schema, checked whole, and their wanted fields copied into columns; `columns.py` calls this.
+/* Checks Avro records of one writer schema, and copies their wanted fields into columns; `columns.py` calls this.
  *
- * `program.py` makes a step of each type of the writer schema. A step passes a value, and appends it to its node where it has one.
- * Nothing is read beyond a record's end, and each item of an array or a map takes at least a byte, so that a record takes no more
- * time than its bytes are worth. Encoding: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding */
+ * `program.py` makes a step for each type of the writer schema. A step reads a value, and appends it to its node if it has one.
+ * Nothing is read beyond a record's end, and each item of an array or a map takes at least a byte. So the time for a record is
+ * bounded by its size. Encoding: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding */
 
 #include "../columns.h"
 
@@ -16,14 +16,14 @@ typedef struct {
 } symbol;
 
 typedef struct { /* a type of the writer schema */
-  int64_t kind;   /* a node's, or one of the three below */
-  int64_t target; /* the node that takes the values; -1: nobody wants them */
-  int64_t first, members; /* a record's fields, a union's branches, an array's items, a map's values: steps side by side */
-  int64_t size;   /* bytes of a fixed value or of one to pass, symbols of an enum */
-  const symbol *symbols; /* of an enum that is wanted */
+  int64_t kind;   /* a node's kind, or one of the three below */
+  int64_t target; /* the node that takes the values; -1: they are skipped */
+  int64_t first, members; /* consecutive steps: a record's fields, a union's branches, an array's items, a map's values */
+  int64_t size;   /* bytes of a fixed or skipped value, or number of an enum's symbols */
+  const symbol *symbols; /* of a wanted enum */
 } step;
 
-enum { PASS = FIXED + 1, MAP, UNION }; /* PASS: so many bytes, whatever they are */
+enum { PASS = FIXED + 1, MAP, UNION }; /* PASS: skip `size` bytes */
 
 _Static_assert(sizeof(step) == 48, "pointers of 8 bytes, as columns.py writes them");
 
@@ -37,7 +37,7 @@ typedef struct {
   columns to;
   const uint8_t *at, *end;
   fault fault;
-  const step *where; /* of the fault */
+  const step *where; /* the step of the fault */
 } reader;
 
 enum { HEAD = 5, LONGEST_LENGTH = 5 }; /* a Kafka record is smaller than 2^34 bytes */
@@ -50,7 +50,7 @@ static int fail(reader *r, const step *s, fault why) {
   return 0;
 }
 
-/* An integer of at most `longest` bytes, the last of which is at most `last`. */
+/* Reads an integer of at most `longest` bytes. If it has so many, the last byte is at most `last`. */
 static int read_integer(reader *r, const step *s, int longest, uint8_t last, fault too_large, int64_t *to) {
   uint64_t raw = 0;
   for (int place = 0; place < longest; place++) {
@@ -66,7 +66,7 @@ static int read_integer(reader *r, const step *s, int longest, uint8_t last, fau
   return fail(r, s, too_large);
 }
 
-/* A length, a count or an index. */
+/* Reads a length, a count or an index. */
 static int read_length(reader *r, const step *s, int64_t *to) {
   return read_integer(r, s, LONGEST_LENGTH, 0x7F, LENGTH_TOO_LARGE, to);
 }
@@ -77,7 +77,7 @@ static int pass_bytes(reader *r, const step *s, int64_t count, int64_t size) {
   return 1;
 }
 
-/* The place for a value in the step's node. */
+/* The index for a value in the step's node. */
 static int take_place(reader *r, const step *s, int64_t *place) {
   *place = next_place(&r->to, s->target);
   return *place >= 0 || fail(r, s, NO_ROOM);
@@ -117,7 +117,7 @@ static int read_number(reader *r, const step *s) {
   case INT: ((int32_t *)n->cells)[place] = (int32_t)whole; break;
   case LONG: ((int64_t *)n->cells)[place] = whole; break;
   case FLOAT:
-    if (s->kind == FLOAT) memcpy((float *)n->cells + place, r->at - sizeof(float), sizeof(float)); /* NaN with its bits */
+    if (s->kind == FLOAT) memcpy((float *)n->cells + place, r->at - sizeof(float), sizeof(float)); /* keeps the bits of NaN */
     else ((float *)n->cells)[place] = (float)real;
     break;
   default: ((double *)n->cells)[place] = real;
@@ -136,7 +136,7 @@ static int is_utf8(const uint8_t *at, const uint8_t *end) {
     if (first < 0x80) continue;
     int more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : 1;
     if (first < 0xC2 || first > 0xF4 || end - at < more) return 0;
-    /* Of the second byte: neither a longer form than needed, nor half of a surrogate pair, nor beyond U+10FFFF. */
+    /* The second byte excludes overlong forms, halves of surrogate pairs, and code points beyond U+10FFFF. */
     uint8_t low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80, high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
     if (*at < low || *at > high) return 0;
     for (at++; --more; at++)
@@ -167,7 +167,7 @@ static int read_enum(reader *r, const step *s) {
   return take_place(r, s, &place) && (append_bytes(&r->to, s->target, place, found->text, found->length) || fail(r, s, NO_ROOM));
 }
 
-/* Items that are as many bytes each in the column as in the record: those of most vectors. */
+/* Items that have the same bytes in the column as in the record, as in most vectors. */
 static int read_vector(reader *r, const step *item, int64_t count) {
   const node *n = r->to.nodes + item->target;
   int64_t size = item->kind == FLOAT ? sizeof(float) : sizeof(double), place = r->to.counts[item->target];
@@ -190,14 +190,14 @@ static int read_items(reader *r, const step *s, int64_t count) {
       if (!read_length(r, s, &length)) return 0;
       if (length < 0) return fail(r, s, NEGATIVE);
       if (!pass_bytes(r, s, length, 1)) return 0;
-      if (!is_utf8(r->at - length, r->at)) return fail(r, s, NO_UTF8); /* as fastavro has it */
+      if (!is_utf8(r->at - length, r->at)) return fail(r, s, NO_UTF8); /* as in fastavro */
     }
     if (!read_value(r, item)) return 0;
   }
   return 1;
 }
 
-/* An array or a map, in blocks: a negative count of items is followed by the block's size in bytes. */
+/* Reads an array or a map, in blocks. A negative number of items is followed by the block's size in bytes. */
 static int read_blocks(reader *r, const step *s) {
   int64_t items = 0, count = 0, size = 0, place = 0;
   if (s->target >= 0 && !take_place(r, s, &place)) return 0;
@@ -226,7 +226,7 @@ static int read_record(reader *r, const step *s) {
   return 1;
 }
 
-/* Where a union is wanted, it is of null, which is passed in no bytes, and one other type. */
+/* A wanted union has null, which has no bytes, and one other type. */
 static int read_union(reader *r, const step *s) {
   int64_t index = 0;
   if (!read_length(r, s, &index)) return 0;
@@ -252,9 +252,9 @@ static int read_value(reader *r, const step *s) {
   return read_number(r, s);
 }
 
-/* Reads `count` values, which lie in `text`, and appends those that are records of the schema to the columns of `nodes`. Of each,
- * `faults` has what is wrong, `FINE` for nothing; and behind these the step where, or how many bytes are left over. `counters` are
- * zeros, five for each node: values and bytes appended, and both again. */
+/* Reads `count` values from `text`, and appends those that are records of the schema to the columns of `nodes`. `faults` gets the
+ * fault of each value (`FINE`: none), and behind these, for each value, the step of the fault or the number of left-over bytes.
+ * `counters` are zeros, five for each node: appended values and bytes, and both again. */
 void avro_columns(const node *nodes, int64_t node_count, int64_t *counters, const step *steps, const char *head, const char *text,
                   const int64_t *starts, const int64_t *lengths, int64_t count, int64_t *faults) {
   reader r = {steps, {nodes, counters, counters + node_count}, NULL, NULL, FINE, steps};

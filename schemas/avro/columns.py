@@ -1,6 +1,6 @@
-"""Avro records to columns, many a call: without an object for each feature, and without the interpreter's lock.
+"""Decodes Avro records into columns, many per call, without Python objects and without the GIL.
 
-`avro_columns.c` is compiled when Millstream is installed. Records of schemas that it doesn't take are for `each` to read.
+`avro_columns.c` is compiled when Millstream is installed. `each` reads records of schemas that it doesn't support.
 """
 
 import ctypes
@@ -41,8 +41,8 @@ _FAULTS: list[tuple[Reason, str]] = [  # as in avro_columns.c
     ("undecodable", "{count} bytes are left over after the last field"),
     ("undecodable", "{place}: more values than its bytes have room for"),
 ]
-_LEFT_OVER = 13
-_STEP_NUMBERS = 6  # of a step
+_LEFT_OVER_FAULT = 13
+_STEP_NUMBERS = 6  # numbers per step
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
@@ -51,9 +51,9 @@ class ColumnReader:
 
     def __init__(self, head: bytes, program: Program, sources: Sequence[Source]) -> None:
         """Args:
-        head: that its values begin with.
-        program: from `program_of` of these sources.
-        sources: of the columns, in their order.
+        head: the first bytes of the values.
+        program: the result of `program_of` for these sources.
+        sources: of the columns, in order.
 
         Raises:
             LookupError: `avro_columns.c` is not compiled, or native parts are turned off.
@@ -66,7 +66,7 @@ class ColumnReader:
         self.buffers = ColumnBuffers(program.nodes, null_is_nan=False)
 
     def read(self, values: Packed) -> tuple[Decoded, Rows]:
-        """Read the values that have this reader's head; returns the rows of the others too."""
+        """Read the values with this reader's head. Also returns the rows of the other values."""
         tables, found = zip(
             *map(self._piece, self.buffers.pieces(values, self.buffers.rooms(values.lengths), ROOM)), strict=True
         )
@@ -80,7 +80,7 @@ class ColumnReader:
         return Decoded.of(table, np.flatnonzero(faults == _FINE), bad), np.flatnonzero(faults == _OTHER_SCHEMA)
 
     def _piece(self, values: Packed) -> tuple[Table, Rows]:
-        """The columns of those that could be read; and of each value what is wrong, and where, [2, values]."""
+        """The columns of the readable values; and the fault of each value with its place, [2, values]."""
         filled = self.buffers.filled(values)
         faults = np.empty((2, len(values)), np.int64)
         starts, lengths = (np.ascontiguousarray(each, np.int64) for each in (values.starts, values.lengths))
@@ -100,21 +100,21 @@ class ColumnReader:
 
     def _bad(self, row: int, fault: int, where: int) -> BadRecord:
         reason, said = _FAULTS[fault]
-        step = 0 if fault == _LEFT_OVER else where
+        step = 0 if fault == _LEFT_OVER_FAULT else where
         of_step, place = self._program.steps[step], self._program.places[step]
         error = said.format(place=place, members=of_step.members, size=of_step.size, count=where)
         return BadRecord.of(row, reason, error)
 
 
 def column_reader(head: bytes, writer: Schema, sources: Sequence[Source]) -> ColumnReader | None:
-    """The reader of a writer schema; None where it takes another, or is not compiled."""
+    """The reader of a writer schema; None if the schema is not supported, or C is not compiled."""
     if why_not_compiled() is not None or (program := program_of(writer, sources)) is None:
         return None
     return ColumnReader(head, program, sources)
 
 
 def why_not_compiled() -> str | None:
-    """Why there is no function of `avro_columns.c`; None: there is."""
+    """Why `avro_columns.c` can't be used; None: it can."""
     try:
         _function()
     except LookupError as missing:
@@ -131,7 +131,7 @@ def _function() -> "ctypes._NamedFuncPointer":
 
 
 def _laid_out(program: Program) -> tuple[list[object], Rows]:
-    """The steps as C has them, [steps, 6], and what they point to."""
+    """The steps for C, [steps, 6], and the data that they point to."""
     kept: list[object] = []
     steps = np.zeros((len(program.steps), _STEP_NUMBERS), np.int64)
     for row, step in enumerate(program.steps):

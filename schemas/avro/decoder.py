@@ -1,4 +1,4 @@
-"""Avro records to columns, many at a time.
+"""Decodes Avro records into columns, many at a time.
 
 Records become columns in C, a whole poll in one call (`columns`). Records of schemas that it has no program for are read one
 by one (`each`), and all where it was not compiled. Both give the same columns. Each record is checked by itself, so what is
@@ -33,10 +33,11 @@ from millstream.schemas.wire import schema_id_of
 log = logging.getLogger(__name__)
 
 _Reader = ColumnReader | RecordReader
-_MOST_SECONDS = 15.0  # of look-ups for one poll; those that it gave are kept, and the caller comes back for the others
-# Time to prepare readers: large schemas, one a record, would take all of it. A usual schema takes one or two milliseconds.
-_COMPILING = {"share": 0.1, "burst": 5.0}
-_MOST_KEPT = 50_000  # cached readers, weighed by their schemas, see `_size_of`
+# Look-ups for one poll may take this long. Then the caller tries again; the schemas found so far are cached.
+_MAX_LOOK_UP_SECONDS = 15.0
+# Time budget to prepare readers, which different large schemas could exhaust. A usual schema takes one or two milliseconds.
+COMPILE_BUDGET = {"share": 0.1, "burst": 5.0}
+MAX_CACHE_SIZE = 50_000  # cached readers, weighed by their schemas, see `_size_of`
 
 
 class AvroDecoder:
@@ -54,24 +55,24 @@ class AvroDecoder:
         self._store = store
         self._reader = reader
         self._fields = wanted_fields(reader, fields)
-        self._compiling = TimeBudget(**_COMPILING)
-        self._readers = RecentlyUsed[bytes, _Reader | Unreadable](_MOST_KEPT)  # by a value's head
-        self._usual = b""  # head of the schema that most records of the last poll were of
+        self._compiling = TimeBudget(**COMPILE_BUDGET)
+        self._readers = RecentlyUsed[bytes, _Reader | Unreadable](MAX_CACHE_SIZE)  # by head
+        self._usual = b""  # the head of most records in the last poll
         if (missing := why_not_compiled()) is not None:
             log.info("Avro records are read one by one, which takes more CPU: %s", missing)
 
     @property
     def columns(self) -> Mapping[str, Dtype]:
-        """The wanted fields and their types, as every table has them."""
+        """The wanted fields and their types, which all tables have."""
         return {field.name: field.dtype for field in self._fields}
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
-        """Decode values; what is wrong with a value is in the result. Raises only SchemaUnavailable (retry)."""
+        """Decode values. The result has the errors of values that can't be decoded. Raises only SchemaUnavailable (retry)."""
         packed = Packed.of(values)
         usual = self._readers.get(self._usual)
         if not isinstance(usual, ColumnReader):
             return self._by_schema(packed)
-        decoded, others = usual.read(packed)  # finds those of other schemas, too: cheaper than to group all first
+        decoded, others = usual.read(packed)  # also finds the values of other schemas, cheaper than grouping all
         if not len(others):
             return decoded
         if 2 * len(others) > len(packed):
@@ -80,7 +81,7 @@ class AvroDecoder:
 
     def _by_schema(self, values: Packed) -> Decoded:
         """Decode values of any schemas. Raises SchemaUnavailable."""
-        until = time.monotonic() + _MOST_SECONDS
+        until = time.monotonic() + _MAX_LOOK_UP_SECONDS
         parts: list[tuple[Rows, Decoded]] = []
         bad: list[BadRecord] = []
         # The most frequent schema is looked up first, so a flood of other IDs can't starve it.
@@ -110,7 +111,8 @@ class AvroDecoder:
         """The reader of an ID that is not known yet; `until` is on the monotonic clock. Raises SchemaUnavailable."""
         if time.monotonic() > until:
             raise SchemaUnavailable(
-                f"the registry is slow: the schemas of these records were looked up for {_MOST_SECONDS:g} s, and more are missing"
+                f"the registry is slow: the schemas of these records were looked up for {_MAX_LOOK_UP_SECONDS:g} s, and more are "
+                "missing"
             )
         try:
             writer = self._store.by_id(schema_id_of(head))

@@ -1,4 +1,4 @@
-"""Parse an untrusted record schema for fastavro, within limits."""
+"""Parses an untrusted record schema for fastavro, within limits."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from millstream.schemas.avro.types import fixed_size, kind_of, parsed, record_tr
 from millstream.schemas.errors import BadSchemaError
 from millstream.schemas.store import AvroType, Schema
 
-_MOST_EMPTY = 100  # types without bytes (null, empty records) in a schema; the null of a union doesn't count
+_MAX_EMPTY_TYPES = 100  # types without bytes (null, empty records) in a schema; the null of a union doesn't count
 
 
 def parsed_bounded(schema: Schema) -> Any:
@@ -21,9 +21,9 @@ def parsed_bounded(schema: Schema) -> Any:
 
 def refuse_many_empty(tree: AvroType, writer: Schema) -> None:
     """Raise BadSchemaError if a record's tree has many types without bytes, or arrays of them."""
-    if _empty_types(tree, writer) > _MOST_EMPTY:
+    if _empty_types(tree, writer) > _MAX_EMPTY_TYPES:
         raise BadSchemaError(
-            f"{title(writer)}: expected at most {_MOST_EMPTY} fields without bytes (null, empty records), found more: "
+            f"{title(writer)}: expected at most {_MAX_EMPTY_TYPES} fields without bytes (null, empty records), found more: "
             "leave them out"
         )
 

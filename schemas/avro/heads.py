@@ -9,16 +9,17 @@ from millstream.schemas.packed import Packed
 from millstream.schemas.wire import HEAD_BYTES
 
 Rows = npt.NDArray[np.int64]
-_PLACES = np.array([1 << bits for bits in range(8 * (HEAD_BYTES - 1), -1, -8)], np.int64)  # place value of each byte
+# The place value of each byte of a header.
+_PLACE_VALUES = np.array([1 << bits for bits in range(8 * (HEAD_BYTES - 1), -1, -8)], np.int64)
 
 
 def by_head(values: Packed) -> list[tuple[bytes, Rows]]:
-    """Each header with its rows, ascending; the most frequent first. A value shorter than a header is a group of its own."""
+    """Each header with its rows, ascending; the most frequent first. A value that is shorter than a header stands for itself."""
     is_whole = values.lengths >= HEAD_BYTES
     rows = np.flatnonzero(is_whole)
     groups: list[tuple[bytes, Rows]] = []
     if len(rows):
-        numbers = values.buffer[values.starts[rows, None] + np.arange(HEAD_BYTES)] @ _PLACES
+        numbers = values.buffer[values.starts[rows, None] + np.arange(HEAD_BYTES)] @ _PLACE_VALUES
         if (numbers == numbers[0]).all():
             groups = [(_head(numbers[0]), rows)]
         else:

@@ -13,12 +13,12 @@ import fastavro
 from millstream.schemas.errors import BadSchemaError
 from millstream.schemas.store import AvroType
 
-MOST_TEXT = 1 << 20  # characters: registries keep a schema in a Kafka record, which has at most 1 MiB by default
-MOST_LEVELS = 64  # of types within types
-MOST_TYPES = 10_000  # after expanding references; a field counts as one, with null allowed as three
-MOST_FIXED = 2**31 - 1  # bytes of a `fixed`: no Kafka record holds more, its length is a 32-bit integer
-_MOST_JSON_LEVELS = 4 * MOST_LEVELS  # a record within a record takes three: its object, the list of fields, the field
-_OF_FASTAVRO = ("__fastavro_parsed", "__named_schemas")  # fastavro doesn't check a schema that has these keys
+MAX_TEXT = 1 << 20  # characters: registries keep a schema in a Kafka record, which has at most 1 MiB by default
+MAX_LEVELS = 64  # of types within types
+MAX_TYPES = 10_000  # after expanding references; a field counts as one, with null allowed as three
+MAX_FIXED = 2**31 - 1  # bytes of a `fixed`: no Kafka record holds more, its length is a 32-bit integer
+_MAX_JSON_LEVELS = 4 * MAX_LEVELS  # a record within a record takes three: its object, the list of fields, the field
+_FASTAVRO_KEYS = ("__fastavro_parsed", "__named_schemas")  # fastavro doesn't check a schema that has these keys
 
 
 def definition_of(place: str, text: str, *, bare_name: bool = False) -> AvroType:
@@ -33,9 +33,9 @@ def definition_of(place: str, text: str, *, bare_name: bool = False) -> AvroType
         BadSchemaError: it is no valid schema, or exceeds a limit.
         json.JSONDecodeError: the text isn't JSON, and `bare_name` is false.
     """
-    if len(text) > MOST_TEXT:
+    if len(text) > MAX_TEXT:
         raise BadSchemaError(
-            f"{place}: expected a schema of at most {MOST_TEXT:,} characters, found {len(text):,}: shorten it"
+            f"{place}: expected a schema of at most {MAX_TEXT:,} characters, found {len(text):,}: shorten it"
         )
     try:
         definition = json.loads(text)
@@ -64,13 +64,13 @@ def parsed_within_limits(place: str, definition: AvroType) -> Any:
         said = f"missing {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
         raise BadSchemaError(f"{place}: expected an Avro schema: {said[:300]}: correct the schema") from error
     types, levels = _Size(place).of(parsed)
-    if levels > MOST_LEVELS:
+    if levels > MAX_LEVELS:
         raise BadSchemaError(
-            f"{place}: expected types within types at most {MOST_LEVELS} levels deep, found {levels}: flatten the schema"
+            f"{place}: expected types within types at most {MAX_LEVELS} levels deep, found {levels}: flatten the schema"
         )
-    if types > MOST_TYPES:
+    if types > MAX_TYPES:
         raise BadSchemaError(
-            f"{place}: expected at most {MOST_TYPES:,} types, found {_counted(types)} after expanding references "
+            f"{place}: expected at most {MAX_TYPES:,} types, found {_counted(types)} after expanding references "
             "to named types: use fewer fields"
         )
     return parsed
@@ -90,14 +90,14 @@ def _check_json(place: str, definition: AvroType) -> None:
     level, inside = 0, [definition]
     while inside:
         level += 1
-        if level > _MOST_JSON_LEVELS:
+        if level > _MAX_JSON_LEVELS:
             raise BadSchemaError(
-                f"{place}: expected JSON at most {_MOST_JSON_LEVELS} levels deep, found more: flatten the schema"
+                f"{place}: expected JSON at most {_MAX_JSON_LEVELS} levels deep, found more: flatten the schema"
             )
         deeper: list[Any] = []
         for node in inside:
             if isinstance(node, dict):
-                if any(key in node for key in _OF_FASTAVRO):
+                if any(key in node for key in _FASTAVRO_KEYS):
                     raise BadSchemaError(f"{place}: expected an Avro schema, found fastavro's internal keys in it")
                 deeper += node.values()
             elif isinstance(node, list):
@@ -158,7 +158,7 @@ class _Size:
         return 1 + sum(types for types, _ in sizes), 1 + max((levels for _, levels in sizes), default=0)
 
     def _check_union(self, branches: list[AvroType]) -> None:
-        # Avro forbids it, and readers that take it differ in what they read.
+        # Avro forbids it, and readers that accept it read different values.
         if any(isinstance(branch, list) for branch in branches):
             raise BadSchemaError(f"{self._place}: expected no union directly within a union: make it one union")
 
@@ -178,9 +178,9 @@ class _Size:
 
     def _check_fixed(self, node: dict[str, Any]) -> None:
         size = node["size"]
-        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MOST_FIXED:
+        if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= MAX_FIXED:
             found = repr(size) if not isinstance(size, int) or abs(size) < 10**30 else "a much larger number"
             raise BadSchemaError(
-                f"{self._place}: expected a size from 0 to {MOST_FIXED} for the fixed type {node['name']}, found "
+                f"{self._place}: expected a size from 0 to {MAX_FIXED} for the fixed type {node['name']}, found "
                 f"{found:.60}: correct the schema"
             )

@@ -1,4 +1,4 @@
-"""A writer schema and the wanted fields as a program: the steps that `avro_columns.c` takes through a record."""
+"""Compiles a writer schema and the wanted fields into a program: the steps of `avro_columns.c` through a record."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from millstream.schemas.column_buffers import KINDS, Node, nodes_of
 from millstream.schemas.store import AvroType, Schema
 
 _STEP_KINDS = {kind: number for number, kind in enumerate([*KINDS, "pass", "map", "union"])}  # as in avro_columns.c
-_NOBODY = -1  # the target of what is passed over
+_NO_TARGET = -1  # the target of values that are skipped
 _PROMOTIONS = {
     ("int", "long"),
     ("int", "float"),
@@ -22,14 +22,14 @@ _PROMOTIONS = {
 
 
 class Step(NamedTuple):
-    """A type of the writer schema, as `avro_columns.c` has it."""
+    """A type of the writer schema, for `avro_columns.c`."""
 
     kind: int
     target: int  # the node that takes its values
-    first: int = 0  # of the steps within it, which lie side by side
+    first: int = 0  # index of the first of its inner steps, which are consecutive
     members: int = 0
-    size: int = 0  # bytes of a fixed value or of one to pass, symbols of an enum
-    symbols: tuple[bytes, ...] = ()  # of an enum that is wanted
+    size: int = 0  # bytes of a fixed or skipped value, or number of an enum's symbols
+    symbols: tuple[bytes, ...] = ()  # of a wanted enum
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class Program:
     """How to read the records of a writer schema."""
 
     nodes: list[Node]  # the first is the record, its members are `names`
-    names: list[str]  # of the writer's fields that are wanted
+    names: list[str]  # the writer's names of the wanted fields
     steps: list[Step]  # the first is the record
     places: list[str]  # of each step, for messages
 
 
 def program_of(writer: Schema, sources: Sequence[Source]) -> Program | None:
-    """Compile; None where the program wouldn't give exactly what Avro's schema resolution gives."""
+    """Compile. Returns None if the program would not give exactly the result of Avro's schema resolution."""
     wanted: dict[str, Field] = {}
     for source in sources:
         if source.writer_name is None:
@@ -61,7 +61,7 @@ def program_of(writer: Schema, sources: Sequence[Source]) -> Program | None:
 
 
 def _takes(reader: AvroType, writer: AvroType) -> bool:
-    """Whether the program reads values of the writer's type as the reader's."""
+    """Whether the program can read values of the writer's type as the reader's type."""
     (wanted, _), (written, _) = nullable(reader), nullable(writer)
     kind = kind_of(written)
     if kind != kind_of(wanted):
@@ -82,7 +82,7 @@ def _takes(reader: AvroType, writer: AvroType) -> bool:
 
 
 def _as_column(tree: AvroType) -> AvroType:
-    """The type as its column is: of an enum that is text, its symbols are for the steps."""
+    """The type of the column. An enum's column is text; only the steps need its symbols."""
     if isinstance(tree, list):
         return [_as_column(branch) for branch in tree]
     match kind_of(tree):
@@ -97,7 +97,7 @@ def _as_column(tree: AvroType) -> AvroType:
 
 
 class _Compiler:
-    """Makes the steps, those within a type side by side."""
+    """Creates the steps. The inner steps of a type are consecutive."""
 
     def __init__(self, nodes: list[Node]) -> None:
         self.nodes = nodes
@@ -105,9 +105,9 @@ class _Compiler:
         self.places: list[str] = []
 
     def compile(self, record: AvroType, targets: dict[str, int]) -> None:
-        """Make the steps of a record whose fields of these names are wanted."""
+        """Create the steps of a record with these wanted fields."""
         parts = [
-            (entry["type"], f"field '{entry['name']}'", targets.get(entry["name"], _NOBODY))
+            (entry["type"], f"field '{entry['name']}'", targets.get(entry["name"], _NO_TARGET))
             for entry in record["fields"]
         ]
         self._room([(record, "record", 0)])
@@ -120,42 +120,42 @@ class _Compiler:
         return first
 
     def _within(self, parts: Sequence[tuple[AvroType, str, int]], item_bytes: int) -> tuple[int, int]:
-        """Make the steps of these types, side by side; returns where they are, and how many."""
+        """Create consecutive steps for these types. Returns the index of the first, and their number."""
         first = self._room(parts)
         for at, (tree, place, target) in enumerate(parts, first):
             self.steps[at] = self._step(tree, place, target, item_bytes)
         return first, len(parts)
 
     def _step(self, tree: AvroType, place: str, target: int, item_bytes: int) -> Step:
-        """A type's step. `item_bytes`: fewest of the innermost array's items around it, 0 for none."""
+        """The step of a type. `item_bytes`: fewest bytes of an item of the innermost array around it; 0: there is none."""
         kind, size = kind_of(tree), fixed_size(tree)
-        if target == _NOBODY and size is not None:
-            return Step(_STEP_KINDS["pass"], _NOBODY, size=size)
-        if target != _NOBODY:
+        if target == _NO_TARGET and size is not None:
+            return Step(_STEP_KINDS["pass"], _NO_TARGET, size=size)
+        if target != _NO_TARGET:
             self.nodes[target].item_bytes = item_bytes
         if kind == "enum":
-            symbols = () if target == _NOBODY else tuple(symbol.encode() for symbol in tree["symbols"])
+            symbols = () if target == _NO_TARGET else tuple(symbol.encode() for symbol in tree["symbols"])
             return Step(_STEP_KINDS[kind], target, size=len(tree["symbols"]), symbols=symbols)
         if kind == "array":
             item_bytes = max(least_bytes(tree["items"]), 1)
         return Step(_STEP_KINDS[kind], target, *self._within(self._parts(tree, place, target), item_bytes), size or 0)
 
     def _parts(self, tree: AvroType, place: str, target: int) -> list[tuple[AvroType, str, int]]:
-        """The types within a type, with their places and targets."""
+        """The inner types of a type, with their places and targets."""
         match kind_of(tree):
             case "record":
                 return self._fields(tree, target)
             case "union":
-                return [(branch, place, _NOBODY if branch == "null" else target) for branch in tree]
+                return [(branch, place, _NO_TARGET if branch == "null" else target) for branch in tree]
             case "array":
-                return [(tree["items"], place, _NOBODY if target == _NOBODY else self.nodes[target].members[0])]
+                return [(tree["items"], place, _NO_TARGET if target == _NO_TARGET else self.nodes[target].members[0])]
             case "map":
-                return [(tree["values"], place, _NOBODY)]
+                return [(tree["values"], place, _NO_TARGET)]
         return []
 
     def _fields(self, record: AvroType, target: int) -> list[tuple[AvroType, str, int]]:
         entries = record["fields"]
-        members = [_NOBODY] * len(entries) if target == _NOBODY else self.nodes[target].members
+        members = [_NO_TARGET] * len(entries) if target == _NO_TARGET else self.nodes[target].members
         return [
             (entry["type"], f"field '{entry['name']}'", member) for entry, member in zip(entries, members, strict=True)
         ]

@@ -1,4 +1,4 @@
-"""A reader of single records of one writer schema: fastavro's, told to read the wanted fields and to pass the others."""
+"""Reads single records of one writer schema with fastavro. It reads the wanted fields and skips the others."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def _narrowed(tree: dict[str, Any], writer: Schema, sources: list[Source]) -> Av
 
 
 def _projected(reader: Schema, parsed_writer: Any, sources: list[Source]) -> Any:
-    """The reader schema with the fields that are wanted and written: the rest is skipped, or has its default."""
+    """The reader schema with the wanted fields that the writer has. Others are skipped, or get their default."""
     names = {source.field.name: source.writer_name for source in sources if source.writer_name}
     # In the writer's order, so that reader and writer define each type in the same place: fastavro can't resolve a writer's
     # reference to a type against a reader's union that defines the type.
@@ -50,7 +50,7 @@ def _projected(reader: Schema, parsed_writer: Any, sources: list[Source]) -> Any
     entries.sort(key=lambda entry: places[names[entry["name"]]])
     seen: set[str] = set()
     fields = [{**entry, "type": _named_once(entry["type"], seen)} for entry in entries]
-    # The top record's name is the writer's: teams name it as they like, and the id in the record says which it is.
+    # The top record gets the writer's name: teams choose it freely, and the schema ID identifies the record.
     projected = _parsed({"type": "record", "name": parsed_writer["name"], "fields": fields}, reader)
     try:
         _fill_in_defaults(projected, {"type": "record", "fields": entries})
@@ -62,7 +62,7 @@ def _projected(reader: Schema, parsed_writer: Any, sources: list[Source]) -> Any
 
 
 def _fill_in_defaults(as_parsed: Any, tree: AvroType) -> None:
-    """Make defaults Python values: fastavro gives a nested field's as the schema's JSON has it, bytes as text for instance."""
+    """Turn defaults into Python values. fastavro returns those of nested fields as in the JSON; bytes, for example, as text."""
     if isinstance(as_parsed, list):
         for branch, of_tree in zip(as_parsed, tree, strict=True):
             _fill_in_defaults(branch, of_tree)
@@ -78,7 +78,7 @@ def _fill_in_defaults(as_parsed: Any, tree: AvroType) -> None:
 
 
 def _named_once(tree: AvroType, seen: set[str]) -> AvroType:
-    """Put names in the place of types that were there before, as Avro wants it."""
+    """Replace the repetitions of named types by their names, as Avro requires."""
     if isinstance(tree, list):
         return [_named_once(branch, seen) for branch in tree]
     if not isinstance(tree, dict):

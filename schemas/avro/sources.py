@@ -1,4 +1,4 @@
-"""Where each wanted column comes from in the records of one writer schema."""
+"""Finds the wanted columns in the records of a writer schema."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,14 @@ from millstream.schemas.store import AvroType, Schema
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a wanted column comes from."""
+    """The source of a wanted column."""
 
     field: Field
-    writer_name: str | None  # None: the writer doesn't have it, all rows get the default
-    writer_type: AvroType  # a tree; "null" where the writer doesn't have it
+    writer_name: str | None  # None: the writer doesn't have the field, and all rows get the default
+    writer_type: AvroType  # a tree; "null" if the writer doesn't have the field
 
     def default(self, rows: int) -> Column:
-        """The column, so many rows, of a field that the writer doesn't have."""
+        """The column of a field that the writer doesn't have, with so many rows."""
         return column_of([self.field.default], self.field.dtype).take(np.zeros(rows, np.int64))
 
 

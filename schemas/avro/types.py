@@ -1,4 +1,4 @@
-"""Avro types as trees: references replaced by what they name, logical types left out, and the column type of each.
+"""Avro types as trees: with references expanded and without logical types; and the column type of each type.
 
 A type is a primitive's name or a dict (a record's `fields` are dicts of name and type), a union is a list.
 """
@@ -36,8 +36,8 @@ class Field:
     name: str
     type: AvroType  # a tree
     dtype: Dtype
-    default: Any  # as a Python value; NO_DEFAULT where the schema has none
-    aliases: tuple[str, ...]  # further names that a writer schema may have it under
+    default: Any  # a Python value; NO_DEFAULT: the schema has none
+    aliases: tuple[str, ...]  # other names of the field in writer schemas
 
 
 def kind_of(tree: AvroType) -> str:
@@ -55,7 +55,7 @@ def nullable(tree: AvroType) -> tuple[AvroType, bool]:
 
 
 def fixed_size(tree: AvroType) -> int | None:
-    """Bytes of every value of a type, where that is one number and any bytes will do."""
+    """The number of bytes of a type's values; None if it varies, or if not all bytes are valid."""
     kind = kind_of(tree)
     if kind == "fixed":
         return int(tree["size"])
@@ -86,7 +86,7 @@ def record_tree(schema: Schema) -> dict[str, Any]:
 
 
 def wanted_fields(reader: Schema, names: Sequence[str]) -> list[Field]:
-    """Look up fields of the reader schema; raise BadFieldError where there is none, or where it can't be a column."""
+    """Look up fields of the reader schema. Raises BadFieldError if one doesn't exist or can't be a column."""
     tree = record_tree(reader)
     by_name = {field["name"]: field for field in tree["fields"]}
     unknown = [name for name in names if name not in by_name]
@@ -104,7 +104,7 @@ def title(schema: Schema) -> str:
 
 
 def dtype_of(tree: AvroType) -> Dtype:
-    """Return the column type of a type, a pure function of it; raise BadFieldError where there is none."""
+    """Return the column type of a type, which depends on nothing else. Raises BadFieldError if there is none."""
     core, _ = nullable(tree)
     kind = kind_of(core)
     if kind == "array":
@@ -132,7 +132,7 @@ def _field(field: dict[str, Any], reader: Schema) -> Field:
 
 
 def check_defaults_within(tree: AvroType, place: str) -> None:
-    """Raise BadFieldError where a field of a record within a type has a default that is no value of its type."""
+    """Raise BadFieldError if a field of a record in this type has a default that doesn't fit the field's type."""
     core, _ = nullable(tree)
     if kind_of(core) == "array":
         check_defaults_within(core["items"], place)
@@ -158,7 +158,7 @@ def default_of(field: dict[str, Any]) -> Any:
 
 
 def _value(tree: AvroType, default: Any) -> Any:
-    """Turn a default as the schema's JSON has it into a Python value: bytes are written as text of U+0000 to U+00FF."""
+    """Turn a default in the schema's JSON into a Python value. In JSON, bytes are text of U+0000 to U+00FF."""
     core, is_nullable = nullable(tree)
     if default is None and is_nullable:
         return None

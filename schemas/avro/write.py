@@ -1,4 +1,4 @@
-"""Avro written by columns: numpy makes the bytes of a whole batch at once, as pieces that `interleave` lays out by rows.
+"""Encodes Avro by columns: numpy makes the bytes of a whole batch at once, as pieces that `interleave` joins into rows.
 
 Encodings: https://avro.apache.org/docs/1.12.0/specification/#binary-encoding
 """
@@ -9,18 +9,20 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from millstream.schemas.avro.varint import MORE, varint
+from millstream.schemas.avro.varint import MORE_BIT, varint
 from millstream.schemas.interleave import Piece
 from millstream.schemas.packed import Bytes2D, Packed, Texts
 
 # The smallest numbers that need 2, 3, ... 10 bytes.
-_LIMITS: Final = np.array([1 << bits for bits in range(7, 70, 7)], dtype=np.uint64)
-# Row n: the bits MORE of a varint of n bytes; and of its first 8 bytes in one number.
-_CONTINUED: Final = np.array([[MORE if place < size - 1 else 0 for place in range(10)] for size in range(11)], np.uint8)
-_CONTINUED_64: Final = tuple(np.array(int.from_bytes(bits[:8].tobytes(), "little"), np.uint64) for bits in _CONTINUED)
-# The steps of _spread: the bits that stay, the bits that move up, and how far. (Arrays of no axis, since numpy combines
-# an array with them in half the time it takes with a number.)
-_HALVINGS: Final = tuple(
+_SIZE_LIMITS: Final = np.array([1 << bits for bits in range(7, 70, 7)], dtype=np.uint64)
+# Row n: MORE_BIT at the bytes of a varint of n bytes that have it; below, its first 8 bytes as one number.
+_MORE_BITS: Final = np.array(
+    [[MORE_BIT if place < size - 1 else 0 for place in range(10)] for size in range(11)], np.uint8
+)
+_MORE_BITS_64: Final = tuple(np.array(int.from_bytes(bits[:8].tobytes(), "little"), np.uint64) for bits in _MORE_BITS)
+# The steps of _spread: the bits that stay, the bits that move up, and how far. (They are arrays without an axis, because numpy
+# combines these with an array in half the time that it needs for a number.)
+_SPREAD_STEPS: Final = tuple(
     (np.array(low, np.uint64), np.array(high, np.uint64), np.array(gap, np.uint64))
     for low, high, gap in (
         (0x0000_0000_0FFF_FFFF, 0x00FF_FFFF_F000_0000, 4),
@@ -31,6 +33,9 @@ _HALVINGS: Final = tuple(
 
 
 _LENGTHS: Final = tuple(varint(length) for length in range(1024))
+NULL: Final = varint(0)
+VALUE: Final = varint(1)
+"""The branches of a nullable field, null first."""
 
 
 def text(value: str) -> bytes:
@@ -40,8 +45,13 @@ def text(value: str) -> bytes:
 
 
 def length(value: int) -> bytes:
-    """One Avro `long` that is not negative; quicker than `varint` for a small one."""
+    """One Avro `long` that is not negative. It is faster than `varint` for small numbers."""
     return _LENGTHS[value] if value < len(_LENGTHS) else varint(value)
+
+
+def nullable_bytes(value: bytes | None) -> bytes:
+    """One Avro union of null and `bytes`."""
+    return NULL if value is None else VALUE + length(len(value)) + value
 
 
 def long_pieces(values: npt.NDArray[np.int64], tag: bytes = b"") -> list[Piece]:
@@ -57,13 +67,13 @@ def long_pieces(values: npt.NDArray[np.int64], tag: bytes = b"") -> list[Piece]:
     if tag:
         cells[:, 0] = tag[0]
     if shortest == longest:
-        _spread(zigzag, cells[:, lead:], _CONTINUED_64[longest])
-        cells[:, lead + 8 : -1] |= MORE
+        _spread(zigzag, cells[:, lead:], _MORE_BITS_64[longest])
+        cells[:, lead + 8 : -1] |= MORE_BIT
         return [cells.reshape(rows, items * (lead + longest))]
-    lengths = 1 + _LIMITS.searchsorted(zigzag, side="right")
-    _spread(zigzag, cells[:, lead:], _CONTINUED_64[1])
-    cells[:, lead:] |= _CONTINUED[:, :longest].take(lengths, axis=0)
-    used = (np.arange(-lead, longest) < np.arange(len(_CONTINUED))[:, None]).take(lengths, axis=0)
+    lengths = 1 + _SIZE_LIMITS.searchsorted(zigzag, side="right")
+    _spread(zigzag, cells[:, lead:], _MORE_BITS_64[1])
+    cells[:, lead:] |= _MORE_BITS[:, :longest].take(lengths, axis=0)
+    used = (np.arange(-lead, longest) < np.arange(len(_MORE_BITS))[:, None]).take(lengths, axis=0)
     return [Packed.joined(cells[used].tobytes(), (lengths + lead).reshape(rows, items).sum(axis=1))]
 
 
@@ -78,7 +88,7 @@ def _spread(zigzag: npt.NDArray[np.uint64], digits: Bytes2D, continued: npt.NDAr
     a shift per column. `continued` is added to the eight bytes.
     """
     spread = zigzag
-    for low, high, gap in _HALVINGS:
+    for low, high, gap in _SPREAD_STEPS:
         spread = (spread & low) | ((spread & high) << gap)
     width = digits.shape[1]
     digits[:, :8] = (spread | continued).astype("<u8", copy=False).view(np.uint8).reshape(-1, 8)[:, :width]
@@ -100,7 +110,7 @@ def fixed_pieces(values: npt.NDArray[np.generic], tag: bytes) -> list[Piece]:
 def text_pieces(values: Sequence[str]) -> list[Piece]:
     """The pieces of one Avro `string` per row.
 
-    Raises TypeError where a value is no str, and UnicodeEncodeError where one is no valid Unicode.
+    Raises TypeError if a value is not a str, and UnicodeEncodeError if one is not valid Unicode.
     """
     if not values:
         return []
@@ -112,3 +122,10 @@ def bytes_pieces(values: Packed) -> list[Piece]:
     if (cells := values.cells) is not None:
         return [varint(cells.shape[1]), cells]
     return [*long_pieces(values.lengths.reshape(-1, 1)), values]
+
+
+def nullable_pieces(values: Sequence[bytes | None]) -> list[Piece]:
+    """The pieces of one Avro union of null and `bytes` per row."""
+    if isinstance(values, Packed):
+        return [VALUE, *bytes_pieces(values)]
+    return [Packed.of(list(map(nullable_bytes, values)))]

@@ -11,11 +11,24 @@ import pytest
 
 from millstream.consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Chunk
 from millstream.consumers.comparison.errors import DamagedRecordError
-from millstream.consumers.comparison.join import AHEAD, LABELS_TO_EVENTS, WRITERS, JoinSettings, PartitionJoin
+from millstream.consumers.comparison.join import (
+    LABELS_TO_EVENTS,
+    MAX_AHEAD_MS,
+    WRITER_NUMBERS,
+    JoinSettings,
+    PartitionJoin,
+)
+from millstream.consumers.comparison.matching import Labels
 from tests.comparison.test_join import FOREVER, NOW, OTHER, PAIR, SETTINGS, World, comparisons, figures, labels
 
 MOST = SETTINGS.most_windows
 SMALL = JoinSettings(window=1000, wait=500, early=0, most_events=100, threshold=0.5)
+
+
+def label_chunks(world: World) -> list[Chunk]:
+    """Those that the changelog has."""
+    chunks = [Chunk.unpack(number, packed, NOW) for number, packed in sorted(world.table.items())]
+    return [chunk for chunk in chunks if chunk.kind == "labels"]
 
 
 def test_oldest_windows_close_where_event_times_open_too_many() -> None:
@@ -46,13 +59,15 @@ def test_windows_that_come_one_after_the_other_leave_nothing_behind() -> None:
 def test_windows_that_may_be_open_now_are_never_too_many() -> None:
     for settings in (SETTINGS, replace(SETTINGS, window=3_600_000, wait=0), replace(SETTINGS, wait=10**6)):
         world = World(settings)
-        times = list(range(NOW + AHEAD, NOW - settings.wait - settings.window, -settings.window))
+        times = list(range(NOW + MAX_AHEAD_MS, NOW - settings.wait - settings.window, -settings.window))
         world.compare(comparisons(list(range(len(times))), times, 0))
         world.compare(comparisons(list(range(2000)), [NOW - settings.window * n for n in range(2000)], len(times)))
-        assert not world.join._is_closed(np.array(times)).any()
+        late = world.join.counts["late"]
+        world.compare(comparisons(list(range(len(times))), times, 2000 + len(times)))
+        assert world.join.counts["late"] == late
 
 
-@pytest.mark.parametrize("time", [-(2**63), -(2**63) + 999, -1, 2**63 - 1, 2**62, NOW + AHEAD + 1])
+@pytest.mark.parametrize("time", [-(2**63), -(2**63) + 999, -1, 2**63 - 1, 2**62, NOW + MAX_AHEAD_MS + 1])
 def test_event_time_that_can_not_be_changes_nothing(time: int) -> None:
     world = World()
     world.compare(comparisons([1], [NOW], 0))
@@ -68,10 +83,9 @@ def test_labels_of_the_same_events_again_and_again_are_let_go() -> None:
     for number in range(200):
         world.label(labels([1, 1, 2] * 50, 150 * number, float(number == 0)))
         world.tick()
-        kept = sum(len(chunk.rows) for chunk in world.join._chunks.values() if chunk.kind == "labels")
-        assert kept <= 2 * LABELS_TO_EVENTS * SMALL.most_events
+        assert sum(len(chunk.rows) for chunk in label_chunks(world)) <= 2 * LABELS_TO_EVENTS * SMALL.most_events
     assert world.join.counts["repeated_labels"] > 100 * 150
-    found = world.join._all_labels()
+    found = Labels.of(label_chunks(world))
     assert (found.ids.tolist(), found.values.tolist()) == ([1, 2], [1.0, 1.0])
     world.restart()
     [partial] = world.tick().values()
@@ -104,7 +118,10 @@ def test_rows_of_pairs_that_the_file_does_not_name_any_more_are_left_out_of_what
 def test_record_of_the_changelog_that_is_no_chunk_is_counted_and_let_go() -> None:
     world = World()
     world.compare(comparisons([1], [5000], 0))
-    world.table |= {5 * WRITERS: b"junk", 6 * WRITERS: Chunk("labels", 6, 2**61, 0, 0, labels([], 0)).pack()}
+    world.table |= {
+        5 * WRITER_NUMBERS: b"junk",
+        6 * WRITER_NUMBERS: Chunk("labels", 6, 2**61, 0, 0, labels([], 0)).pack(),
+    }
     world.join = PartitionJoin.restored(SETTINGS, world.table, latest=NOW, known={PAIR})
     assert (world.join.counts["damaged"], world.join.watermark) == (2, 5000)
     assert figures(world.tick()[5000, "shadow"])[0] == 1

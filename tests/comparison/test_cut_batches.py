@@ -47,12 +47,12 @@ def a_snappy_batch(*ends: int) -> bytes:
 
 def read(batch: bytes) -> tuple[list[Any], int]:
     """The offsets of the records that are read, and how many were skipped."""
-    from millstream.consumers.comparison.record_batches import _Records  # noqa: PLC0415
+    from millstream.consumers.comparison.record_batches import BoundedRecords  # noqa: PLC0415
 
     skipped: list[int] = []
     sized = bytearray(batch)
     struct.pack_into(">i", sized, 8, len(batch) - 12)
-    records = _Records(bytes(sized), skipped=lambda count, _: skipped.append(count))
+    records = BoundedRecords(bytes(sized), skipped=lambda count, _: skipped.append(count))
     return [record.offset for record in records.next_batch()], sum(skipped)
 
 

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from millstream.consumers.comparison.chunks import LABEL_ROW, Chunk
-from millstream.consumers.comparison.join import WRITERS
+from millstream.consumers.comparison.join import WRITER_NUMBERS
 from millstream.consumers.comparison.names import app_name
 from millstream.consumers.supervision.child import scrape, told_port
 from millstream.schemas.comparisons import ComparisonEncoder, Pair, Variant
@@ -92,7 +92,7 @@ def hostile_state(scene: Scene) -> None:
     labels["value"] = [np.nan, np.inf, 7]
     rows = np.zeros(0, LABEL_ROW)
     closing = Chunk("labels", 1, FAR, FAR, 0, rows).pack()
-    chunk = Chunk("labels", WRITERS, 0, 0, 0, rows, (Pair(Variant("x", 1), Variant("y", 1)),)).pack()
+    chunk = Chunk("labels", WRITER_NUMBERS, 0, 0, 0, rows, (Pair(Variant("x", 1), Variant("y", 1)),)).pack()
     produce(scene.bootstrap, f"{name}-parts", [(b"k", part) for part in parts], partition=0)
     produce(
         scene.bootstrap, f"{name}-labels", [(b"k", v) for v in (b"x", b"y" * 25, None, labels.tobytes())], partition=0

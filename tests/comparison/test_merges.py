@@ -74,7 +74,7 @@ def test_restored_table_that_is_too_large_is_cut_to_its_bound(tmp_path: Path, mo
     for number in range(10):
         world.put(number * world.settings.window)
     size = len(Partial(Summary(events=1)).pack())
-    monkeypatch.setattr("millstream.consumers.comparison.partials.MOST_PART_BYTES", 6 * size)
+    monkeypatch.setattr("millstream.consumers.comparison.partials.MAX_PART_BYTES", 6 * size)
     world.restart()
     world.put(9 * world.settings.window)
     assert world.left_out("late") == 4

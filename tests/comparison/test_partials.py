@@ -145,7 +145,7 @@ def test_window_older_than_all_that_a_full_merge_keeps_goes_itself() -> None:
 
 def test_parts_that_are_too_many_bytes_let_the_oldest_windows_go(monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(Partial(Summary(events=1)).pack())
-    monkeypatch.setattr("millstream.consumers.comparison.partials.MOST_PART_BYTES", 4 * size)
+    monkeypatch.setattr("millstream.consumers.comparison.partials.MAX_PART_BYTES", 4 * size)
     merge = Merge(kept=100, most_windows=10, most_bytes=MOST_BYTES)
     for _ in range(9):  # a part in place of an older one takes no more
         assert [put(merge, 1000, source) for source in range(3)] == [[], [], []]

@@ -71,7 +71,7 @@ def test_records_whose_headers_can_not_be_read_are_read_without_them(
 def test_batch_that_decompresses_to_too_much_is_skipped_and_counted(
     kafka: Broker, make_topic: MakeTopic, skipped: list[tuple[int, str]], codec: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.consumers.comparison.record_batches.MOST_BATCH_BYTES", 1 << 20)
+    monkeypatch.setattr("millstream.consumers.comparison.record_batches.MAX_BATCH_BYTES", 1 << 20)
     topic = make_topic(1)
     send_batch(kafka.bootstrap, topic, [b"before"], codec=codec)
     send_batch(kafka.bootstrap, topic, [bytes(1 << 20)] * 3, codec=codec)
@@ -84,7 +84,7 @@ def test_batch_that_decompresses_to_too_much_is_skipped_and_counted(
 def test_poll_ends_at_so_many_bytes_and_the_next_goes_on(
     kafka: Broker, make_topic: MakeTopic, skipped: list[tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("millstream.consumers.comparison.record_batches.MOST_POLL_BYTES", 100_000)
+    monkeypatch.setattr("millstream.consumers.comparison.record_batches.MAX_POLL_BYTES", 100_000)
     topic = make_topic(1)
     send_batch(kafka.bootstrap, topic, [b"%03d" % number + bytes(10_000) for number in range(95)], codec=ZSTD)
     found = polls(kafka, topic, 95)

@@ -15,6 +15,7 @@ from millstream.consumers.comparison.rows import LabelReader, Scoring, id_hash
 from millstream.pipeline.comparison_sections import Comparison, Labels
 from millstream.schemas.comparisons import Comparisons, Pair, Variant
 from millstream.schemas.directory import DirectoryStore
+from millstream.schemas.json.decoder import JsonDecoder
 from millstream.schemas.rows import encode_row
 
 OUTCOME = {
@@ -121,14 +122,14 @@ def test_label_that_breaks_the_decoder_is_none_and_the_others_of_its_fetch_count
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     labels, _ = reader(tmp_path, format="json")
-    decode = labels._decoder.decode
+    decode = JsonDecoder.decode
 
-    def buggy(values: list[bytes]) -> Any:
+    def buggy(self: JsonDecoder, values: list[bytes]) -> Any:
         if b"evil" in values:
             raise OSError("failed to fill whole buffer")
-        return decode(values)
+        return decode(self, values)
 
-    monkeypatch.setattr(labels._decoder, "decode", buggy)
+    monkeypatch.setattr(JsonDecoder, "decode", buggy)
     good: list[bytes | None] = [b'{"event": "e%d", "value": 1.0}' % number for number in range(5)]
     ids, found, bad = read(labels, [*good[:3], b"evil", *good[3:]])
     assert (ids, bad) == ([f"e{number}" for number in range(5)], 1)

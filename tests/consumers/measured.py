@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from millstream.consumers.observability.metrics import Metric
 
 
+def measured(metrics: Metrics, metric: Metric, suffix: str = "", **labels: str) -> float | None:
+    """A metric of pipeline `p` as Prometheus reads it, or one of its series, such as `_sum`; None: never set."""
+    return metrics.registry.get_sample_value(metric.name + suffix, {"pipeline": "p", **labels})
+
+
 class Measured:
     """Something that counts in metrics of its own."""
 
@@ -17,5 +22,5 @@ class Measured:
         self.metrics = Metrics("p")
 
     def value(self, metric: Metric, suffix: str = "", **labels: str) -> float | None:
-        """Of a metric as Prometheus reads it, or of one of its series, such as `_sum`; None: never set."""
-        return self.metrics.registry.get_sample_value(metric.name + suffix, {"pipeline": "p", **labels})
+        """See `measured`."""
+        return measured(self.metrics, metric, suffix, **labels)

@@ -12,7 +12,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from millstream.consumers.client_handle import KNOWN, handle_of, refusal, report_native
+from millstream.consumers.client_handle import TESTED_VERSIONS, handle_of, refusal, report_native
 from millstream.schemas.native import VARIABLE, Native, choose_native, native
 from tests.native import with_native
 
@@ -46,15 +46,15 @@ def test_installed_version_is_known(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("page", ["demo", "comparison", "dev"])
 def test_pinned_version_is_known(page: str) -> None:
     [version] = re.findall(r"^confluent-kafka==(\S+)", (ROOT / f"requirements/{page}.txt").read_text(), re.MULTILINE)
-    assert version in KNOWN, ADD_IT
+    assert version in TESTED_VERSIONS, ADD_IT
 
 
 def test_page_lists_the_known_versions() -> None:
     page = (ROOT / "docs/native.md").read_text(encoding="utf-8")
-    assert dict(re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| passed \|$", page, re.MULTILINE)) == KNOWN
+    assert dict(re.findall(r"^\| ([\d.]+) \| ([\d.]+) \| passed \|$", page, re.MULTILINE)) == TESTED_VERSIONS
 
 
-@pytest.mark.parametrize(("version", "librdkafka"), KNOWN.items())
+@pytest.mark.parametrize(("version", "librdkafka"), TESTED_VERSIONS.items())
 def test_known_versions_are_used(monkeypatch: pytest.MonkeyPatch, version: str, librdkafka: str) -> None:
     be(monkeypatch, version, librdkafka)
     choose_native({VARIABLE: "on"})
@@ -80,7 +80,7 @@ def test_unknown_version_is_reported_in_one_line_and_left_alone(
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
         f"{REPORTED}Millstream's native Kafka code was not tested with confluent-kafka {version} with librdkafka {librdkafka}, "
-        f"only with {', '.join(KNOWN)}. To try it all the same, set MILLSTREAM_NATIVE=try (docs/native.md)."
+        f"only with {', '.join(TESTED_VERSIONS)}. To try it all the same, set MILLSTREAM_NATIVE=try (docs/native.md)."
     )
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.demo.results import RECENT, Results
+from millstream.consumers.demo.results import RECENT_EVENTS, Results
 
 ANSWERS = st.lists(st.tuples(st.booleans(), st.one_of(st.none(), st.integers(0, 9))), max_size=40)
 
@@ -56,9 +56,9 @@ def test_latency_is_unknown_before_the_first_prediction() -> None:
 
 
 def test_recent_latency_forgets_what_is_long_past() -> None:
-    results = Results(2 * RECENT)
-    for number in range(2 * RECENT):
-        results.predicted(number, 0.5, 1000.0 if number < RECENT else 10.0)
+    results = Results(2 * RECENT_EVENTS)
+    for number in range(2 * RECENT_EVENTS):
+        results.predicted(number, 0.5, 1000.0 if number < RECENT_EVENTS else 10.0)
     assert results.recent_latency() == (10.0, 10.0, 10.0)
     assert results.latency()[2] == 1000.0
 

@@ -8,7 +8,7 @@ import pytest
 
 from millstream.consumers.cli import main as cli
 from millstream.consumers.demo.chart import Line, Panel, chart
-from millstream.consumers.demo.spike import AFTER, BEFORE, SPIKE, TARGET, TIMES, Load, Sample, back_after
+from millstream.consumers.demo.spike import AFTER, BEFORE, SPIKE, SPIKE_FACTOR, TARGET_LAG, Load, Sample, back_after
 
 
 def sample(at: float, lag: float) -> Sample:
@@ -27,13 +27,13 @@ def test_load_is_its_base_with_a_spike_in_the_middle() -> None:
         return load(100 + at + 1) - load(100 + at)
 
     assert rate(0) == rate(BEFORE - 1) == pytest.approx(50)
-    assert rate(BEFORE) == rate(BEFORE + SPIKE - 1) == pytest.approx(50 * TIMES)
+    assert rate(BEFORE) == rate(BEFORE + SPIKE - 1) == pytest.approx(50 * SPIKE_FACTOR)
     assert rate(BEFORE + SPIKE) == pytest.approx(50)
     assert rate(BEFORE + SPIKE + AFTER) == 0
 
 
 def test_lag_is_back_when_it_stays_under_the_target() -> None:
-    over = TARGET + 1
+    over = TARGET_LAG + 1
     assert back_after([sample(at, 0.1) for at in range(10)], 5) == 0
     assert back_after([sample(0, 0), sample(4, over), sample(5, 0), sample(9, 0)], 6) == 0
     assert back_after([sample(0, 0), sample(8, over), sample(9, 0)], 6) == 3

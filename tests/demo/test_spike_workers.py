@@ -78,7 +78,7 @@ class Run:
         self._autoscaler = Autoscaler(run_command._policy(args, pipeline, spike.PARTITIONS))
         self._follower = LagFollower()
         self._started = [world.now]  # each worker
-        self._done = [0.0] * spike.MOST_WORKERS
+        self._done = [0.0] * spike.MAX_WORKERS
         self._status: Status | None = None
         self._log = log
         assert world.run is None, "two runs at once"
@@ -172,7 +172,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(spike, "Feeder", feeder)
     monkeypatch.setattr(spike, "Collector", collector)
     monkeypatch.setattr(spike, "RecordWriter", lambda *_: None)
-    monkeypatch.setattr(spike, "_stream", lambda _: ())
+    monkeypatch.setattr(spike, "stream_of", lambda _: ())
     monkeypatch.setattr(spike, "wait_until", world.wait_until)
     monkeypatch.setattr(
         spike, "time", SimpleNamespace(monotonic=lambda: world.now, sleep=lambda _seconds: world.second())
@@ -213,4 +213,4 @@ def test_workers_come_with_the_spike_and_go_after_it(world: World, tmp_path: Pat
     assert {ups[0], ups[-1]} == {True, False}, changes
     first = int(changes[0][0]) - 1  # the second that brought it
     came = world.arrived[first] - world.arrived[first - 1]
-    assert came == pytest.approx(spike.TIMES * spike.BASE * RATE, abs=2), f"not the spike's load: {came}"
+    assert came == pytest.approx(spike.SPIKE_FACTOR * spike.BASE_LOAD * RATE, abs=2), f"not the spike's load: {came}"

@@ -125,7 +125,7 @@ def newest_first() -> None:
 
 def acknowledges_early() -> None:
     """At least once: offsets are committed while their results still wait in the client."""
-    delivery.DEFAULTS["linger.ms"] = 60_000
+    delivery.PRODUCER_DEFAULTS["linger.ms"] = 60_000
     replace(AtLeastOnce, "push", lambda self: None)  # noqa: ARG005
     replace(AtLeastOnce, "checkpoint", lambda self, ends: None)  # noqa: ARG005
 

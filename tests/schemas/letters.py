@@ -10,9 +10,9 @@ ENCODER = DeadLetterEncoder(DEAD_LETTER.reserved_id)
 
 def encoded(letter: DeadLetter, encoder: DeadLetterEncoder = ENCODER) -> bytes:
     """The record's value."""
-    return encoder.encode(DeadLetterColumns.of(letter))[0]
+    return encoder.encode(DeadLetterColumns.of(letter))[0][0]
 
 
 def headers_of(letter: DeadLetter) -> list[tuple[str, bytes]]:
     """The record's headers."""
-    return [(name, values[0]) for name, values in ENCODER.headers(DeadLetterColumns.of(letter))]
+    return [(name, values[0]) for name, values in ENCODER.encode(DeadLetterColumns.of(letter))[1]]

@@ -10,6 +10,7 @@ import pytest
 
 from millstream.schemas.errors import BadSchemaError, SchemaAccessDenied, SchemaUnavailable, UnknownSchema
 from millstream.schemas.registry import RegistryStore
+from millstream.schemas.time_budget import TimeBudget
 
 HTML = b"<html>not found"
 FLIGHT = {"type": "record", "name": "Flight", "fields": [{"name": "id", "type": "string"}]}
@@ -56,7 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
             case ["schemas", "ids", schema_id] if int(schema_id) in self.server.cut_ids:
                 self.close_connection = True  # without a word
             case ["schemas", "ids", schema_id] if int(schema_id) in self.server.broken_ids:
-                self._send(*self.server.broken_ids[int(schema_id)])
+                self.send(*self.server.broken_ids[int(schema_id)])
             case ["schemas", "ids", schema_id] if int(schema_id) in self.server.schemas:
                 self._answer(200, self.server.schemas[int(schema_id)])
             case ["subjects", subject, "versions", "latest"] if subject in self.server.subjects:
@@ -83,9 +84,9 @@ class _Handler(BaseHTTPRequestHandler):
             status, content = self.server.broken
         if self.server.password and not self._allowed(self.server.password):
             status, content = 401, b'{"error_code": 401, "message": "Unauthorized"}'
-        self._send(status, content)
+        self.send(status, content)
 
-    def _send(self, status: int, content: bytes) -> None:
+    def send(self, status: int, content: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
         self.send_header("Content-Length", str(len(content)))
@@ -306,14 +307,16 @@ def test_known_schema_is_read_while_the_budget_is_used_up(registry: Registry) ->
     assert store.by_id(schema_id).definition == FLIGHT
 
 
-def test_outage_is_no_reason_to_refuse_although_the_budget_is_used_up(registry: Registry) -> None:
+def test_outage_is_no_reason_to_refuse_although_the_budget_is_used_up(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = Clock()
     schema_id = registry.add("x", FLIGHT)
     store = RegistryStore(registry.url, clock=clock)
     registry.broken = (503, b"busy")
     with pytest.raises(SchemaUnavailable):
         store.by_id(schema_id)
-    store._look_ups.spend(clock.now, 100)
+    monkeypatch.setattr(TimeBudget, "allows", lambda *_: False)
     with pytest.raises(SchemaUnavailable):
         store.by_id(schema_id)
     registry.broken = None
@@ -321,7 +324,7 @@ def test_outage_is_no_reason_to_refuse_although_the_budget_is_used_up(registry: 
 
 
 def test_kept_schemas_are_bounded_by_their_text(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("millstream.schemas.registry._MOST_FOUND", 3000)
+    monkeypatch.setattr("millstream.schemas.registry.MAX_CACHED_CHARACTERS", 3000)
     store = RegistryStore(registry.url)
     ids = [registry.add("x", FLIGHT | {"doc": f"{number}" * 1000}) for number in range(3)]
     for schema_id in (*ids[:2], ids[0], ids[2]):  # the second is the least recently used
@@ -485,12 +488,12 @@ def test_threads_that_want_the_same_schema_ask_one_after_the_other_and_once(
 def hold_answers(monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
     """Hold the registry's answers back; returns what is set when a question arrives, and what lets the answers go."""
     arrived, released = Event(), Event()
-    send = _Handler._send
+    send = _Handler.send
 
     def held(handler: _Handler, status: int, content: bytes) -> None:
         arrived.set()
         assert released.wait(10)
         send(handler, status, content)
 
-    monkeypatch.setattr(_Handler, "_send", held)
+    monkeypatch.setattr(_Handler, "send", held)
     return arrived, released

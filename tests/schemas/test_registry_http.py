@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 
 from millstream.schemas.errors import BadSchemaError
-from millstream.schemas.registry_http import MOST_BYTES, NoAnswerError, RegistryHttp
+from millstream.schemas.registry_http import MAX_RESPONSE_BYTES, NoAnswerError, RegistryHttp
 
 OK = b"HTTP/1.1 200 OK\r\n"
 Script = Callable[[socket.socket, threading.Event], None]
@@ -87,14 +87,14 @@ def _silent(_: socket.socket, over: threading.Event) -> None:
 )
 def test_answer_without_an_end_is_refused(server: Server, script: Script) -> None:
     server.script = script
-    with pytest.raises(NoAnswerError, match=f"at most {MOST_BYTES >> 20} MiB") as caught:
+    with pytest.raises(NoAnswerError, match=f"at most {MAX_RESPONSE_BYTES >> 20} MiB") as caught:
         _http(server).call("GET", "/x")
     assert caught.value.failure == "reject"
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
 def test_answer_is_bounded_to_the_byte(server: Server, beyond: int) -> None:
-    size = MOST_BYTES + beyond
+    size = MAX_RESPONSE_BYTES + beyond
     server.script = lambda connection, _: connection.sendall(OK + b"Content-Length: %d\r\n\r\n" % size + b"x" * size)
     if beyond:
         with pytest.raises(NoAnswerError, match="at most"):

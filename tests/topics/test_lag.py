@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,30 +54,22 @@ def test_all_is_lag_before_anything_is_committed(reader: LagReader) -> None:
     assert by_partition(reader.read()) == [(None, 10, 10), (None, 5, 5), (None, 0, 0), (None, 0, 0)]
 
 
-def test_broker_that_has_just_started_is_asked_again(reader: LagReader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_that_has_just_started_is_asked_again(
+    kafka: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[int] = []
-    committed = reader._consumer.committed
 
-    def moving(places: list[TopicPartition], timeout: float) -> list[TopicPartition]:
-        asked.append(len(places))
-        if len(asked) < 3:
-            raise KafkaException(KafkaError(KafkaError.NOT_COORDINATOR))
-        return committed(places, timeout=timeout)
+    class Moving(Consumer):
+        def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
+            asked.append(len(partitions))
+            if len(asked) < 3:
+                raise KafkaException(KafkaError(KafkaError.NOT_COORDINATOR))
+            return super().committed(partitions, timeout=timeout)
 
-    monkeypatch.setattr(reader, "_consumer", _With(reader._consumer, committed=moving))
-    assert [entry.messages for entry in reader.read()] == [10, 5, 0, 0]
+    monkeypatch.setattr(lag, "Consumer", Moving)
+    with closing(LagReader({"bootstrap.servers": kafka.bootstrap}, f"group-of-{topic}", [topic])) as reader:
+        assert [entry.messages for entry in reader.read()] == [10, 5, 0, 0]
     assert asked == [4, 4, 4]
-
-
-class _With:
-    """An object with other methods in place of some."""
-
-    def __init__(self, inner: object, **others: object) -> None:
-        self.__dict__.update(others)
-        self._inner = inner
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._inner, name)
 
 
 def test_committed_records_are_no_lag(kafka: Broker, topic: str, reader: LagReader) -> None:
@@ -199,7 +192,7 @@ def test_ends_of_transactions_and_aborted_records_are_no_events(kafka: Broker, m
 def test_long_backlog_is_estimated_from_its_beginning(
     kafka: Broker, make_topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lag, "COUNTED", 20)
+    monkeypatch.setattr(lag, "MAX_COUNTED_OFFSETS", 20)
     topic = make_topic(partitions=1)
     in_transactions(kafka, topic, *[1] * 30)
     reader = reader_of(kafka, topic)

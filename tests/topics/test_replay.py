@@ -6,11 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Message, Producer
+from confluent_kafka import Consumer, Message, Producer
 
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.dead_letters import DeadLetter, decode_dead_letter
+from millstream.topics import dead_letter_reader, records
 from millstream.topics.dead_letter_reader import DeadLetterReader
 from millstream.topics.dead_letters import NoLetter, Position, Replay, Stays, StoredLetter, Unread, marker
 from millstream.topics.errors import BrokerUnreachableError, TopicError
@@ -179,14 +180,14 @@ def test_marker_above_a_workers_open_transaction_is_waited_for(
     # Readers of committed records see nothing of this marker until the worker's transaction ends.
     assert replay(kafka, letters, [an_event(events, Position(0, 0))]) == {}
     asked = threading.Semaphore(0)
-    bounds = DeadLetterReader._bounds
+    bounds = records.bounds
 
-    def spied(self: DeadLetterReader, topic: str, partition: int) -> tuple[int, int]:
-        found = bounds(self, topic, partition)
+    def spied(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
+        found = bounds(consumer, topic, partition)
         asked.release()
         return found
 
-    monkeypatch.setattr(DeadLetterReader, "_bounds", spied)
+    monkeypatch.setattr(dead_letter_reader, "bounds", spied)
     with ThreadPoolExecutor() as pool:
         reading = pool.submit(lambda: stored(reader.letters(replayed=False)))
         for _ in range(2):  # partitions

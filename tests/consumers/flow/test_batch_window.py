@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.flow.batch_window import MEMORY, MOST_COMPANY, SAMPLES, SHORT, BatchWindow
+from millstream.consumers.flow.batch_window import MAX_LINGER, MEAN_WINDOWS, P99_SAMPLES, SHORT_WINDOW, BatchWindow
 
 GAPS = st.floats(0, 1)
 
@@ -32,8 +32,8 @@ def test_window_is_between_zero_and_the_longest_wait(
         window.note(now, records)
         window.report(after)
         assert 0 <= window.length <= max_wait
-        assert list(window.company) == sorted(window.company)
-        assert all(0 < end <= window.length for end in window.company)
+        assert list(window.lingers) == sorted(window.lingers)
+        assert all(0 < end <= window.length for end in window.lingers)
 
 
 def test_lone_events_do_not_wait() -> None:
@@ -61,9 +61,9 @@ def test_bunches_that_come_in_pieces_wait_until_they_are_whole(within: float, le
 @given(st.floats(0.0001, 0.0024), st.floats(0.011, 10))
 def test_window_follows_the_load_up_and_down(often: float, seldom: float) -> None:
     window, longest = BatchWindow(0.005), 0.005
-    now = steady(window, seldom, 2 * MEMORY)
+    now = steady(window, seldom, 2 * MEAN_WINDOWS)
     assert window.length == 0
-    now = steady(window, often, ceil(MEMORY * (longest + often) / often) + 1, now)
+    now = steady(window, often, ceil(MEAN_WINDOWS * (longest + often) / often) + 1, now)
     assert window.length == longest
     # What 16 windows remember of many events is forgotten by halves: a hundred lone ones are enough for any of these loads.
     steady(window, seldom, 100, now)
@@ -77,7 +77,7 @@ def read(window: BatchWindow, arrivals: Sequence[float]) -> None:
         came = arrivals[at]
         window.note(came, 1)
         at += 1
-        for end in window.company:
+        for end in window.lingers:
             more = bisect_right(arrivals, came + end) - at
             if more:
                 window.note(came + end, more)
@@ -87,17 +87,17 @@ def read(window: BatchWindow, arrivals: Sequence[float]) -> None:
 @given(st.floats(0.0001, 0.0024), st.floats(0.011, 10))
 def test_window_follows_the_load_when_what_came_along_is_noted_at_once(often: float, seldom: float) -> None:
     window, longest = BatchWindow(0.005), 0.005
-    read(window, [at * seldom for at in range(2 * MEMORY)])
-    assert (window.length, list(window.company)) == (0, [])
-    now, many = 2 * MEMORY * seldom, ceil(MEMORY * (longest + often) / often) + 1
+    read(window, [at * seldom for at in range(2 * MEAN_WINDOWS)])
+    assert (window.length, list(window.lingers)) == (0, [])
+    now, many = 2 * MEAN_WINDOWS * seldom, ceil(MEAN_WINDOWS * (longest + often) / often) + 1
     read(window, [now + at * often for at in range(many)])
-    assert list(window.company) == [longest * SHORT, longest]
+    assert list(window.lingers) == [longest * SHORT_WINDOW, longest]
     read(window, [now + many * often + at * seldom for at in range(100)])
     assert window.length == 0
 
 
-def test_reader_does_not_wait_for_company_as_long_as_a_long_window() -> None:
-    assert list(BatchWindow(0.5).company) == [MOST_COMPANY, MOST_COMPANY]
+def test_reader_does_not_linger_as_long_as_a_long_window() -> None:
+    assert list(BatchWindow(0.5).lingers) == [MAX_LINGER, MAX_LINGER]
 
 
 def test_no_wait_allowed_is_none() -> None:
@@ -106,21 +106,21 @@ def test_no_wait_allowed_is_none() -> None:
     assert window.length == 0
 
 
-@given(st.lists(st.floats(0, 0.2), min_size=1, max_size=SAMPLES))
+@given(st.lists(st.floats(0, 0.2), min_size=1, max_size=P99_SAMPLES))
 def test_wait_is_what_the_slowest_hundredth_leaves_of_the_target(after: list[float]) -> None:
     window = BatchWindow(1.0, 0.1)
     for seconds in after:
         window.report(seconds)
     fresh = len(after) - (len(after) % 10 if len(after) > 10 else 0)  # learnt every ten
     p99 = sorted(after[:fresh])[ceil(0.99 * fresh) - 1]
-    assert window.length == pytest.approx(max((0.1 - p99) / (1 + SHORT), 0))
+    assert window.length == pytest.approx(max((0.1 - p99) / (1 + SHORT_WINDOW), 0))
 
 
 def test_slow_times_are_forgotten() -> None:
     window = BatchWindow(0.05, 0.1)
     window.report(5.0)
     assert window.length == 0
-    for _ in range(SAMPLES + 10):
+    for _ in range(P99_SAMPLES + 10):
         window.report(0.01)
     assert window.length == 0.05
 
@@ -130,7 +130,7 @@ def test_closed_window_opens_again() -> None:
     window = BatchWindow(0.01, 0.05)
     window.report(1.0)
     now = steady(window, 0.001, 50)
-    for _ in range(SAMPLES + 10):
+    for _ in range(P99_SAMPLES + 10):
         window.report(0.001)
     steady(window, 0.001, 50, now)
     assert window.length == 0.01

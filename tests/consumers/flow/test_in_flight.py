@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.flow.in_flight import RECORD, InFlightBudget, RecordCost, TopicQuotas, record_cost_of
+from millstream.consumers.flow.in_flight import MEASURED_COST, InFlightBudget, RecordCost, TopicQuotas, record_cost_of
 from millstream.inference.features import to_tensors
 from millstream.inference.ragged import Ragged
 from millstream.inference.signature import Signature, TensorInput
@@ -138,14 +138,14 @@ def test_items_that_take_most_for_their_bytes_take_no_more_than_they_count(
     fastavro.schemaless_writer(value, {"type": "array", "items": avro}, [item] * size)
     length = len(value.getvalue())
     weight = record_cost_of(Signature(tuple(inputs), ()))
-    assert length + taken <= weight.copies * length + weight.beside
+    assert length + taken <= weight.copies * length + weight.overhead
     # Else most of the memory that the operator allows would never be used.
     assert weight.copies * length <= 4 * (length + taken) or item == ""
 
 
 def test_record_of_a_model_without_inputs_of_varying_length_counts_twice() -> None:
     scalars, vector = (TensorInput(f"t{at}", ("x",), bool(at), "int64", (1,)) for at in range(2))
-    assert record_cost_of(Signature((scalars, vector), ())) == RECORD
+    assert record_cost_of(Signature((scalars, vector), ())) == MEASURED_COST
 
 
 def test_waiting_for_room_ends_when_there_is_room() -> None:

@@ -76,15 +76,15 @@ def test_probe_is_answered_while_2000_idle_connections_are_tried() -> None:
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     """Of a server that has two connections at most, for a short time."""
-    monkeypatch.setattr(http_port, "MOST_CONNECTIONS", 2)
-    monkeypatch.setattr(http_port, "TIME_LIMIT", 0.2)
+    monkeypatch.setattr(http_port, "MAX_CONNECTIONS", 2)
+    monkeypatch.setattr(http_port, "CONNECTION_TIMEOUT", 0.2)
     server = HealthServer(Health(60), CollectorRegistry(), HOST, 0)
     yield server.port
     server.close()
 
 
 def test_oldest_connection_goes_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
-    monkeypatch.setattr(http_port, "TIME_LIMIT", 60.0)
+    monkeypatch.setattr(http_port, "CONNECTION_TIMEOUT", 60.0)
     oldest, other = socket.create_connection((HOST, port)), socket.create_connection((HOST, port))
     with oldest, other:
         assert status_of(port, "/live") == 200
@@ -120,7 +120,7 @@ def test_head_without_end_is_not_kept(port: int) -> None:
 
 
 def test_client_that_does_not_read_its_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_port, "TIME_LIMIT", 0.2)
+    monkeypatch.setattr(http_port, "CONNECTION_TIMEOUT", 0.2)
     registry = CollectorRegistry()
     Gauge("large", "x" * 30_000_000, registry=registry)  # more than the kernel holds
     server = HealthServer(Health(60), registry, HOST, 0)

@@ -89,13 +89,13 @@ def test_series_whose_labels_are_known_begin_at_zero() -> None:
 @given(st.lists(VALUES, max_size=4))
 def test_bulk_histogram_counts_as_prometheus_own_does(batches: list[list[float]]) -> None:
     metrics = m.Metrics("flights")
-    own = Histogram("own", "", ("pipeline",), buckets=m.LATENCY, registry=metrics.registry).labels("flights")
+    own = Histogram("own", "", ("pipeline",), buckets=m.LATENCY_BUCKETS, registry=metrics.registry).labels("flights")
     for values in batches:
         metrics.observe_many(m.END_TO_END, np.array(values, np.float64))
         for value in values:
             own.observe(value)
     found = exposed(metrics)
-    for bound in [*map(float, m.LATENCY), math.inf]:
+    for bound in [*map(float, m.LATENCY_BUCKETS), math.inf]:
         le = "+Inf" if math.isinf(bound) else str(bound)
         bulk = found["millstream_end_to_end_seconds_bucket", labels(le=le)]
         assert bulk == found["own_bucket", labels(le=le)]
@@ -105,20 +105,20 @@ def test_bulk_histogram_counts_as_prometheus_own_does(batches: list[list[float]]
 
 def test_values_observed_one_by_one_are_counted_as_prometheus_own_does() -> None:
     metrics = m.Metrics("flights")
-    own = Histogram("own", "", ("pipeline", "stage"), buckets=m.SECONDS, registry=metrics.registry)
+    own = Histogram("own", "", ("pipeline", "stage"), buckets=m.DURATION_BUCKETS, registry=metrics.registry)
     for number in range(3 * MAX_BUFFERED_VALUES + 7):
         stage, seconds = ("infer", "encode")[number % 3 == 0], number / 100
         metrics.observe(m.STAGE_SECONDS, seconds, stage)
         own.labels("flights", stage).observe(seconds)
     found = exposed(metrics)
     own_samples = {key: value for key, value in found.items() if key[0].startswith("own") and "created" not in key[0]}
-    assert len(own_samples) == 2 * (len(m.SECONDS) + 3)
+    assert len(own_samples) == 2 * (len(m.DURATION_BUCKETS) + 3)
     for (name, given_), value in own_samples.items():
         assert found[name.replace("own", "millstream_stage_seconds"), given_] == pytest.approx(value)
 
 
 def test_no_value_is_lost_or_counted_twice_when_threads_observe_and_a_scrape_reads() -> None:
-    histogram = OurHistogram("h", "", ("stage",), m.SECONDS)
+    histogram = OurHistogram("h", "", ("stage",), m.DURATION_BUCKETS)
     series = histogram.labels("infer")
 
     def observe() -> None:

@@ -21,6 +21,7 @@ from millstream.schemas.packed import Texts
 from millstream.schemas.predictions import JsonPredictionEncoder, UnsupportedOutputError
 from tests.consumers.in_memory import SIGNATURE, NegatingExecutor, NumberDecoder, polled
 from tests.consumers.isolating import isolating_decoder
+from tests.consumers.measured import measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,8 +53,7 @@ class BuggyDecoder(NumberDecoder):
 
 
 def counted(metrics: Metrics, stage: str) -> float:
-    name = INTERNAL_ERRORS.name
-    return metrics.registry.get_sample_value(name, {"pipeline": "p", "stage": stage}) or 0.0
+    return measured(metrics, INTERNAL_ERRORS, stage=stage) or 0.0
 
 
 @pytest.mark.parametrize("error", ERRORS)

@@ -10,6 +10,7 @@ from millstream.consumers.events import BatchResult, BatchSlice, MicroBatch
 from millstream.consumers.observability.metrics import COMPARISONS, Metrics
 from millstream.consumers.shadow.comparison_sink import ComparisonSink
 from tests.consumers.in_memory import EPOCHS, GivenAssignment, block
+from tests.consumers.measured import measured
 from tests.consumers.sink.test_sink import OUTPUTS
 
 if TYPE_CHECKING:
@@ -62,5 +63,4 @@ def test_comparison_that_its_topic_refuses_is_left_out_and_counted() -> None:
     assert sink.write([answered]) == {("in", 0): (1, 4)}
     assert [key for _, _, key in delivery.records] == [b"a", b"d"]
     assert len(left_out) == 2
-    written = metrics.registry.get_sample_value(COMPARISONS.name, {"pipeline": "p", "shadow": "v2"})
-    assert written == 2
+    assert measured(metrics, COMPARISONS, shadow="v2") == 2

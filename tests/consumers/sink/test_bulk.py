@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from millstream.consumers.errors import DeliveryFailed, TransactionAborted
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import Metrics
-from millstream.consumers.sink.bulk import Bulk
+from millstream.consumers.sink.bulk import LIBRARY, Bulk
 from millstream.consumers.sink.transactions import ExactlyOnce
 from millstream.schemas.native import VARIABLE, Native
 from millstream.schemas.packed import Packed
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
 
 MURMUR = {"partitioner": "murmur2_random"}
+takes_headers = pytest.mark.skipif(not LIBRARY.exists(), reason="consumers/sink/bulk.c is not compiled")
 
 
 def on_error(error: KafkaError) -> None:
@@ -67,6 +68,7 @@ def test_records_are_those_of_produce(
     assert sum(map(len, found.values())) == 300 - keys.count(None)
 
 
+@takes_headers
 @pytest.mark.parametrize("pack", [list, Packed.of], ids=["objects", "packed"])
 def test_records_with_headers_are_those_of_produce(
     kafka: Broker, make_topic: MakeTopic, pack: Callable[[list[bytes]], list[bytes]]
@@ -77,8 +79,6 @@ def test_records_with_headers_are_those_of_produce(
     mine, theirs = make_topic(), make_topic()
     client = producer(kafka)
     bulk = Bulk(client, on_error)
-    if not bulk.takes_headers:
-        pytest.skip("consumers/sink/bulk.c is not compiled")
     packed = [(name, pack(column)) for name, column in headers]
     assert bulk.produce(mine, pack(values), keys, packed) == 100
     for row, (value, key) in enumerate(zip(values, keys, strict=True)):
@@ -92,20 +92,18 @@ def test_records_with_headers_are_those_of_produce(
     assert sum(found.values()) == 100
 
 
+@takes_headers
 def test_full_queue_takes_a_part_of_the_records_with_headers(kafka: Broker, make_topic: MakeTopic) -> None:
     client = producer(kafka, queue_buffering_max_messages=10, linger_ms=60_000)
     bulk = Bulk(client, on_error)
-    if not bulk.takes_headers:
-        pytest.skip("consumers/sink/bulk.c is not compiled")
     topic, values = make_topic(), [b"%d" % number for number in range(25)]
     assert bulk.produce(topic, values, [b"k"] * 25, [("h", values)]) == 10
     assert bulk.produce(topic, values, [b"k"] * 25, [("h", values)]) == 0
 
 
+@takes_headers
 def test_record_with_headers_that_is_refused_is_told(kafka: Broker, make_topic: MakeTopic) -> None:
     bulk = Bulk(producer(kafka, message_max_bytes=1000), on_error)
-    if not bulk.takes_headers:
-        pytest.skip("consumers/sink/bulk.c is not compiled")
     with pytest.raises(KafkaException) as told:
         bulk.produce(make_topic(), [b"v", b"x" * 2000], [b"k", b"k"], [("h", [b"a", b"b"])])
     assert told.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE

@@ -11,20 +11,26 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millstream.consumers.events import Rejection
-from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metrics
+from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED
 from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.sink import dead_letter_sink as module
-from millstream.consumers.sink.dead_letter_sink import BESIDE, DeadLetterOutput, DeadLetterSink, record_bytes
-from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder, decode_dead_letter
+from millstream.consumers.sink.dead_letter_sink import RECORD_OVERHEAD, DeadLetterOutput, DeadLetterSink, record_bytes
+from millstream.schemas.dead_letters import (
+    DeadLetter,
+    DeadLetterColumns,
+    DeadLetterEncoder,
+    EncodedLetters,
+    decode_dead_letter,
+)
 from millstream.topics.dead_letters import ATTEMPTS
 from tests.consumers.clock import Clock
 from tests.consumers.in_memory import block
+from tests.consumers.measured import Measured
 
 if TYPE_CHECKING:
     from millstream.consumers.events import DecodedBatch
     from millstream.consumers.record_types import HeaderList
     from millstream.consumers.sink.delivery import Delivery
-    from millstream.schemas.packed import Packed
 
 LIMIT = 8000  # bytes that the topic takes
 
@@ -54,20 +60,17 @@ class Topic:
             self.headers.append(own)
 
 
-class Writing:
+class Writing(Measured):
     """A sink with what is around it."""
 
     def __init__(self, encoder: DeadLetterEncoder | None = None) -> None:
+        super().__init__()
         self.topic = Topic()
-        self.metrics = Metrics("p")
         output = DeadLetterOutput("p", "dead", encoder or DeadLetterEncoder(2), LIMIT, frozenset({"expired"}))
         self.sink = DeadLetterSink(cast("Delivery", self.topic), output, self.metrics)
 
     def write(self, one: DecodedBatch, *reasons: str) -> None:
         self.sink.write(one, {row: Rejection(reason, f"error {row}") for row, reason in enumerate(reasons)})
-
-    def counted(self, name: str, **labels: str) -> float | None:
-        return self.metrics.registry.get_sample_value(name, {"pipeline": "p", **labels})
 
 
 def event(value: bytes, key: bytes | None = None, headers: HeaderList | None = None) -> DecodedBatch:
@@ -103,9 +106,9 @@ def test_reasons_that_are_skipped_are_counted_and_not_written() -> None:
     own = Writing()
     own.write(block("eeee"), "expired", "unfit", "expired", "nan_output")
     assert [letter.offset for letter in own.topic.letters] == [1, 3]
-    assert own.counted(SKIPPED.name, reason="expired") == 2
-    assert own.counted(DEAD_LETTERS.name, reason="unfit") == own.counted(DEAD_LETTERS.name, reason="nan_output") == 1
-    assert own.counted(DEAD_LETTERS.name, reason="expired") == 0
+    assert own.value(SKIPPED, reason="expired") == 2
+    assert own.value(DEAD_LETTERS, reason="unfit") == own.value(DEAD_LETTERS, reason="nan_output") == 1
+    assert own.value(DEAD_LETTERS, reason="expired") == 0
 
 
 def test_letters_written_before_a_failure_are_counted() -> None:
@@ -114,11 +117,11 @@ def test_letters_written_before_a_failure_are_counted() -> None:
     own.topic.failures.append(RuntimeError("the broker refuses"))
     with pytest.raises(RuntimeError):
         own.write(block("e"), "unfit")
-    assert own.counted(DEAD_LETTERS.name, reason="unfit") == 2
+    assert own.value(DEAD_LETTERS, reason="unfit") == 2
 
 
 @given(st.integers(0, 2 * LIMIT), st.integers(0, 2 * LIMIT), st.integers(0, 2 * LIMIT))
-@example(LIMIT - 4096 - BESIDE, 0, 0)
+@example(LIMIT - 4096 - RECORD_OVERHEAD, 0, 0)
 @example(0, LIMIT, 0)
 @example(0, LIMIT // 2, 0)
 @example(10, LIMIT - 1500, 0)
@@ -151,7 +154,7 @@ def test_size_of_a_record_is_that_of_all_its_parts() -> None:
 
 def test_letter_that_breaks_the_encoder_is_written_without_its_event_and_counted() -> None:
     class Buggy(DeadLetterEncoder):
-        def encode(self, letters: DeadLetterColumns) -> Packed:
+        def encode(self, letters: DeadLetterColumns) -> EncodedLetters:
             if any(value == b"bad" for value in letters.values):
                 raise KeyError("a bug")
             return super().encode(letters)
@@ -162,9 +165,9 @@ def test_letter_that_breaks_the_encoder_is_written_without_its_event_and_counted
         "its neighbours are whole, in their order"
     )
     assert "it can't be written: KeyError" in own.topic.letters[1].error
-    assert own.counted(INTERNAL_ERRORS.name, stage="encode") == 1
-    assert own.counted(DEAD_LETTERS.name, reason="unfit") == 2
-    assert own.counted(DEAD_LETTERS.name, reason="nan_output") == 1
+    assert own.value(INTERNAL_ERRORS, stage="encode") == 1
+    assert own.value(DEAD_LETTERS, reason="unfit") == 2
+    assert own.value(DEAD_LETTERS, reason="nan_output") == 1
 
 
 def test_large_letter_among_others_loses_its_content_alone() -> None:
@@ -175,11 +178,11 @@ def test_large_letter_among_others_loses_its_content_alone() -> None:
 
 
 def test_letters_of_large_events_are_made_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PIECE_BYTES", 3 * BESIDE)
+    monkeypatch.setattr(module, "PIECE_BYTES", 3 * RECORD_OVERHEAD)
     made: list[int] = []
 
     class Counting(DeadLetterEncoder):
-        def encode(self, letters: DeadLetterColumns) -> Packed:
+        def encode(self, letters: DeadLetterColumns) -> EncodedLetters:
             made.append(len(letters))
             return super().encode(letters)
 

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 from millstream.consumers.errors import Abandoned, DeliveryFailed
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.sink import delivery
-from millstream.consumers.sink.delivery import FINAL, AtLeastOnce, BestEffort, failed
+from millstream.consumers.sink.delivery import FINAL_ERRORS, AtLeastOnce, BestEffort, failed
 from tests.consumers.measured import Measured
 from tests.consumers.sink.fake_producer import FakeProducer, Written, failure
 
@@ -271,7 +271,7 @@ def test_best_effort_waits_for_no_outage() -> None:
 # What is told of a failure.
 
 
-@pytest.mark.parametrize("code", FINAL)
+@pytest.mark.parametrize("code", FINAL_ERRORS)
 def test_final_failure_says_what_mends_it(code: int) -> None:
     said = str(failed("out", KafkaError(code, "why")))
     assert "a record for topic out could not be written: why. " in said

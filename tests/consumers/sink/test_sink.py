@@ -18,11 +18,17 @@ from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.record_types import HeaderColumns, HeaderList
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.delivery import Delivery
-from millstream.consumers.sink.result_sink import FRAME, Outputs, Sink
-from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder, decode_dead_letter
-from millstream.schemas.packed import Packed
+from millstream.consumers.sink.result_sink import PREDICTION_OVERHEAD, Outputs, Sink
+from millstream.schemas.dead_letters import (
+    DeadLetter,
+    DeadLetterColumns,
+    DeadLetterEncoder,
+    EncodedLetters,
+    decode_dead_letter,
+)
 from millstream.schemas.predictions import JsonPredictionEncoder
 from tests.consumers.in_memory import EPOCHS, GivenAssignment, block
+from tests.consumers.measured import measured
 
 LIMIT = 2000  # bytes that the output topic takes
 OUTPUTS = Outputs(
@@ -163,7 +169,7 @@ def test_each_event_has_a_prediction_that_its_topic_takes_or_a_dead_letter(
     assert sorted([*written, *letters]) == ours
     assert written == sorted(written)
     for row in ours:
-        large = sum(size or 0 for size in sizes[row]) > LIMIT - FRAME
+        large = sum(size or 0 for size in sizes[row]) > LIMIT - PREDICTION_OVERHEAD
         if row in rejected:
             assert letters[row] == "model_rejected"
         elif large:
@@ -186,7 +192,7 @@ def test_event_that_breaks_the_encoder_is_a_dead_letter_among_predictions() -> N
     sink.write([answered_of(5)])
     assert len(delivery.predictions) == 4
     assert [(letter.reason, letter.offset) for letter in delivery.letters] == [("internal_error", 2)]
-    assert metrics.registry.get_sample_value(INTERNAL_ERRORS.name, {"pipeline": "p", "stage": "encode"}) == 1
+    assert measured(metrics, INTERNAL_ERRORS, stage="encode") == 1
 
 
 def test_pipeline_that_stops_at_an_internal_error_has_written_what_comes_before_it() -> None:
@@ -200,7 +206,7 @@ def test_pipeline_that_stops_at_an_internal_error_has_written_what_comes_before_
 def test_dead_letter_that_cannot_be_written_whole_is_written_without_its_event(monkeypatch: pytest.MonkeyPatch) -> None:
     encode = DeadLetterEncoder.encode
 
-    def buggy(self: DeadLetterEncoder, letters: DeadLetterColumns) -> Packed:
+    def buggy(self: DeadLetterEncoder, letters: DeadLetterColumns) -> EncodedLetters:
         if any(value is not None for value in letters.values):
             raise KeyError("value")
         return encode(self, letters)
@@ -246,7 +252,7 @@ def test_each_event_of_a_batch_of_several_blocks_has_its_own_result() -> None:
     assert [(row["event_id"], row["outputs"]["y"]) for row in written] == [("0", 0), ("5", 3), ("7", 5)]
     letters = [(letter.offset, letter.error) for letter in delivery.letters]
     assert letters == [(1, "event 1"), (2, "no"), (4, "event 2"), (6, "event 4")]
-    assert metrics.registry.get_sample_value(TOMBSTONES.name, {"pipeline": "p"}) == 1
+    assert measured(metrics, TOMBSTONES) == 1
     assert [row["ingest_time"] for row in written] == [1, 2, third.ingest_time]
 
 
@@ -269,14 +275,12 @@ def test_prediction_as_large_as_its_topic_takes_is_written_and_one_byte_more_is_
     def sizes(key: int) -> tuple[int, int, float | None]:
         sink, delivery, metrics = sink_of()
         sink.write([answered_of(1, keys=[b"k" * key])])
-        counted = metrics.registry.get_sample_value(
-            PREDICTIONS.name, {"pipeline": "p", "model": "m", "version": "1", "variant": "primary"}
-        )
+        counted = measured(metrics, PREDICTIONS, model="m", version="1", variant="primary")
         return len(delivery.predictions), len(delivery.letters), counted
 
     sink, delivery, _ = sink_of()
     sink.write([answered_of(1, keys=[b""])])
-    room = LIMIT - FRAME - len(delivery.predictions[0][0])
+    room = LIMIT - PREDICTION_OVERHEAD - len(delivery.predictions[0][0])
     assert sizes(room) == (1, 0, 1)
     assert sizes(room + 1) == (0, 1, 0)
 

@@ -12,7 +12,7 @@ from millstream.consumers.errors import Abandoned, DeliveryFailed, InstanceIdTak
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.sink import delivery, transactions
 from millstream.consumers.sink.transactions import ExactlyOnce
-from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT
+from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT_MS
 from tests.consumers.clock import Clock
 from tests.consumers.in_memory import GivenAssignment
 from tests.consumers.measured import Measured
@@ -223,7 +223,7 @@ def test_step_that_takes_its_time_is_called_again(call: str, step: str, error: E
 def test_step_that_gets_no_further_though_the_broker_answers_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     own = Transactional()
     own.write(b"1")
-    monkeypatch.setattr(transactions, "HANGS", -1.0)
+    monkeypatch.setattr(transactions, "HANG_TIMEOUT", -1.0)
     own.producer.next_failures["commit_transaction"] = [failure(KafkaError._TIMED_OUT)]
     with pytest.raises(DeliveryFailed, match=r"gets no further with a transaction \(commit"):
         own.delivery.checkpoint({A: (1, 5)})
@@ -233,7 +233,7 @@ def test_step_that_gets_no_further_though_the_broker_answers_ends_the_worker(mon
 def test_step_is_called_again_for_as_long_as_the_broker_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     own = Transactional()
     own.write(b"1")
-    monkeypatch.setattr(transactions, "HANGS", -1.0)
+    monkeypatch.setattr(transactions, "HANG_TIMEOUT", -1.0)
     own.producer.reachable = False
     own.producer.next_failures["commit_transaction"] = [failure(KafkaError._TIMED_OUT) for _ in range(5)]
     own.delivery.checkpoint({A: (1, 5)})
@@ -246,7 +246,7 @@ def test_step_is_given_as_long_as_one_may_take_in_all(monkeypatch: pytest.Monkey
     clock = Clock(monkeypatch, transactions)
     own = Transactional()
     own.write(b"1")
-    clock.step = transactions.STEP
+    clock.step = transactions.STEP_TIMEOUT
     own.producer.next_failures["commit_transaction"] = [failure(KafkaError._TIMED_OUT) for _ in range(5)]
     with pytest.raises(DeliveryFailed, match="gets no further"):
         own.delivery.checkpoint({A: (1, 5)})
@@ -499,7 +499,7 @@ def test_transaction_that_the_broker_ended_for_its_age_is_no_other_workers_doing
     clock = Clock(monkeypatch, transactions)
     own = Transactional()
     own.write(b"1")
-    clock.now += TRANSACTION_TIMEOUT / 1000 + 1
+    clock.now += TRANSACTION_TIMEOUT_MS / 1000 + 1
     own.producer.next_failures["commit_transaction"] = [failure(KafkaError._FENCED, fatal=True)]
     with pytest.raises(DeliveryFailed, match="the broker has ended a transaction of this worker"):
         own.delivery.checkpoint({A: (1, 5)})

@@ -136,7 +136,7 @@ def test_broker_is_given_more_time_with_each_answer_that_does_not_come(monkeypat
     assert beginning.look() == [A]
     monkeypatch.setattr(beginning.consumer, "committed", committed)
     beginning.look(B)
-    assert patience[-1] == module.LOOK_TIMEOUT[0], "who has answered is asked for a moment only"
+    assert patience[-1] == module.COMMITTED_TIMEOUTS[0], "who has answered is asked for a moment only"
 
 
 def test_offsets_that_are_long_not_told_are_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:

@@ -711,7 +711,7 @@ def test_member_without_partitions_is_idle_after_a_while(monkeypatch: pytest.Mon
     """Its first assignment may be empty only until the others have given partitions up."""
     reading = Reading(until_idle=True).assigned()
     assert not reading.idle()
-    monkeypatch.setattr(kafka_source, "NOTHING_ASSIGNED", -1.0)
+    monkeypatch.setattr(kafka_source, "NO_ASSIGNMENT_AFTER", -1.0)
     assert reading.idle()
 
 

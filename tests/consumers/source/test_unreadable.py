@@ -9,6 +9,7 @@ from millstream.consumers.observability.metrics import BLOCKED, Metrics
 from millstream.consumers.source import unreadable
 from millstream.consumers.source.unreadable import UnreadableBatches
 from tests.consumers.clock import Clock
+from tests.consumers.measured import measured
 
 if TYPE_CHECKING:
     import pytest
@@ -17,8 +18,7 @@ A, B = ("in", 0), ("in", 1)
 
 
 def waited(metrics: Metrics, partition: int, offset: int) -> float | None:
-    labels = {"pipeline": "p", "what": "batch", "topic": "in", "partition": str(partition), "offset": str(offset)}
-    return metrics.registry.get_sample_value(BLOCKED.name, labels)
+    return measured(metrics, BLOCKED, what="batch", topic="in", partition=str(partition), offset=str(offset))
 
 
 def test_gauge_says_for_how_long_each_stands_still_and_where(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from millstream.consumers.execute.runner import Runner
 from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.flow.in_flight import TopicQuotas
 from millstream.consumers.observability.health import Health
-from millstream.consumers.observability.metrics import BLOCKED, RETRIES, Metrics
+from millstream.consumers.observability.metrics import BLOCKED, INVALID_DEADLINES, RETRIES, Metrics
 from millstream.consumers.record_types import Partition, Record
 from millstream.consumers.records import Records
 from millstream.consumers.resilience import retry as waiting
@@ -47,6 +47,7 @@ from tests.consumers.in_memory import (
     polled,
     running,
 )
+from tests.consumers.measured import measured
 
 Message = FetchedBatch | Barrier | None
 Given = BatchResult | Barrier | OffsetsRewound | None
@@ -154,7 +155,7 @@ class Stage:
         self._taken += given if isinstance(given, Sequence) else [given]
 
     def retries(self, what: str) -> float | None:
-        return self.metrics.registry.get_sample_value(RETRIES.name, {"pipeline": "p", "what": what})
+        return measured(self.metrics, RETRIES, what=what)
 
 
 def batches(given: Sequence[Given]) -> list[BatchResult]:
@@ -646,7 +647,7 @@ def test_deadline_headers_that_are_no_time_are_counted() -> None:
     )
     (one,) = batches(stage.run())
     assert one.rows.tolist() == [0, 1, 2]
-    assert stage.metrics.registry.get_sample_value("millstream_invalid_deadlines_total", {"pipeline": "p"}) == 3
+    assert measured(stage.metrics, INVALID_DEADLINES) == 3
 
 
 def test_events_past_their_deadline_do_not_run() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
-from millstream.consumers.flow.in_flight import RECORD
+from millstream.consumers.flow.in_flight import MEASURED_COST
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.observability.health import Health
 from millstream.consumers.source import kafka_source
@@ -118,7 +118,7 @@ def test_gauges_follow_what_a_worker_holds(monkeypatch: pytest.MonkeyPatch) -> N
     own.consumer.logs[A] = 4
     assert own.sink.standing.wait(10)
     own.wait_for(4, m.IN_FLIGHT_EVENTS)
-    own.wait_for(RECORD.copies * 4 + RECORD.beside * 4, m.IN_FLIGHT_BYTES)  # values of one byte
+    own.wait_for(MEASURED_COST.copies * 4 + MEASURED_COST.overhead * 4, m.IN_FLIGHT_BYTES)  # values of one byte
     own.wait_for(0, m.WRITE_QUEUE)
     for waiting in (1, 2):
         own.consumer.logs[A] = 4 + waiting

@@ -14,13 +14,14 @@ from millstream.consumers.batch.batcher import Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.errors import TransactionAborted
 from millstream.consumers.flow.assignment import Assignment
-from millstream.consumers.flow.in_flight import RECORD
+from millstream.consumers.flow.in_flight import MEASURED_COST
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import RECORDS_READ, Metrics
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.worker.build import connect
 from millstream.consumers.worker.shared import Settings, shared_of
 from tests.consumers.in_memory import SIGNATURE, NegatingExecutor, NumberDecoder, polled
+from tests.consumers.measured import measured
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +35,7 @@ SETTINGS = Settings(
     batch=Limits(10, 1 << 20, 0.01),
     in_flight_events=1000,
     in_flight_bytes=1 << 20,
-    weight=RECORD,
+    weight=MEASURED_COST,
     commit_every=0.05,
     exactly_once=True,
     ordering="partition",
@@ -162,7 +163,7 @@ def test_worker_ends_when_idle_with_everything_committed() -> None:
     drained, source, sink, metrics = run_until_idle(aborted=0)
     assert (drained, source.committed, source.rewinds) == (True, RECORDS, 0)
     assert sink.committed == list(range(RECORDS))
-    assert metrics.registry.get_sample_value(RECORDS_READ.name, {"pipeline": "p", "topic": "in"}) == RECORDS
+    assert measured(metrics, RECORDS_READ, topic="in") == RECORDS
 
 
 def test_what_an_aborted_transaction_took_back_is_read_again_before_the_worker_ends() -> None:

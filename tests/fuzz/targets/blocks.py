@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from millstream.consumers.decode.decoder import MOST_COST, BlockDecoder, EventFields
+from millstream.consumers.decode.decoder import MAX_COST, BlockDecoder, EventFields
 from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch
 from millstream.consumers.records import Records
 from millstream.schemas.avro.decoder import AvroDecoder
@@ -177,7 +177,7 @@ def _cost(value: Any) -> int:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return 0
     number = len(value) if isinstance(value, str | list) else value
-    return math.ceil(min(max(number, 0), MOST_COST))
+    return math.ceil(min(max(number, 0), MAX_COST))
 
 
 def _deadline(time: int, headers: Sequence[tuple[str, bytes | None]], fields: EventFields) -> int:

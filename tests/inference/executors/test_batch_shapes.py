@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnxruntime as ort
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from millstream.inference.executors import torch as torch_executor
 from millstream.inference.executors.interface import ModelExecutor, Tensors
 from millstream.inference.executors.onnx import OnnxExecutor
 from millstream.inference.executors.torch import TorchExecutor
-from millstream.inference.executors.torch_program import UNBOUNDED
+from millstream.inference.executors.torch_program import UNBOUNDED_EVENTS
 from millstream.inference.repository import EXECUTORS, ModelVersion
 from millstream.inference.signature import Signature, TensorInput, TensorOutput
 
@@ -54,6 +55,13 @@ class Runtime:
 
     # As a session of ONNX Runtime
 
+    def session(self, _file: str, _options: object, providers: Sequence[str]) -> "Runtime":
+        self.providers = providers
+        return self
+
+    def get_providers(self) -> Sequence[str]:
+        return self.providers
+
     def get_inputs(self) -> list[Any]:
         batch = self.fixed or "N"
         return [
@@ -86,9 +94,11 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Open]:
 def open_onnx(
     patch: pytest.MonkeyPatch, runtime: Runtime, device: str, *, max_events: int = 8, sizes: Sequence[int] = PREFERRED
 ) -> ModelExecutor:
-    patch.setattr(onnx_executor, "_device", lambda *_: device)
-    patch.setattr(onnx_executor, "_open", lambda *_: runtime)
-    return OnnxExecutor(model_of("model.onnx", sizes), max_events=max_events)
+    patch.setattr(onnx_executor, "gpus", lambda: 1)
+    patch.setattr(ort, "get_available_providers", lambda: onnx_executor.PROVIDERS[device])
+    patch.setattr(ort, "preload_dlls", lambda: None)
+    patch.setattr(ort, "InferenceSession", runtime.session)
+    return OnnxExecutor(model_of("model.onnx", sizes), device=device, max_events=max_events)
 
 
 def open_torch(
@@ -99,12 +109,14 @@ def open_torch(
     max_events: int = 8,
     sizes: Sequence[int] = PREFERRED,
     least: int = 1,
-    most: int = UNBOUNDED,
+    most: int = UNBOUNDED_EVENTS,
 ) -> ModelExecutor:
+    cuda = SimpleNamespace(is_available=lambda: True)
+    torch = SimpleNamespace(set_num_threads=lambda _: None, cuda=cuda)
     program = SimpleNamespace(run=runtime.answer, fixed=runtime.fixed, least=least, most=most)
-    patch.setattr(torch_executor, "_device", lambda *_: device)
+    patch.setattr(torch_executor, "cpu_or_cuda", lambda *_: device)
     patch.setattr(torch_executor, "open_program", lambda *_: program)
-    patch.setattr(torch_executor, "torch", lambda: SimpleNamespace(set_num_threads=lambda _: None))
+    patch.setattr(torch_executor, "torch", lambda: torch)
     return TorchExecutor(model_of("model.pt2", sizes), max_events=max_events)
 
 

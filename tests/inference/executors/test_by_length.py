@@ -133,10 +133,10 @@ def test_padded_tensor_of_a_call_is_bounded_and_one_smallest_batch_always_runs(
 ) -> None:
     executor = Timed(call, device, sizes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("millstream.inference.executors.by_length.MOST_ITEMS", most)
+        patch.setattr("millstream.inference.executors.by_length.MAX_ITEMS", most)
+        patch.setattr("millstream.inference.executors.by_length.time.perf_counter", lambda: executor.now)
         made = ByLength(MODEL, executor)
-        made.warm_up()
-        made._call = call  # a dear call does not make the tensors larger
+        made.warm_up()  # measures the calls: dear ones don't make the tensors larger
         answers = made.run(events_of(lengths))
     assert answers["y"].tolist() == lengths
     # An executor may pad a call to the next of its batch sizes; warming up is bounded too.

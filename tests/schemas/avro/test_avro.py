@@ -354,7 +354,7 @@ def test_schemas_of_most_records_are_looked_up_first() -> None:
 
 @pytest.mark.parametrize("refused", [False, True], ids=["read", "refused"])
 def test_readers_used_least_recently_are_made_anew(monkeypatch: pytest.MonkeyPatch, refused: bool) -> None:
-    monkeypatch.setattr("millstream.schemas.avro.decoder._MOST_KEPT", 30)  # two of them
+    monkeypatch.setattr("millstream.schemas.avro.decoder.MAX_CACHE_SIZE", 30)  # two of them
     writer = record(("x", "string" if not refused else {"type": "array", "items": "null"}))
     store = Store(*[Schema(schema_id, "", writer) for schema_id in (1, 2, 3)])
     reader = AvroDecoder(store, Schema(READER_ID, "reader", record(("x", "string"))), ["x"])
@@ -452,7 +452,7 @@ class Many:
 
 def test_many_large_schemas_at_a_time_are_given_up_and_the_known_one_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each takes long to prepare, and their number is up to the producer."""
-    monkeypatch.setattr(avro, "_COMPILING", {"share": 0.0, "burst": 0.2})
+    monkeypatch.setattr(avro, "COMPILE_BUDGET", {"share": 0.0, "burst": 0.2})
     store = Many(3000)
     decoder = AvroDecoder(store, store.by_id(1), ["n"])  # type: ignore[arg-type]
     body = b"\x02" + bytes(3000)

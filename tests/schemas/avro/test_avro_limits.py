@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.schemas.avro.decoder import AvroDecoder
-from millstream.schemas.avro.limits import MOST_FIXED, MOST_TEXT, definition_of, parsed_within_limits, types_of
+from millstream.schemas.avro.limits import MAX_FIXED, MAX_TEXT, definition_of, parsed_within_limits, types_of
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.errors import BadSchemaError
 from millstream.schemas.store import AvroType, Schema
@@ -60,7 +60,7 @@ TOO_LARGE = [
     (_chained(80), "at most 64 levels deep, found 82"),
     ({**record(("x", "int")), "doc": json.loads("[" * 300 + "]" * 300)}, "JSON at most 256 levels deep"),
     *[
-        (record(("x", "int"), ("f", _fixed(size))), f"size from 0 to {MOST_FIXED} for the fixed type F, found")
+        (record(("x", "int"), ("f", _fixed(size))), f"size from 0 to {MAX_FIXED} for the fixed type F, found")
         for size in (2**70, 2**31, -1, "7", None, True, 1.5, 10**4000)
     ],
     (record(("x", "int"), ("y", "int"), ("x", "null")), "fields of different names in Event, found x twice"),
@@ -120,7 +120,7 @@ def test_text_that_is_no_schema_is_refused(text: str) -> None:
 
 
 def test_text_beyond_the_limit_is_refused(tmp_path: Path) -> None:
-    text = json.dumps({**record(("x", "int")), "doc": "d" * MOST_TEXT})
+    text = json.dumps({**record(("x", "int")), "doc": "d" * MAX_TEXT})
     with pytest.raises(BadSchemaError, match="at most 1,048,576 characters"):
         definition_of("here", text)
     (tmp_path / "1-event.avsc").write_text(text * 5)
