@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Work; 0 when all that was read is written and committed, 1 when not."""
+    """Work; 0 when all that was read is written and committed, 1 when not. Errors: see `cli.main`."""
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
