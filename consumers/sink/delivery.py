@@ -56,6 +56,12 @@ FINAL = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Grant READ on the group to the user of `kafka.client`",
 }
 """Failures that no repetition mends, and what does."""
+_FORGOTTEN = (
+    "The broker doesn't have the records before these any more. That happens if the topic is deleted and created anew while "
+    "workers run, or if brokers lose data. A new worker goes on; before you create a topic anew, stop the workers"
+)
+ADVICE = FINAL | {KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER: _FORGOTTEN, KafkaError.UNKNOWN_PRODUCER_ID: _FORGOTTEN}
+"""By the code of the failure that ends a worker. A transaction that fails by one that isn't in `FINAL` is repeated instead."""
 
 
 class Delivery(Protocol):
@@ -251,7 +257,7 @@ class BestEffort(_Outbox):
 
 def failed(topic: str | None, error: KafkaError) -> DeliveryFailed:
     """The error for a record that can't be written for good."""
-    advice = FINAL.get(error.code(), "Look at the broker's log").format(topic=topic)
+    advice = ADVICE.get(error.code(), "Look at the broker's log").format(topic=topic)
     what = f"a record for topic {topic}" if topic else "records"
     return DeliveryFailed(
         f"{what} could not be written: {error.str()}. {advice}; nothing unwritten was committed, so a new worker writes it again."
