@@ -202,7 +202,8 @@ class Supervisor:
             draining.worker.kill()
             self._say(
                 f"worker {draining.number} (pid {draining.worker.pid}) did not end within {self._drain_timeout:g} s and was "
-                f"killed; what it held is read again"
+                f"killed; what it held is read again. With a slow model, raise `limits.drain_timeout`, or lower "
+                f"`limits.in_flight_events`"
             )
         elif status not in WELL:
             self._say(f"worker {draining.number} (pid {draining.worker.pid}) ended {_how(status)} while it drained")

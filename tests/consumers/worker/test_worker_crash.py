@@ -88,6 +88,7 @@ def test_worker_that_is_stopped_before_its_first_commit_leaves_no_mark(
     with Worker(service.file) as worker:
         worker.wait_for(lambda: _first_offset(service) == (0, "millstream starts=1 running=0 alone=0"), 60, "at work")
         assert worker.stop() == 1
+    assert "raise `limits.drain_timeout`" in worker.log
     assert _first_offset(service) == (0, "")
 
 
