@@ -6,8 +6,10 @@ from rich.console import Console
 
 from millstream.consumers.cli.arguments import add_pipeline, read_pipeline
 from millstream.consumers.decode.named_fields import check_labels
+from millstream.consumers.shadow.compared_output import check_compared_item, check_compared_output
 from millstream.consumers.worker.plan import Plan, check_answers, make_plan
-from millstream.inference.signature import TensorInput
+from millstream.inference.repository import load_version
+from millstream.inference.signature import TensorInput, blank
 from millstream.topics.admin import require
 
 
@@ -32,6 +34,10 @@ def run(args: argparse.Namespace) -> int:
     ran = f"runs on {plan.executor.device} with {sizes} events" if refusal is None else f"refused: {refusal}"
     console.print(f"warm-up   {ran}", markup=False)
     check_labels(pipeline, plan.store)
+    shadows = [load_version(pipeline.model.repository, *pipeline.shadow_model(shadow)) for shadow in pipeline.shadows]
+    check_compared_output(pipeline, [plan.model, *shadows])
+    if refusal is None:
+        check_compared_item(pipeline, plan.model, plan.executor.run(blank(plan.model.signature.inputs, 1)))
     if args.offline:
         console.print("topics    not asked (--offline)")
     else:
