@@ -88,12 +88,14 @@ def run(args: argparse.Namespace) -> int:
         worker = build_worker(plan, health, metrics, instance_id=instance_id.name, until_idle=args.until_idle)
         _stop_on_signals(worker)
         log.info(
-            "pid %d, instance ID %s, runs %s: %s on %s",
+            "pid %d, instance ID %s, runs %s: %s on %s, with schema %s, id %d",
             os.getpid(),
             instance_id.name,
             pipeline.name,
             plan.model.place,
             plan.executor.device,
+            plan.reader.name,
+            plan.reader.id,
         )
         gc.freeze()  # what is loaded stays: no collection need look at it again
         drained = worker.run()

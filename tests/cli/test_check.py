@@ -44,6 +44,20 @@ def test_pipeline_that_would_run_is_ok(kafka: Broker, tmp_path: Path, capsys: py
     assert f"all there on {kafka.bootstrap}" in said.out
 
 
+def test_highest_of_several_schemas_with_the_name_is_said_to_be_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = flights_service(tmp_path, NOWHERE, with_topics=False)
+    schemas = tmp_path / "schemas"
+    for copied in (3, 12):
+        (schemas / f"{copied}-flight-departure.avsc").write_text((schemas / "1-flight-departure.avsc").read_text())
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line.endswith(
+        "flight-departure, id 12 (files with this name: 1, 3, 12; all events are read with the highest)"
+    )
+
+
 def test_model_that_refuses_every_blank_event_is_not_said_to_be_ok(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
