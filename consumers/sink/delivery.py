@@ -12,6 +12,7 @@ from millstream.consumers.errors import Abandoned, DeliveryFailed
 from millstream.consumers.events import NextOffsets
 from millstream.consumers.observability.metrics import KAFKA_ERRORS, RETRIES, Metrics
 from millstream.consumers.record_types import HeaderColumns
+from millstream.consumers.sink.client_log import producer_log
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ class _Outbox:
         self._error_cb = self._on_error
         self._producer = Producer(
             {**DEFAULTS, **client, **OWNED, **own, "error_cb": self._error_cb, "on_delivery": self._undelivered},
-            logger=logging.getLogger("kafka.producer"),
+            logger=producer_log(),
         )
 
     def serve(self) -> None:
