@@ -7,8 +7,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +19,7 @@ from millstream.consumers.cli.tail import as_json
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable, printable_json
+from millstream.pipeline.sections import Reason
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterError, decode_dead_letter
 from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
 from millstream.schemas.store import SchemaStore
@@ -66,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     several: dict[str, Any] = {"action": "append", "default": []}
-    parser.add_argument("--reason", metavar="R", help="only with this reason; may be repeated", **several)
+    parser.add_argument("--reason", type=_reason, metavar="R", help="only with this reason; may be repeated", **several)
     parser.add_argument("--topic", help="only events read from this topic; may be repeated", **several)
     parser.add_argument(
         "--source-partition",
@@ -296,6 +298,15 @@ def _note(item: Stays, stays: list[Stays]) -> None:
 
 def _staying(stays: list[Stays]) -> str:
     return f", {len(stays)} could not be" if stays else ""
+
+
+def _reason(text: str) -> str:
+    reasons = get_args(Reason)
+    if text not in reasons:
+        close = get_close_matches(text, reasons, n=1)
+        guess = f" Did you mean {close[0]}?" if close else ""
+        raise argparse.ArgumentTypeError(f"expected one of {', '.join(reasons)}; found {text!r}.{guess}")
+    return text
 
 
 def _position(text: str) -> Position:

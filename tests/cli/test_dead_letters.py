@@ -188,6 +188,11 @@ def test_letter_that_can_not_be_replayed_is_told_and_the_others_are(kafka: Broke
     [
         (["show", "x.yaml", "3"], "expected partition@offset, such as 3@17, found '3'"),
         (["list", "x.yaml", "--since", "yesterday"], "expected a time such as 2026-03-01T12:00 (UTC)"),
+        (["replay", "x.yaml", "--reason", "unfitt"], "internal_error, expired; found 'unfitt'. Did you mean unfit?"),
+        (
+            ["list", "x.yaml", "--reason", "nosuch"],
+            "expected one of undecodable, unknown_schema, schema_incompatible, unfit",
+        ),
         ([], "ACTION"),
     ],
 )
