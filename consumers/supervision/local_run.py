@@ -108,6 +108,7 @@ class LocalRun:
             if status.ready:
                 self._supervisor.note_ready()
             self._supervisor.resize(status.decision.workers, now)
+        self._screen.end_line()
         self._screen.say(f"draining {counted(self._supervisor.running)}")
 
     def _read_workers(self) -> None:
