@@ -59,9 +59,9 @@ class NoLetter:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A partition of the dead-letter topic that can't be read to its end: none of its letters is given."""
+    """What can't be read: a partition of the dead-letter topic, none of whose letters is given, or one that is asked for."""
 
-    position: Position  # from where on
+    position: Position  # of a partition: from where on
     error: str
 
 

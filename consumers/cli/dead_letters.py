@@ -69,6 +69,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     several: dict[str, Any] = {"action": "append", "default": []}
     parser.add_argument("--reason", type=_reason, metavar="R", help="only with this reason; may be repeated", **several)
+    parser.add_argument(
+        "--position",
+        type=_position,
+        metavar="P@O",
+        help="only the dead letter at this partition@offset, as `list` prints it; may be repeated",
+        **several,
+    )
     parser.add_argument("--topic", help="only events read from this topic; may be repeated", **several)
     parser.add_argument(
         "--source-partition",
@@ -110,17 +117,28 @@ def _decoder(store: SchemaStore) -> Decode:
 def _wanted(
     reader: DeadLetterReader, args: argparse.Namespace, unread: list[Unread], *, replayed: bool
 ) -> Iterator[StoredLetter]:
-    """The letters that the arguments select; says on stderr what is no letter, and which partitions can't be read."""
+    """The letters that the arguments select; says on stderr what is no letter, and what can't be read."""
+    missing = set(args.position)
     selection = Selection(
         frozenset(args.reason), frozenset(args.topic), frozenset(args.source_partition), args.since, args.until
     )
     for stored in reader.letters(replayed=replayed):
-        if isinstance(stored, NoLetter | Unread):
+        if isinstance(stored, Unread):
+            _note_unread(stored, unread)
+        elif args.position and stored.position not in args.position:
+            continue
+        elif isinstance(stored, NoLetter):
             print(f"{stored.position}: {printable(stored.error)}", file=sys.stderr)
-            if isinstance(stored, Unread):
-                unread.append(stored)
         elif selection.takes(stored.letter):
             yield stored
+        missing.discard(stored.position)
+    for position in sorted(missing):
+        _note_unread(Unread(position, "no dead letter is there, or it was replayed already"), unread)
+
+
+def _note_unread(one: Unread, unread: list[Unread]) -> None:
+    print(f"{one.position}: {printable(one.error)}", file=sys.stderr)
+    unread.append(one)
 
 
 def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
