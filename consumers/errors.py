@@ -4,6 +4,9 @@ from typing import ClassVar
 
 from millstream.schemas.failures import Failure
 
+NEEDS_CHANGE = 3
+"""Exit code of a worker that would end the same way after a restart: somebody has to change something first."""
+
 
 class WorkerError(Exception):
     """Base of this package's errors. The message says what to do. The command line prints it and exits with 1."""
@@ -41,6 +44,10 @@ class WorkersFailed(WorkerError):  # noqa: N818
     """No worker gets ready. Raised by `supervisor` with the log of one worker; the caller ends."""
 
 
+class WorkersStopped(WorkerError):  # noqa: N818
+    """Each worker ended with `NEEDS_CHANGE`. Raised by `supervisor` with the message of the last one; the caller ends."""
+
+
 class StageFailed(WorkerError):  # noqa: N818
     """An unexpected error ended a stage. Raised by `worker` with that error as its cause."""
 
@@ -48,8 +55,8 @@ class StageFailed(WorkerError):  # noqa: N818
 class EventRefused(WorkerError):  # noqa: N818
     """An event was rejected for a reason at which the pipeline stops (`on_error.stop`).
 
-    Raised by `sink`, once all events before it are written; the writer commits these. The worker ends, and the next one comes to
-    the same event.
+    Raised by `sink`, once all events before it are written; the writer commits these. The worker ends with `NEEDS_CHANGE`,
+    because its successor would come to the same event.
     """
 
     ends: dict[tuple[str, int], tuple[int, int]]  # the next offsets of the events before it, see `events.NextOffsets`
@@ -60,7 +67,7 @@ class EventRefused(WorkerError):  # noqa: N818
         super().__init__(
             f"the event at offset {offset} of {topic}/{number} was refused ({reason}): {error}. The pipeline stops there "
             f"(`on_error.stop` names {reason}); all before it is committed. Mend what makes the event fail, such as the model or "
-            f"the mapping, and start the worker again. To pass over this event, take {reason} out of `on_error.stop` until its "
+            f"the mapping, and start again. To pass over this event, take {reason} out of `on_error.stop` until its "
             f"dead letter is written."
         )
         self.ends = {}

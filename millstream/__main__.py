@@ -6,7 +6,7 @@ from millstream.consumers.cli import main as cli
 
 
 def main() -> int:
-    """Run the command line; returns the exit code (0 done, 1 failed, 2 wrong use)."""
+    """Run the command line; returns the exit code."""
     return cli.run(sys.argv[1:])
 
 

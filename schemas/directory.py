@@ -51,13 +51,16 @@ class DirectoryStore:
 
     def by_name(self, name: str) -> Schema:
         """Return the schema of this name; the one with the highest ID if there are several."""
-        of_name = [schema for schema in self._schemas.values() if schema.name == name]
-        if of_name:
-            return max(of_name, key=lambda schema: schema.id)
+        if ids := self.ids_of(name):
+            return self._schemas[ids[-1]]
         raise UnknownSchema(
             f"no schema is named '{name}' in {_listed(self._folders)} (there: {self._known()}): "
             f"write it there as <id>-{name}.avsc, or use one of these names"
         )
+
+    def ids_of(self, name: str) -> list[int]:
+        """The ids of the schemas of this name, in order."""
+        return sorted(schema.id for schema in self._schemas.values() if schema.name == name)
 
     def register(self, name: str, definition: AvroType) -> int:
         """Return the ID of the file with this schema. A folder doesn't assign new IDs."""

@@ -17,6 +17,7 @@ from uuid import UUID
 import fastavro
 import msgspec
 
+from millstream.schemas.avro.each import malformation
 from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
 from millstream.schemas.row_values import RowError, RowReader
@@ -71,8 +72,8 @@ def decode_row(value: bytes, definition: AvroType) -> dict[str, Any]:
     # fastavro raises exceptions of any class if the bytes don't follow the schema.
     except Exception as fault:
         raise RowError(
-            f"expected a record of schema {_name(definition)} in the wire format, found {type(fault).__name__}: {fault}. "
-            "Check that the schema is the one that the value's schema id names."
+            f"expected a record of schema {_name(definition)} in the wire format, found "
+            f"{malformation(fault)}. Check that the schema is the one that the value's schema id names."
         ) from fault
     return {name: _to_text(item) for name, item in row.items()}
 

@@ -59,9 +59,11 @@ class NoLetter:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A partition of the dead-letter topic that can't be read to its end. None of its letters are returned."""
+    """A partition of the dead-letter topic that can't be read to its end, none of whose letters is returned; or a letter that
+    was asked for and is not there.
+    """
 
-    position: Position  # where reading stopped
+    position: Position  # of a partition: where reading stopped
     error: str
 
 

@@ -6,8 +6,11 @@ from rich.console import Console
 
 from millstream.consumers.cli.arguments import add_pipeline, read_pipeline
 from millstream.consumers.decode.named_fields import check_labels
+from millstream.consumers.shadow.compared_output import check_compared_item, check_compared_output
 from millstream.consumers.worker.plan import Plan, check_answers, make_plan
-from millstream.inference.signature import TensorInput
+from millstream.inference.repository import load_version
+from millstream.inference.signature import TensorInput, blank
+from millstream.schemas.directory import DirectoryStore
 from millstream.topics.admin import require
 
 
@@ -23,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     pipeline = read_pipeline(args)
     console.print(f"pipeline  {pipeline.name} ({pipeline.path})", markup=False)
     plan = make_plan(pipeline)
-    console.print(f"schema    {plan.reader.name}, id {plan.reader.id}", markup=False)
+    console.print(f"schema    {plan.reader.name}, id {plan.reader.id}{_of_several(plan)}", markup=False)
     for line in _mapping(plan):
         console.print(line, markup=False)
     plan.executor.warm_up()
@@ -32,6 +35,10 @@ def run(args: argparse.Namespace) -> int:
     ran = f"runs on {plan.executor.device} with {sizes} events" if refusal is None else f"refused: {refusal}"
     console.print(f"warm-up   {ran}", markup=False)
     check_labels(pipeline, plan.store)
+    shadows = [load_version(pipeline.model.repository, *pipeline.shadow_model(shadow)) for shadow in pipeline.shadows]
+    check_compared_output(pipeline, [plan.model, *shadows])
+    if refusal is None:
+        check_compared_item(pipeline, plan.model, plan.executor.run(blank(plan.model.signature.inputs, 1)))
     if args.offline:
         console.print("topics    not asked (--offline)")
     else:
@@ -44,6 +51,13 @@ def run(args: argparse.Namespace) -> int:
             "unsure    a worker would start, but the model refuses blank events: send it a real one to see that it answers"
         )
     return 0
+
+
+def _of_several(plan: Plan) -> str:
+    """The ids of all files with the schema's name, where there are several: which one is taken must not be a surprise."""
+    ids = plan.store.ids_of(plan.reader.name) if isinstance(plan.store, DirectoryStore) else []
+    listed = ", ".join(map(str, ids))
+    return f" (files with this name: {listed}; all events are read with the highest)" if len(ids) > 1 else ""
 
 
 def _mapping(plan: Plan) -> list[str]:

@@ -1,4 +1,4 @@
-"""`millstream compare`: the comparison job, until it is told to stop; or its results as a table."""
+"""`millstream compare`: the comparison job, until it is told to stop; or its results so far."""
 
 import argparse
 import logging
@@ -12,7 +12,7 @@ from millstream.consumers.cli.arguments import add_metrics_host, add_pipeline, m
 from millstream.consumers.comparison.errors import ComparisonError
 from millstream.consumers.comparison.metrics import ComparisonMetrics
 from millstream.consumers.comparison.names import own_topics
-from millstream.consumers.comparison.show import results_table
+from millstream.consumers.comparison.show import results
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
@@ -25,7 +25,7 @@ OWN_LOGGERS = ("millstream",)
 QUIET_LOGGERS = ("faust", "mode", "aiokafka", "asyncio")
 # Faust's consumer has a thread of its own; at the default of 5 ms it waits as long for each of its turns.
 SWITCH_INTERVAL = 0.0005  # seconds
-PIPED_WIDTH = 1000  # columns of output that is no terminal's: one line a result, so that `grep` finds it
+PIPED_WIDTH = 80  # columns of output that is no terminal's
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.show:
         console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
-        console.print(results_table(pipeline, open_store(pipeline)))
+        for part in results(pipeline, open_store(pipeline)):
+            console.print(part)
         return 0
     _log_to_stderr(args.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL)
@@ -98,8 +99,9 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
             metrics=metrics,
             health=health,
         )
-        pairs = ", ".join(f"{shadow.name} (version {shadow.version})" for shadow in pipeline.shadows)
-        log.info("comparing %s of %s with %s", pipeline.model.name, pipeline.name, pairs)
+        models = (pipeline.shadow_model(shadow) for shadow in pipeline.shadows)
+        shadows = ", ".join(f"{name} version {version}" for name, version in models)
+        log.info("comparing %s of %s with %s", pipeline.model.name, pipeline.name, shadows)
         run_until_stopped(app.faust)
 
 

@@ -7,8 +7,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from itertools import islice
-from typing import Any
+from typing import Any, get_args
 
 from rich.console import Console
 from rich.table import Table
@@ -18,6 +19,7 @@ from millstream.consumers.cli.tail import as_json
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable, printable_json
+from millstream.pipeline.sections import Reason
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterError, decode_dead_letter
 from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
 from millstream.schemas.store import SchemaStore
@@ -66,7 +68,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     several: dict[str, Any] = {"action": "append", "default": []}
-    parser.add_argument("--reason", metavar="R", help="only with this reason; may be repeated", **several)
+    parser.add_argument("--reason", type=_reason, metavar="R", help="only with this reason; may be repeated", **several)
+    parser.add_argument(
+        "--position",
+        type=_position,
+        metavar="P@O",
+        help="only the dead letter at this partition@offset, as `list` prints it; may be repeated",
+        **several,
+    )
     parser.add_argument("--topic", help="only events read from this topic; may be repeated", **several)
     parser.add_argument(
         "--source-partition",
@@ -108,17 +117,28 @@ def _decoder(store: SchemaStore) -> Decode:
 def _wanted(
     reader: DeadLetterReader, args: argparse.Namespace, unread: list[Unread], *, replayed: bool
 ) -> Iterator[StoredLetter]:
-    """The letters that the arguments select; says on stderr what is no letter, and which partitions can't be read."""
+    """The letters that the arguments select; says on stderr what is no letter, and what can't be read."""
+    missing = set(args.position)
     selection = Selection(
         frozenset(args.reason), frozenset(args.topic), frozenset(args.source_partition), args.since, args.until
     )
     for stored in reader.letters(replayed=replayed):
-        if isinstance(stored, NoLetter | Unread):
+        if isinstance(stored, Unread):
+            _note_unread(stored, unread)
+        elif args.position and stored.position not in args.position:
+            continue
+        elif isinstance(stored, NoLetter):
             print(f"{stored.position}: {printable(stored.error)}", file=sys.stderr)
-            if isinstance(stored, Unread):
-                unread.append(stored)
         elif selection.takes(stored.letter):
             yield stored
+        missing.discard(stored.position)
+    for position in sorted(missing):
+        _note_unread(Unread(position, "no dead letter is there, or it was replayed already"), unread)
+
+
+def _note_unread(one: Unread, unread: list[Unread]) -> None:
+    print(f"{one.position}: {printable(one.error)}", file=sys.stderr)
+    unread.append(one)
 
 
 def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
@@ -296,6 +316,15 @@ def _note(item: Stays, stays: list[Stays]) -> None:
 
 def _staying(stays: list[Stays]) -> str:
     return f", {len(stays)} could not be" if stays else ""
+
+
+def _reason(text: str) -> str:
+    reasons = get_args(Reason)
+    if text not in reasons:
+        close = get_close_matches(text, reasons, n=1)
+        guess = f" Did you mean {close[0]}?" if close else ""
+        raise argparse.ArgumentTypeError(f"expected one of {', '.join(reasons)}; found {text!r}.{guess}")
+    return text
 
 
 def _position(text: str) -> Position:

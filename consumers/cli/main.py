@@ -9,14 +9,17 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from millstream.consumers.errors import WorkerError
-from millstream.inference.errors import InferenceError
+from millstream.consumers.errors import NEEDS_CHANGE, EventRefused, PlanError, WorkerError, WorkersStopped
+from millstream.inference.errors import InferenceError, ModelConfigError
 from millstream.pipeline.errors import PipelineError
 from millstream.schemas.errors import SchemaError
+from millstream.schemas.failures import failure_of
 from millstream.schemas.native import choose_native
 from millstream.topics.errors import TopicsError
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
+SUPERVISED = ("work", "run")
+"""Commands whose supervisor wants to know whether a restart helps: they end with `NEEDS_CHANGE` where it doesn't."""
 
 COMMANDS = {
     "init": "make a folder with a pipeline that runs",
@@ -38,7 +41,7 @@ name `_` stands for `-`."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; returns the exit code: 0 done, 1 failed, 2 wrong use."""
+    """Run one command line; returns the exit code; the parser's last line lists them."""
     name = next((word for word in arguments if not word.startswith("-")), None)
     args = _parser(name).parse_args(arguments)
     try:
@@ -56,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
     except (WorkerError, InferenceError, PipelineError, SchemaError, TopicsError) as error:
         print(error, file=sys.stderr)
-        return FAILED
+        return NEEDS_CHANGE if name in SUPERVISED and _needs_change(error) else FAILED
     except KeyboardInterrupt:
         return FAILED
     except BrokenPipeError:
@@ -71,7 +74,7 @@ def _parser(wanted: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="millstream",
         description="Stream-processing inference on Kafka: feature events in, micro-batches through a model, predictions out.",
-        epilog="Exit codes: 0 done, 1 failed, 2 wrong use.",
+        epilog="Exit codes: 0 done, 1 failed, 2 wrong use. Of run and work, 3: failed, and a restart would fail the same way.",
     )
     parser.add_argument("--version", action="version", version=f"millstream {_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -82,6 +85,13 @@ def _parser(wanted: str | None) -> argparse.ArgumentParser:
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     return parser
+
+
+def _needs_change(error: Exception) -> bool:
+    """Whether the command would fail the same way if it was started again."""
+    if isinstance(error, SchemaError):
+        return failure_of(error) != "wait"
+    return isinstance(error, (PipelineError, ModelConfigError, PlanError, EventRefused, WorkersStopped))
 
 
 def _version() -> str:

@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Work; 0 when all that was read is written and committed, 1 when not."""
+    """Work; 0 when all that was read is written and committed, 1 when not. Errors: see `cli.main`."""
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
@@ -88,12 +88,14 @@ def run(args: argparse.Namespace) -> int:
         worker = build_worker(plan, health, metrics, instance_id=instance_id.name, until_idle=args.until_idle)
         _stop_on_signals(worker)
         log.info(
-            "pid %d, instance ID %s, runs %s: %s on %s",
+            "pid %d, instance ID %s, runs %s: %s on %s, with schema %s, id %d",
             os.getpid(),
             instance_id.name,
             pipeline.name,
             plan.model.place,
             plan.executor.device,
+            plan.reader.name,
+            plan.reader.id,
         )
         gc.freeze()  # what is loaded stays: no collection need look at it again
         drained = worker.run()

@@ -6,8 +6,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from millstream.consumers.comparison.seldom import SeldomWarnings
 from millstream.consumers.observability.metrics import Metric, markdown
+from millstream.consumers.observability.seldom import SeldomWarnings
 
 _PAIR = ("primary", "shadow")
 

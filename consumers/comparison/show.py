@@ -1,4 +1,4 @@
-"""The results so far, as a table."""
+"""The results so far, as a terminal shows them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
 import fastavro
-from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from millstream.pipeline.printable import printable
 from millstream.schemas.avro.empty import parsed_bounded
@@ -20,7 +21,9 @@ from millstream.schemas.wire import HEAD_BYTES, schema_id_of
 from millstream.topics.records import RecordReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
 
     from millstream.pipeline.pipeline import Pipeline
     from millstream.schemas.store import SchemaStore
@@ -32,6 +35,7 @@ _MAX_NAME_LENGTH: Final = 300  # characters of a name
 _IDLE_TIMEOUT = 2.0  # seconds without a record, after which all was read
 _CLASSIFICATION = ("auc", "log_loss", "brier", "calibration_error")
 _REGRESSION = ("rmse", "mae")
+_INDENT: Final = (0, 0, 0, 2)  # columns left of what belongs to a heading
 
 
 def read_results(pipeline: Pipeline, store: SchemaStore) -> list[dict[str, Any]]:
@@ -73,34 +77,40 @@ def decode_result(value: bytes, store: SchemaStore) -> dict[str, Any]:
     return row
 
 
-def results_table(pipeline: Pipeline, store: SchemaStore) -> Table:
-    """All results: one line a window and pair, of each figure primary's and shadow's."""
+def results(pipeline: Pipeline, store: SchemaStore) -> Iterator[RenderableType]:
+    """All results, each a line that says what was compared, a line of what concerns both models, and a line for each model."""
     names = _REGRESSION if pipeline.comparison.task == "regression" else _CLASSIFICATION
+    rows = read_results(pipeline, store)
+    for row in rows:
+        yield Text(_heading(row))
+        yield Padding(Text(_both(row)), _INDENT, expand=False)
+        yield Padding(_figures(row, names), _INDENT, expand=False)
+    if not rows:
+        yield Text("no results yet")
+
+
+def _heading(row: dict[str, Any]) -> str:
+    models = (
+        f"{row[side]['model'][:_MAX_NAME_LENGTH]} version {row[side]['version']}" for side in ("primary", "shadow")
+    )
+    state = "final" if row["final"] else "open"
+    return f"{_time(row['window_start'])}  {state}  {printable(' and '.join(models))}"
+
+
+def _both(row: dict[str, Any]) -> str:
+    counts = ", ".join(f"{name} {row[name]:,}" for name in ("events", "errors", "labelled"))
+    return f"{counts}, agreement {_number(row['agreement'])}, PSI {_number(row['psi'])}"
+
+
+def _figures(row: dict[str, Any], names: Sequence[str]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in ("window", "", "primary", "shadow", "events", "errors", "labelled", "agree", "psi"):
-        table.add_column(heading, overflow="fold")
+    table.add_column("")
     for name in (*names, "p95 ms"):
-        table.add_column(f"{name.replace('_', ' ')}: primary", justify="right")
-        table.add_column("shadow", justify="right")
-    for row in read_results(pipeline, store):
-        table.add_row(*_cells(row, names))
-    if not table.row_count:
-        table.caption = "no results yet"
+        table.add_column(name.replace("_", " "), justify="right")
+    for side in ("primary", "shadow"):
+        figures = (_number(row[side][name]) for name in names)
+        table.add_row(side, *figures, _number(row[side]["latency_p95_ms"], 2))
     return table
-
-
-def _cells(row: dict[str, Any], names: Iterable[str]) -> list[str]:
-    sides = row["primary"], row["shadow"]
-    return [
-        _time(row["window_start"]),
-        "final" if row["final"] else "open",
-        *(escape(printable(f"{side['model'][:_MAX_NAME_LENGTH]}:{side['version']}")) for side in sides),
-        *(str(row[name]) for name in ("events", "errors", "labelled")),
-        _number(row["agreement"]),
-        _number(row["psi"]),
-        *(_number(side[name]) for name in names for side in sides),
-        *(_number(side["latency_p95_ms"], 2) for side in sides),
-    ]
 
 
 def _time(milliseconds: int) -> str:

@@ -1,6 +1,5 @@
 """Writes rejected events as dead letters: the whole event with the reason, in the order of the records."""
 
-import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,14 +11,13 @@ import numpy as np
 
 from millstream.consumers.events import DecodedBatch, Rejection
 from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metric, Metrics
+from millstream.consumers.observability.seldom import SeldomWarnings
 from millstream.consumers.records import Ints
 from millstream.consumers.resilience.safety_net import SafetyNet
 from millstream.consumers.sink.delivery import Delivery
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder
 from millstream.schemas.packed import Packed, lengths_of, taken
 from millstream.topics.dead_letters import attempts_before
-
-log = logging.getLogger(__name__)
 
 RECORD_OVERHEAD = 512  # upper bound of a record's bytes besides key, value and headers
 _HEADER_OVERHEAD = 10  # bytes of a header's lengths, at most
@@ -67,6 +65,7 @@ class DeadLetterSink:
         self._output = output
         self._metrics = metrics
         self._net: SafetyNet[DeadLetter] = SafetyNet("encode", metrics)
+        self._warnings = SeldomWarnings()
 
     def write(self, block: DecodedBatch, rejected: Mapping[int, Rejection]) -> None:
         """Give the dead letters of a block's rejected events to the producer, in the order of the records.
@@ -102,7 +101,7 @@ class DeadLetterSink:
                 self._write_parts(letters, sorted({*too_large.tolist(), *(too_large + 1).tolist()}))
                 return
             # The broker would refuse the record, and each worker would fail at this event.
-            why = f"with them the dead letter is larger than topic {self._output.topic} takes (max.message.bytes)"
+            why = f"with them the dead letter is larger than topic {self._output.topic} takes (its max.message.bytes)"
             records = self._without_content(letters.letter(0), why)
         self._delivery.produce_all(self._output.topic, records.values, records.keys, records.headers)
         self._count(DEAD_LETTERS, letters.reasons)
@@ -122,7 +121,8 @@ class DeadLetterSink:
             f"{letter.error} [key, value and headers left out: {why}; the event is at offset {letter.offset} of "
             f"{letter.topic}/{letter.partition} for as long as that keeps it]"
         )
-        log.warning("dead letter of %s/%d@%d: %s", letter.topic, letter.partition, letter.offset, error)
+        example = f"offset {letter.offset} of {letter.topic}/{letter.partition} ({letter.reason}): {why}"
+        self._warnings.warn("dead letters written without key, value and headers of their events", 1, example)
         bare = letter._replace(key=None, value=None, headers=(), error=error)
         records = self._encode(DeadLetterColumns.of(bare))
         with_key = replace(records, keys=[letter.key])

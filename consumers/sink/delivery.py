@@ -12,6 +12,7 @@ from millstream.consumers.errors import Abandoned, DeliveryFailed
 from millstream.consumers.events import NextOffsets
 from millstream.consumers.observability.metrics import KAFKA_ERRORS, RETRIES, Metrics
 from millstream.consumers.record_types import HeaderColumns
+from millstream.consumers.sink.client_log import producer_log
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,15 @@ FINAL_ERRORS = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Grant READ on the group to the user of `kafka.client`",
 }
 """Errors that a retry can't fix, each with what the user can do."""
+_FORGOTTEN = (
+    "The broker doesn't have the records before these any more. That happens if the topic is deleted and created anew while "
+    "workers run, or if brokers lose data. A new worker goes on; before you create a topic anew, stop the workers"
+)
+ADVICE = FINAL_ERRORS | {
+    KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER: _FORGOTTEN,
+    KafkaError.UNKNOWN_PRODUCER_ID: _FORGOTTEN,
+}
+"""Advice by the code of the error that ends a worker. After a code outside `FINAL_ERRORS`, a transaction is repeated."""
 
 
 class Delivery(Protocol):
@@ -111,7 +121,7 @@ class _Outbox:
                 "error_cb": self._error_cb,
                 "on_delivery": self._undelivered,
             },
-            logger=logging.getLogger("kafka.producer"),
+            logger=producer_log(),
         )
 
     def serve(self) -> None:
@@ -258,7 +268,7 @@ class BestEffort(_Outbox):
 
 def failed(topic: str | None, error: KafkaError) -> DeliveryFailed:
     """The exception for a record that can't be written."""
-    advice = FINAL_ERRORS.get(error.code(), "Look at the broker's log").format(topic=topic)
+    advice = ADVICE.get(error.code(), "Look at the broker's log").format(topic=topic)
     what = f"a record for topic {topic}" if topic else "records"
     return DeliveryFailed(
         f"{what} could not be written: {error.str()}. {advice}; nothing unwritten was committed, so a new worker writes it again."

@@ -25,6 +25,7 @@ LAST_LINES = 15  # of the log, told where the process fails
 _DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 _PORT = re.compile(r"/(?:metrics|ready) on port (\d+)\b")
 _READY = " INFO millstream.consumers.worker.worker: ready"  # how a worker's line ends
+_LOGGED = re.compile(r"\S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")  # how a line of the log begins
 _ANSWER_TIMEOUT = 1.0  # seconds
 
 
@@ -88,6 +89,15 @@ class CommandProcess:
     def log_end(self) -> str:
         """The last lines of its log, indented."""
         return "\n".join(f"    {line}" for line in list(self._last)) or "    (nothing)"
+
+    def message(self) -> str:
+        """The error that it ended with: the last lines that aren't of the log, indented."""
+        lines: list[str] = []
+        for line in reversed(list(self._last)):
+            if _LOGGED.match(line):
+                break
+            lines.insert(0, f"    {line}")
+        return "\n".join(lines) or self.log_end()
 
     def scrape(self) -> str | None:
         """Its metrics as Prometheus reads them; None where it does not answer. Called by any thread."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
+from millstream.consumers.errors import WorkersStopped
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.lag_metrics import LagCollector, LagLook, LagWatch, reader_of
 from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status
@@ -65,6 +66,7 @@ class LocalRun:
         Raises:
             WorkerError: the port is taken.
             WorkersFailed: no worker gets ready.
+            WorkersStopped: all workers ended because somebody has to change something.
         """
         health = RunHealth(lambda: self._status)
         server = None if port is None else HealthServer(health, self._registry(), host, port)
@@ -77,6 +79,9 @@ class LocalRun:
             reading.start()
             self._loop(health)
             drained = self._supervisor.stop()
+        except WorkersStopped:
+            self._supervisor.stop()  # those that drain already
+            raise
         finally:
             self._supervisor.kill()
             self._ended.set()
@@ -103,6 +108,7 @@ class LocalRun:
             if status.ready:
                 self._supervisor.note_ready()
             self._supervisor.resize(status.decision.workers, now)
+        self._screen.end_line()
         self._screen.say(f"draining {counted(self._supervisor.running)}")
 
     def _read_workers(self) -> None:

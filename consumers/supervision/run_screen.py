@@ -40,6 +40,12 @@ class Screen:
         if self._verbose or not _INFORMATION.match(line):
             self._print(f"[{number}] {line}")
 
+    def end_line(self) -> None:
+        """Take the line away, for good: from here on it would be of the past, and be drawn again below each sentence."""
+        if self._live is not None:
+            self._live.update(Text(""))  # the end draws it once more
+            self._live.stop()
+
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -51,8 +57,7 @@ class Screen:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live is not None:
-            self._live.__exit__(kind, error, trace)
+        self.end_line()
 
 
 def status_text(status: Status, problem: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from millstream.consumers.errors import WorkersFailed
+from millstream.consumers.errors import NEEDS_CHANGE, WorkersFailed, WorkersStopped
 from millstream.consumers.supervision.restarts import Restarts
 
 GIVE_UP = (
@@ -24,6 +24,7 @@ class Worker(Protocol):
     def was_ready(self) -> bool: ...  # noqa: D102
     def status(self) -> int | None: ...  # noqa: D102
     def log_end(self) -> str: ...  # noqa: D102
+    def message(self) -> str: ...  # noqa: D102
     def drain(self) -> None: ...  # noqa: D102
     def kill(self) -> None: ...  # noqa: D102
     def scrape(self) -> str | None: ...  # noqa: D102
@@ -35,6 +36,7 @@ class _Supervised:
 
     worker: Worker | None = None
     due: float = 0.0  # when to start it again
+    stopped: bool = False  # it is not started again: it would end the same way
     restarts: Restarts = field(default_factory=Restarts)
 
 
@@ -113,8 +115,11 @@ class Supervisor:
 
         Raises:
             WorkersFailed: a worker ended again and again and none was ever ready.
+            WorkersStopped: all workers ended because somebody has to change something.
         """
         for number, entry in self._supervised.items():
+            if entry.stopped:
+                continue
             if entry.worker is None:
                 if now >= entry.due:
                     self.restarts += 1
@@ -151,10 +156,14 @@ class Supervisor:
         worker, entry.worker = entry.worker, None
         # One that ended soon after it was ready may not have been seen so: an event in the backlog may take it down at once.
         self._ever_ready = self._ever_ready or worker.was_ready
+        how = f"worker {number} (pid {worker.pid}) ended {_how(status)}"
+        if status == NEEDS_CHANGE:
+            entry.stopped = True
+            self._stopped(how, worker)
+            return
         was_looping = entry.restarts.looping
         wait = entry.restarts.ended(now)
         entry.due = now + wait
-        how = f"worker {number} (pid {worker.pid}) ended {_how(status)}"
         if not self._ever_ready and entry.restarts.in_a_row >= GIVE_UP:
             raise WorkersFailed(
                 f"{how}, the {GIVE_UP}rd time in a row, and no worker was ever ready: mend what it says and start again. "
@@ -167,6 +176,17 @@ class Supervisor:
                 f"a minute's work. It is tried again, at most every 30 s; the others go on. Its log ends:\n"
                 f"{worker.log_end()}"
             )
+
+    def _stopped(self, how: str, worker: Worker) -> None:
+        how = f"{how}: it stops at something that a restart doesn't change"
+        if all(entry.stopped for entry in self._supervised.values()):
+            raise WorkersStopped(
+                f"{how}. No worker is left. Do what its message says, then start `millstream run` again:\n{worker.message()}"
+            )
+        self._say(
+            f"{how}, so it isn't started again. The other workers go on. Do what its message above says, then start "
+            f"`millstream run` again"
+        )
 
     def _drain(self, number: int, worker: Worker, now: float) -> None:
         worker.drain()
@@ -182,7 +202,8 @@ class Supervisor:
             draining.worker.kill()
             self._say(
                 f"worker {draining.number} (pid {draining.worker.pid}) did not end within {self._drain_timeout:g} s and was "
-                f"killed; what it held is read again"
+                f"killed; what it held is read again. With a slow model, raise `limits.drain_timeout`, or lower "
+                f"`limits.in_flight_events`"
             )
         elif status not in WELL:
             self._say(f"worker {draining.number} (pid {draining.worker.pid}) ended {_how(status)} while it drained")

@@ -273,7 +273,8 @@ class Worker:
         committed = self._commit(wait=done.is_set())
         if not done.is_set() and self._ending.failure is None:
             log.warning(
-                "%d events were not finished within the drain time of %g s: they are not committed, and are read again",
+                "%d events were not finished within the drain time of %g s: they are not committed, and are read again. With a "
+                "slow model, raise `limits.drain_timeout` (and what your supervisor grants), or lower `limits.in_flight_events`",
                 self._budget.events,
                 self._settings.drain_timeout,
             )

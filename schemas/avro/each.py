@@ -92,12 +92,17 @@ class RecordReader:
         except SchemaResolutionError as error:
             raise Unreadable("schema_incompatible", f"the reader schema doesn't take this record: {error}") from error
         except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, MemoryError, ...: malformed in many ways
-            said = str(error).partition(" from <_io.")[0]  # fastavro appends its buffer's address
-            raise Unreadable("undecodable", f"the Avro body is malformed: {type(error).__name__}: {said}") from error
+            raise Unreadable("undecodable", f"the Avro body is malformed: {malformation(error)}") from error
         if left:
             raise Unreadable("undecodable", f"{left} bytes are left over after the last field")
         assert isinstance(record, dict)
         return record
+
+
+def malformation(error: Exception) -> str:
+    """What fastavro says of a malformed record, without the address of its buffer."""
+    said = str(error).partition(" from <_io.")[0] or "the record ends before its fields do"
+    return f"{type(error).__name__}: {said}"
 
 
 def _bad(row: int, fault: Unreadable) -> BadRecord:

@@ -144,7 +144,7 @@ class _Compiler:
         """The inner types of a type, with their places and targets."""
         match kind_of(tree):
             case "record":
-                return self._fields(tree, target)
+                return self._fields(tree, place, target)
             case "union":
                 return [(branch, place, _NO_TARGET if branch == "null" else target) for branch in tree]
             case "array":
@@ -153,11 +153,14 @@ class _Compiler:
                 return [(tree["values"], place, _NO_TARGET)]
         return []
 
-    def _fields(self, record: AvroType, target: int) -> list[tuple[AvroType, str, int]]:
+    def _fields(self, record: AvroType, place: str, target: int) -> list[tuple[AvroType, str, int]]:
+        """The fields of a record within the record: `field 'customer.age'`."""
+        parent = place.removesuffix("'")
         entries = record["fields"]
         members = [_NO_TARGET] * len(entries) if target == _NO_TARGET else self.nodes[target].members
         return [
-            (entry["type"], f"field '{entry['name']}'", member) for entry, member in zip(entries, members, strict=True)
+            (entry["type"], f"{parent}.{entry['name']}'", member)
+            for entry, member in zip(entries, members, strict=True)
         ]
 
 

@@ -44,6 +44,20 @@ def test_pipeline_that_would_run_is_ok(kafka: Broker, tmp_path: Path, capsys: py
     assert f"all there on {kafka.bootstrap}" in said.out
 
 
+def test_highest_of_several_schemas_with_the_name_is_said_to_be_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = flights_service(tmp_path, NOWHERE, with_topics=False)
+    schemas = tmp_path / "schemas"
+    for copied in (3, 12):
+        (schemas / f"{copied}-flight-departure.avsc").write_text((schemas / "1-flight-departure.avsc").read_text())
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    line = capsys.readouterr().out.splitlines()[1]
+    assert line.endswith(
+        "flight-departure, id 12 (files with this name: 1, 3, 12; all events are read with the highest)"
+    )
+
+
 def test_model_that_refuses_every_blank_event_is_not_said_to_be_ok(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,6 +117,19 @@ def shadow_that_takes(field: str) -> Callable[[Path], None]:
         document = yaml.safe_load(file.read_text(encoding="utf-8")) | {"shadows": [{"version": 2}]}
         document["model"]["version"] = 1
         file.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+    return change
+
+
+def shadow_that_answers(name: str, **comparison: object) -> Callable[[Path], None]:
+    """A version 2 beside the primary, whose output has this name; `comparison` are options of that section."""
+
+    def change(folder: Path) -> None:
+        shadow_that_takes("x")(folder)
+        config = folder / "models" / "vector" / "2" / "config.yaml"
+        config.write_text(config.read_text().replace("{tensor: score}", f"{{tensor: score, name: {name}}}"))
+        if comparison:
+            in_pipeline("comparison", **comparison)(folder)
 
     return change
 
@@ -198,6 +225,22 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
         in_pipeline("labels", topic="t", schema="vector-event", event_id="id", value="late"),
         ["pipeline.yaml:LINE: labels.value: ", "`late`"],
     ),
+    "no output with the comparison's name": (
+        shadow_that_answers("score", output="probability"),
+        ["pipeline.yaml:LINE: comparison.output: ", "`probability`", "It has `score`"],
+    ),
+    "item beyond the output": (
+        shadow_that_answers("score", item=1),
+        ["pipeline.yaml:LINE: comparison.item: ", "`score`", "found 1. Its last item is 0."],
+    ),
+    "shadow of another output": (
+        shadow_that_answers("other", output="score"),
+        ["pipeline.yaml:LINE: comparison.output: ", "`score`", "It has `other`"],
+    ),
+    "no output in common": (
+        shadow_that_answers("other"),
+        ["pipeline.yaml:LINE: shadows: ", "`score`", "`other`"],
+    ),
     "no GPU": (in_pipeline("model", device="cuda"), ["model.device: cuda", "GPU"]),
     "shadow of another field": (
         shadow_that_takes("y"),
@@ -217,6 +260,20 @@ def test_misfit_is_told_in_one_message(
     told = re.sub(r"(pipeline\.yaml:)\d+:", r"\1LINE:", said)
     for words in expected:
         assert words in told
+
+
+def test_item_beyond_the_compared_output_is_told_with_how_many_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    body = 'return {"y": np.hstack([inputs["x"], -inputs["x"]])}'
+    comparing: dict[str, Any] = {"model": {"name": "number", "version": 1}, "shadows": [{"version": 2}]}
+    service = python_service(tmp_path, NOWHERE, body, with_topics=False, **comparing, comparison={"item": 2})
+    copytree(tmp_path / "models" / "number" / "1", tmp_path / "models" / "number" / "2")
+    said = said_by_check(service, capsys, "--offline")
+    assert "comparison.item: expected an item of output `y`" in said
+    assert "found 2. Its last item is 1." in said
+    in_pipeline("comparison", item=1)(tmp_path)
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
 
 
 @pytest.mark.durable

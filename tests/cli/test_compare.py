@@ -76,9 +76,13 @@ def test_newest_result_of_each_window_is_shown(tmp_path: Path, kafka: Broker) ->
         write_result(kafka.bootstrap, topic, Events.make(count), final=final)
     done = millstream("compare", tmp_path, "--show")
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert len(lines) == 2
-    assert lines[1].split()[:7] == ["2013-09-01", "02:00:00", "final", "delay:1", "delay:2", "100", "0"]
+    heading, both, names, primary, shadow = done.stdout.splitlines()
+    assert heading == "2013-09-01 02:00:00  final  delay version 1 and delay version 2"
+    assert both.startswith("  events 100, errors 0, labelled ")
+    assert names.split() == ["auc", "log", "loss", "brier", "calibration", "error", "p95", "ms"]
+    assert [line.split()[0] for line in (primary, shadow)] == ["primary", "shadow"]
+    assert len(primary.split()) == len(shadow.split()) == 6
+    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 @pytest.mark.durable

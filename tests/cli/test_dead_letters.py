@@ -151,6 +151,21 @@ def test_filters_list_what_they_say(kafka: Broker, tmp_path: Path) -> None:
     assert table.splitlines()[-2:] == ["... and 1 more", "4 dead letters: 2 undecodable, 2 unfit"]
 
 
+def test_letter_at_a_position_is_replayed_alone_and_once(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    letters = [a_letter(pipeline=service.group, topic=service.inputs[0], value=b"%d" % number) for number in range(3)]
+    write_letters(kafka.bootstrap, service.letters, letters)
+    second = sorted(letter["position"] for letter in listed(service))[1]
+    assert [letter["position"] for letter in listed(service, "--position", second)] == [second]
+    done = millstream("dead-letters", "replay", service.file, "--position", second)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1 replayed\n", "")
+    assert [message.value() for message in read_all(kafka.bootstrap, service.inputs[0], 1)] == [b"1"]
+    again = millstream("dead-letters", "replay", service.file, "--position", second)
+    assert (again.returncode, again.stdout) == (1, "0 replayed, 1 could not be\n")
+    assert again.stderr == f"{second}: no dead letter is there, or it was replayed already\n"
+    assert len(listed(service)) == 2
+
+
 @pytest.mark.parametrize(("answer", "code", "replayed"), [("n", 1, 0), ("", 1, 0), ("y", 0, 2)])
 def test_replay_at_a_terminal_asks_first(kafka: Broker, tmp_path: Path, answer: str, code: int, replayed: int) -> None:
     service = vector_service(tmp_path, kafka)
@@ -188,6 +203,11 @@ def test_letter_that_can_not_be_replayed_is_told_and_the_others_are(kafka: Broke
     [
         (["show", "x.yaml", "3"], "expected partition@offset, such as 3@17, found '3'"),
         (["list", "x.yaml", "--since", "yesterday"], "expected a time such as 2026-03-01T12:00 (UTC)"),
+        (["replay", "x.yaml", "--reason", "unfitt"], "internal_error, expired; found 'unfitt'. Did you mean unfit?"),
+        (
+            ["list", "x.yaml", "--reason", "nosuch"],
+            "expected one of undecodable, unknown_schema, schema_incompatible, unfit",
+        ),
         ([], "ACTION"),
     ],
 )

@@ -17,8 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.load import vector_events, write_load
 from millstream.consumers.cli import main as cli
+from millstream.consumers.errors import NEEDS_CHANGE
 from millstream.consumers.supervision.child import MILLSTREAM, told_port
 from tests.broker.clients import create_topic, wait_until
+from tests.consumers.python_service import answered, python_service, send
 from tests.consumers.service import id_of, vector_service
 
 if TYPE_CHECKING:
@@ -184,16 +186,30 @@ def test_no_worker_outlives_a_run_that_is_killed(kafka: Broker, tmp_path: Path) 
     assert run.log.count("up to 9 workers for 4 partitions") == 1  # allowed, and said once
 
 
-@pytest.mark.skipif(
-    os.environ.get("MILLSTREAM_FAULTS") != "full", reason="only in `make faults`: three starts in a row"
-)
 def test_pipeline_that_can_not_work_is_given_up_with_the_workers_message(kafka: Broker, tmp_path: Path) -> None:
     service = vector_service(tmp_path, kafka, model={"name": "no-such-model"})
     with Run(service.file, "--plain") as run:
-        assert run.process.wait(START) == 1
-    assert "no worker was ever ready" in run.log
-    assert "no-such-model" in run.log
+        assert run.process.wait(START) == NEEDS_CHANGE
+    message = run.log[run.log.index("No worker is left") :]
+    assert "no-such-model" in message
+    assert "is started again" not in run.log
     assert "Traceback" not in run.log
+
+
+def test_run_ends_when_the_pipeline_stops_at_an_event(kafka: Broker, tmp_path: Path) -> None:
+    """The other worker takes the partition over, comes to the same event and stops there, too."""
+    body = 'if (inputs["x"] == 7).any():\n    raise ValueError("seven")\nreturn {"y": -inputs["x"]}'
+    service = python_service(tmp_path, kafka, body, on_error={"stop": ["model_rejected"]})
+    with Run(service.file, "--plain", "--workers", "2", "--metrics-port", "0") as run:
+        run.wait_ready(2)
+        send(service, range(10))
+        assert run.process.wait(START) == NEEDS_CHANGE
+    assert run.log.count("The other workers go on") == 1
+    message = run.log[run.log.index("No worker is left") :]
+    assert "the event at offset 7 of" in message
+    assert "take model_rejected out of `on_error.stop`" in message
+    assert "is started again" not in run.log
+    assert sorted(answered(service)) == [f"e{number}" for number in range(7)]
 
 
 def test_group_that_reads_something_else_is_refused(

@@ -1,8 +1,7 @@
-"""Which pairs are compared, and how often it is said that others are not."""
+"""Which pairs are compared."""
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 
 from millstream.consumers.comparison.errors import ComparisonError
 from millstream.consumers.comparison.pairs import KnownPairs
-from millstream.consumers.comparison.seldom import LOG_INTERVAL, SeldomWarnings
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.comparisons import Comparisons, Pair, Variant
@@ -75,17 +73,3 @@ def test_comparisons_of_known_pairs_are_kept_with_their_values() -> None:
     assert given.of_pairs(set(pairs)) == (given, [])
     none, all_others = given.of_pairs(set())
     assert (none.ids, none.pairs, len(all_others)) == ([], [], 6)
-
-
-def test_warnings_come_seldom_and_act_on_no_terminal(caplog: pytest.LogCaptureFixture) -> None:
-    now = 1000.0
-    warnings = SeldomWarnings(lambda: now)
-    with caplog.at_level(logging.WARNING):
-        for _ in range(1000):
-            warnings.warn("bad records", 2, "\x1b[2J" + "x" * 10_000)
-        now += LOG_INTERVAL
-        warnings.warn("bad records", 1, "y")
-    first, second = (record.getMessage() for record in caplog.records)
-    assert first.startswith("2 bad records, such as: \\x1b[2J")
-    assert len(first) < 1000
-    assert second == "1999 bad records, such as: y"

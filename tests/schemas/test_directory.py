@@ -33,6 +33,7 @@ def test_schemas_are_found_by_id_and_by_name(tmp_path: Path) -> None:
     assert store.by_id(1).definition == FLIGHT
     assert store.by_id(1).name == "flight"
     assert store.by_name("flight").id == 12
+    assert (store.ids_of("flight"), store.ids_of("other")) == ([1, 12], [])
 
 
 def test_own_schemas_are_found_beside_the_users(tmp_path: Path) -> None:

@@ -143,6 +143,17 @@ def test_letter_is_whole_where_its_topic_takes_it_and_always_written(value: int,
             assert own.topic.keys == [b"k" * key], "the record keeps its key where that is taken"
 
 
+def test_many_letters_without_their_events_make_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    own = Writing()
+    for _ in range(50):
+        own.write(event(b"v" * LIMIT), "unfit")
+    assert len(own.topic.letters) == 50
+    assert [record.getMessage() for record in caplog.records] == [
+        "1 dead letters written without key, value and headers of their events, such as: offset 7 of in/0 (unfit): with them the "
+        "dead letter is larger than topic dead takes (its max.message.bytes)"
+    ]
+
+
 def test_size_of_a_record_is_that_of_all_its_parts() -> None:
     assert record_bytes(b"vv", b"k", [], 100) == 103
     assert record_bytes(b"vv", None, [], 100) == 102

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError
 from millstream.consumers.errors import Abandoned, DeliveryFailed
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.sink import delivery
-from millstream.consumers.sink.delivery import FINAL_ERRORS, AtLeastOnce, BestEffort, failed
+from millstream.consumers.sink.delivery import ADVICE, AtLeastOnce, BestEffort, failed
 from tests.consumers.measured import Measured
 from tests.consumers.sink.fake_producer import FakeProducer, Written, failure
 
@@ -271,12 +271,21 @@ def test_best_effort_waits_for_no_outage() -> None:
 # What is told of a failure.
 
 
-@pytest.mark.parametrize("code", FINAL_ERRORS)
+@pytest.mark.parametrize("code", ADVICE)
 def test_final_failure_says_what_mends_it(code: int) -> None:
     said = str(failed("out", KafkaError(code, "why")))
     assert "a record for topic out could not be written: why. " in said
     assert "nothing unwritten was committed" in said
     assert "{" not in said
+
+
+def test_lost_sequence_names_the_topic_created_anew_as_its_cause() -> None:
+    own = Acknowledged()
+    lost = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "sequence desynchronization", fatal=True)
+    own.producer.config["error_cb"](lost)
+    own.write(b"1")
+    with pytest.raises(DeliveryFailed, match=r"desynchronization\. .* deleted and created anew .* stop the workers"):
+        own.delivery.checkpoint(ENDS)
 
 
 def test_other_failure_leads_to_the_brokers_log() -> None:

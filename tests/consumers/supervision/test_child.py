@@ -1,8 +1,16 @@
 """What is read from a child's log; tests/cli has them end with their parents."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pytest
 
-from millstream.consumers.supervision.child import told_port
+from millstream.consumers.errors import NEEDS_CHANGE
+from millstream.consumers.supervision.child import CommandProcess, told_port
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -18,3 +26,14 @@ def test_port_is_what_the_command_says_it_serves_at(log: str) -> None:
 
 def test_port_of_something_else_is_none_of_ours() -> None:
     assert told_port("model: connecting to the feature store on port 6379\n") is None
+
+
+@pytest.mark.process
+def test_worker_whose_pipeline_is_wrong_ends_with_the_message_that_names_it(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("name: p\nfoo: 1\nbar: 2\n")
+    with CommandProcess("work", file) as worker:
+        assert worker.wait(60) == worker.status() == NEEDS_CHANGE
+        lines = worker.message().splitlines()
+    assert len(lines) >= 2
+    assert all(line.startswith(f"    {file}:") for line in lines)

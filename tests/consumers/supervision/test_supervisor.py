@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from millstream.consumers.errors import WorkersFailed
+from millstream.consumers.errors import NEEDS_CHANGE, WorkersFailed, WorkersStopped
 from millstream.consumers.supervision.restarts import LOOP, STEADY
 from millstream.consumers.supervision.supervisor import GIVE_UP, Supervisor
 
@@ -28,6 +28,9 @@ class Scripted:
 
     def log_end(self) -> str:
         return f"    last words of {self.pid}"
+
+    def message(self) -> str:
+        return f"    why {self.pid} ended"
 
     def drain(self) -> None:
         self.told.append("drain")
@@ -164,6 +167,35 @@ def test_pipeline_whose_workers_end_right_after_they_were_ready_is_not_given_up(
     for second in range(120):
         floor.supervisor.tick(float(second))
     assert len(floor.started) > GIVE_UP + 2
+
+
+def test_worker_that_needs_a_change_is_not_started_again_and_the_others_go_on() -> None:
+    floor = Floor()
+    floor.supervisor.resize(2, 0.0)
+    floor.supervisor.note_ready()
+    floor.latest(0).ended = NEEDS_CHANGE
+    for second in range(200):
+        floor.supervisor.tick(float(second))
+    assert [number for number, _ in floor.started] == [0, 1]
+    assert (floor.supervisor.size, floor.supervisor.running) == (2, 1)
+    [sentence] = floor.said
+    assert sentence.startswith("worker 0 (pid 100) ended with status 3")
+    assert "start `millstream run` again" in sentence
+    floor.latest(1).ended = 1
+    floor.supervisor.tick(200.0)
+    floor.supervisor.tick(202.0)
+    assert [number for number, _ in floor.started] == [0, 1, 1]
+
+
+def test_run_ends_with_the_workers_message_when_all_need_a_change() -> None:
+    floor = Floor()
+    floor.supervisor.resize(2, 0.0)
+    floor.supervisor.note_ready()
+    floor.latest(1).ended = NEEDS_CHANGE
+    floor.supervisor.tick(1.0)
+    floor.latest(0).ended = NEEDS_CHANGE
+    with pytest.raises(WorkersStopped, match=r"(?s)^worker 0 .*start `millstream run` again.*    why 100 ended$"):
+        floor.supervisor.tick(2.0)
 
 
 def test_stop_drains_all_and_tells_whether_all_finished() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from millstream.consumers.errors import NEEDS_CHANGE
 from tests.consumers.processes import Worker
 from tests.consumers.python_service import answered, python_service, send
 
@@ -87,6 +88,7 @@ def test_worker_that_is_stopped_before_its_first_commit_leaves_no_mark(
     with Worker(service.file) as worker:
         worker.wait_for(lambda: _first_offset(service) == (0, "millstream starts=1 running=0 alone=0"), 60, "at work")
         assert worker.stop() == 1
+    assert "raise `limits.drain_timeout`" in worker.log
     assert _first_offset(service) == (0, "")
 
 
@@ -111,7 +113,7 @@ def test_pipeline_stops_at_a_bad_event_where_it_is_told_to(kafka: Broker, tmp_pa
     send(service, range(10))
     for _ in range(3):
         with Worker(service.file, "--until-idle") as worker:
-            assert worker.wait() == 1
+            assert worker.wait() == NEEDS_CHANGE
         assert "the event at offset 7 of" in worker.log
         assert "seven" in worker.log
         assert "`on_error.stop` names model_rejected" in worker.log

@@ -72,6 +72,15 @@ def test_malformed_bodies_are_undecodable(field_type: AvroType, body: bytes, sai
     assert said in found.bad[0].error
 
 
+@pytest.mark.parametrize("around", [None, "null", "array"])
+def test_malformed_field_within_a_record_is_named_with_its_parents(around: str | None) -> None:
+    inner = {"type": "record", "name": "Inner", "fields": [{"name": "age", "type": "long"}]}
+    field_type = {None: inner, "null": ["null", inner], "array": {"type": "array", "items": inner}}[around]
+    schema = record(("f", {"type": "record", "name": "Outer", "fields": [{"name": "inner", "type": field_type}]}))
+    (bad,) = decoder(schema).decode([frame(WRITER_ID) + b"\x02" * (around is not None)]).bad
+    assert bad.error == "field 'f.inner.age': the record ends before the field does"
+
+
 @pytest.mark.parametrize(
     "items",
     [

@@ -1,0 +1,25 @@
+"""Warnings about records, which whoever writes bad records can't make many."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from millstream.consumers.observability.seldom import LOG_INTERVAL, SeldomWarnings
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_warnings_come_seldom_and_act_on_no_terminal(caplog: pytest.LogCaptureFixture) -> None:
+    now = 1000.0
+    warnings = SeldomWarnings(lambda: now)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(1000):
+            warnings.warn("bad records", 2, "\x1b[2J" + "x" * 10_000)
+        now += LOG_INTERVAL
+        warnings.warn("bad records", 1, "y")
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first.startswith("2 bad records, such as: \\x1b[2J")
+    assert len(first) < 1000
+    assert second == "1999 bad records, such as: y"

@@ -1,0 +1,39 @@
+"""Which lines of the Kafka producer's client a reader of the log sees, and how loud."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from millstream.consumers.sink.client_log import producer_log
+
+FENCED = "[rdkafka#producer-8] [thrd:main]: Fatal transaction error: Local: This instance has been fenced by a newer instance"
+NOT_YET = "Failed to acquire idempotence PID from broker b:9092/1: Broker: Coordinator load in progress"
+
+
+@pytest.mark.parametrize(
+    ("level", "line", "shown"),
+    [
+        (logging.CRITICAL, f"TXNERR {FENCED}", None),
+        (logging.CRITICAL, f"FATAL {FENCED}", None),
+        (logging.WARNING, f"GETPID [rdkafka#producer-8] [thrd:main]: {NOT_YET}: retrying", logging.INFO),
+        (logging.ERROR, f"GETPID [rdkafka#producer-8] [thrd:main]: {NOT_YET}", logging.ERROR),
+        (logging.ERROR, "FAIL [rdkafka#producer-8] [thrd:b:9092]: connect failed", logging.ERROR),
+    ],
+)
+def test_lines_that_alarm_without_need_are_lowered(
+    caplog: pytest.LogCaptureFixture, level: int, line: str, shown: int | None
+) -> None:
+    log = producer_log()
+    with caplog.at_level(logging.INFO, "kafka.producer"):
+        log.log(level, "%s %s", *line.split(" ", 1))
+    assert [record.levelno for record in caplog.records] == ([] if shown is None else [shown])
+    assert all(line in record.getMessage() for record in caplog.records)
+
+
+def test_all_lines_are_there_for_who_asks_for_them(caplog: pytest.LogCaptureFixture) -> None:
+    log = producer_log()
+    with caplog.at_level(logging.DEBUG, "kafka.producer"):
+        log.critical("TXNERR %s", FENCED)
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("DEBUG", f"TXNERR {FENCED}")]

@@ -1,0 +1,38 @@
+"""What `millstream run` shows in a terminal."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+from rich.console import Console
+
+from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status
+from millstream.consumers.supervision.run_screen import Screen
+from millstream.consumers.supervision.scaling import Policy
+
+
+def status_of_two() -> Status:
+    return Autoscaler(Policy(2, 2, 30.0, 60.0)).step(0.0, Fleet(2, 0, {}), None)
+
+
+def test_line_is_not_drawn_again_once_it_is_of_the_past() -> None:
+    out = StringIO()
+    console = Console(file=out, force_terminal=True, width=100)
+    with Screen(console, plain=False, verbose=False) as screen:
+        screen.show(status_of_two(), "")
+        assert "0/2 workers" in out.getvalue()
+        so_far = len(out.getvalue())
+        screen.end_line()
+        screen.say("draining 2 workers")
+        screen.say("all workers drained")
+    since = out.getvalue()[so_far:]
+    assert "0/2 workers" not in since
+    assert since.index("-- draining 2 workers") < since.index("-- all workers drained")
+
+
+def test_line_is_not_drawn_again_when_the_run_fails() -> None:
+    out = StringIO()
+    with Screen(Console(file=out, force_terminal=True, width=100), plain=False, verbose=False) as screen:
+        screen.show(status_of_two(), "")
+        so_far = len(out.getvalue())
+    assert "0/2 workers" not in out.getvalue()[so_far:]
