@@ -103,7 +103,10 @@ def as_arrays(frame: pl.DataFrame) -> Table:
     return Table(columns, frame.height)
 
 
-@pytest.mark.parametrize("table_of", [Table.of, as_arrays], ids=["series", "arrays"])
+TABLES = pytest.mark.parametrize("table_of", [Table.of, as_arrays], ids=["series", "arrays"])
+
+
+@TABLES
 @given(case=cases(), allow_nan=st.booleans())
 def test_exactly_the_wrong_events_are_unfit_and_the_rest_are_the_tensors(
     case: tuple[pl.DataFrame, dict[str, list[Any]], list[TensorInput]],
@@ -166,10 +169,23 @@ def test_unfit_scalar_names_field_tensor_and_what_was_found(a: float | None, dty
         ([1.0, math.inf, 0.0], "field `v`[1] is NaN or infinite, which tensor `vector` does not take"),
     ],
 )
-def test_unfit_array_names_field_place_tensor_and_what_was_found(values: list[float | None] | None, says: str) -> None:
+@TABLES
+def test_unfit_array_names_field_place_tensor_and_what_was_found(
+    table_of: Callable[[pl.DataFrame], Table], values: list[float | None] | None, says: str
+) -> None:
     frame = pl.DataFrame({"v": [values]}, schema={"v": pl.List(pl.Float64)})
-    (unfit,) = to_tensors(Table.of(frame), [VECTOR], allow_nan=False).unfit
+    (unfit,) = to_tensors(table_of(frame), [VECTOR], allow_nan=False).unfit
     assert unfit.error == says
+
+
+@TABLES
+def test_whole_number_too_large_for_its_tensor_is_not_cut_off(table_of: Callable[[pl.DataFrame], Table]) -> None:
+    frame = pl.DataFrame({"v": [[1, 2**31], [2, 2**31 - 1]]})
+    fitted = to_tensors(table_of(frame), [TensorInput("ids", ("v",), True, "int32", (2,))], allow_nan=False)
+    assert [unfit.error for unfit in fitted.unfit] == [
+        "field `v`[1] is null or out of range for int32, which tensor `ids` needs"
+    ]
+    assert fitted.tensors["ids"].tolist() == [[2, 2**31 - 1]]
 
 
 @pytest.mark.parametrize("value", [None, math.nan])
