@@ -156,6 +156,15 @@ def test_unfit_array_names_field_place_tensor_and_what_was_found(values: list[fl
     assert unfit.error == says
 
 
+def test_whole_number_too_large_for_its_tensor_is_not_cut_off() -> None:
+    table = table_of({"v": ListOf("int64")}, v=[[1, 2**31], [2, 2**31 - 1]])
+    fitted = to_tensors(table, [TensorInput("ids", ("v",), True, "int32", (2,))], allow_nan=False)
+    assert [unfit.error for unfit in fitted.unfit] == [
+        "field `v`[1] is null or out of range for int32, which tensor `ids` needs"
+    ]
+    assert fitted.tensors["ids"].tolist() == [[2, 2**31 - 1]]
+
+
 @pytest.mark.parametrize("value", [None, math.nan])
 @pytest.mark.parametrize("longest", [None, WIDE])
 def test_events_full_of_what_does_not_fit_take_little_memory_and_one_reason_each(

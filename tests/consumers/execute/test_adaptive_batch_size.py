@@ -91,8 +91,34 @@ def test_try_that_fails_goes_back_to_what_worked_and_the_next_waits_twice_as_lon
     assert waits == [min(SUCCESSES_TO_GROW[0] * 2**number, SUCCESSES_TO_GROW[1]) for number in range(10)]
 
 
+def test_memory_that_comes_back_is_used_without_the_waits_of_the_tries_that_failed() -> None:
+    working = AdaptiveBatchSize(64)
+    working.failed(64)
+    for _ in range(2):
+        while working.size == 32:
+            working.fitted(32)
+        working.failed(working.size)
+    run(working, 64, 32 * 4 * SUCCESSES_TO_GROW[0])
+    assert working.size == 34
+    run(working, 64, 34 * SUCCESSES_TO_GROW[0])
+    assert working.size == 36
+
+
 def test_memory_that_shrinks_is_followed_down() -> None:
     working = AdaptiveBatchSize(64)
     run(working, 40, 64)
     assert run(working, 3, 8) > 0
     assert working.size <= 3
+
+
+def test_memory_that_shrinks_is_followed_without_the_waits_of_the_tries_that_failed() -> None:
+    working = AdaptiveBatchSize(64)
+    run(working, 32, 64)
+    for _ in range(2):
+        while working.size == 32:
+            working.fitted(32)
+        working.failed(working.size)
+    working.failed(32)
+    assert working.size == 16
+    run(working, 64, 16 * SUCCESSES_TO_GROW[0])
+    assert working.size == 18

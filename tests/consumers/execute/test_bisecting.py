@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from millstream.consumers.events import Rejection
 from millstream.consumers.execute.bisecting import BisectingExecutor, Run
+from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.resilience.safety_net import SafetyNet
 from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
 from millstream.inference.executors.by_length import ByLength
 from millstream.inference.executors.choice import open_executor
-from millstream.inference.executors.interface import Tensors, rows_of
+from millstream.inference.executors.interface import Inputs, Tensors, rows_of
 from millstream.inference.ragged import Ragged
 from tests.consumers.in_memory import NegatingExecutor
 from tests.inference.test_varying import python_model
@@ -181,6 +183,27 @@ def test_output_may_be_no_number_where_that_is_allowed() -> None:
     assert rows.tolist() == [0, 1]
     assert math.isnan(outputs["y"][1, 1])
     assert rejected == {}
+
+
+def test_bug_is_logged_where_a_batch_shows_it_and_what_the_model_refuses_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def run(inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        if 1 in inputs["x"]:
+            raise ModelRejected("event 1 is bad")
+        if 2 in inputs["x"]:
+            raise ZeroDivisionError("division by zero")
+        return {"y": -inputs["x"]}
+
+    net: SafetyNet[Inputs] = SafetyNet("infer", Metrics("p"))
+    isolating = BisectingExecutor(run, max_events=70, allow_nan_outputs=False, net=net)
+    _, rows, rejected = isolating.run(inputs_of(2))
+    assert (rows.tolist(), list(rejected), caplog.messages) == ([0], [1], [])
+    _, rows, rejected = isolating.run({"x": np.array([[2.0], [3.0]], np.float32)})
+    assert (rows.tolist(), rejected[0].reason) == ([1], "internal_error")
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert record.exc_info[0] is ZeroDivisionError
 
 
 def test_output_whose_shape_depends_on_who_shares_the_batch_is_the_models_fault() -> None:

@@ -8,12 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.flow.in_flight import MEASURED_COST, InFlightBudget, RecordCost, TopicQuotas, record_cost_of
+from millstream.consumers.flow import in_flight
+from millstream.consumers.flow.in_flight import (
+    BACKLOG_AFTER,
+    MEASURED_COST,
+    InFlightBudget,
+    RecordCost,
+    TopicQuotas,
+    record_cost_of,
+)
 from millstream.inference.features import to_tensors
 from millstream.inference.ragged import Ragged
 from millstream.inference.signature import Signature, TensorInput
 from millstream.schemas.avro.types import dtype_of
 from millstream.schemas.dtypes import ListOf
+from tests.consumers.clock import Clock
 from tests.consumers.in_memory import ended, running
 from tests.schemas.tables import table_of
 
@@ -146,6 +155,23 @@ def test_items_that_take_most_for_their_bytes_take_no_more_than_they_count(
 def test_record_of_a_model_without_inputs_of_varying_length_counts_twice() -> None:
     scalars, vector = (TensorInput(f"t{at}", ("x",), bool(at), "int64", (1,)) for at in range(2))
     assert record_cost_of(Signature((scalars, vector), ())) == MEASURED_COST
+
+
+def test_backlog_is_an_event_that_waits_for_long_or_a_quarter_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, in_flight)
+    budget = InFlightBudget(100, 1000)
+    assert not budget.has_backlog()
+    budget.add(1, 1, clock.now)
+    clock.now += BACKLOG_AFTER
+    assert not budget.has_backlog()
+    clock.now += 0.1
+    assert budget.has_backlog()
+    budget.release(1, 1)
+    assert not budget.has_backlog()
+    budget.add(25, 25, clock.now)
+    assert not budget.has_backlog()
+    budget.add(1, 1, clock.now)
+    assert budget.has_backlog()
 
 
 def test_waiting_for_room_ends_when_there_is_room() -> None:

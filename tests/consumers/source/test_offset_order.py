@@ -72,6 +72,8 @@ def test_message_names_the_place() -> None:
     check(forward, [(place, 5), (place, 6), (place, 9)], epochs)
     with pytest.raises(OffsetsRewound, match="gave events/3 again from offset 0, though it was read up to 9"):
         check(forward, [(place, 0), (place, 1)], epochs)
+    with pytest.raises(OffsetsRewound, match="gave events/3 again from offset 2, though it was read up to 8"):
+        check(OffsetOrderCheck({}), [(place, 8), (place, 2)], epochs)
 
 
 def test_is_told_once_until_all_is_read_again() -> None:
@@ -105,4 +107,4 @@ def test_nothing_comes_from_before_where_a_partition_was_to_begin() -> None:
         with pytest.raises(
             ReadBelowCommitted, match=f"began events/0 at offset {offset}, though everything below 256 is committed"
         ):
-            check(forward, [(place, offset)], {} if epoch is None else {place: epoch})
+            check(forward, [(place, offset), (place, offset + 1)], {} if epoch is None else {place: epoch})

@@ -274,20 +274,29 @@ def test_lone_events_do_not_wait_for_others_that_seldom_come() -> None:
     assert ended(thread)
 
 
-def test_events_that_come_while_every_lane_is_busy_go_along() -> None:
+def test_events_that_come_while_every_lane_is_busy_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that is due and can't run yet stays open."""
-    busy, free = threading.Semaphore(0), threading.Event()
+    busy, free, waits = threading.Semaphore(0), threading.Event(), threading.Event()
+    wait_for_one = ExecutorPool.wait_for_one
 
     def before(_inputs: Tensors) -> None:
         busy.release()
         assert free.wait(10)
 
+    def noted(pool: ExecutorPool) -> bool:
+        waits.set()
+        return wait_for_one(pool)
+
+    monkeypatch.setattr(ExecutorPool, "wait_for_one", noted)
     stage = Stage([polled([b"1"])], Limits(100, 1000, 0.0), before, pool=2)
     thread = running(stage.compute.run)
     assert busy.acquire(timeout=10)
     stage.inbox.put(polled([b"1"], 1))
     assert busy.acquire(timeout=10)
-    for at in range(2, 5):
+    waits.clear()
+    stage.inbox.put(polled([b"1"], 2))
+    assert waits.wait(10)
+    for at in range(3, 5):
         stage.inbox.put(polled([b"1"], at))
     free.set()
     stage.inbox.put(None)

@@ -1,0 +1,312 @@
+"""The worker's loop over a consumer in memory: what it commits, how carefully it begins, and how it ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from confluent_kafka import KafkaError
+
+from millstream.consumers.batch.batcher import Limits
+from millstream.consumers.decode.decoder import BlockDecoder, EventFields
+from millstream.consumers.errors import Abandoned, EventRefused, StageFailed, TransactionAborted, WorkerError
+from millstream.consumers.observability import metrics as m
+from millstream.consumers.observability.health import Health
+from millstream.consumers.source import kafka_source
+from millstream.consumers.source.crashes import MAX_SUSPECT_EVENTS, CrashGuard
+from millstream.consumers.source.kafka_source import Source, Subscription
+from millstream.consumers.worker import worker as loop
+from millstream.consumers.worker.build import connect
+from millstream.consumers.worker.shared import shared_of
+from millstream.inference.errors import ExecutorUnavailable
+from tests.consumers.in_memory import SIGNATURE, NegatingExecutor, NumberDecoder, ended
+from tests.consumers.measured import Measured
+from tests.consumers.source.fake_consumer import FakeConsumer, failure
+from tests.consumers.worker.test_worker import SETTINGS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millstream.consumers.events import BatchResult, NextOffsets
+
+A = ("in", 0)
+LIMIT = 3  # workers that may end at an offset before its events run few at a time
+
+
+class ClosingExecutor(NegatingExecutor):
+    """Notes that it was closed; `warm` is called in its warm-up."""
+
+    closed = False
+    warm: Callable[[], None] = staticmethod(lambda: None)
+
+    def warm_up(self) -> None:
+        self.warm()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class NotingSink:
+    """Keeps what it writes and the reasons of what was rejected; raises `failure`, or waits until it may go on."""
+
+    def __init__(self, abandon: threading.Event) -> None:
+        self.written: list[int] = []  # offsets
+        self.rejected: dict[int, str] = {}  # offset -> reason
+        self.failure: BaseException | None = None
+        self.may = threading.Event()
+        self.may.set()
+        self.standing = threading.Event()
+        self.gave_up = threading.Event()
+        self.aborted = 0
+        self._abandon = abandon
+
+    def write(self, answers: Sequence[BatchResult]) -> NextOffsets:
+        self.standing.set()
+        while not self.may.wait(0.005):
+            if self._abandon.is_set():
+                self.gave_up.set()
+                raise Abandoned("the broker is away")
+        if self.failure is not None:
+            error, self.failure = self.failure, None
+            raise error
+        ends: NextOffsets = {}
+        for part in (part for one in answers for part in one.batch.parts):
+            offsets = part.block.offsets
+            self.written += offsets[part.start : part.stop].tolist()
+            self.rejected |= {int(offsets[row]): why.reason for row, why in part.rejected().items()}
+            ends |= {partition: (part.block.epochs[partition], end) for partition, end in part.next_offsets().items()}
+        return ends
+
+    def kept(self, ends: NextOffsets) -> NextOffsets:
+        return ends
+
+    def abort(self) -> None:
+        self.aborted += 1
+
+    def checkpoint(self, _ends: NextOffsets) -> None: ...
+    def start(self) -> None: ...
+    def push(self) -> None: ...
+
+
+class Working(Measured):
+    """A worker of one partition, which it has once `assign` is called."""
+
+    def __init__(self, records: int = 0, *, attempts: str = "", drain_timeout: float = 10.0) -> None:
+        super().__init__()
+        self.consumer = FakeConsumer({A: records})
+        self.consumer.committed_offsets[A] = (0, attempts)
+        self.executor = ClosingExecutor()
+        self.health = Health(60.0)
+        settings = replace(
+            SETTINGS,
+            batch=Limits(100, 1 << 20, 0.0),
+            exactly_once=False,
+            until_idle=False,
+            drain_timeout=drain_timeout,
+        )
+        shared = shared_of(settings, CrashGuard(LIMIT, 1000), self.health, self.metrics)
+        self.sink = NotingSink(shared.ending.abandon)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(kafka_source, "Consumer", self.consumer.made)
+            source = Source(
+                {},
+                Subscription("g", ("in",), "earliest", {}, until_idle=False),
+                assignment=shared.assignment,
+                guard=shared.guard,
+                metrics=self.metrics,
+            )
+        self.worker = connect(
+            shared,
+            source=source,
+            decoder=BlockDecoder(NumberDecoder(), EventFields(None, None, 1), SIGNATURE, allow_nan=False),
+            executors=[self.executor],
+            in_flight=1,
+            ahead=0,
+            sink=cast("Any", self.sink),
+            shadows=None,
+        )
+        self.drained: bool | None = None  # what `run` returned
+        self.error: WorkerError | None = None  # what it raised
+        self.thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        try:
+            self.drained = self.worker.run()
+        except WorkerError as error:
+            self.error = error
+
+    def assign(self) -> Working:
+        """Start, and join the group."""
+        self.thread.start()
+        self.wait_until(lambda: bool(self.consumer.topics))
+        self.consumer.assign(A)
+        return self
+
+    def wait_until(self, reached: Callable[[], bool]) -> None:
+        until = time.monotonic() + 10
+        while not reached():
+            assert time.monotonic() < until
+            time.sleep(0.002)
+
+    def wait_for_offset(self, offset: int) -> None:
+        """That is committed."""
+        self.wait_until(lambda: self.consumer.committed_offsets[A][0] == offset)
+
+    def stop(self) -> None:
+        self.worker.stop()
+        assert ended(self.thread)
+
+
+def test_told_to_stop_it_leaves_the_group_with_everything_committed() -> None:
+    working = Working(6).assign()
+    working.wait_for_offset(6)
+    assert working.health.readiness() == (True, "ready")
+    assert working.value(m.READY) == 1
+    working.stop()
+    assert (working.drained, working.sink.written) == (True, list(range(6)))
+    assert working.consumer.closed
+    assert working.executor.closed
+    assert working.value(m.READY) == 0
+    assert working.health.readiness() == (False, "not ready: nothing: the worker ends")
+
+
+def test_it_finishes_what_it_has_read_before_it_stops() -> None:
+    working = Working(6).assign()
+    working.sink.may.clear()
+    assert working.sink.standing.wait(10)
+    working.worker.stop()
+    working.sink.may.set()
+    assert ended(working.thread)
+    assert (working.drained, working.consumer.committed_offsets[A][0]) == (True, 6)
+
+
+def test_what_is_not_written_within_the_drain_time_is_left_to_the_next_worker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    working = Working(6, drain_timeout=0.05)
+    working.sink.may.clear()
+    working.assign()
+    assert working.sink.standing.wait(10)
+    working.stop()
+    assert working.drained is False
+    assert working.sink.gave_up.is_set(), "what waits for the broker is told to end"
+    assert working.consumer.committed_offsets[A][0] == 0
+    assert "6 events were not finished within the drain time of 0.05 s" in caplog.text
+
+
+def test_worker_whose_model_is_away_is_stopped_before_it_reads() -> None:
+    working = Working(6)
+    asked = threading.Event()
+
+    def away() -> None:
+        asked.set()
+        raise ExecutorUnavailable("the model's server does not answer")
+
+    working.executor.warm = away
+    working.thread.start()
+    assert asked.wait(10)
+    assert working.health.waiting_for == "the model's warm-up"
+    working.stop()
+    assert working.drained is True
+    assert working.consumer.topics == []
+
+
+def test_error_of_a_stage_ends_the_worker_and_stays_counted_against_its_events() -> None:
+    working = Working(6)
+    working.sink.failure = ZeroDivisionError("division by zero")
+    working.assign()
+    assert ended(working.thread)
+    assert isinstance(working.error, StageFailed)
+    assert isinstance(working.error.__cause__, ZeroDivisionError)
+    assert working.consumer.closed
+    assert working.consumer.committed_offsets[A] == (0, "millstream starts=1 running=0 alone=0")
+
+
+def test_event_at_which_the_pipeline_stops_ends_the_worker_with_what_comes_before_committed() -> None:
+    working = Working(6)
+    refused = EventRefused(A, 2, "undecodable", "no number")
+    refused.ends, refused.batches = {A: (1, 2)}, 1
+    working.sink.failure = refused
+    working.assign()
+    assert ended(working.thread)
+    assert working.error is refused
+    assert working.consumer.committed_offsets[A][0] == 2
+
+
+def test_partition_that_goes_is_finished_and_committed_first() -> None:
+    working = Working(6)
+    working.sink.may.clear()
+    working.assign()
+    assert working.sink.standing.wait(10)
+    working.consumer.revoke(A)
+    working.sink.may.set()
+    working.wait_until(lambda: working.value(m.ASSIGNED) == 0)
+    assert working.consumer.committed_offsets[A][0] == 6
+    working.stop()
+    assert working.drained is True
+
+
+def test_what_was_taken_back_is_read_again_once_the_broker_says_from_where() -> None:
+    working = Working(6)
+    working.sink.may.clear()
+    working.sink.failure = TransactionAborted("the broker took it back")
+    working.assign()
+    assert working.sink.standing.wait(10)
+    working.consumer.next_failures["committed"] += [failure(KafkaError._TIMED_OUT), failure(KafkaError._TIMED_OUT)]
+    working.sink.may.set()
+    working.wait_for_offset(6)
+    assert (working.sink.aborted, working.sink.written) == (1, list(range(6)))
+    assert working.consumer.next_failures["committed"] == []
+    working.stop()
+    assert working.drained is True
+
+
+@pytest.mark.parametrize(
+    ("attempts", "sizes"),
+    [
+        (f"millstream starts={LIMIT - 1} running=0 alone=0", [40]),
+        (f"millstream starts={LIMIT} running=0 alone=0", [MAX_SUSPECT_EVENTS, MAX_SUSPECT_EVENTS, 8]),
+        (f"millstream starts={LIMIT} running=3 alone=0", [1, 1, 1, MAX_SUSPECT_EVENTS, MAX_SUSPECT_EVENTS, 5]),
+    ],
+    ids=["as usual", "few at a time", "one by one"],
+)
+def test_events_at_which_workers_ended_run_few_at_a_time_and_are_committed_in_between(
+    attempts: str, sizes: list[int]
+) -> None:
+    working = Working(40, attempts=attempts)
+    committed: list[int] = []
+    working.executor.before = lambda _inputs: committed.append(working.consumer.committed_offsets[A][0])
+    working.assign()
+    working.wait_for_offset(40)
+    assert working.executor.sizes == sizes
+    assert committed == [sum(sizes[:at]) for at in range(len(sizes))]
+    assert working.sink.written == list(range(40))
+    working.stop()
+
+
+def test_worker_stays_in_the_group_while_an_event_by_itself_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "QUICK", 0.0)
+    working = Working(2, attempts=f"millstream starts={LIMIT} running=2 alone=0")
+    working.sink.may.clear()
+    working.assign()
+    working.wait_until(lambda: working.consumer.paused == {A})
+    polls = working.consumer.calls.count("consume")
+    working.wait_until(lambda: working.consumer.calls.count("consume") > polls)
+    assert working.executor.sizes == [1]
+    working.sink.may.set()
+    working.wait_for_offset(2)
+    assert (working.executor.sizes, working.sink.written) == ([1, 1], [0, 1])
+    working.stop()
+
+
+def test_event_that_ended_workers_while_it_ran_alone_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    working = Working(4, attempts=f"millstream starts={LIMIT + 2} running=1 alone=2").assign()
+    working.wait_for_offset(4)
+    assert working.sink.rejected == {0: "crashed"}
+    assert working.sink.written == [0, 1, 2, 3]
+    assert sum(working.executor.sizes) == 3
+    assert "workers crashed running the event at offset 0 of in/0" in caplog.text
+    working.stop()
