@@ -288,7 +288,7 @@ def test_events_at_which_workers_ended_run_few_at_a_time_and_are_committed_in_be
 
 
 def test_worker_stays_in_the_group_while_an_event_by_itself_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop, "QUICK", 0.0)
+    monkeypatch.setattr(loop, "USUAL_EVENT_TIME", 0.0)
     working = Working(2, attempts=f"millstream starts={LIMIT} running=2 alone=0")
     working.sink.may.clear()
     working.assign()
