@@ -1,4 +1,4 @@
-"""Owns the Kafka consumer: it polls, pauses, resumes and commits, and handles rebalances."""
+"""Owns the Kafka consumer: it polls, pauses and resumes, and handles rebalances."""
 
 import logging
 import threading
@@ -20,10 +20,11 @@ from millstream.consumers.record_types import Partition
 from millstream.consumers.records import Records
 from millstream.consumers.source.crash_markers import CrashMarkers
 from millstream.consumers.source.crashes import CrashGuard
+from millstream.consumers.source.offset_commits import OffsetCommits
 from millstream.consumers.source.partition_names import ranges_of
 from millstream.consumers.source.reader import FINAL_ERRORS, UNREADABLE_ERRORS, reader_of
+from millstream.consumers.source.rewind import CLIENT_RETRIED_ERRORS, seek_committed
 from millstream.consumers.source.unreadable import UnreadableBatches
-from millstream.topics.records import TRANSIENT_ERRORS
 
 log = logging.getLogger(__name__)
 
@@ -36,18 +37,10 @@ CONSUMER_DEFAULTS = {
     # After its queue was full, the client waits this long before it fetches again. The default is a second.
     "fetch.queue.backoff.ms": 20,
 }
-SEEK_TIMEOUT = 15.0  # seconds, within which a newly assigned partition has to accept a seek
-REWIND_TIMEOUT = (
-    2.0  # seconds to request the committed offsets; an open transaction of a lost worker can hide them for longer
-)
 WAKE_TIMEOUT = 0.05  # seconds for requests whose only purpose is that the client looks at what it may fetch
 LEAVE_TIMEOUT = 5.0  # seconds that leaving the group may take
 GROUP_METADATA_INTERVAL = 1.0  # seconds between two requests for this member's group metadata
 NO_ASSIGNMENT_AFTER = 6.0  # seconds after which a member without partitions concludes that it gets none
-CLIENT_RETRIED_ERRORS = TRANSIENT_ERRORS | {KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
-"""Errors after which the client retries by itself: an outage only causes lag."""
-AWAY_ERRORS = CLIENT_RETRIED_ERRORS | {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD}
-"""Errors of requests while the broker is away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +87,6 @@ class Source:
         self.assigned_once = False
         self._reassigned = 0.0  # when the assignment last changed
         self._refreshed = 0.0  # when the group metadata was last requested
-        self._sent: dict[Partition, int] = {}  # offsets whose commit was sent and has not failed
         error_cb = self._on_error  # always the same object: the reader uses it to find the client's handle
         self._consumer = Consumer(
             {
@@ -107,12 +99,13 @@ class Source:
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": subscription.until_idle,
                 "error_cb": error_cb,
-                "on_commit": self._committed,
+                "on_commit": self._on_commit,
             },
             logger=logging.getLogger("kafka.consumer"),
         )
         self._reader = reader_of(self._consumer, error_cb, self._note_event)
         self.markers = CrashMarkers(self._consumer, guard, subscription.start)
+        self.commits = OffsetCommits(self._consumer, assignment, self.markers, metrics)
 
     @property
     def topics(self) -> frozenset[str]:
@@ -222,31 +215,6 @@ class Source:
         self._resume([TopicPartition(*p) for p in counted if p[0] in before - topics])
         self._metrics.set(PAUSED, sum(p[0] in topics for p in self._epochs))
 
-    def commit(self, offsets: Mapping[Partition, int], *, wait: bool) -> bool:
-        """Commit the offsets (of the next record to read) of assigned partitions, if they were not sent yet.
-
-        A commit that fails is logged. The next commit includes its offsets; if there is none, the partition's new owner reads the
-        records again.
-
-        Returns:
-            False if the commit failed; only with `wait` is that known.
-        """
-        new = {p: at for p, at in offsets.items() if p in self._epochs and (wait or self._sent.get(p) != at)}
-        if not new:
-            return True
-        self._sent |= new
-        positions = [TopicPartition(*partition, offset) for partition, offset in new.items()]
-        try:
-            if wait:
-                self._consumer.commit(offsets=positions, asynchronous=False)
-                self._committed(None, positions)  # the client calls `on_commit` only for asynchronous commits
-            else:
-                self._consumer.commit(offsets=positions)
-        except KafkaException as error:
-            self._committed(error.args[0], positions)
-            return bool(error.args[0].code() == KafkaError._NO_OFFSET)
-        return True
-
     def _refresh_metadata(self) -> None:
         """Request the group metadata. Only the main thread may do so: the call was seen to hang in another thread."""
         self._refreshed = time.monotonic()
@@ -255,43 +223,11 @@ class Source:
     def rewind(self) -> bool:
         """Go back to the committed offset of every partition. Results of the records read since are dropped.
 
-        Returns:
-            False if the broker does not return the offsets now. The caller must not read records until a later call succeeds.
-
-        Raises:
-            WorkerError: the offsets can't be read. The worker ends, and the next one starts from them.
+        Returns and raises: see `seek_committed`.
         """
         self._assignment.renew()
         self._at_end.clear()
-        try:
-            # Unread partitions start there anyway, and a seek would be undone (github.com/confluentinc/librdkafka/issues/2256).
-            places = self._consumer.position(_positions(self._epochs))
-            read = [TopicPartition(p.topic, p.partition) for p in places if p.offset >= 0]
-            for position in self._consumer.committed(read, timeout=REWIND_TIMEOUT) if read else []:
-                if position.offset < 0:
-                    position.offset = self.markers.beginning(position) or 0
-                self._seek(position)
-        except KafkaException as error:
-            if error.args[0].retriable() or error.args[0].code() in AWAY_ERRORS:
-                log.warning("the committed offsets are not known yet: %s; trying again", error.args[0].str())
-                return False
-            raise WorkerError(
-                f"the committed offsets can't be read after an abort: {error.args[0].str()}. A new worker reads on from them."
-            ) from None
-        log.info("reading %d partitions again from their committed offsets", len(read))
-        return True
-
-    def _seek(self, position: TopicPartition) -> None:
-        """Seek, with retries: a newly assigned partition refuses it until its fetcher has started. Raises KafkaException."""
-        until = time.monotonic() + SEEK_TIMEOUT
-        while True:
-            try:
-                self._consumer.seek(position)
-                return
-            except KafkaException as error:
-                if error.args[0].code() != KafkaError._STATE or time.monotonic() > until:
-                    raise
-                time.sleep(0.05)
+        return seek_committed(self._consumer, self._epochs, self.markers.beginning)
 
     def lag(self, delivered: Mapping[Partition, int]) -> dict[Partition, int]:
         """The number of records without a delivered result, for each assigned partition whose end the client knows."""
@@ -363,7 +299,7 @@ class Source:
         self._at_end -= gone
         self._unreadable.passed(gone)
         self.markers.forget(gone)
-        self._sent = {partition: offset for partition, offset in self._sent.items() if partition not in gone}
+        self.commits.forget(gone)
         consumer.incremental_unassign(partitions)
         self._note_assignment(kind, partitions)
 
@@ -376,21 +312,8 @@ class Source:
             "%s %s; now %d partitions", kind, ranges_of((p.topic, p.partition) for p in partitions), len(self._epochs)
         )
 
-    def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        if error is None:
-            offsets = {(p.topic, p.partition): p.offset for p in partitions}
-            self._assignment.note_committed(offsets)
-            self.markers.note_committed(offsets)
-        if error is None or error.code() == KafkaError._NO_OFFSET:
-            return
-        for position in partitions:
-            self._sent.pop((position.topic, position.partition), None)
-        self._metrics.count(KAFKA_ERRORS, 1, error.name())
-        log.warning(
-            "offsets of %s were not committed: %s (nothing is lost: the next commit, or the next owner, covers them)",
-            ranges_of((p.topic, p.partition) for p in partitions),
-            error.str(),
-        )
+    def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        self.commits.note(error, partitions)
 
     def _on_error(self, error: KafkaError) -> None:
         self._metrics.count(KAFKA_ERRORS, 1, error.name())
@@ -401,7 +324,3 @@ class Source:
             "Kafka consumer: %s",
             error.str(),
         )
-
-
-def _positions(epochs: Epochs) -> list[TopicPartition]:
-    return [TopicPartition(*partition) for partition in epochs]

@@ -254,7 +254,7 @@ class Worker:
             self._source.markers.note_committed(delivered)
             self._assignment.note_committed(delivered)
             return True
-        return self._source.commit(delivered, wait=wait)
+        return self._source.commits.commit(delivered, wait=wait)
 
     def _finish(self, partitions: list[Partition]) -> bool:
         """Finish and commit all events in flight within the drain time. Returns whether that was complete in time.

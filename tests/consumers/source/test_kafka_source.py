@@ -13,7 +13,7 @@ from millstream.consumers.errors import WorkerError
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.observability import metrics as m
-from millstream.consumers.source import kafka_source
+from millstream.consumers.source import kafka_source, rewind
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.source.kafka_source import Source, Subscription
 from tests.consumers.clock import Clock
@@ -263,28 +263,28 @@ def test_poll_that_brought_only_records_of_partitions_that_went_brought_none() -
 
 def test_offsets_of_partitions_that_are_ours_are_committed() -> None:
     reading = Reading().assigned(A)
-    assert reading.source.commit({A: 3, B: 2}, wait=True)
+    assert reading.source.commits.commit({A: 3, B: 2}, wait=True)
     assert (reading.offset(A), reading.offset(B)) == (3, None)
 
 
 def test_offset_that_was_sent_is_not_sent_again() -> None:
     reading = Reading().assigned(A)
     for _ in range(3):
-        assert reading.source.commit({A: 3}, wait=False)
+        assert reading.source.commits.commit({A: 3}, wait=False)
     assert reading.consumer.calls.count("commit") == 1
-    assert reading.source.commit({A: 3}, wait=True)
+    assert reading.source.commits.commit({A: 3}, wait=True)
     assert reading.consumer.calls.count("commit") == 2, "who waits wants to know"
 
 
 def test_commit_that_the_broker_refused_is_sent_with_the_next_one() -> None:
     reading = Reading().assigned(A, B)
     reading.consumer.next_failures["on_commit"].append(failure(KafkaError.REBALANCE_IN_PROGRESS))
-    reading.source.commit({A: 3}, wait=False)
+    reading.source.commits.commit({A: 3}, wait=False)
     reading.consumer.pause([TopicPartition(*A), TopicPartition(*B)])
     reading.read()
     assert reading.value(m.KAFKA_ERRORS, code="REBALANCE_IN_PROGRESS") == 1
     assert reading.offset(A) is None
-    reading.source.commit({A: 3}, wait=False)
+    reading.source.commits.commit({A: 3}, wait=False)
     reading.read()
     assert reading.offset(A) == 3
 
@@ -292,9 +292,9 @@ def test_commit_that_the_broker_refused_is_sent_with_the_next_one() -> None:
 def test_who_waits_for_a_commit_learns_that_it_failed() -> None:
     reading = Reading().assigned(A)
     reading.consumer.next_failures["commit"].append(failure(KafkaError._TIMED_OUT))
-    assert not reading.source.commit({A: 3}, wait=True)
+    assert not reading.source.commits.commit({A: 3}, wait=True)
     assert reading.value(m.KAFKA_ERRORS, code="_TIMED_OUT") == 1
-    assert reading.source.commit({A: 3}, wait=False)
+    assert reading.source.commits.commit({A: 3}, wait=False)
     reading.consumer.pause([TopicPartition(*A)])
     reading.read()
     assert reading.offset(A) == 3
@@ -302,24 +302,24 @@ def test_who_waits_for_a_commit_learns_that_it_failed() -> None:
 
 def test_nothing_to_commit_is_no_failure() -> None:
     reading = Reading().assigned(A)
-    assert reading.source.commit({}, wait=True)
-    assert reading.source.commit({B: 3}, wait=True)
+    assert reading.source.commits.commit({}, wait=True)
+    assert reading.source.commits.commit({B: 3}, wait=True)
     assert "commit" not in reading.consumer.calls
     reading.consumer.next_failures["commit"].append(failure(KafkaError._NO_OFFSET))
-    assert reading.source.commit({A: 3}, wait=True)
+    assert reading.source.commits.commit({A: 3}, wait=True)
     assert reading.value(m.KAFKA_ERRORS, code="_NO_OFFSET") is None
 
 
 def test_offset_is_committed_anew_after_the_partition_went_and_came_back() -> None:
     reading = Reading().assigned(A)
-    reading.source.commit({A: 3}, wait=False)
+    reading.source.commits.commit({A: 3}, wait=False)
     reading.consumer.pause([TopicPartition(*A)])
     reading.read()
     reading.consumer.lose(A)
     reading.read()
     del reading.consumer.committed_offsets[A]  # whoever had it meanwhile went back
     reading.assigned(A)
-    reading.source.commit({A: 3}, wait=False)
+    reading.source.commits.commit({A: 3}, wait=False)
     reading.read()
     assert reading.offset(A) == 3
 
@@ -329,11 +329,11 @@ def test_ends_are_settled_once_the_broker_has_confirmed_them() -> None:
     (epoch,) = reading.assignment.epochs.values()
     ends = {A: (epoch, 3)}
     assert reading.assignment.is_committed(ends) is False
-    reading.source.commit({A: 2}, wait=True)
+    reading.source.commits.commit({A: 2}, wait=True)
     reading.assignment.note_committed({A: 2, B: 9})
     assert reading.assignment.is_committed(ends) is False
     reading.consumer.pause([TopicPartition(*A)])
-    reading.source.commit({A: 3}, wait=False)
+    reading.source.commits.commit({A: 3}, wait=False)
     assert reading.assignment.is_committed(ends) is False, "sent is not confirmed"
     reading.read()
     assert reading.assignment.is_committed(ends) is True
@@ -356,7 +356,7 @@ def test_ends_of_an_assignment_that_is_over_never_settle() -> None:
 def test_failed_commit_settles_nothing() -> None:
     reading = Reading().assigned(A)
     reading.consumer.next_failures["on_commit"].append(failure(KafkaError._TIMED_OUT))
-    reading.source.commit({A: 3}, wait=False)
+    reading.source.commits.commit({A: 3}, wait=False)
     reading.read()
     assert reading.assignment.is_committed({A: (reading.assignment.epochs[A], 3)}) is False
 
@@ -364,7 +364,7 @@ def test_failed_commit_settles_nothing() -> None:
 def test_start_that_a_commit_cleared_is_not_cleared_again() -> None:
     reading = Reading().assigned(A)
     reading.read()
-    reading.source.commit({A: 3}, wait=True)
+    reading.source.commits.commit({A: 3}, wait=True)
     reading.consumer.revoke(A)
     reading.read()
     assert reading.consumer.committed_offsets == {A: (3, "")}
@@ -380,7 +380,7 @@ def test_start_is_cleared_on_leaving_where_the_commit_that_would_have_cleared_it
     reading.read()
     delivered(reading, 3)
     reading.consumer.next_failures["on_commit"].append(failure(KafkaError.REBALANCE_IN_PROGRESS))
-    reading.source.commit({A: 3}, wait=False)
+    reading.source.commits.commit({A: 3}, wait=False)
     reading.read()
     assert reading.consumer.committed_offsets == {A: (0, STARTED)}
     reading.consumer.revoke(A)
@@ -393,7 +393,7 @@ def test_start_is_cleared_on_leaving_where_the_last_commit_got_no_answer() -> No
     reading.read()
     delivered(reading, 3)
     reading.consumer.next_failures["commit"].append(failure(KafkaError._TIMED_OUT))
-    assert not reading.source.commit({A: 3}, wait=True)
+    assert not reading.source.commits.commit({A: 3}, wait=True)
     reading.consumer.revoke(A)
     reading.read()
     assert reading.consumer.committed_offsets == {A: (3, "")}
@@ -427,7 +427,7 @@ def test_start_is_not_cleared_while_a_transaction_is_committed() -> None:
 
 def test_commit_that_was_waited_for_is_confirmed() -> None:
     reading = Reading().assigned(A)
-    reading.source.commit({A: 3}, wait=True)
+    reading.source.commits.commit({A: 3}, wait=True)
     assert reading.assignment.is_committed({A: (reading.assignment.epochs[A], 3)}) is True
 
 
@@ -437,7 +437,7 @@ def test_commit_that_was_waited_for_is_confirmed() -> None:
 def test_rewind_reads_again_from_the_committed_offset_under_another_epoch() -> None:
     reading = Reading().assigned(A, B)
     reading.read()
-    reading.source.commit({A: 2}, wait=True)
+    reading.source.commits.commit({A: 2}, wait=True)
     before = reading.assignment.epochs
     assert reading.source.rewind()
     assert reading.assignment.epochs is not before
@@ -475,7 +475,7 @@ def test_rewind_waits_for_a_partition_that_was_assigned_this_moment() -> None:
 def test_rewind_that_waited_long_enough_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     reading = Reading().assigned(A)
     reading.read()
-    monkeypatch.setattr(kafka_source, "SEEK_TIMEOUT", -1.0)
+    monkeypatch.setattr(rewind, "SEEK_TIMEOUT", -1.0)
     reading.consumer.next_failures["seek"] = [failure(KafkaError._STATE)]
     with pytest.raises(WorkerError, match="can't be read after an abort"):
         reading.source.rewind()
@@ -783,7 +783,7 @@ def test_lag_counts_what_was_read_and_is_not_delivered_also_after_a_rewind() -> 
     reading.read()
     assert reading.source.lag({}) == {A: 6}
     assert reading.source.lag({A: 4}) == {A: 2}
-    reading.source.commit({A: 4}, wait=True)
+    reading.source.commits.commit({A: 4}, wait=True)
     reading.assignment.note_committed({A: 4})
     assert reading.source.rewind()
     assert reading.source.lag(reading.assignment.delivered()) == {A: 2}

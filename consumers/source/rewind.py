@@ -1,0 +1,69 @@
+"""Takes the consumer back to the committed offsets, after an aborted transaction or repeated records."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from millstream.consumers.errors import WorkerError
+from millstream.consumers.record_types import Partition
+from millstream.topics.records import TRANSIENT_ERRORS
+
+log = logging.getLogger(__name__)
+
+SEEK_TIMEOUT = 15.0  # seconds, within which a newly assigned partition has to accept a seek
+# Seconds to request the committed offsets. An open transaction of a lost worker can hide them for longer.
+COMMITTED_TIMEOUT = 2.0
+CLIENT_RETRIED_ERRORS = TRANSIENT_ERRORS | {KafkaError.COORDINATOR_LOAD_IN_PROGRESS}
+"""Errors after which the client retries by itself: an outage only causes lag."""
+AWAY_ERRORS = CLIENT_RETRIED_ERRORS | {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD}
+"""Errors of requests while the broker is away."""
+
+
+def seek_committed(
+    consumer: Consumer, partitions: Iterable[Partition], beginning: Callable[[TopicPartition], int | None]
+) -> bool:
+    """Seek to the committed offsets of the partitions.
+
+    Args:
+        consumer: that has the partitions.
+        partitions: all that are assigned.
+        beginning: where a partition without a committed offset begins.
+
+    Returns:
+        False if the broker does not return the offsets now. The caller must not read records until a later call succeeds.
+
+    Raises:
+        WorkerError: the offsets can't be read. The worker ends, and the next one starts from them.
+    """
+    try:
+        # Unread partitions start there anyway, and a seek would be undone (github.com/confluentinc/librdkafka/issues/2256).
+        places = consumer.position([TopicPartition(*partition) for partition in partitions])
+        read = [TopicPartition(p.topic, p.partition) for p in places if p.offset >= 0]
+        for position in consumer.committed(read, timeout=COMMITTED_TIMEOUT) if read else []:
+            if position.offset < 0:
+                position.offset = beginning(position) or 0
+            _seek(consumer, position)
+    except KafkaException as error:
+        if error.args[0].retriable() or error.args[0].code() in AWAY_ERRORS:
+            log.warning("the committed offsets are not known yet: %s; trying again", error.args[0].str())
+            return False
+        raise WorkerError(
+            f"the committed offsets can't be read after an abort: {error.args[0].str()}. A new worker reads on from them."
+        ) from None
+    log.info("reading %d partitions again from their committed offsets", len(read))
+    return True
+
+
+def _seek(consumer: Consumer, position: TopicPartition) -> None:
+    """Seek, with retries: a newly assigned partition refuses it until its fetcher has started. Raises KafkaException."""
+    until = time.monotonic() + SEEK_TIMEOUT
+    while True:
+        try:
+            consumer.seek(position)
+            return
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError._STATE or time.monotonic() > until:
+                raise
+            time.sleep(0.05)
