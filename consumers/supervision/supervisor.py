@@ -98,9 +98,9 @@ class Supervisor:
         self._ever_ready = True
 
     def resize(self, size: int, now: float) -> None:
-        """Start workers with the lowest free numbers, or drain those with the highest."""
+        """Start workers with the lowest free numbers. Or let workers go: first those that stopped, then the highest numbers."""
         while len(self._supervised) > size:
-            number = max(self._supervised)
+            number = max(self._supervised, key=lambda number: (self._supervised[number].stopped, number))
             entry = self._supervised.pop(number)
             if entry.worker is not None:
                 self._drain(number, entry.worker, now)

@@ -187,6 +187,21 @@ def test_worker_that_needs_a_change_is_not_started_again_and_the_others_go_on() 
     assert [number for number, _ in floor.started] == [0, 1, 1]
 
 
+def test_shrinking_lets_stopped_workers_go_first() -> None:
+    floor = Floor()
+    floor.supervisor.resize(3, 0.0)
+    floor.supervisor.note_ready()
+    floor.latest(0).ended = NEEDS_CHANGE
+    floor.supervisor.tick(1.0)
+    floor.supervisor.resize(1, 2.0)
+    assert floor.latest(1).told == []
+    assert floor.latest(2).told == ["drain"]
+    assert (floor.supervisor.size, floor.supervisor.running) == (1, 1)
+    floor.latest(1).ended = NEEDS_CHANGE
+    with pytest.raises(WorkersStopped):
+        floor.supervisor.tick(3.0)
+
+
 def test_run_ends_with_the_workers_message_when_all_need_a_change() -> None:
     floor = Floor()
     floor.supervisor.resize(2, 0.0)
