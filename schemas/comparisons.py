@@ -3,7 +3,7 @@
 docs/comparison.md describes how they are used.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final, NamedTuple
@@ -12,6 +12,7 @@ import fastavro
 import numpy as np
 import numpy.typing as npt
 
+from millstream.schemas.avro.each import malformation
 from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
 from millstream.schemas.avro.varint import varint
@@ -213,10 +214,15 @@ class ComparisonDecoder:
             datum = fastavro.schemaless_reader(body, writer, None if writer == _SCHEMA else _SCHEMA)
         # fastavro raises exceptions of any class if the bytes don't follow the schema.
         except Exception as fault:
-            raise BadSchemaError(f"no comparison: {type(fault).__name__}: {fault}") from fault
+            raise BadSchemaError(f"no comparison: {malformation(fault)}") from fault
         if not isinstance(datum, dict) or body.tell() != len(value):
             raise BadSchemaError(f"no comparison: {len(value) - body.tell()} bytes are left over after the last field")
         return datum
+
+
+def compared_output(named: str | None, primary: Iterable[str], shadow: Iterable[str]) -> str | None:
+    """The output that is compared: the one that `comparison.output` names, or the first by name that both models have."""
+    return named or min(set(primary) & set(shadow), default=None)
 
 
 def _columns(data: list[dict[str, Any]], rows: npt.NDArray[np.int64]) -> Comparisons:

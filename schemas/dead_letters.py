@@ -9,6 +9,7 @@ import fastavro
 import numpy as np
 import numpy.typing as npt
 
+from millstream.schemas.avro.each import malformation
 from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
 from millstream.schemas.avro.varint import varint
@@ -213,7 +214,7 @@ def decode_dead_letter(value: bytes, writer: AvroType = DEAD_LETTER.definition) 
         datum: Any = fastavro.schemaless_reader(body, parsed_bounded(Schema(schema_id, "", writer)), _SCHEMA)
     # fastavro raises exceptions of any class if the bytes don't follow the schema.
     except Exception as fault:
-        raise DeadLetterError(_refusal(f"{type(fault).__name__}: {fault}")) from fault
+        raise DeadLetterError(_refusal(malformation(fault))) from fault
     if left := body.read():
         raise DeadLetterError(_refusal(f"{len(left)} bytes too many"))
     return DeadLetter(

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     shadows = [load_version(pipeline.model.repository, *pipeline.shadow_model(shadow)) for shadow in pipeline.shadows]
     check_compared_output(pipeline, [plan.model, *shadows])
     if refusal is None:
-        check_compared_item(pipeline, plan.model, plan.executor.run(blank(plan.model.signature.inputs, 1)))
+        check_compared_item(pipeline, [plan.model, *shadows], plan.executor.run(blank(plan.model.signature.inputs, 1)))
     if args.offline:
         console.print("topics    not asked (--offline)")
     else:

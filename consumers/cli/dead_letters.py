@@ -91,7 +91,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """List, show or replay; 1 where letters that are wanted could not be replayed."""
+    """List, show or replay. Returns 1 if wanted letters could not be read, found or replayed."""
     pipeline = read_pipeline(args)
     store = open_store(pipeline)
     with DeadLetterReader(pipeline.client_config(), pipeline.dead_letters.topic, _decoder(store)) as reader:
@@ -124,8 +124,12 @@ def _wanted(
     )
     for stored in reader.letters(replayed=replayed):
         if isinstance(stored, Unread):
-            _note_unread(stored, unread)
-        elif args.position and stored.position not in args.position:
+            named = {position for position in args.position if position.partition == stored.position.partition}
+            missing -= named
+            if named or not args.position:
+                _note_unread(stored, unread)
+            continue
+        if args.position and stored.position not in args.position:
             continue
         elif isinstance(stored, NoLetter):
             print(f"{stored.position}: {printable(stored.error)}", file=sys.stderr)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class LagWatch:
+class FallingBehind:
     """Looks at the lag from time to time, and warns once when the job falls behind."""
 
     def __init__(self, pipeline: Pipeline, faust: FoldingApp, metrics: m.ComparisonMetrics) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from millstream.consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Rows
 from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.column import NumberColumn
+from millstream.schemas.comparisons import compared_output
 from millstream.schemas.errors import SchemaUnavailable
 from millstream.schemas.ids import ids_of
 from millstream.schemas.json.decoder import JsonDecoder
@@ -73,7 +74,7 @@ class Scoring:
 
     def _answers(self, primary: dict[str, Any], shadow: dict[str, Any] | None) -> tuple[float, float, int]:
         """Both scores, and whether they agree."""
-        name = self.output or min(primary.keys() & (shadow or primary).keys(), default="")
+        name = compared_output(self.output, primary, primary if shadow is None else shadow) or ""
         first = primary.get(name)
         if shadow is None:
             return self._score(first), _NO_VALUE, -1
@@ -149,7 +150,8 @@ class LabelReader:
         self, values: Sequence[bytes | None], partitions: Sequence[int], offsets: Sequence[int]
     ) -> tuple[list[str], Rows, int]:
         decoded = self._decoder.decode([value or b"" for value in values])
-        ids, numbers = decoded.table[self._section.event_id], _numbers_of(decoded.table[self._section.value])
+        table = decoded.table
+        ids, numbers = table[self._section.event_id], _numbers_of(table[self._section.value])
         is_good = are_labels(numbers, regression=self._regression)
         if ids.valid is not None:
             is_good &= ids.valid

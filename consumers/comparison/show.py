@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from millstream.pipeline.printable import printable
+from millstream.schemas.avro.each import malformation
 from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
 from millstream.schemas.errors import BadSchemaError, SchemaError, SchemaUnavailable
@@ -72,7 +73,7 @@ def decode_result(value: bytes, store: SchemaStore) -> dict[str, Any]:
         _time(row["window_start"])
     # Bytes that aren't of the schema make fastavro raise whatever its reading code stumbles over.
     except Exception as fault:
-        raise BadSchemaError(f"no result: {type(fault).__name__}: {fault}") from fault
+        raise BadSchemaError(f"no result: {malformation(fault)}") from fault
     assert isinstance(row, dict)
     return row
 

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from millstream.consumers.comparison import metrics as m
-from millstream.consumers.comparison.lag_watch import LagWatch
+from millstream.consumers.comparison.falling_behind import FallingBehind
 from millstream.consumers.comparison.progress import LabelProgress
 from millstream.consumers.comparison.results import encode_result, result_key
 from millstream.consumers.comparison.streams import write
@@ -64,7 +64,7 @@ class Updates:
         self._metrics = metrics
         self._health = health
         self._schema_id = own_schema_id(pipeline, store, EVALUATION, pipeline.comparison.evaluations)
-        self._lag = LagWatch(pipeline, streams.faust, metrics)
+        self._falling_behind = FallingBehind(pipeline, streams.faust, metrics)
         self._lags: LagReader | None = None  # of the labels' topics
         self._progress: LabelProgress | None = None
         if pipeline.labels is not None:
@@ -111,7 +111,7 @@ class Updates:
                 place = self._streams.partition_of(repr(part.pair))
                 await self._streams.by_pair.send(value=part.pack(), partition=place)
             await asyncio.sleep(0)
-        self._lag.look(self._compared())
+        self._falling_behind.look(self._compared())
 
     async def _close_windows(self) -> None:
         """Close the windows that no label is on its way to."""

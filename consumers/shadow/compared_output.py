@@ -6,6 +6,7 @@ from millstream.consumers.errors import PlanError
 from millstream.inference.executors.interface import Tensors
 from millstream.inference.repository import ModelVersion
 from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.comparisons import compared_output
 
 
 def check_compared_output(pipeline: Pipeline, models: Sequence[ModelVersion]) -> None:
@@ -35,23 +36,32 @@ def check_compared_output(pipeline: Pipeline, models: Sequence[ModelVersion]) ->
         )
 
 
-def check_compared_item(pipeline: Pipeline, model: ModelVersion, answer: Tensors) -> None:
-    """Check that the score's array has the item; `answer` is the primary's, for any event.
+def check_compared_item(pipeline: Pipeline, models: Sequence[ModelVersion], answer: Tensors) -> None:
+    """Check that the score's array has the item.
+
+    Args:
+        pipeline: with the comparison's options.
+        models: the primary, then the shadows.
+        answer: the primary's outputs for any event.
 
     Raises:
         PlanError: naming the output, and how many items it has.
     """
-    item, output = pipeline.comparison.item, pipeline.comparison.output
+    item = pipeline.comparison.item
     if item is None:
         return
-    array = answer[output or min(answer)]
-    items = array.shape[1] if array.ndim > 1 else 0
-    if item >= items:
-        there = f"Its last item is {items - 1}." if items else "It is no array: leave the option out."
-        raise PlanError(
-            f"{pipeline.at('comparison', 'item')}: expected an item of output `{output or min(answer)}` of {model.place}, found "
-            f"{item}. {there}"
-        )
+    primary, *shadows = models
+    for shadow in shadows:
+        output = compared_output(pipeline.comparison.output, answer, (entry.name for entry in shadow.signature.outputs))
+        assert output is not None, "check_compared_output comes first"
+        array = answer[output]
+        items = array.shape[1] if array.ndim > 1 else 0
+        if item >= items:
+            there = f"Its last item is {items - 1}." if items else "It is no array: leave the option out."
+            raise PlanError(
+                f"{pipeline.at('comparison', 'item')}: expected an item of output `{output}` of {primary.place}, found {item}. "
+                f"{there}"
+            )
 
 
 def _listed(names: set[str]) -> str:

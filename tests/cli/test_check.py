@@ -210,6 +210,10 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
         in_pipeline("input", event_id="uid"),
         ["pipeline.yaml:LINE: input.event_id: ", "uid", "vector-event"],
     ),
+    "event id a list": (
+        in_pipeline("input", event_id="x"),
+        ["pipeline.yaml:LINE: input.event_id: ", "a number or a boolean", "`x`", "Name another field"],
+    ),
     "event time no time": (in_pipeline("input", event_time="id"), ["pipeline.yaml:LINE: input.event_time: ", "`id`"]),
     "key no field": (in_pipeline("input", key="gone"), ["pipeline.yaml:LINE: input.key: ", "`gone`", "vector-event"]),
     "cost no field": (in_pipeline("batch", cost="gone", max_cost=9), ["pipeline.yaml:LINE: batch.cost: ", "`gone`"]),

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from benchmarks.load import VECTOR_SCHEMA, vector_events
+from millstream.consumers.cli import main as cli
 from tests.broker.choice import Broker
 from tests.broker.clients import Headers, produce, read_all, wait_until
 from tests.broker.raw_batch import send_batch
@@ -164,6 +166,27 @@ def test_letter_at_a_position_is_replayed_alone_and_once(kafka: Broker, tmp_path
     assert (again.returncode, again.stdout) == (1, "0 replayed, 1 could not be\n")
     assert again.stderr == f"{second}: no dead letter is there, or it was replayed already\n"
     assert len(listed(service)) == 2
+
+
+def test_partition_that_cannot_be_read_concerns_only_its_own_positions(
+    kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.topics.dead_letter_reader.IDLE_TIMEOUT", 0.5)
+    service = vector_service(tmp_path, kafka)
+    worker = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": f"{service.letters}-worker"})
+    worker.init_transactions(30)
+    worker.begin_transaction()
+    worker.produce(service.letters, encoded(a_letter()), partition=0)  # open: nobody can read past it
+    assert worker.flush(30) == 0
+    write_letters(kafka.bootstrap, service.letters, [a_letter()], partition=1)
+    command = ["dead-letters", "list", str(service.file), "--json"]
+    assert cli.run([*command, "--position", "1@0"]) == 0
+    assert capsys.readouterr().err == ""
+    assert cli.run([*command, "--position", "0@0"]) == 1
+    said = capsys.readouterr().err
+    assert "transaction" in said
+    assert "no dead letter is there" not in said
+    worker.abort_transaction(30)
 
 
 @pytest.mark.parametrize(("answer", "code", "replayed"), [("n", 1, 0), ("", 1, 0), ("y", 0, 2)])

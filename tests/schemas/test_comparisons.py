@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.schemas.comparisons import ComparisonDecoder, ComparisonEncoder, Pair, Variant
+from millstream.schemas.comparisons import ComparisonDecoder, ComparisonEncoder, Pair, Variant, compared_output
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.predictions import UnsupportedOutputError
 from millstream.schemas.records import COMPARISON, OWN_SCHEMAS_FOLDER
@@ -151,3 +151,17 @@ def test_error_that_is_no_valid_unicode_is_written_as_far_as_it_is() -> None:
     values = encoder.encode(["e"], [None], np.array([1]), {}, 1.0, None, 1.0, {0: "no file \udcff"})
     assert ComparisonDecoder(STORE).decode(values)[1] == {}
     assert b"no file ?" in values[0]
+
+
+@pytest.mark.parametrize(
+    ("named", "primary", "shadow", "compared"),
+    [
+        ("score", ["a", "score"], ["score"], "score"),
+        (None, ["a", "b", "c"], ["c", "b"], "b"),
+        (None, ["a"], ["b"], None),
+    ],
+)
+def test_compared_output_is_the_named_or_the_first_that_both_models_have(
+    named: str | None, primary: list[str], shadow: list[str], compared: str | None
+) -> None:
+    assert compared_output(named, primary, shadow) == compared
