@@ -26,14 +26,16 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]
         """Called before each build."""
         for name in LIBRARIES.values():
             Path(self.root, name).unlink(missing_ok=True)
-        for source, name in LIBRARIES.items():
-            try:
+        try:
+            for source, name in LIBRARIES.items():
                 compile_library(Path(self.root, source), Path(self.root, name))
-            except (OSError, subprocess.CalledProcessError) as error:
-                said = getattr(error, "stderr", None) or error
-                self.app.display_warning(f"{source} is not compiled, so records are read one by one: {said}")
-                return
-            build_data["artifacts"].append(f"/{name}")
+        except (OSError, subprocess.CalledProcessError) as error:
+            said = getattr(error, "stderr", None) or error
+            self.app.display_warning(f"{source} is not compiled, so records are handled one by one: {said}")
+            for name in LIBRARIES.values():
+                Path(self.root, name).unlink(missing_ok=True)
+            return
+        build_data["artifacts"] += [f"/{name}" for name in LIBRARIES.values()]
         # Nothing in them knows Python: they are of a platform, not of a version.
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
         build_data["pure_python"], build_data["tag"] = False, f"py3-none-{platform}"

@@ -69,7 +69,7 @@ class DecodedBatch:
     deadlines: npt.NDArray[np.int64] | None  # ms since the epoch; later the event doesn't run. None: no deadlines
     costs: npt.NDArray[np.int64] | None  # cumulated costs, including this event; None: events have no cost
     tensors: Inputs
-    features: Table | None  # the fields that only shadows need; None: no shadows
+    features: Table | None  # the fields that shadows need; None: no shadows
     invalid_deadlines: int  # number of events whose deadline header is not a number of ms; the header is ignored
     # Rejected records:
     rejected: Mapping[int, Rejection]  # by row, ascending

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from millstream.consumers.record_headers import RecordHeaders
-from millstream.schemas.packed import Packed
+from millstream.schemas.packed import Packed, taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -137,8 +137,8 @@ class Records:
             self.offsets[rows],
             self.timestamps[rows],
             self.timestamp_types[rows],
-            _taken(self.keys, rows),
-            _taken(self.values, rows),
+            taken(self.keys, rows),
+            taken(self.values, rows),
             {place: self.headers[row] for place, row in enumerate(rows.tolist()) if row in self.headers}
             if self.headers
             else {},
@@ -187,10 +187,6 @@ def rows_in(headers: Mapping[int, RecordHeaders], rows: Ints) -> Ints:
 def _one(parts: Sequence[Sequence[bytes | None]]) -> Sequence[bytes | None]:
     together = [part for part in parts if isinstance(part, Packed)]
     return Packed.concat(together) if len(together) == len(parts) else list(chain.from_iterable(parts))
-
-
-def _taken(strings: Sequence[Any], rows: Ints) -> Sequence[Any]:
-    return strings.take(rows) if isinstance(strings, Packed) else [strings[row] for row in rows.tolist()]
 
 
 _NO_INTS = np.empty(0, np.int64)

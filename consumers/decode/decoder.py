@@ -45,7 +45,7 @@ class _Events:
     ids: Texts | None  # None: events have no ID field
     times: Ints  # ms since the epoch
     costs: Ints | None  # None: events have no cost
-    features: Table | None  # the fields that only shadows need; None: no shadows
+    features: Table | None  # the fields that shadows need; None: no shadows
     tensors: Inputs
 
     def kept(self, fitting: Ints) -> "_Events":

@@ -10,6 +10,7 @@ from millstream.schemas.errors import UnknownSchema
 from millstream.schemas.store import Schema, SchemaStore
 
 TIME_UNITS = {"timestamp-millis": 1, "timestamp-micros": 1000, "timestamp-nanos": 1_000_000}  # values in a millisecond
+_ID_TYPES = ("int32", "int64", "float32", "float64", "boolean", "string")
 _COST_TYPES = ("int32", "int64", "float32", "float64", "string")  # and lists
 TIME_TYPES = ("timestamp-", "time-", "date")
 
@@ -55,6 +56,17 @@ def check_labels(pipeline: Pipeline, store: SchemaStore) -> None:
         schema = schema_of(pipeline, store, "labels")
         _check(pipeline, schema, ("labels", "event_id"), labels.event_id)
         _check(pipeline, schema, ("labels", "value"), labels.value)
+
+
+def check_event_id(pipeline: Pipeline, schema: Schema, columns: Mapping[str, Dtype]) -> None:
+    """Check that the event IDs are texts, numbers or booleans. Raises PlanError."""
+    field = pipeline.input.event_id
+    if field is not None and columns[field] not in _ID_TYPES:
+        raise PlanError(
+            f"{pipeline.at('input', 'event_id')}: expected a text, a number or a boolean, and field `{field}` of schema "
+            f"`{schema.name}` is {columns[field]}. Name another field, or none: then an event's ID is its topic, partition and "
+            f"offset."
+        )
 
 
 def check_cost(pipeline: Pipeline, schema: Schema, columns: Mapping[str, Dtype]) -> None:

@@ -11,6 +11,7 @@ from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.decode.named_fields import (
     check_cost,
     check_event_fields,
+    check_event_id,
     field_names,
     own_fields,
     schema_of,
@@ -101,6 +102,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
     fields = list(dict.fromkeys([*(field for field in wanted if field in there), *own_fields(pipeline)]))
     avro = pipeline.input.format == "avro"
     decoder: Decoder = AvroDecoder(store, reader, fields) if avro else JsonDecoder(reader, fields)
+    check_event_id(pipeline, reader, decoder.columns)
     check_cost(pipeline, reader, decoder.columns)
     for checked in (model, *(shadow.model for shadow in shadows)):
         check_fields(checked.signature, decoder.columns, checked.place, reader.name)

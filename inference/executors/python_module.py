@@ -31,7 +31,9 @@ class ModelModule:
         sys.modules[self._name] = module  # before it runs, because its imports and classes look it up there
         try:
             spec.loader.exec_module(module)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also `sys.exit` and a panic of a Rust library
             self.forget()
             raise self._refusal(error) from error
         self._module: ModuleType = module
@@ -46,7 +48,9 @@ class ModelModule:
             )
         try:
             return made(*arguments)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # also `sys.exit` and a panic of a Rust library
             self.forget()
             raise self._refusal(error) from error
 

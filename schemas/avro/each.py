@@ -61,17 +61,17 @@ class RecordReader:
             yield from self._tables(records[middle:], bad)
 
     def _table(self, records: Sequence[_Placed]) -> Table:
-        try:
-            return Table({source.field.name: self._column(source, records) for source in self.sources})
-        except (TypeError, ValueError, OverflowError) as error:
-            # fastavro reads an int field of any size; the column refuses it.
-            raise Unreadable("undecodable", f"a value doesn't fit its type: {error}") from error
+        return Table({source.field.name: self._column(source, records) for source in self.sources})
 
     def _column(self, source: Source, records: Sequence[_Placed]) -> Column:
         name = source.field.name
         if source.writer_name is None:
             return source.default(len(records))
-        return column_of([record[name] for _, record in records], source.field.dtype)
+        try:
+            return column_of([record[name] for _, record in records], source.field.dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            # fastavro reads an int field of any size; the column refuses it.
+            raise Unreadable("undecodable", f"field '{name}': a value doesn't fit its type: {error}") from error
 
     def _record(self, value: bytes) -> dict[str, Any]:
         if len(value) > _MOST_BYTES:

@@ -261,3 +261,11 @@ def test_error_stays_short_whatever_the_schema_calls_its_fields() -> None:
     name = "x" * 10_000
     found = decoder(record((name, "double"))).decode([frame(WRITER_ID) + b"\x00"])
     assert [(bad.reason, len(bad.error) <= 500) for bad in found.bad] == [("undecodable", True)]
+
+
+@pytest.mark.usefixtures("one_by_one")
+def test_number_that_does_not_fit_its_field_is_told_with_the_field() -> None:
+    too_large = frame(WRITER_ID) + b"\x80\x80\x80\x80\x20"  # 2^32 as a zigzag varint
+    (bad,) = decoder(record(("x", "int")), fields=["x"]).decode([too_large]).bad
+    assert bad.reason == "undecodable"
+    assert bad.error.startswith("field 'x': a value doesn't fit its type: ")
