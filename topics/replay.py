@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Self
 
@@ -20,6 +21,7 @@ log = logging.getLogger(__name__)
 STEP_TIMEOUT: Final = 5.0  # seconds that a call for one step of a transaction may take; then it is repeated
 OUTAGE_TIMEOUT: Final = 60.0  # seconds that an outage of the broker may last
 
+MAX_ATTEMPTS: Final = 3  # of a transaction that the client gives up, although the broker refuses no event
 MAX_AHEAD_MS: Final = 86_400_000  # ms ahead of the clock: a later timestamp would keep its segment from being deleted
 BATCH_LETTERS, BATCH_BYTES = 100, 4_000_000  # of one transaction, so that it ends well within its time limit
 
@@ -31,12 +33,18 @@ REFUSALS: Final = {
     KafkaError._UNKNOWN_PARTITION: "the topic has no such partition any more",
 }
 """Errors that concern a single event. The others can be replayed without it."""
+PURGED_ERRORS: Final = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}
+"""Errors of records whose transaction the client has given up."""
 ADVICE: Final = {
     KafkaError.INVALID_RECORD: "The dead-letter topic takes no records without key: set its `cleanup.policy` to `delete`, for "
     "where it is compacted a dead letter displaces the one before it with the same key.",
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "Grant WRITE on input and dead-letter topics to the user of `kafka.client`.",
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Grant WRITE and DESCRIBE on the transactional ids prefixed by the group.",
 }
+
+
+class _GivenUpError(TopicError):
+    """The Kafka client gave a transaction up, although the broker refused no event."""
 
 
 def plan(letters: Iterable[StoredLetter], reader: DeadLetterReader, pipeline: Pipeline) -> Iterator[Replay | Stays]:
@@ -129,7 +137,7 @@ class Replayer:
         """
         refused: dict[Position, str] = {}
         left = list(events)
-        while left and (faults := self._transaction(left)):
+        while left and (faults := self._repeated_transaction(left)):
             refused |= faults
             left = [event for event in left if event.position not in faults]
         return refused
@@ -148,8 +156,15 @@ class Replayer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _repeated_transaction(self, events: Sequence[Replay]) -> dict[Position, str]:
+        """As `_transaction`, repeated if the client gives it up, for example to get a new epoch after a refused record."""
+        for _ in range(MAX_ATTEMPTS - 1):
+            with suppress(_GivenUpError):
+                return self._transaction(events)
+        return self._transaction(events)
+
     def _transaction(self, events: Sequence[Replay]) -> dict[Position, str]:
-        """Commit all events; or abort, and return the events that the broker refuses."""
+        """Commit all events; or abort, and return the events that the broker refuses. Raises TopicError."""
         faults: dict[Position | None, KafkaError] = {}
         self._producer.begin_transaction()
         self._open = True
@@ -166,9 +181,12 @@ class Replayer:
             for position, error in found.items()
             if position is not None and error.code() in REFUSALS
         }
-        if not refused:
-            raise _failed(next(iter(found.values())))
-        return refused
+        if refused:
+            return refused
+        failure = _failed(next(iter(found.values())))
+        if all(error.code() in PURGED_ERRORS for error in found.values()):
+            raise _GivenUpError(str(failure))
+        raise failure
 
     def _write(self, events: Sequence[Replay], faults: dict[Position | None, KafkaError]) -> None:
         """Send events and markers, and wait until each is acknowledged or in `faults` (markers as None)."""
