@@ -290,8 +290,8 @@ class Batch(Section):
     )
     cost: Text | None = Field(
         None,
-        description="Field that says what an event costs the model: a number (rounded up), or a list or a text, whose length "
-        "counts. With `max_cost`, for models whose work depends on the length of their inputs.",
+        description="Field that says what an event costs the model: a number (rounded up), or a text, or a list of numbers or "
+        "texts, whose length counts. With `max_cost`, for models whose work depends on the length of their inputs.",
     )
     max_cost: Annotated[int, Field(ge=1, le=2**40)] | None = Field(
         None, description="Most that a batch's events cost together. An event that costs more is a batch of its own."

@@ -11,7 +11,7 @@ from millstream.schemas.store import Schema, SchemaStore
 
 TIME_UNITS = {"timestamp-millis": 1, "timestamp-micros": 1000, "timestamp-nanos": 1_000_000}  # values in a millisecond
 _ID_TYPES = ("int32", "int64", "float32", "float64", "boolean", "string")
-_COST_TYPES = ("int32", "int64", "float32", "float64", "string")  # and lists
+_COST_TYPES = ("int32", "int64", "float32", "float64", "string")  # and lists of these
 TIME_TYPES = ("timestamp-", "time-", "date")
 
 
@@ -70,17 +70,19 @@ def check_event_id(pipeline: Pipeline, schema: Schema, columns: Mapping[str, Dty
 
 
 def check_cost(pipeline: Pipeline, schema: Schema, columns: Mapping[str, Dtype]) -> None:
-    """Check that the cost is a number or has a length. Raises PlanError."""
+    """Check that the cost is a number, a text or a list of these. Raises PlanError."""
     cost = pipeline.batch.cost
     if cost is None:
         return
     found, kind = columns[cost], _kind(schema, cost)
     logical = str(kind.get("logicalType", "")) if isinstance(kind, dict) else ""
     moment = logical.removeprefix("local-").startswith(TIME_TYPES)
-    if moment or not (isinstance(found, ListOf) or found in _COST_TYPES):
+    # An array of records could need 100 times the memory of its event: each `{}` in it gets the defaults of all fields.
+    item = found.items if isinstance(found, ListOf) else found
+    if moment or item not in _COST_TYPES:
         raise PlanError(
-            f"{pipeline.at('batch', 'cost')}: expected a number, a list or a text, and field `{cost}` of schema "
-            f"`{schema.name}` is {logical or found}. Name another field."
+            f"{pipeline.at('batch', 'cost')}: expected a number, a text, or a list of numbers or texts, and field "
+            f"`{cost}` of schema `{schema.name}` is {logical or found}. Name another field."
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from shutil import copytree
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,20 @@ def in_pipeline(section: str, **options: object) -> Callable[[Path], None]:
         document: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
         document.setdefault(section, {}).update(options)
         file.write_text(yaml.safe_dump(document), encoding="utf-8")
+
+    return change
+
+
+def cost_of_records() -> Callable[[Path], None]:
+    """The cost is an array of records."""
+
+    def change(folder: Path) -> None:
+        (file,) = (folder / "schemas").glob("*vector-event.avsc")
+        schema = json.loads(file.read_text(encoding="utf-8"))
+        item = {"type": "record", "name": "Item", "fields": [{"name": "price", "type": "double", "default": 0.0}]}
+        schema["fields"].append({"name": "basket", "type": {"type": "array", "items": item}, "default": []})
+        file.write_text(json.dumps(schema), encoding="utf-8")
+        in_pipeline("batch", cost="basket", max_cost=9)(folder)
 
     return change
 
@@ -217,6 +232,10 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "event time no time": (in_pipeline("input", event_time="id"), ["pipeline.yaml:LINE: input.event_time: ", "`id`"]),
     "key no field": (in_pipeline("input", key="gone"), ["pipeline.yaml:LINE: input.key: ", "`gone`", "vector-event"]),
     "cost no field": (in_pipeline("batch", cost="gone", max_cost=9), ["pipeline.yaml:LINE: batch.cost: ", "`gone`"]),
+    "cost an array of records": (
+        cost_of_records(),
+        ["pipeline.yaml:LINE: batch.cost: expected a number, a text, or a list of numbers or texts", "`basket`"],
+    ),
     "cost a moment": (
         in_pipeline("batch", cost="event_time", max_cost=9),
         ["pipeline.yaml:LINE: batch.cost: ", "timestamp-millis"],
