@@ -28,7 +28,7 @@ test-mock: $(VENV)/.dev ## The tests that need Kafka, on the embedded broker alo
 	@MILLSTREAM_TEST_BROKER=mock $(BIN)/python -m pytest -m broker $(ARGS)
 
 faults: $(VENV)/.dev ## Kill workers and brokers, then account for every event; a shorter form is part of `make test`
-	@MILLSTREAM_FAULTS=full $(BIN)/python -m pytest tests/faults tests/comparison tests/fuzz $(ARGS)
+	@MILLSTREAM_FAULTS=full $(BIN)/python -m pytest tests/faults tests/comparison tests/fuzz tests/harness tests/topics/test_lag.py $(ARGS)
 
 fuzz: $(VENV)/.dev ## Over a million generated and damaged records through every decoder, a quarter of an hour; ARGS="--only json --seed 7 --records 5000"
 	@$(BIN)/python -m tests.fuzz $(ARGS)
