@@ -12,6 +12,7 @@ import numpy as np
 from millstream.schemas.avro.types import NO_DEFAULT, Field, default_of, kind_of, nullable
 from millstream.schemas.column import column_of
 from millstream.schemas.decoded import BadRecord, Decoded
+from millstream.schemas.errors import BadFieldError
 from millstream.schemas.store import AvroType
 from millstream.schemas.table import Table
 
@@ -48,6 +49,9 @@ class EventReader:
     def __init__(self, fields: Sequence[Field]) -> None:
         """Args:
         fields: of types that JSON has a form of.
+
+        Raises:
+            BadFieldError: a default doesn't fit its type.
         """
         self._fields = fields
         self._has_records = [_has_record(field.type) for field in fields]
@@ -104,7 +108,10 @@ def _member(index: int, member_type: Any, default: Any) -> Any:
         return (name, member_type)
     if isinstance(default, list | dict):  # a record's default comes as a dict, an array's as a list
         # One object for all events: nobody changes it, and a copy for each `{}` would take time and memory.
-        shared = msgspec.convert(default, member_type)
+        try:
+            shared = msgspec.convert(default, member_type)
+        except msgspec.ValidationError as error:
+            raise BadFieldError(f"a field's default doesn't fit its type: {error}") from None
         return (name, member_type, msgspec.field(default_factory=lambda: shared))
     return (name, member_type, default)
 

@@ -155,6 +155,12 @@ def test_defaults_within_records_must_be_of_their_type(field_type: str, default:
         json_decoder(record(("x", {"type": "array", "items": ["null", inner]})))
 
 
+def test_default_of_a_record_must_fit_the_fields_within() -> None:
+    inner = {"name": "x", "type": record(("y", "float"), name="Inner"), "default": {"y": 1e39}}
+    with pytest.raises(BadFieldError, match="default"):
+        json_decoder(record(inner))
+
+
 def test_unknown_fields_are_refused_with_those_that_exist() -> None:
     with pytest.raises(BadFieldError, match="has no field 'nothing'; it has class, f0"):
         json_decoder(EVENT, "nothing")
