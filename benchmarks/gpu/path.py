@@ -117,6 +117,7 @@ class DataPath:
                 max_events=self._max_events,
                 watchdog=watchdog,
                 retry=retry,
+                is_outdated=lambda _batch: False,
                 abandon=run.abandon,
                 metrics=metrics,
             )

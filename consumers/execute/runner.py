@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -15,8 +16,6 @@ from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.inference.executors.interface import Inputs, Tensors
 
-WATCHED_NAME = "a micro-batch in the model"  # for the watchdog's message
-
 
 class Runner:
     """Runs micro-batches on one executor. One thread calls it."""
@@ -28,6 +27,7 @@ class Runner:
         max_events: int,
         watchdog: Watchdog,
         retry: Retry,
+        is_outdated: Callable[[MicroBatch], bool],
         abandon: threading.Event,
         metrics: m.Metrics,
     ) -> None:
@@ -36,6 +36,7 @@ class Runner:
         max_events: most events of a batch.
         watchdog: ends the worker if the model hangs.
         retry: waits during an outage of the executor.
+        is_outdated: whether no result of a batch would be written. Such a batch does not run.
         abandon: set when no more batches are to run.
         metrics: where to count.
         """
@@ -43,6 +44,7 @@ class Runner:
         self._max_events = max_events
         self._watchdog = watchdog
         self._retry = retry
+        self._is_outdated = is_outdated
         self._abandon = abandon
         self._took = 0.0  # seconds that the model took for the last batch
         self._metrics = metrics
@@ -62,7 +64,7 @@ class Runner:
         self._metrics.count(m.BATCHES, 1, batch.reason)
         self._metrics.observe(m.STAGE_SECONDS, time.monotonic() - batch.arrived, "queue")
         events = batch.events
-        if not events:
+        if not events or self._is_outdated(batch):
             return _answered(number, batch, {}, np.empty(0, np.int64), {})
         self._metrics.observe(m.BATCH_EVENTS, events)
         self._metrics.observe(m.BATCH_FILL, events / self._max_events)
@@ -81,10 +83,12 @@ class Runner:
 
     def _run(self, tensors: Inputs, batch: MicroBatch) -> tuple[Tensors, npt.NDArray[np.int64], dict[int, Rejection]]:
         started = time.perf_counter()
+        topic, partition, offset = batch.position
+        name = f"a micro-batch in the model, the first event at offset {offset} of {topic}/{partition} (limits.batch_timeout),"
         try:
             return self._retry.call(
                 "executor",
-                partial(self._watchdog.watched, WATCHED_NAME, partial(self._isolation.run, tensors)),
+                partial(self._watchdog.watched, name, partial(self._isolation.run, tensors)),
                 lambda _error: batch.position,
             )
         finally:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from millstream.consumers.events import Epochs, NextOffsets
+from millstream.consumers.events import Epochs, MicroBatch, NextOffsets
 from millstream.consumers.record_types import Partition
 
 
@@ -26,6 +26,7 @@ class Assignment:
         self._delivered: NextOffsets = {}
         self._delivered_lock = threading.Lock()
         self._committed: NextOffsets = {}
+        self._floor = 0  # records of this epoch and of earlier ones are read again
 
     @property
     def epochs(self) -> Epochs:
@@ -49,6 +50,29 @@ class Assignment:
         with self.lock:
             self._epoch += 1
             self._epochs = dict.fromkeys(self._epochs, self._epoch)
+
+    def drop_read(self) -> None:
+        """Drop the results of all records read so far, because they are read again."""
+        self._floor = max(self._epochs.values(), default=self._floor)
+
+    def kept(self, ends: NextOffsets) -> NextOffsets:
+        """Leave out partitions whose records are read again."""
+        return {partition: (epoch, end) for partition, (epoch, end) in ends.items() if epoch > self._floor}
+
+    def current(self, read_under: Epochs) -> set[Partition] | None:
+        """The partitions whose results are still to be written; None: all, which is the usual case and the fastest.
+
+        Args:
+            read_under: the epochs under which records were read.
+        """
+        epochs = self._epochs
+        if read_under is epochs and min(epochs.values(), default=0) > self._floor:
+            return None
+        return {p for p, epoch in read_under.items() if epochs.get(p) == epoch and epoch > self._floor}
+
+    def is_outdated(self, batch: MicroBatch) -> bool:
+        """Whether no result of the batch is still to be written: its partitions were revoked, or are read again."""
+        return all(self.current(part.block.epochs) == set() for part in batch.parts)
 
     def note_delivered(self, ends: NextOffsets) -> None:
         """Note offsets up to which the broker has all results."""

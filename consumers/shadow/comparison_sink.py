@@ -69,7 +69,7 @@ class ComparisonSink(Sink):
             self._metrics.count(COMPARISONS, written, shadow.name)
         ends: NextOffsets = {}
         for part in answered.batch.parts:
-            ends |= self._ends_of(part, self._ours(part.block.epochs))
+            ends |= self._ends_of(part, self._assignment.current(part.block.epochs))
         self._metrics.observe(STAGE_SECONDS, time.perf_counter() - started, "produce")
         return ends
 
@@ -77,7 +77,7 @@ class ComparisonSink(Sink):
         """The rows of events that have outputs of the primary, and whose partition this worker still has."""
         keep: list[npt.NDArray[np.bool_]] = []
         for part in answered.batch.parts:
-            ours = self._ours(part.block.epochs)
+            ours = self._assignment.current(part.block.epochs)
             all_ours = np.full(len(part.block.offsets), True) if ours is None else part.block.is_of(ours)
             keep.append(all_ours[part.block.good[part.first : part.last]])
         kept: npt.NDArray[np.bool_] = np.concatenate(keep)

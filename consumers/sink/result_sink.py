@@ -12,7 +12,6 @@ from millstream.consumers.events import (
     BatchResult,
     BatchSlice,
     DecodedBatch,
-    Epochs,
     MicroBatch,
     NextOffsets,
     Rejection,
@@ -73,7 +72,6 @@ class Sink:
         self._written: list[tuple[float, npt.NDArray[np.int64]]] = []
         self._encoder = IsolatingEncoder(outputs.predictions, metrics)
         self._dead_letters = DeadLetterSink(delivery, outputs.dead_letters, metrics)
-        self._floor = 0  # records of this epoch and of earlier ones are read again, so they are not written
 
     def start(self) -> None:
         """Start the producer. May wait for the broker. Raises DeliveryFailed, Abandoned."""
@@ -147,7 +145,7 @@ class Sink:
     ) -> NextOffsets:
         """Write the predictions of these events of a part (ascending), and the dead letters of the others."""
         block = part.block
-        ours = self._ours(block.epochs)
+        ours = self._assignment.current(block.epochs)
         good = block.good[part.first : part.last]
         dead = {**part.rejected(), **{int(good[event]): why for event, why in rejected.items()}}
         if ours is not None:
@@ -230,13 +228,6 @@ class Sink:
             readable[:] = time.time()
         self._metrics.observe_many(END_TO_END, np.maximum(readable - stamps / 1000, 0.0)[stamps >= 0])
 
-    def _ours(self, read_under: Epochs) -> set[Partition] | None:
-        """The partitions whose results are still to be written; None: all, which is the usual case and the fastest."""
-        epochs = self._assignment.epochs
-        if read_under is epochs and min(epochs.values(), default=0) > self._floor:
-            return None
-        return {p for p, epoch in read_under.items() if epochs.get(p) == epoch and epoch > self._floor}
-
     def _ends_of(self, part: BatchSlice, ours: set[Partition] | None) -> NextOffsets:
         """How far each partition is done with this part. Also counts its tombstones, and its records of lost partitions."""
         block = part.block
@@ -265,7 +256,7 @@ class Sink:
         first = 0
         for part in batch.parts:
             block, good = part.block, part.block.good[part.first : part.last]
-            ours = self._ours(block.epochs)
+            ours = self._assignment.current(block.epochs)
             of_events = {e - first: why for e, why in rejected.items() if first <= e < first + len(good)}
             if TOO_LARGE_REASON in stop_at:
                 start, stop = events.searchsorted([first, first + len(good)]).tolist()
@@ -315,12 +306,4 @@ class Sink:
         """Take back all results since the last checkpoint, and write none of the records read so far: they are read again."""
         self._delivery.abort()
         self._written = []
-        self.drop()
-
-    def kept(self, ends: NextOffsets) -> NextOffsets:
-        """Leave out partitions whose records are read again."""
-        return {partition: (epoch, end) for partition, (epoch, end) in ends.items() if epoch > self._floor}
-
-    def drop(self) -> None:
-        """Write no more results of the records read so far, because they are read again."""
-        self._floor = max(self._assignment.epochs.values(), default=self._floor)
+        self._assignment.drop_read()

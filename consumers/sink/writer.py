@@ -146,7 +146,7 @@ class Writer:
         """
         below = [pair for one in answers for pair in self._watermark.done(one.number, (one, ends))]
         for done, written_ends in below:
-            its_ends = self._sink.kept(written_ends)
+            its_ends = self._assignment.kept(written_ends)
             self._note_ends(its_ends)
             self._records += done.batch.records
             self._bytes += done.batch.bytes
@@ -194,7 +194,7 @@ class Writer:
         """Make the results before it final, drop those after it, and go back to the committed offsets."""
         log.warning("%s", error)
         self._checkpoint()
-        self._sink.drop()
+        self._assignment.drop_read()
         self._assignment.rewind_wanted.set()
 
     def _release(self) -> None:

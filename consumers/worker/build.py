@@ -166,6 +166,7 @@ def _runner(executor: Executor, retry: Retry, shared: Shared) -> Runner:
         max_events=settings.batch.max_events,
         watchdog=Watchdog(settings.batch_timeout),
         retry=retry,
+        is_outdated=shared.assignment.is_outdated,
         abandon=shared.ending.abandon,
         metrics=shared.metrics,
     )

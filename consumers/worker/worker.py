@@ -269,6 +269,7 @@ class Worker:
         until = time.monotonic() + self._settings.drain_timeout
         while not done.wait(POLL_INTERVAL) and time.monotonic() < until and self._ending.failure is None:
             self._health.turn()
+            self._commit(wait=False)  # else a crash meanwhile would repeat the results of all this time
         # If the results are not done because the broker is away, a commit that waits would take even longer.
         committed = self._commit(wait=done.is_set())
         if not done.is_set() and self._ending.failure is None:

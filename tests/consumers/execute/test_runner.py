@@ -14,6 +14,7 @@ from millstream.consumers.events import NEVER, BatchSlice, MicroBatch
 from millstream.consumers.execute import runner as module
 from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.execute.runner import Runner
+from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.observability.health import Health
 from millstream.consumers.resilience import retry as waiting
@@ -40,7 +41,11 @@ def negated(inputs: Tensors) -> dict[str, Any]:
 class Running(Measured):
     """A runner with what is around it."""
 
-    def __init__(self, run: Callable[[Tensors], dict[str, Any]] = negated) -> None:
+    def __init__(
+        self,
+        run: Callable[[Tensors], dict[str, Any]] = negated,
+        is_outdated: Callable[[MicroBatch], bool] = lambda _batch: False,
+    ) -> None:
         super().__init__()
         self.abandon = threading.Event()
         self.runner = Runner(
@@ -48,6 +53,7 @@ class Running(Measured):
             max_events=8,
             watchdog=WATCHDOG,
             retry=Retry(self.abandon, Health(60), self.metrics),
+            is_outdated=is_outdated,
             abandon=self.abandon,
             metrics=self.metrics,
         )
@@ -158,3 +164,23 @@ def test_nothing_is_run_once_it_is_to_be_given_up() -> None:
     with pytest.raises(Abandoned, match="2 events and more were not run in time"):
         own.runner.answer(0, batch_of("ee"))
     assert own.value(m.BATCHES, reason="size") is None
+
+
+def test_batch_whose_results_nobody_writes_does_not_run() -> None:
+    assignment = Assignment()
+    assignment.add([("in", 0)])
+    ran: list[int] = []
+
+    def run(inputs: Tensors) -> dict[str, Any]:
+        ran.append(len(inputs["x"]))
+        return negated(inputs)
+
+    runner = Running(run, is_outdated=assignment.is_outdated).runner
+    assert runner.answer(0, batch_of("ee", start=5)).rows.tolist() == [0, 1]
+    assignment.drop_read()  # read again
+    found = runner.answer(1, batch_of("ee", start=7))
+    assert (found.rows.tolist(), found.outputs, found.rejected) == ([], {}, {})
+    assignment.renew()
+    assignment.remove([("in", 0)])  # revoked
+    assert runner.answer(2, batch_of("ee", start=9)).rows.tolist() == []
+    assert ran == [2]

@@ -291,11 +291,11 @@ def test_what_was_read_before_an_abort_is_not_written_and_what_is_read_again_is(
     delivery.abort = lambda: None  # type: ignore[attr-defined]
     assignment = GivenAssignment(EPOCHS)
     sink = Sink(cast("Delivery", delivery), OUTPUTS, assignment=assignment, metrics=metrics)
-    assert sink.kept({("in", 0): (1, 5)}) == {("in", 0): (1, 5)}
+    assert assignment.kept({("in", 0): (1, 5)}) == {("in", 0): (1, 5)}
     sink.abort()
     assert sink.write([answered_of(2)]) == {}, "it is read again, though its partition is not gone"
     assert delivery.predictions == []
-    assert sink.kept({("in", 0): (1, 5), ("in", 1): (2, 5)}) == {("in", 1): (2, 5)}
+    assert assignment.kept({("in", 0): (1, 5), ("in", 1): (2, 5)}) == {("in", 1): (2, 5)}
     epochs = {("in", 0): 2, ("in", 1): 2}
     assignment.given = epochs
     assert sink.write([answered_of(2, epochs=epochs)]) == {("in", 0): (2, 2)}

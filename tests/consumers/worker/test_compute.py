@@ -125,6 +125,7 @@ class Stage:
             max_events=limits.max_events,
             watchdog=WATCHDOG,
             retry=retry,
+            is_outdated=lambda _batch: False,
             abandon=self.abandon,
             metrics=self.metrics,
         )

@@ -133,6 +133,8 @@ def test_batch_that_never_ends_ends_the_worker_and_its_event_is_refused(kafka: B
     while not codes or (codes[-1] and len(codes) < 7):
         with Worker(service.file, "--until-idle") as worker:
             codes.append(worker.wait())
+            if len(codes) == 1:
+                assert "a micro-batch in the model, the first event at offset 0 of" in worker.log
     assert codes in ([1] * 4 + [0], [1] * 5 + [0])  # as in the test above
     assert [(letter.reason, letter.offset) for letter in service.dead_letters()] == [("crashed", 2)]
     assert set(answered(service)) == {"e0", "e1", "e3", "e4", "e5"}
