@@ -176,8 +176,8 @@ def record_bytes(value: bytes, key: bytes | None, headers: Sequence[tuple[str, b
 
 
 def _size(value: _Size, key: _Size, headers: Sequence[tuple[str, _Size]], overhead: int) -> _Size:
-    """The size from the lengths, of one record or of many. A character of a header's name has at most four bytes."""
+    """The size from the lengths, of one record or of many."""
     size = value + key + overhead
     for name, content in headers:
-        size = size + content + 4 * len(name) + _HEADER_OVERHEAD
+        size = size + content + len(name.encode()) + _HEADER_OVERHEAD
     return size

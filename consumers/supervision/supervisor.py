@@ -184,7 +184,8 @@ class Supervisor:
                 f"{how}. No worker is left. Do what its message says, then start `millstream run` again:\n{worker.message()}"
             )
         self._say(
-            f"{how}, so it isn't started again. The other workers go on. Do what its message above says, then start "
+            f"{how}, so it isn't started again. Another worker takes its partitions over, and may stop at "
+            f"the same place. Do what its message above says, then start "
             f"`millstream run` again"
         )
 

@@ -204,7 +204,7 @@ def test_run_ends_when_the_pipeline_stops_at_an_event(kafka: Broker, tmp_path: P
         run.wait_ready(2)
         send(service, range(10))
         assert run.process.wait(START) == NEEDS_CHANGE
-    assert run.log.count("The other workers go on") == 1
+    assert run.log.count("Another worker takes its partitions over") == 1
     message = run.log[run.log.index("No worker is left") :]
     assert "the event at offset 7 of" in message
     assert "take model_rejected out of `on_error.stop`" in message
