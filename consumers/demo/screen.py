@@ -89,7 +89,7 @@ class LiveScreen:
         if look.sample and look.sample not in self._samples:
             self._samples.append(look.sample)
         done = f"{look.sent:,} of {look.events:,} events, {look.rate:,.0f}/s in, {look.seconds:.0f} s"
-        samples = Panel("\n".join(self._samples) or "none yet", title="predictions, and what came true")
+        samples = Panel("\n".join(self._samples) or "none yet", title="predictions and true outcomes")
         group = Group(Panel(_table(look), title=f"Millstream: {done}"), samples, "Ctrl-C drains and sums up")
         self._live.update(group, refresh=True)
 
