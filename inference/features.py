@@ -87,7 +87,7 @@ def _cast(column: Column, dtype: str) -> tuple[npt.NDArray[Any], Mask | None]:
     if isinstance(column, StringColumn):
         return np.array(list(Texts(column.packed)), object), unfit
     values = cast("NumberColumn", column).values
-    with np.errstate(over="ignore"):  # the value becomes infinite; `_find_nan` reports it, unless the model accepts that
+    with np.errstate(over="ignore"):  # becomes infinite; `_find_nan` reports it, unless the model accepts it
         array = values.astype(DTYPES[dtype], copy=False)
     if array.dtype.itemsize < values.dtype.itemsize and array.dtype.kind == "i" and (changed := array != values).any():
         unfit = changed if unfit is None else unfit | changed
