@@ -1,1 +1,1 @@
-"""Millstream beside what a user would pick instead: `make bench`."""
+"""Benchmarks: `make bench` compares Millstream with the alternatives that a user has."""

@@ -1,5 +1,5 @@
-"""The batching policy beside fixed windows, in simulated time: `python -m benchmarks.batching_simulation` writes what
-docs/batching.md shows. Seeded: the same every time."""
+"""Compares the batching policy with fixed windows, in simulated time. `python -m benchmarks.batching_simulation` writes the
+table and pictures of docs/batching.md. It uses a fixed seed, so the result is always the same."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from millstream.consumers.demo.chart import Line, Panel, chart
 from millstream.consumers.flow.batch_window import BatchWindow
 
 Floats = npt.NDArray[np.float64]
-EVERY = 0.25  # seconds between two points of a picture
+EVERY = 0.25  # seconds between two points of a chart
 PICTURED = ("steps", "bunches")
 COLORS = ("#888", "#e67e22", "#c0392b", "#2e86c1", "#27ae60")
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One executor: what a batch takes, seconds."""
+    """One executor: how many seconds a batch takes."""
 
     batch: float = 0.002
     event: float = 0.00001
@@ -34,7 +34,7 @@ class Model:
 
 
 class Waiting(Protocol):
-    """Says how long a batch stays open, as `consumers.window.BatchWindow` does."""
+    """Decides how long a batch stays open, like `consumers.flow.batch_window.BatchWindow`."""
 
     @property
     def length(self) -> float: ...  # noqa: D102
@@ -43,7 +43,7 @@ class Waiting(Protocol):
 
 
 class Fixed:
-    """The same window always, seconds."""
+    """Always the same window, in seconds."""
 
     def __init__(self, length: float) -> None:
         self.length = length
@@ -66,7 +66,7 @@ POLICIES: dict[str, Callable[[], Waiting]] = {
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What arrives."""
+    """The arriving events."""
 
     name: str
     about: str
@@ -75,12 +75,12 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of it."""
+    """The result of a simulation."""
 
-    latencies: Floats  # of each event, seconds
-    starts: Floats  # of each batch
+    latencies: Floats  # latency of each event, seconds
+    starts: Floats  # start of each batch
     sizes: Floats
-    busy: Floats  # seconds in the model, of each batch
+    busy: Floats  # seconds that each batch took in the model
 
     @property
     def busy_share(self) -> float:
@@ -88,14 +88,14 @@ class Run:
         return float(self.busy.sum() / (self.starts[-1] + self.busy[-1]))
 
     def quantile(self, share: float) -> float:
-        """Latency that this share of the events keeps, seconds."""
+        """The quantile of the latency for this share of the events, seconds."""
         return float(np.quantile(self.latencies, share))
 
 
 def simulate(model: Model, times: Floats, waiting: Waiting) -> Run:
-    """All events through one executor that runs a batch at a time.
+    """Run all events through one executor, which runs one batch at a time.
 
-    A batch starts when it is full or has been open long enough, and the executor is free.
+    A batch starts when the executor is free and the batch is full, or has been open long enough.
     """
     noise = np.exp(np.random.default_rng(model.seed).normal(0, model.noise, len(times)))
     arrivals = times.tolist()
@@ -122,7 +122,7 @@ def simulate(model: Model, times: Floats, waiting: Waiting) -> Run:
 
 
 def _closed(arrivals: list[float], head: int, came: int, model: Model, waiting: Waiting) -> float:
-    """When the batch that begins with event `head` is closed, as far as is known; never where nothing waits."""
+    """The time at which the batch that starts with event `head` closes, as far as known; never if no event waits."""
     if came == head:
         return float("inf")
     if came - head >= model.max_events:
@@ -131,19 +131,19 @@ def _closed(arrivals: list[float], head: int, came: int, model: Model, waiting: 
 
 
 def poisson(rate: float, seconds: float, *, begin: float = 0.0, seed: int = 1) -> Floats:
-    """Events that come independently of each other."""
+    """Events that arrive independently of each other."""
     random = np.random.default_rng(seed)
     return begin + np.sort(random.uniform(0, seconds, random.poisson(rate * seconds)))
 
 
 def bunches(size: int, every: float, seconds: float) -> Floats:
-    """Events that come together, as from a producer that sends them so: four partitions of them, within a millisecond."""
+    """Events that arrive in groups, as from a producer that sends groups: in four partitions, within a millisecond."""
     pieces = np.arange(0, seconds, every)[:, None] + np.arange(4) * 0.0003
     return np.repeat(pieces.reshape(-1), size // 4)
 
 
 def loads() -> list[Load]:
-    """What is compared."""
+    """The policies that are compared."""
     rates = ((10, 60), (100, 20), (1000, 10), (10_000, 10), (40_000, 5))
     phases = ((20, 0), (2000, 4), (20_000, 8), (200, 12))
     return [
@@ -158,7 +158,7 @@ def loads() -> list[Load]:
 
 
 def main() -> int:
-    """Simulate all and write."""
+    """Run all simulations and write the page."""
     rows = [
         "| load | window | p50, ms | p99, ms | events per batch | executor busy |",
         "|---|---|---|---|---|---|",

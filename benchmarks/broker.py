@@ -1,4 +1,4 @@
-"""The broker that the benches share: a real one."""
+"""The real broker that the benchmarks share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def real_broker() -> Iterator[Broker]:
-    """A broker that keeps what it is given, for the length of the context. Raises NoBrokerError."""
+    """A durable broker, for the length of the context. Raises NoBrokerError."""
     choice = choose(os.environ)
     if not choice.durable:
         raise NoBrokerError(

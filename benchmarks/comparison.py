@@ -1,7 +1,7 @@
-"""How much one process of `millstream compare` does, and how much two do: `python -m benchmarks.comparison`.
+"""Measures the throughput of one and of two processes of `millstream compare`: `python -m benchmarks.comparison`.
 
-The same seeded comparisons, each with its label, written at once to warm processes; timed until the results count them all.
-Results go to benchmarks/results/comparison.json and comparison.md.
+It writes the same seeded comparisons, each with its label, at once, while the processes are warm. It measures the time until the
+results count all of them. Results go to benchmarks/results/comparison.json and comparison.md.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 RESULTS = Path(__file__).parent / "results"
 EVENTS = 100_000
-WARM = 2000  # events before them; not measured
+WARM = 2000  # events that come before the measured ones, to warm up
 PARTITIONS = 4
 PROCESSES = (1, 2)
 SEED = 13
@@ -43,13 +43,13 @@ TIMEOUT = 120  # seconds
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """All comparisons and their labels through so many processes."""
+    """The figures of one run: all comparisons and their labels, with a number of processes."""
 
     processes: int
-    rate: float  # comparisons/s, from when the first was written until a result counts the last with its label
-    cpu_us: float  # of all processes, for a comparison and its label
-    share: float  # of the comparisons, that the process with the most has read
-    peak_mib: float  # of the largest process
+    rate: float  # comparisons/s, from the write of the first until a result counts the last with its label
+    cpu_us: float  # CPU microseconds of all processes, per comparison with its label
+    share: float  # share of the comparisons that the process with the most has read
+    peak_mib: float  # peak memory of the largest process
 
 
 def main() -> int:
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def run(broker: Broker, processes: int) -> Run:
-    """One run over topics of its own. Raises PeerFailedError."""
+    """One run with its own topics. Raises PeerFailedError."""
     with tempfile.TemporaryDirectory() as made, ExitStack() as stack:
         scene = comparison_scene(Path(made), broker, partitions=PARTITIONS)
         events = Events.make(WARM + EVENTS, seed=SEED)
@@ -103,7 +103,7 @@ def run(broker: Broker, processes: int) -> Run:
 
 
 class _Results:
-    """Follows what the job says."""
+    """Reads the job's results."""
 
     def __init__(self, stack: ExitStack, scene: Scene) -> None:
         client, topic = scene.pipeline.client_config(), scene.pipeline.comparison.evaluations
@@ -112,10 +112,10 @@ class _Results:
         self._labelled: dict[bytes | None, int] = {}  # by window
 
     def wait(self, events: int) -> float:
-        """Wait until so many are counted with their labels; returns when that was written, seconds since the epoch.
+        """Wait until the results count this many events with labels; returns when that was written, seconds since the epoch.
 
         Raises:
-            PeerFailedError: they are not, for long.
+            PeerFailedError: the results don't count them in time.
         """
         until = time.monotonic() + TIMEOUT
         while time.monotonic() < until:
@@ -128,7 +128,7 @@ class _Results:
 
 
 def _write(scene: Scene, events: Events) -> float:
-    """Write the events' comparisons and labels; returns when that began, seconds since the epoch."""
+    """Write the events' comparisons and labels; returns when the writing started, seconds since the epoch."""
     assert scene.pipeline.labels is not None
     comparisons, labels = scene.comparisons(events), scene.labels(events.ids, events.labels.tolist())
     began = time.time()
@@ -138,7 +138,7 @@ def _write(scene: Scene, events: Events) -> float:
 
 
 def _read(job: Job) -> float:
-    """Comparisons that it has read."""
+    """The number of comparisons that the process has read."""
     return job.metric("millstream_comparison_records_total", what="comparisons")
 
 

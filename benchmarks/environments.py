@@ -1,4 +1,4 @@
-"""Each peer's own environment under .cache/bench, installed or built once from its pinned versions."""
+"""Each peer's own environment under .cache/bench. It is installed or built once, from pinned versions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PEERS = ROOT / "benchmarks" / "peers"
 CACHE = ROOT / ".cache" / "bench"
 INSTALL_TIMEOUT = 1200  # seconds
-LAST_LINES = 5  # of a failed command's output, for the reason
+LAST_LINES = 5  # lines of a failed command's output that the reason shows
 
 
 def python_of(peer: str, folder: Path | None = None) -> Path:
@@ -41,7 +41,7 @@ def python_of(peer: str, folder: Path | None = None) -> Path:
 
 
 def java_of(peer: str) -> list[str]:
-    """The command that runs the peer's class `Peer`, compiled from its sources with what its pom names. Raises LeftOutError."""
+    """The command that runs the peer's class `Peer`, compiled with the libraries of its pom. Raises LeftOutError."""
     sources = sorted((PEERS / peer / "src").glob("*.java"))
     pom = PEERS / peer / "pom.xml"
     for tool in ("java", "javac", "mvn"):
@@ -66,7 +66,7 @@ def rust_of(peer: str) -> list[str]:
     sources = [PEERS / peer / "Cargo.toml", *sorted((PEERS / peer / "src").glob("*.rs"))]
 
     def build(folder: Path) -> None:
-        # Cargo writes its lock file beside the sources.
+        # Cargo writes its lock file next to the sources.
         shutil.copytree(PEERS / peer, folder / "source", dirs_exist_ok=True)
         _run(["cargo", "build", "--quiet", "--release", "--target-dir", str(folder)], folder / "source")
 
@@ -84,7 +84,7 @@ def onnxruntime_library() -> str:
 
 
 def pins() -> dict[str, str]:
-    """What each peer's folder pins first, the framework or client that it is about: peer -> name and version."""
+    """The framework or client that each peer tests, which its folder pins first: peer -> name and version."""
     found: dict[str, str] = {}
     for folder in sorted(PEERS.iterdir()):
         for name, pattern in _PINS:
@@ -101,7 +101,7 @@ _PINS = (
 
 
 def _once(peer: str, inputs: Sequence[Path], kind: str, install: Callable[[Path], None]) -> Path:
-    """The peer's folder; installed anew where its inputs changed."""
+    """The peer's folder; installed again if its inputs changed."""
     folder = CACHE / peer
     digest = hashlib.sha256(kind.encode() + b"".join(file.read_bytes() for file in inputs)).hexdigest()
     mark = folder / "installed"

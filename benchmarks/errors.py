@@ -1,12 +1,12 @@
-"""What can go wrong in the bench."""
+"""Errors of the benchmarks."""
 
 
 class LeftOutError(Exception):
-    """A peer can't be installed or built here: the report names it with this reason."""
+    """A peer can't be installed or built on this machine. The report lists it with this reason."""
 
 
 class PeerFailedError(Exception):
-    """A peer ended, answered wrongly, lost or doubled events, or did not finish: no figure of this run counts."""
+    """A peer ended, gave wrong predictions, lost or doubled events, or didn't finish. The figures of this run don't count."""
 
 
 class NoBrokerError(Exception):

@@ -1,7 +1,8 @@
-"""What hostile records cost a worker: `python -m benchmarks.hostile`.
+"""Measures what hostile records cost a worker: `python -m benchmarks.hostile`.
 
-One worker, exactly once, over a backlog of vector events whose schemas come from a registry: clean, and with one record in twenty
-hostile, of all kinds that the fault suite knows. Runs take turns. Results go to results/hostile.json and hostile.md.
+One worker processes a backlog of vector events exactly once. The schemas come from a registry. One stream is clean; in the
+others, one record in twenty is hostile, of all kinds of the fault suite. The streams take turns. Results go to
+results/hostile.json and hostile.md.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ if TYPE_CHECKING:
     from tests.faults.load import Event
 
 RESULTS = Path(__file__).parent / "results"
-STREAMS = {  # name -> share of hostile records, and whether these are also huge ones
+STREAMS = {  # name -> share of hostile records, and whether some of them are huge
     "clean": (0.0, False),
     "5 % hostile": (0.05, False),
     "5 % hostile, also by size": (0.05, True),
 }
-EVENTS = 1_500_000  # of the backlog
-WARM = 100_000  # before it
+EVENTS = 1_500_000  # events of the backlog
+WARM = 100_000  # events before it, to warm up
 FIGURES = ("rate", "mb", "cpu_us", "peak_mib", "dead_letters")
 SEED = 1801
-LOOK = 0.2  # seconds between two looks at the worker's metrics, which cost it CPU time
+LOOK = 0.2  # seconds between two reads of the worker's metrics; each costs the worker CPU time
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +56,9 @@ class Run:
     """A worker's figures."""
 
     stream: str
-    rate: float  # records a second
-    mb: float  # a second, of keys, values and headers
-    cpu_us: float  # of CPU a record
+    rate: float  # records per second
+    mb: float  # megabytes of keys, values and headers per second
+    cpu_us: float  # CPU microseconds per record
     peak_mib: float
     predictions: int
     dead_letters: int
@@ -72,7 +73,7 @@ def main() -> int:
     try:
         with real_broker() as broker, Apicurio() as registry:
             on = machine(broker.kind)
-            for stream in STREAMS:  # not counted: a young broker compiles its code, on the cores that the worker wants
+            for stream in STREAMS:  # not counted: a new broker compiles its code on the cores that the worker needs
                 _run(broker, registry, stream)
             runs = [
                 _run(broker, registry, stream)
@@ -115,9 +116,9 @@ def _size(event: Event) -> int:
 
 
 def _send(service: Service, events: Sequence[Event]) -> None:
-    """Write all in one transaction: the worker sees none of them before the last is there."""
+    """Write all records in one transaction, so that they all become visible to the worker at once."""
     settings = {"bootstrap.servers": service.bootstrap, "transactional.id": f"load-{service.group}"}
-    # As the fault suite sends: large keys are small when compressed, and only then does the topic take them.
+    # Compress as the fault suite does: the topic accepts the large keys only because they are small when compressed.
     sizes = {"compression.type": "lz4", "message.max.bytes": 20_000_000, "batch.size": 500_000}
     producer = Producer({**settings, **sizes, "transaction.timeout.ms": 120_000, "linger.ms": 20})
     producer.init_transactions()
@@ -127,7 +128,7 @@ def _send(service: Service, events: Sequence[Event]) -> None:
             try:
                 producer.produce(service.inputs[0], event.value, event.key, headers=list(event.headers))
                 break
-            except BufferError:  # the queue is full: let some out
+            except BufferError:  # the queue is full: wait until some records are sent
                 producer.poll(0.1)
     producer.commit_transaction()
 

@@ -1,7 +1,7 @@
-"""End-to-end latency at a fixed rate: from when an event was due to when a reader has its prediction.
+"""Measures end-to-end latency at a fixed rate: from an event's due time until a reader has its prediction.
 
-Open loop: events are due by the clock, whether or not earlier ones are answered, and latency counts from then (no coordinated
-omission). The reader reads committed records only.
+The load is an open loop: the clock decides when events are due, whether or not earlier ones have predictions. The latency counts
+from the due time, so there is no coordinated omission. The reader only reads committed records.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from benchmarks.load import Load
 
-WARM_UP_SECONDS = 3.0  # at the start; not counted
-PATIENCE = 20.0  # seconds that the last predictions may take
+WARM_UP_SECONDS = 3.0  # seconds at the start that don't count
+PATIENCE = 20.0  # seconds to wait for the last predictions
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ def measure(
     event_id: Callable[[Message], str],
     ids: Sequence[str],
 ) -> Latency:
-    """Send `load` at `rate` events a second to the first topic, and read their predictions from the second.
+    """Send `load` at `rate` events per second to the first topic, and read the predictions from the second.
 
     Args:
         bootstrap: the broker.
-        topics: input, output.
+        topics: the input topic and the output topic.
         load: the events.
-        rate: events a second.
-        event_id: a prediction's event id.
-        ids: the events' ids, all different.
+        rate: events per second.
+        event_id: returns the event ID of a prediction.
+        ids: the events' IDs, all different.
 
     Raises:
         TimeoutError: predictions are missing.
@@ -77,7 +77,7 @@ def measure(
 
 def _send(bootstrap: str, topic: str, load: Load, rate: float, ids: Sequence[str], due: dict[str, float]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
-    producer.list_topics(topic)  # connected before the clock starts
+    producer.list_topics(topic)  # connects before the clock starts
     start = time.monotonic() + 0.5
     due.update({one: start + number / rate for number, one in enumerate(ids)})
     assert all(earlier < later for earlier, later in pairwise(due.values()))
@@ -94,7 +94,7 @@ def _reader(bootstrap: str, topic: str) -> Consumer:
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "latency",  # needed by the client, never joined
+            "group.id": "latency",  # the client needs one, but never joins it
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "auto.offset.reset": "latest",

@@ -1,8 +1,8 @@
-"""What running events of like length together saves: `python -m benchmarks.lengths`.
+"""Measures what length bucketing saves: `python -m benchmarks.lengths`.
 
-Texts of uneven length, as token ids, through the sentence-embedding model on the CPU, one micro-batch after another, in turns:
-padded to the longest there may be, to the longest of the batch, and by length as a worker does. Results go to
-results/lengths.json and lengths.md.
+Texts of different lengths, as token IDs, run through the sentence-embedding model on the CPU, one micro-batch after another.
+Three ways take turns: padding to the longest possible text, padding to the longest text of the batch, and length bucketing as in
+a worker. Results go to results/lengths.json and lengths.md.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from millstream.inference.varying import padded_to
 
 RESULTS = Path(__file__).parent / "results"
 LONGEST = 256  # tokens
-MEDIAN = 40  # tokens; the logarithm of the length is normal, as that of texts usually is
+MEDIAN = 40  # tokens; the lengths are log-normal, as those of texts usually are
 SPREAD = 0.7
 BATCHES, EVENTS, ROUNDS = 3, 64, 3
-FIRST_WORD, WORDS = 1000, 28_000  # ids of whole words in the model's vocabulary
+FIRST_WORD, WORDS = 1000, 28_000  # first ID and number of whole words in the model's vocabulary
 CONFIG = f"""inputs:
   - {{tensor: input_ids, field: input_ids, dtype: int64, max_length: {LONGEST}}}
   - {{tensor: attention_mask, mask: true, dtype: int64}}
@@ -89,7 +89,7 @@ def _measured(repository: Path) -> dict[str, Any]:
 
 
 def _ways(executor: ByLength) -> dict[str, Way]:
-    """Each way to run a batch; the first two are calls of the executor inside."""
+    """Each way to run a batch. The first two call the executor directly, without bucketing."""
     inner, inputs = executor._executor, executor._model.signature.inputs
 
     def padded(batch: Batch, size: int) -> npt.NDArray[Any]:

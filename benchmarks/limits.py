@@ -1,6 +1,6 @@
-"""Raw limits: what the libraries take when they do one thing only. `python -m benchmarks.limits JOB EVENTS` prints a JSON line.
+"""Raw limits: the CPU time of each library alone. `python -m benchmarks.limits JOB EVENTS` prints a JSON line.
 
-What the clients' threads do at the same time counts too, so the sum is what a program that does all three and nothing else takes.
+The threads of the Kafka client count, too. So the sum is the CPU time of a program that does all three jobs and nothing else.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from benchmarks.peers.scorer import Scorer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-POLL = 1000  # records of one call
-INFERENCE_SECONDS = 10.0  # at most
+POLL = 1000  # records per call
+INFERENCE_SECONDS = 10.0  # most seconds of the inference job
 
 
 def main() -> int:
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def _cpu_us(run: Callable[[], int]) -> float:
-    """CPU microseconds an event, of all threads."""
+    """CPU microseconds per event, of all threads."""
     start = time.process_time()
     events = run()
     return round((time.process_time() - start) / events * 1e6, 3)
@@ -85,7 +85,7 @@ def _produce(job: Job, predictions: list[bytes], events: int) -> int:
 
 
 def _infer(job: Job, events: int) -> dict[str, Any]:
-    """Whole micro-batches of ones, one thread: CPU an event, and events/s."""
+    """Run full micro-batches of ones in one thread; returns CPU time per event, and events/s."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(job.model_file, options, providers=["CPUExecutionProvider"])

@@ -1,4 +1,4 @@
-"""Seeded load: encoded events, made before the clock starts, and written to a topic as fast as the client can."""
+"""Seeded load: events are encoded before the clock starts, and written to a topic as fast as the client can."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ VECTOR_SCHEMA = {
     ],
 }
 
-FIRST_EVENT_TIME = 1_750_000_000_000  # ms; as zigzag varints, this and the next 14 years have 6 bytes
+FIRST_EVENT_TIME = 1_750_000_000_000  # ms; this time and the next 14 years have 6 bytes as zigzag varints
 
 
 @dataclass(frozen=True, slots=True)
 class Vectors:
-    """A kind of vector events and the model for them."""
+    """A kind of vector events, and the model for them."""
 
-    name: str  # of the model
+    name: str  # the model's name
     schema_id: int
     length: int
 
     @property
     def schema_file(self) -> str:
-        """In `schemas/`."""
+        """The schema's file in `schemas/`."""
         return f"{self.schema_id}-{self.name}-event.avsc"
 
 
@@ -60,17 +60,17 @@ WIDE = Vectors("wide", 3, 512)
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Events ready to be sent, in order."""
+    """Events that are ready to be sent, in order."""
 
     keys: list[bytes | None]
-    values: list[bytes]  # wire format: zero byte, schema id, Avro body
-    headers: list[tuple[str, str | bytes | None]] | None = None  # of every event
+    values: list[bytes]  # wire format: zero byte, schema ID, Avro body
+    headers: list[tuple[str, str | bytes | None]] | None = None  # every event has these headers
 
 
 def flights_events(count: int, seed: int) -> Load:
-    """Real departures of September to December 2013 from a seeded place on, round and round: past 109,920 ids repeat.
+    """Real departures of September to December 2013, in rounds, from a seeded position on. After 109,920 events, IDs repeat.
 
-    Raises DemoDataError where the data set is not installed.
+    Raises DemoDataError if the data set is not installed.
     """
     flights = departures(LATER_MONTHS)
     start = int(np.random.default_rng(seed).integers(flights.height))
@@ -82,7 +82,7 @@ def flights_events(count: int, seed: int) -> Load:
 
 
 def vector_events(count: int, seed: int, vectors: Vectors = VECTOR) -> Load:
-    """Events of `VECTOR_SCHEMA`: features from a normal distribution, one event a millisecond, keys of 8 bytes."""
+    """Events of `VECTOR_SCHEMA`: features from a normal distribution, one event per millisecond, keys of 8 bytes."""
     numbers = np.arange(count, dtype=np.int64)
     x_count = zigzag_varint(vectors.length)
     events = np.zeros(
@@ -111,7 +111,7 @@ def vector_events(count: int, seed: int, vectors: Vectors = VECTOR) -> Load:
 
 
 def json_events(count: int, seed: int) -> Load:
-    """The same events as `vector_events` makes, as JSON objects; times in milliseconds, features rounded to 6 digits."""
+    """The events of `vector_events` as JSON objects, with times in milliseconds and features rounded to 6 digits."""
     features = np.random.default_rng(seed).standard_normal((count, VECTOR_LENGTH), dtype=np.float32)
     encode = msgspec.json.Encoder().encode
     values = [
@@ -122,7 +122,7 @@ def json_events(count: int, seed: int) -> Load:
 
 
 def kserve_requests(count: int, seed: int) -> Load:
-    """The same events as requests of the KServe protocol, as MLServer's Kafka server takes them; the key would be the id."""
+    """The same events as requests of the KServe protocol, for MLServer's Kafka server, which would use the key as the ID."""
     features = np.random.default_rng(seed).standard_normal((count, VECTOR_LENGTH), dtype=np.float32)
     encode = msgspec.json.Encoder().encode
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, VECTOR_LENGTH]}
@@ -134,12 +134,12 @@ def kserve_requests(count: int, seed: int) -> Load:
 
 
 def keys_of(count: int) -> list[bytes | None]:
-    """Keys of 8 bytes, 9,973 different ones."""
+    """Keys of 8 bytes; 9,973 of them are different."""
     return [f"{number % 9973:08d}".encode() for number in range(count)]
 
 
 def zigzag_varint(number: int) -> bytes:
-    """A length or count, at least 0, as Avro writes it."""
+    """A length or count (at least 0) in Avro's encoding."""
     left, made = number << 1, bytearray()
     while left > 0x7F:
         made.append(left & 0x7F | 0x80)
@@ -164,7 +164,7 @@ def write_vector_model(folder: Path, seed: int, vectors: Vectors = VECTOR, hidde
 
 
 def vector_model(seed: int, length: int = VECTOR_LENGTH, hidden: Sequence[int] = SMALL) -> onnx.ModelProto:
-    """x float32 [batch, length] -> score float32 [batch, 1], by hidden layers of these sizes."""
+    """A model x float32 [batch, length] -> score float32 [batch, 1], with hidden layers of these sizes."""
     rng = np.random.default_rng(seed)
     nodes, weights, value = [], [], "x"
     sizes = (length, *hidden, 1)
@@ -193,7 +193,7 @@ def vector_model(seed: int, length: int = VECTOR_LENGTH, hidden: Sequence[int] =
 
 
 def write_load(bootstrap: str, topic: str, load: Load) -> None:
-    """Write all events and wait for their acknowledgements. Raises KafkaException for the first that failed."""
+    """Write all events and wait for their acknowledgements. Raises KafkaException for the first event that failed."""
     failed: list[KafkaError] = []
     producer = Producer({**_producer_settings(bootstrap, failed), "enable.idempotence": True})
     _write(producer, topic, load)
@@ -202,7 +202,7 @@ def write_load(bootstrap: str, topic: str, load: Load) -> None:
 
 
 def write_held_load(bootstrap: str, topic: str, load: Load) -> Callable[[], None]:
-    """Write all events in a transaction; returns what commits it: until then readers of committed records see none of them.
+    """Write all events in a transaction; returns a function that commits it. Before, readers of committed records see no event.
 
     Raises KafkaException.
     """

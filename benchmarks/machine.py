@@ -1,4 +1,4 @@
-"""What a measurement was made on: figures from different machines don't compare."""
+"""Describes the machine of a measurement, because figures from different machines can't be compared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RUNTIMES = ("onnxruntime", "onnxruntime-gpu")  # one of them is installed
 
 
 def machine(broker: str) -> dict[str, str | int | float]:
-    """The machine, Python and packages, and the kind of broker (a word), for the head of a report."""
+    """The machine, Python, the packages and the kind of broker (one word), for the head of a report."""
     versions = {package: found for package in (*_PACKAGES, *_RUNTIMES) if (found := _version(package))}
     return {
         "cpu": _cpu_model(),

@@ -1,4 +1,4 @@
-"""One peer over one workload: a backlog as fast as it goes, then a fixed rate, in the same process."""
+"""Measures one peer with one workload: first a backlog, as fast as the peer can, then a fixed rate, in the same process."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 PARTITIONS = 4
 LOOK_EVERY = 0.04  # seconds
-SETTLED = 0.5  # seconds without a new prediction, after which all are there
+SETTLED = 0.5  # after this many seconds without a new prediction, all predictions are there
 RUN_TIMEOUT = 240  # seconds
 STOP_TIMEOUT = 20  # seconds
-COMPARED = 200  # predictions, with the model's own answers
+COMPARED = 200  # predictions that are compared with the model's own outputs
 LEADERLESS = {
     KafkaError._NOENT,  # as the client says it
     KafkaError.FENCED_LEADER_EPOCH,
@@ -56,16 +56,16 @@ PREDICTION_SCHEMA = ROOT / "schemas" / "1000001-prediction-v1.avsc"
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """A workload's events, all with ids of their own."""
+    """A workload's events; all IDs are different."""
 
     workload: Workload
-    warm: Load  # there before the peer starts; not measured
-    events: Load  # as fast as it goes
-    later: Load  # at a fixed rate
+    warm: Load  # written before the peer starts, to warm it up; not measured
+    events: Load  # the backlog that is measured
+    later: Load  # sent at a fixed rate
 
 
 def split(workload: Workload, load: Load, events: int) -> Backlog:
-    """So many of the load's events as a backlog, behind a tenth as many to warm up, and then those at a fixed rate."""
+    """A backlog of this many events, after a tenth as many to warm up, and then the events at a fixed rate."""
     warm, later = events // 10, workload.rate * workload.seconds
     bounds = pairwise((0, warm, warm + events, warm + events + later))
     return Backlog(workload, *(Load(load.keys[a:b], load.values[a:b], load.headers) for a, b in bounds))
@@ -73,27 +73,27 @@ def split(workload: Workload, load: Load, events: int) -> Backlog:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What one run of a peer showed."""
+    """The figures of one run of a peer."""
 
     throughput: Throughput
-    latency: Latency | None  # None: not asked for, or it did not keep up
+    latency: Latency | None  # None: not measured, or the peer didn't keep up
 
 
 def run_peer(
     command: Command, bootstrap: str, backlog: Backlog, run: str, *, latency: bool, ready: str | None = None
 ) -> Figures:
-    """Run one peer as group `run`, over topics of its own.
+    """Run one peer as group `run`, with its own topics.
 
     Args:
-        command: starts the peer.
+        command: the command that starts the peer.
         bootstrap: the broker.
         backlog: the events.
-        run: a name of its own.
-        latency: whether to go on at a fixed rate.
-        ready: text in the peer's log after which it reads; it misses what was there before.
+        run: a unique name.
+        latency: whether to measure the latency at a fixed rate, too.
+        ready: the text in the peer's log that shows that it reads. It misses events written before.
 
     Raises:
-        PeerFailedError: it ended, answered wrongly, lost or doubled events, or did not finish.
+        PeerFailedError: the peer ended, gave wrong predictions, lost or doubled events, or didn't finish.
     """
     job = job_of(backlog.workload, bootstrap, run)
     for topic in (job.input, job.output, job.dead):
@@ -109,7 +109,7 @@ def run_peer(
                 write_load(bootstrap, job.input, backlog.warm)
             warm = len(backlog.warm.values)
             first = next(sample.time for sample in watch.until(warm) if any(sample.ends.values()))
-            # The backlog is written while the peer is warm and idle, and becomes readable at once: nothing is fetched ahead.
+            # The backlog is written while the peer is warm and idle. It becomes readable at once, so the peer can't fetch ahead.
             commit = write_held_load(bootstrap, job.input, backlog.events)
             before = watch.look()
             commit()
@@ -151,7 +151,7 @@ def job_of(workload: Workload, bootstrap: str, run: str) -> Job:
 
 
 def delete_topics(bootstrap: str, prefix: str) -> None:
-    """Delete the topics whose names begin so. Raises KafkaException."""
+    """Delete the topics whose names start with this prefix. Raises KafkaException."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     mine = [topic for topic in admin.list_topics(timeout=30).topics if topic.startswith(prefix)]
     for deleted in admin.delete_topics(mine).values():
@@ -160,7 +160,7 @@ def delete_topics(bootstrap: str, prefix: str) -> None:
 
 @contextmanager
 def started(command: list[str], folder: Path, tree: Path = ROOT) -> Iterator[subprocess.Popen[bytes]]:
-    """The command as a process, of the code in `tree`, whose output goes to `log` in the folder; it is ended at the end."""
+    """Run the command with the code in `tree`. Its output goes to `log` in the folder. The process ends with the context."""
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, cwd=tree, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
@@ -177,8 +177,8 @@ def started(command: list[str], folder: Path, tree: Path = ROOT) -> Iterator[sub
 class Ends:
     """The ends of a topic's partitions, as readers of committed records see them.
 
-    Made before the peer starts: a client whose first question comes before its connection is up asks for the leaders again after
-    3 seconds (librdkafka's rd_kafka_topic_partition_list_query_leaders_async), in which the first prediction would not be seen.
+    Create it before the peer starts. If a client sends its first request before it is connected, it retries only after 3 seconds
+    (librdkafka's rd_kafka_topic_partition_list_query_leaders_async), and would see the first prediction too late.
     """
 
     def __init__(self, bootstrap: str, topic: str) -> None:
@@ -187,7 +187,7 @@ class Ends:
         self.now()
 
     def now(self) -> dict[int, int]:
-        """By partition. A machine that stood still for seconds makes the broker leader anew: then it is asked again."""
+        """The end of each partition. If the machine stood still for seconds, partitions may lack a leader: then it asks again."""
         asked_until = time.monotonic() + RUN_TIMEOUT
         while True:
             found = self._admin.list_offsets(

@@ -1,4 +1,4 @@
-"""Where what was found is written: pages of the documentation, and results."""
+"""Writes results to files and to pages of the documentation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _END = "<!-- end -->"
 
 
 def write_results(folder: Path, name: str, report: Mapping[str, object], text: str) -> None:
-    """Write `NAME.json`, and `NAME.md` for people, which is printed too."""
+    """Write `NAME.json`, and `NAME.md` for people. Also print the latter."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.json").write_text(json.dumps(report, indent=2) + "\n")
     (folder / f"{name}.md").write_text(text)
@@ -22,7 +22,7 @@ def write_results(folder: Path, name: str, report: Mapping[str, object], text: s
 
 
 def write_rows(page: str, module: str, rows: Sequence[str]) -> None:
-    """Put a table in place of that which `python -m benchmarks.MODULE` wrote into the page before."""
+    """Replace the table that `python -m benchmarks.MODULE` wrote into the page before."""
     begin = f"<!-- simulated: python -m benchmarks.{module} -->"
     head, _, rest = (DOCS / page).read_text(encoding="utf-8").partition(begin)
     _, _, tail = rest.partition(_END)

@@ -1,4 +1,4 @@
-"""Plots for people, as SVG, on logarithmic scales: bars, one group a workload, and curves."""
+"""Plots for people, as SVG, with logarithmic scales: bars (one group per workload) and curves."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 WIDTH, BAR, GAP, LEFT, RIGHT = 900, 15, 3, 240, 90
 OURS, OTHERS = "#1f6feb", "#8b949e"
-FIELD = (70, 46, 560, 330)  # left, top, width and height of where curves are
+FIELD = (70, 46, 560, 330)  # left, top, width and height of the area with the curves
 GRID = "#d0d7de"
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A line through points, (x, y), both above zero; x ascends."""
+    """A line through points (x, y). Both are above zero, and x is ascending."""
 
     name: str
     colour: str
@@ -78,7 +78,7 @@ def curves(title: str, axis: str, found: Sequence[Curve]) -> str:
 
 
 class _Field:
-    """Where points lie, in pixels."""
+    """Translates values into pixels."""
 
     def __init__(self, points: Sequence[tuple[float, float]]) -> None:
         ys = [y for _, y in points]

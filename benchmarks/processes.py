@@ -1,4 +1,4 @@
-"""What a process and its children use, seen from outside: the same for every language. Linux."""
+"""Measures the CPU time and memory of a process and its children from outside, so it works for every language. Linux only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def family(pid: int) -> list[int]:
-    """The process and all its descendants that live."""
+    """The process and all its living descendants."""
     found = [pid]
     for one in found:
         for children in Path(f"/proc/{one}/task").glob("*/children"):
@@ -20,11 +20,11 @@ def family(pid: int) -> list[int]:
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of the process and its living descendants, all threads, also those that have ended."""
+    """CPU time of the process and its living descendants, over all threads, including threads that have ended."""
     total = 0.0
     for one in family(pid):
         try:
-            # The clock of a process's CPU time, as Linux numbers it (clock_getcpuclockid).
+            # Linux's number of the clock for a process's CPU time (clock_getcpuclockid).
             total += time.clock_gettime(~one << 3 | 2)
         except OSError:
             continue
@@ -32,7 +32,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 def peak_mib(pid: int) -> float:
-    """The most memory each of the process and its descendants has had, summed, MiB."""
+    """The sum of the peak memory of the process and of each of its descendants, MiB."""
     total = 0
     for one in family(pid):
         try:
@@ -44,7 +44,7 @@ def peak_mib(pid: int) -> float:
 
 
 def thread_seconds(pid: int) -> dict[str, float]:
-    """CPU time of the process's living threads by their names in the system; those of one name are summed."""
+    """CPU time of the process's living threads, by the thread's name in the operating system; equal names are summed."""
     found: dict[str, float] = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:

@@ -1,4 +1,4 @@
-"""From what was seen of a run to its figures."""
+"""Computes a run's figures from samples that were taken during the run."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One look at a running peer."""
+    """The state of a running peer at one time."""
 
-    time: float  # seconds since it was started
-    cpu: float  # seconds that it has used
-    ends: Mapping[int, int]  # partition of the output topic -> the offset after what readers can see
+    time: float  # seconds since its start
+    cpu: float  # CPU seconds so far
+    ends: Mapping[int, int]  # partition of the output topic -> the offset after the last record that readers can see
 
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """Figures of one run over a backlog, by a peer that is warm: from when it can be read until all of it is answered."""
+    """A warm peer's figures for one backlog: from when the backlog is readable until all predictions are there."""
 
-    events: int  # of the backlog
-    cpu_us: float  # CPU microseconds an event
+    events: int  # events of the backlog
+    cpu_us: float  # CPU microseconds per event
     rate: float  # events/s
     first: float  # seconds from the process's start to its first prediction
     peak_mib: float
@@ -40,13 +40,13 @@ def throughput(
 
     Args:
         first: seconds from the process's start to its first prediction.
-        samples: in time; at the first one the backlog is about to be readable, at the last all of it is answered.
-        offsets: partition -> offsets of the predictions, ascending. Ends of partitions are no counts: a transaction's marker
-            takes an offset too.
-        peak_mib: memory.
+        samples: in order of time. At the first, the backlog is about to become readable; at the last, all predictions are there.
+        offsets: partition -> offsets of the predictions, ascending. The ends of partitions can't be used as counts, because a
+            transaction's marker takes an offset, too.
+        peak_mib: peak memory.
 
     Raises:
-        ValueError: all was answered at the first sample, or not even at the last.
+        ValueError: all predictions were there at the first sample, or some were missing at the last.
     """
     total = sum(map(len, offsets.values()))
     counts = [

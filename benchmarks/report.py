@@ -37,7 +37,7 @@ def markdown(report: Report) -> str:
 
 
 def plot(report: Report) -> str:
-    """CPU an event of every peer in every workload, SVG."""
+    """The CPU time per event of every peer in every workload, as SVG."""
     groups = [
         (
             f"{workload['name']}: {workload['about']}",

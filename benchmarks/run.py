@@ -1,7 +1,7 @@
-"""`make bench`: Millstream beside what a user would take instead, same events, model and limits, in one run on a real broker.
+"""`make bench`: compares Millstream with its alternatives: same events, model and limits, in one run on a real broker.
 
-The peers take turns, several rounds each. Results go to benchmarks/results/bench.json, bench.md and bench.svg; what shadows cost,
-measured behind it where all is asked for, to shadows.json and shadows.md.
+The peers take turns, for several rounds. Results go to benchmarks/results/bench.json, bench.md and bench.svg. A full run then
+also measures what shadows cost, and writes shadows.json and shadows.md.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from tests.broker.clients import create_topic
 RESULTS = Path(__file__).parent / "results"
 WARMING = (OURS, OURS_EXACTLY_ONCE, JAVA)
 WARM_UPS = 4
-FOCUS = "vector"  # the workload that the targets are about: it takes all rounds, the others one
+FOCUS = "vector"  # the workload of the targets: it runs in all rounds, the others in one
 
 
 def main() -> int:
-    """Run all and write the report, which says what was left out; 1 without a real broker, or where a shadow's worker failed."""
+    """Run all and write the report, with what was left out. Returns 1 without a real broker, or if a shadow's worker failed."""
     args = _arguments()
     try:
         with tempfile.TemporaryDirectory() as made, real_broker() as broker:
@@ -72,7 +72,7 @@ def _compare(broker: Broker, made: Path, args: argparse.Namespace) -> int:
 
 
 class Bench:
-    """All peers over one workload."""
+    """Runs all peers with one workload."""
 
     def __init__(self, bootstrap: str, chosen: Workload, commands: dict[Peer, Command], *, latency: bool) -> None:
         self._bootstrap = bootstrap
@@ -84,9 +84,9 @@ class Bench:
         self.failed: dict[str, str] = {}
 
     def warm_broker(self) -> None:
-        """Run quick peers for nothing: a broker that has just started compiles its code, on the cores that the peers need.
+        """Run quick peers first, without measuring: a new broker compiles its code on the cores that the peers need.
 
-        Seen: it takes 3 CPU us an event in its first run with transactions, 2 in the fourth, 0.6 from about the tenth on.
+        Measured: it takes 3 CPU us per event in its first run with transactions, 2 in the fourth, 0.6 from about the tenth on.
         """
         quick = [peer for peer in self._commands if peer.name in WARMING] or list(self._commands)[:1]
         for number in range(WARM_UPS):
@@ -100,9 +100,9 @@ class Bench:
         order = list(self._commands)
         for number in range(rounds):
             turns = [partial(self._run_peer, peer, number, peers) for peer in order]
-            # They are a divisor: like the peers they are as quick as the machine is at the moment.
+            # The peers' figures are divided by the limits, so both must be measured at the same speed of the machine.
             turns.append(partial(self._run_limits, number, limits))
-            # Who goes first changes with the round: what the one leaves in the caches helps the other.
+            # The order changes with the round, because one peer may profit from what another leaves in the caches.
             for turn in turns[:: 1 if number % 2 == 0 else -1]:
                 turn()
         delete_topics(self._bootstrap, self._prefix)
@@ -119,7 +119,7 @@ class Bench:
         if f"{peer.name}, {self._workload.name}" in self.failed or (peer.kserve and self._workload.name != FOCUS):
             return
         if number and peer.part < 1:
-            return  # it takes long, and its place is clear
+            return  # this peer takes long, and its rank is already clear
         run = f"{self._prefix}-{peer.slug}-{name or number}"
         try:
             backlog = self.backlog(peer.part, kserve=peer.kserve)
@@ -145,14 +145,14 @@ class Bench:
         print(f"{self._workload.name} {peer.name}: {figures.throughput} {figures.latency or ''}", file=sys.stderr)
 
     def backlog(self, part: float, *, kserve: bool = False) -> Backlog:
-        """So large a part of the workload's events, and a tenth as many before them to warm up."""
+        """This share of the workload's events, and a tenth as many before them to warm up."""
         events = int(self._workload.events * part)
         chosen = self._workload.as_kserve() if kserve else self._workload
         load = chosen.make(len(self._load.keys), SEED) if kserve else self._load
         return split(chosen, load, events)
 
     def _run_limits(self, number: int, limits: list[dict[str, float]]) -> None:
-        """See limits.py; in a process of its own, so that only its work is counted."""
+        """Run limits.py in a separate process, so that only its work is counted."""
         job = job_of(self._workload, self._bootstrap, f"{self._prefix}-limits-{number}")
         for topic in (job.input, job.output):
             create_topic(self._bootstrap, topic, PARTITIONS, {})
@@ -191,7 +191,7 @@ def _prepare(names: list[str] | None, left_out: dict[str, str]) -> dict[Peer, Co
 
 
 def _sized(chosen: Workload, args: argparse.Namespace) -> Workload:
-    """The workload with as many events as asked for, and as many seconds."""
+    """The workload with the number of events and seconds from the command line."""
     return replace(chosen, events=max(100, int(chosen.events * args.size)), seconds=args.seconds or chosen.seconds)
 
 

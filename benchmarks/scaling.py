@@ -1,4 +1,4 @@
-"""Writes docs/scaling.md's comparison and pictures anew: `python -m benchmarks.scaling`. Seeded: the same every time."""
+"""Writes the comparison and charts of docs/scaling.md: `python -m benchmarks.scaling`. Seeded: the result is always the same."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from millstream.consumers.demo.chart import Line, Panel, chart
 from millstream.consumers.supervision.scaling import Policy
 
 POLICY = Policy(min_workers=1, max_workers=12, catch_up=30, scale_down_after=120)
-EVERY = 10  # seconds between two points of a picture
+EVERY = 10  # seconds between two points of a chart
 COLORS = ("#c0392b", "#2e86c1", "#27ae60")
 
 
 def scalers(world: World) -> dict[str, Scaler]:
-    """What is compared; KEDA's threshold is given the same target, and one six times as nervous."""
+    """The scalers that are compared. KEDA runs with the same target, and with one that is six times as strict."""
     return {
         "Millstream": Ours(POLICY),
         "lag, 30 s": LagThreshold(POLICY, POLICY.catch_up * world.rate),
@@ -24,7 +24,7 @@ def scalers(world: World) -> dict[str, Scaler]:
 
 
 def main() -> int:
-    """Simulate all and write."""
+    """Run all simulations and write the page."""
     world = World()
     rows = [
         "| load | scaled by | s over target | oldest event, s | worker-minutes | rebalances | most workers |",
@@ -55,7 +55,7 @@ def _picture(world: World, load: Load, runs: dict[str, Run]) -> str:
     work = [arrivals[second] / world.rate for second in seconds]
 
     def line(name: str, color: str, values: list[int] | list[float], steps: bool) -> Line:
-        # Of each stretch the most: a short peak must not fall between two points.
+        # Use the maximum of each interval, so that a short peak isn't lost between two points.
         return Line(name, color, minutes, [max(values[second : second + EVERY]) for second in seconds], steps)
 
     colored = list(zip(runs.items(), COLORS, strict=True))

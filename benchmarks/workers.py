@@ -1,8 +1,8 @@
-"""How events a second grow with `--workers`: `python -m benchmarks.workers`.
+"""Measures how throughput grows with the number of workers: `python -m benchmarks.workers`.
 
-One, two and four worker processes over three workloads, in turns: a model that waits as for a device of its own, so that workers
-want little of the cores; one that fills a core (text); and one whose events cost so little that a single worker wants more than
-a core, beside the broker (vector). Results go to results/workers.json and workers.md.
+One, two and four worker processes run three workloads, in turns. In the first, the model waits as if for its own device, so
+workers need little CPU. In the second (text), the model fills a core. In the third (vector), events cost so little that a single
+worker needs more than one core, in addition to the broker. Results go to results/workers.json and workers.md.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ def main() -> int:
 
 
 def _runs(name: str, made: Path, bootstrap: str, rounds: int) -> dict[str, list[dict[str, Any]]]:
-    """Each count of workers -> its runs. Raises LeftOutError, PeerFailedError."""
+    """Number of workers -> its runs. Raises LeftOutError, PeerFailedError."""
     chosen = _workload(name, made)
     version = 2 if name == "device" else 1
     events = EVENTS[name]
     backlog = split(chosen, chosen.make(events + events // 10, SEED), events)
     found: dict[str, list[dict[str, Any]]] = {str(workers): [] for workers in WORKERS}
     for number in range(rounds):
-        # Who goes first changes with the round.
+        # The order changes with the round.
         for workers in WORKERS[:: 1 if number % 2 == 0 else -1]:
             prefix = f"workers-{os.getpid()}-{name}-{workers}-{number}"
             ready = None if workers == 1 else f"{workers}/{workers} workers"

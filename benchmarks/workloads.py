@@ -1,4 +1,4 @@
-"""The workloads: events, the model that runs them, and how much of them."""
+"""The workloads: their events, the model that runs them, and the number of events."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SEED = 13
-ID_AT = 5  # an Avro prediction's id comes first, behind the wire format's head
+ID_AT = 5  # position of an Avro prediction's ID: it follows the head of the wire format
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Events and the model that runs them. The events' ids are all different."""
+    """Events and the model that runs them. The events' IDs are all different."""
 
     name: str
     about: str
-    make: Callable[[int, int], Load]  # how many, seed
-    folder: Path  # holds schemas/ and models/
-    schema: str  # file in schemas/
+    make: Callable[[int, int], Load]  # number of events, seed -> events
+    folder: Path  # contains schemas/ and models/
+    schema: str  # name of the file in schemas/
     model: str
-    event_time: str  # field
-    events: int  # of a throughput run
+    event_time: str  # name of the field
+    events: int  # events of a throughput run
     rate: int  # events/s of the latency run
-    seconds: int  # of the latency run, its warm-up included
+    seconds: int  # duration of the latency run, including its warm-up
     format: Literal["avro", "json", "kserve"] = "avro"
-    max_events: int = 256  # of a micro-batch
+    max_events: int = 256  # most events of a micro-batch
     max_wait_ms: int = 5
 
     @property
@@ -64,7 +64,7 @@ class Workload:
         return read
 
     def id_of(self, value: bytes) -> str:
-        """The event id, in an event or in a prediction."""
+        """The event ID of an event or a prediction."""
         if self.format != "avro":
             found: dict[str, str] = msgspec.json.decode(value)
             return found.get("event_id") or found["id"]

@@ -1,4 +1,4 @@
-"""A record's headers, in the bytes that they take on the wire and few more."""
+"""A record's headers in packed form. They take only a few bytes more than on the wire."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _LENGTHS = struct.Struct("=ii")  # of a header's name and value; a null value ha
 
 @dataclass(frozen=True, slots=True)
 class RecordHeaders:
-    """A record's headers, in their order; a name may occur several times.
+    """A record's headers in order; a name may occur several times.
 
-    Iterating makes the pairs of name and value, and keeps none. A producer can put 100,000 headers of two bytes into a record:
-    as Python objects, they would take 80 times these bytes while the event is in flight.
+    Iteration creates the pairs of name and value, and doesn't store them. A producer can put 100,000 headers of two bytes into a
+    record. As Python objects, they would take 80 times as many bytes while the event is in flight.
     """
 
-    packed: bytes  # of each header: the two lengths, the name in UTF-8, the value; `fetched.c` writes the same
+    packed: bytes  # each header: the two lengths, the name in UTF-8, the value. `fetched.c` writes the same format
 
     @classmethod
     def of(cls, headers: Iterable[tuple[str, bytes | None]]) -> RecordHeaders:
@@ -32,7 +32,7 @@ class RecordHeaders:
         return cls(b"".join(pieces))
 
     def __iter__(self) -> Iterator[tuple[str, bytes | None]]:
-        """Each header's name and value. In a name that is not UTF-8, U+FFFD replaces what can't be read."""
+        """Each header's name and value. If a name isn't UTF-8, U+FFFD replaces the invalid bytes."""
         packed, at = self.packed, 0
         while at < len(packed):
             name_length, value_length = _LENGTHS.unpack_from(packed, at)
@@ -42,7 +42,7 @@ class RecordHeaders:
             yield name, None if value_length < 0 else packed[value_at:at]
 
     def named(self, names: Collection[str]) -> list[tuple[str, bytes | None]]:
-        """The headers that have one of these names, in their order."""
-        if not any(name.encode() in self.packed for name in names):  # far quicker than to look at each header
+        """The headers with one of these names, in order."""
+        if not any(name.encode() in self.packed for name in names):  # much faster than a check of each header
             return []
         return [header for header in self if header[0] in names]

@@ -1,4 +1,4 @@
-"""Records as they were read: one column for each thing they say."""
+"""Records as read from Kafka, stored as columns: one for the keys, one for the values, one for the offsets, and so on."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Kafka records, one value each a column."""
+    """Kafka records; each column has one value per record."""
 
-    partitions: Sequence[Partition]  # that they are of; of each there is one at least
-    places: Ints  # where in `partitions` each record's stands
+    partitions: Sequence[Partition]  # the records' partitions; each has at least one record
+    places: Ints  # each record's index into `partitions`
     offsets: Ints
-    timestamps: Ints  # ms since the epoch; -1 where the record has none
-    timestamp_types: Ints  # as Kafka numbers them: 0 none, 1 the producer's time, 2 the broker's
+    timestamps: Ints  # ms since the epoch; -1 if the record has none
+    timestamp_types: Ints  # Kafka's numbers: 0 none, 1 the producer's time, 2 the broker's time
     keys: Sequence[Key]
     values: Sequence[bytes | None]
-    headers: Mapping[int, RecordHeaders]  # by the record's row, ascending; only of records that have any
-    sizes: Ints  # bytes of key, value and packed headers
+    headers: Mapping[int, RecordHeaders]  # by the record's row, ascending; only for records that have headers
+    sizes: Ints  # bytes of each record's key, value and packed headers
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Records:
-        """The columns of records, all of one type, that say these things one by one."""
+        """Build columns from record objects, which must all have the same type."""
         if not records:
             return NONE
-        kind = type(records[0])  # mapped over the records, its own methods cost a quarter of what a loop does
+        kind = type(records[0])  # `map` over the type's methods takes a quarter of a loop's time
         stamps = np.fromiter(chain.from_iterable(map(kind.timestamp, records)), np.int64, 2 * len(records))
         timestamp_types, timestamps = stamps.reshape(-1, 2).T.copy()
         pairs = list(zip(map(kind.topic, records), map(kind.partition, records), strict=True))
@@ -68,7 +68,7 @@ class Records:
 
     @classmethod
     def concat(cls, parts: Sequence[Records]) -> Records:
-        """The records of all parts, in their order."""
+        """The records of all parts, in order."""
         if len(parts) == 1:
             return parts[0]
         place_of: dict[Partition, int] = {}
@@ -89,7 +89,7 @@ class Records:
         )
 
     def __len__(self) -> int:
-        """How many they are."""
+        """The number of records."""
         return len(self.offsets)
 
     @property
@@ -102,29 +102,29 @@ class Records:
         return *self.partitions[self.places[row]], int(self.offsets[row])
 
     def counts(self) -> dict[Partition, int]:
-        """Of each partition, how many there are."""
+        """The number of records of each partition."""
         return dict(
             zip(self.partitions, np.bincount(self.places, minlength=len(self.partitions)).tolist(), strict=True)
         )
 
     def firsts(self) -> dict[Partition, int]:
-        """Of each partition, the offset of the first."""
+        """The offset of each partition's first record."""
         return {
             partition: int(self.offsets[np.argmax(self.places == place)])
             for place, partition in enumerate(self.partitions)
         }
 
     def where(self, chosen: Callable[[Partition], bool]) -> Records:
-        """Those of the partitions that are chosen."""
+        """The records of the chosen partitions."""
         return self.take(np.array([chosen(partition) for partition in self.partitions], np.bool_)[self.places])
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> Records:
-        """Those that are chosen, by record."""
+        """The chosen records; `chosen` has one value per record."""
         rows = np.flatnonzero(chosen)
         return self if len(rows) == len(self) else self.take_rows(rows)
 
     def halves(self) -> tuple[Records, Records]:
-        """The first half and the rest."""
+        """The first half of the records, and the rest."""
         first, second = np.array_split(np.arange(len(self)), 2)
         return self.take_rows(first), self.take_rows(second)
 
@@ -169,12 +169,12 @@ def _headers_of(records: Sequence[Record]) -> dict[int, RecordHeaders]:
 
 
 def packed(strings: Sequence[bytes | None]) -> Sequence[bytes | None]:
-    """In one buffer, where none is null."""
+    """The strings in one buffer; `strings` itself if one of them is null."""
     return strings if None in strings else Packed.of(cast("Sequence[bytes]", strings))
 
 
 def rows_in(headers: Mapping[int, RecordHeaders], rows: Ints) -> Ints:
-    """Which of these ascending rows have headers: their places in `rows`, ascending."""
+    """Which of these ascending rows have headers: their indices in `rows`, ascending."""
     if len(rows) < len(headers):
         return np.flatnonzero([row in headers for row in rows.tolist()])
     have = np.fromiter(headers, np.int64, len(headers))

@@ -1,4 +1,4 @@
-"""Event fields to tensors: what does not fit is set apart with its reason."""
+"""Fills the model's input tensors from event fields, and rejects events that don't fit, with the reason."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from millstream.schemas.table import Table
 
 @dataclass(frozen=True, slots=True)
 class InvalidFeatures:
-    """An event that does not fit the model's input."""
+    """An event that doesn't fit the model's input."""
 
-    row: int  # in the table given
+    row: int  # its row in the given table
     error: str
 
 
@@ -26,14 +26,14 @@ class InvalidFeatures:
 class Features:
     """The events that fit, as tensors."""
 
-    tensors: dict[str, Any]  # tensor -> an array [len(rows), *shape]; `Ragged` where the length varies
-    rows: npt.NDArray[np.int64]  # index in the table given, ascending
-    unfit: list[InvalidFeatures]  # the rest, ascending
+    tensors: dict[str, Any]  # tensor -> an array [len(rows), *shape]; `Ragged` if the length varies
+    rows: npt.NDArray[np.int64]  # their rows in the given table, ascending
+    unfit: list[InvalidFeatures]  # the other events, ascending by row
 
 
 def to_tensors(table: Table, inputs: Sequence[TensorInput], *, allow_nan: bool) -> Features:
-    """Turn a table of events into tensors, leaving out the events that don't fit, each with the reason."""
-    problems: dict[int, str] = {}  # by row: the first of its problems; the tensors hold anything there
+    """Turn a table of events into tensors. Leave out the events that don't fit, each with the reason."""
+    problems: dict[int, str] = {}  # row -> its first problem; the tensors may hold anything in this row
     filled: dict[str, Any] = {}
     for entry in inputs:
         if entry.max_length is None:
@@ -66,7 +66,7 @@ def _find_nan(array: npt.NDArray[Any], entry: TensorInput, problems: dict[int, s
 def _fill_scalars(table: Table, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[Any]:
     """The tensor, [events, *shape]."""
     array = np.empty((len(table), len(entry.fields)), DTYPES[entry.dtype])
-    # Events with a problem: only one message each, since a thousand fields may be null.
+    # Rows that have a problem already: they get only one message, because a thousand fields may be null.
     lacking = np.zeros(len(table), np.bool_)
     for place, field in enumerate(entry.fields):
         column = table[field]
@@ -82,12 +82,12 @@ def _fill_scalars(table: Table, entry: TensorInput, problems: dict[int, str]) ->
 
 
 def _cast(column: Column, dtype: str) -> tuple[npt.NDArray[Any], Mask | None]:
-    """The values as the tensor has them, and which are null or integers out of its range; None: none is."""
+    """The values in the tensor's type, and which of them are null or integers out of its range (None: no value)."""
     unfit = None if column.valid is None else ~column.valid
     if isinstance(column, StringColumn):
         return np.array(list(Texts(column.packed)), object), unfit
     values = cast("NumberColumn", column).values
-    with np.errstate(over="ignore"):  # infinity, which `_find_nan` reports, unless the model takes it
+    with np.errstate(over="ignore"):  # becomes infinite; `_find_nan` reports it, unless the model accepts it
         array = values.astype(DTYPES[dtype], copy=False)
     if array.dtype.itemsize < values.dtype.itemsize and array.dtype.kind == "i" and (changed := array != values).any():
         unfit = changed if unfit is None else unfit | changed
@@ -95,7 +95,7 @@ def _cast(column: Column, dtype: str) -> tuple[npt.NDArray[Any], Mask | None]:
 
 
 def _fill_array(table: Table, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[Any]:
-    """The tensor, [events, *shape]; zeros where a list has another length."""
+    """The tensor, [events, *shape]; zeros if a list has the wrong length."""
     lists = _lists(table, entry)
     wrong = np.flatnonzero(lists.lengths != entry.width)
     for row, length in _at(wrong, lists):
@@ -110,8 +110,8 @@ def _fill_array(table: Table, entry: TensorInput, problems: dict[int, str]) -> n
 
 
 def _with_zeros(items: npt.NDArray[Any], lengths: Ints, wrong: Ints, width: int) -> npt.NDArray[Any]:
-    """The items of all lists, with as many zeros as `width` in place of those of the wrong ones, ascending."""
-    # Copied by runs of the right length: they are long, since few are wrong.
+    """The items of all lists. Each list in `wrong` (ascending rows) is replaced by `width` zeros."""
+    # Copies whole runs of correct lists: the runs are long, because few lists are wrong.
     ends = lengths.cumsum()
     zeros, done = np.zeros(width, items.dtype), 0
     parts: list[npt.NDArray[Any]] = []
@@ -155,7 +155,7 @@ def _lists(table: Table, entry: TensorInput) -> ListColumn:
 
 
 def _at(rows: Ints, lists: ListColumn) -> Iterator[tuple[int, int | None]]:
-    """These rows, and the lengths of their lists, None for a null."""
+    """These rows, and the lengths of their lists (None for a null)."""
     lengths = NumberColumn(lists.lengths, lists.valid).take(rows).to_list()
     return zip(rows.tolist(), lengths, strict=True)
 
@@ -182,7 +182,7 @@ def _find_nan_items(tensor: Ragged, entry: TensorInput, problems: dict[int, str]
 
 
 def _first_of_each_event(found: npt.NDArray[np.bool_], offsets: Ints) -> Iterator[tuple[int, int]]:
-    """For each event with a flagged item: its row, and the index of the first one in the event. `found`: [items]."""
+    """For each event with a flagged item: its row, and the index of its first flagged item in the event. `found`: [items]."""
     filled = np.flatnonzero(np.diff(offsets))
     for row in filled[np.logical_or.reduceat(found, offsets[filled])].tolist():
         yield row, int(found[offsets[row] : offsets[row + 1]].argmax())

@@ -1,4 +1,4 @@
-"""Columns of decoded records: arrays of numbers, strings side by side, lists end to end, and records of columns."""
+"""Columns of decoded records: arrays of numbers, strings end to end, lists end to end, and records of columns."""
 
 import struct
 from abc import ABC, abstractmethod
@@ -14,33 +14,38 @@ from millstream.schemas.packed import Packed, Texts, spans
 
 Rows = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-_FORMATS: dict[Dtype, str] = {"int32": "i", "int64": "q", "float32": "d", "float64": "d"}  # of the module `struct`
+_FORMATS: dict[Dtype, str] = {
+    "int32": "i",
+    "int64": "q",
+    "float32": "d",
+    "float64": "d",
+}  # format characters of the module `struct`
 
 
 class Column(ABC):
-    """The values of a field, one a record."""
+    """The values of a field, one per record."""
 
     __slots__ = ()
     valid: Mask | None  # false for a null; None: no value is null
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many values there are."""
+        """The number of values."""
 
     @abstractmethod
     def take(self, rows: Rows) -> "Column":
-        """The values at these places, in any order, copied."""
+        """Copy the values of these rows, which may be in any order."""
 
     @abstractmethod
     def joined(self, others: Sequence[Any]) -> "Column":
-        """These values, and those of other columns of the type behind them."""
+        """These values, followed by those of other columns of the same type."""
 
     @abstractmethod
     def _objects(self) -> list[Any]:
-        """The values as Python has them; anything for a null."""
+        """The values as Python objects; any value for a null."""
 
     def to_list(self) -> list[Any]:
-        """The values as Python has them, None for a null."""
+        """The values as Python objects; None for a null."""
         objects = self._objects()
         if self.valid is None:
             return objects
@@ -49,7 +54,7 @@ class Column(ABC):
 
 @dataclass(frozen=True, slots=True)
 class NumberColumn(Column):
-    """Numbers or booleans; a null may be any."""
+    """Numbers or booleans; a null may have any value."""
 
     values: npt.NDArray[Any]
     valid: Mask | None = None
@@ -75,7 +80,7 @@ class StringColumn(Column):
     """Texts or byte strings; a null is empty."""
 
     packed: Packed
-    is_text: bool  # then it is valid UTF-8
+    is_text: bool  # True: texts in valid UTF-8; False: byte strings
     valid: Mask | None = None
 
     def __len__(self) -> int:
@@ -98,7 +103,7 @@ class StringColumn(Column):
 class ListColumn(Column):
     """Lists; a null has no items."""
 
-    items: Column  # of all lists, end to end
+    items: Column  # the items of all lists, end to end
     lengths: Rows
     valid: Mask | None = None
 
@@ -123,10 +128,10 @@ class ListColumn(Column):
 
 @dataclass(frozen=True, slots=True)
 class RecordColumn(Column):
-    """Records; the fields of a null may be any."""
+    """Records; the fields of a null may have any values."""
 
     fields: dict[str, Column]
-    count: int  # of the records, which may have no fields
+    count: int  # number of records (without fields, no column would tell it)
     valid: Mask | None = None
 
     def __len__(self) -> int:
@@ -151,10 +156,10 @@ class RecordColumn(Column):
 
 
 def column_of(values: Sequence[Any], dtype: Dtype) -> Column:
-    """A column of Python values, None for a null.
+    """A column of Python values; None is a null.
 
-    Raises TypeError, ValueError or OverflowError where a value is none of the type. As Python has it, a boolean is a number, and
-    an int will do for a float.
+    Raises TypeError, ValueError or OverflowError if a value doesn't have the type. As in Python, a boolean is a number, and an
+    int is accepted for a float.
     """
     if dtype in _FORMATS:
         return _numbers(values, dtype)
@@ -168,7 +173,7 @@ def column_of(values: Sequence[Any], dtype: Dtype) -> Column:
     if isinstance(dtype, ListOf):
         _require(list, there)
         items: list[Any] = []
-        for value in there:  # a third of the time that `chain` takes
+        for value in there:  # takes a third of the time of `chain`
             items += value
         return ListColumn(column_of(items, dtype.items), _spread(_lengths(there), valid), valid)
     is_text = dtype == "string"
@@ -188,17 +193,17 @@ def _numbers(values: Sequence[Any], dtype: Dtype) -> NumberColumn:
 
 
 def _array(numbers: Sequence[Any], dtype: Dtype) -> npt.NDArray[Any]:
-    """The numbers as numpy's. `struct` refuses what numpy would take for a number: a text, and a fraction for an int."""
+    """The numbers as a numpy array. `struct` rejects a text, and a fraction for an int; numpy would convert them."""
     try:
         packed = struct.pack(f"{len(numbers)}{_FORMATS[dtype]}", *numbers)
     except struct.error as error:
         raise TypeError(f"expected {dtype}: {error}") from None
-    with np.errstate(over="ignore"):  # a double that is infinite as a float
+    with np.errstate(over="ignore"):  # a double may be infinite as a float
         return np.frombuffer(packed, _FORMATS[dtype]).astype(NUMBERS[dtype])
 
 
 def _without_nulls(values: Sequence[Any]) -> tuple[Mask | None, Sequence[Any]]:
-    """Which values are there, None for all of them; and these."""
+    """Which values are not null (None: all), and these values."""
     valid = np.fromiter((value is not None for value in values), np.bool_, len(values))
     return (None, values) if valid.all() else (valid, [value for value in values if value is not None])
 
@@ -214,7 +219,7 @@ def _lengths(values: Sequence[Any]) -> Rows:
 
 
 def _spread(values: npt.NDArray[Any], valid: Mask | None) -> npt.NDArray[Any]:
-    """The values at the places where there are any, zero elsewhere."""
+    """The values at the valid positions, zeros elsewhere."""
     if valid is None:
         return values
     spread = np.zeros(len(valid), values.dtype)

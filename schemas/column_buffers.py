@@ -1,4 +1,4 @@
-"""Columns that C fills (`columns.h`): the types that they are of, and the memory that they lie in."""
+"""Columns that C fills (`columns.h`): describes their types to C, and allocates their memory."""
 
 import ctypes
 import json
@@ -17,8 +17,10 @@ from millstream.schemas.column import Column, ListColumn, Mask, NumberColumn, Re
 from millstream.schemas.packed import Numbers, Packed
 from millstream.schemas.store import AvroType
 
-ROOM = 1 << 28  # bytes of a call, of what its records might fill at most; they fill a small part, and no more is taken
-_KEPT = 1 << 23  # bytes, filled anew by each call that does with them
+# Most bytes that are reserved for one call. This covers the most that its records could fill. They only fill a small part, and
+# the operating system only allocates that part.
+ROOM = 1 << 28
+_KEPT = 1 << 23  # bytes of a buffer that later calls use again, if it is large enough for them
 _NUMBERS: dict[str, Any] = {
     "boolean": np.bool_,
     "int": np.int32,
@@ -29,9 +31,9 @@ _NUMBERS: dict[str, Any] = {
 _TEXTS = ("string", "enum", "bytes", "fixed")
 _REALS = ("float", "double")
 KINDS = (*_NUMBERS, "string", "enum", "array", "record", "symbol", "bytes", "fixed")  # as in columns.h
-_OF_NODE = "kind is_nullable first members name name_length missing capacity room cells lengths valid"
-_NODE = np.dtype({"names": _OF_NODE.split(), "formats": [np.int64] * 12})
-_BEFORE_ROUNDING = 1 << 12  # bytes, of which the room of one is reckoned
+_NODE_FIELDS = "kind is_nullable first members name name_length missing capacity room cells lengths valid"
+_NODE = np.dtype({"names": _NODE_FIELDS.split(), "formats": [np.int64] * 12})
+_SAMPLE_BYTES = 1 << 12  # the room per byte of a record is computed from this many bytes, so that rounding adds little
 _POINTER = ctypes.c_void_p
 Member = tuple[str, AvroType, Any]
 """Name, type and default of a field."""
@@ -39,30 +41,28 @@ Member = tuple[str, AvroType, Any]
 
 @dataclass(slots=True)
 class Node:
-    """A type within the event's: the event itself, a field, an array's items, an enum's symbol."""
+    """A part of the event's schema: the event itself, a field, an array's items, an enum's symbol."""
 
     name: str
     kind: str
     is_nullable: bool
-    item_bytes: (
-        int  # fewest of a record for a value of the node, where it lies within an array; 0: a record has one value
-    )
-    default: bytes  # of a field, as JSON; empty where it has none
-    default_bytes: int  # of this default, and of those around it: what an event has of it without a byte of JSON
-    arrays: int = 0  # around it
-    members: range = range(0)  # the nodes of a record's fields, an array's items, an enum's symbols
+    item_bytes: int  # inside an array: fewest bytes of an event that one value takes. 0: an event has only one value
+    default: bytes  # a field's default as JSON; empty if it has none
+    default_bytes: int  # bytes of this default and of the defaults around it: an event gets them without any JSON
+    arrays: int = 0  # number of arrays around the node
+    members: range = range(0)  # indices of the nodes of a record's fields, an array's items, an enum's symbols
 
 
 def nodes_of(fields: Sequence[Field], item_bytes: int) -> list[Node]:
-    """The event, first, and all types within it, the members of each side by side.
+    """The event's nodes: first the event itself, then all types in it. The members of a node follow each other.
 
     Args:
-        fields: the event's.
-        item_bytes: fewest that each item of an array takes.
+        fields: the event's fields.
+        item_bytes: fewest bytes that an item of an array takes.
     """
     nodes = [Node("", "record", False, 0, b"", 0)]
     inside: list[list[Member]] = [[(field.name, field.type, field.default) for field in fields]]
-    for node, members in zip(nodes, inside, strict=True):  # both grow
+    for node, members in zip(nodes, inside, strict=True):  # both lists grow during the loop
         node.members = range(len(nodes), len(nodes) + len(members))
         for name, tree, value in members:
             core, is_nullable = nullable(tree)
@@ -75,7 +75,7 @@ def nodes_of(fields: Sequence[Field], item_bytes: int) -> list[Node]:
 
 
 def _as_json(default: Any) -> bytes:
-    """Bytes have no form in JSON, and are read from Avro only, which has no defaults on the wire."""
+    """The default as JSON. JSON has no form for bytes. They are only read from Avro, and there C needs no defaults."""
     return json.dumps(default, default=lambda _: None).encode()
 
 
@@ -83,7 +83,7 @@ def _members(tree: AvroType) -> Iterator[Member]:
     match kind_of(tree):
         case "array":
             yield "", tree["items"], NO_DEFAULT
-        case "enum":  # sorted as the JSON reader looks for them
+        case "enum":  # sorted for the binary search in `json_columns.c`
             symbols = sorted(tree["symbols"], key=lambda symbol: (len(symbol), symbol))
             yield from ((symbol, "symbol", NO_DEFAULT) for symbol in symbols)
         case "record":
@@ -92,33 +92,33 @@ def _members(tree: AvroType) -> Iterator[Member]:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What C has filled, or may."""
+    """The memory that C fills."""
 
-    nodes: npt.NDArray[Any]  # as `columns.h` has them
+    nodes: npt.NDArray[Any]  # structs `node` of `columns.h`
     memory: npt.NDArray[np.uint8]
-    beside: int  # bytes at its begin that are for the caller
-    starts: Numbers  # in `memory`: of each node's cells, lengths and validity, [3, nodes]
-    counters: Numbers  # [5, nodes]: values, bytes of text, and what the caller uses itself
+    beside: int  # bytes at the start of `memory` that the caller uses itself
+    starts: Numbers  # where in `memory` each node's cells, lengths and validity start, [3, nodes]
+    counters: Numbers  # [5, nodes]: values, bytes of text, and three rows that the caller uses itself
 
     def part(self, which: int, index: int, dtype: Any, count: int) -> npt.NDArray[Any]:
-        """So many of a node's cells (0), lengths (1) or validity (2)."""
+        """The first `count` of a node's cells (`which` 0), lengths (1) or validity (2)."""
         return np.frombuffer(self.memory, dtype, count, int(self.starts[which, index]))
 
 
 class ColumnBuffers:
-    """Makes room for these nodes, and columns of what was filled."""
+    """Allocates memory for these nodes, and makes columns of the filled memory."""
 
     def __init__(self, nodes: list[Node], missing: Sequence[int] | None = None, *, null_is_nan: bool) -> None:
         """Args:
         nodes: from `nodes_of`.
-        missing: of each node, the address of what a field is that isn't there; 0 for none.
-        null_is_nan: whether the null of a real number comes as NaN, which the input has no form of.
+        missing: for each node, the address of its default value; 0 if it has none.
+        null_is_nan: whether a null of type float or double is stored as NaN. This is possible if the input can't contain NaN.
         """
         self._nodes = nodes
         kinds = [node.kind for node in nodes]
         self._is_text = np.array([kind in _TEXTS for kind in kinds])
         self.has_valid = np.array([node.is_nullable and not (null_is_nan and node.kind in _REALS) for node in nodes])
-        self._widths = np.array(  # bytes of a value: its cell where that is a number, its length, its validity
+        self._widths = np.array(  # bytes of a value: its cell (0 for a text), its length, its validity
             [
                 [np.dtype(_NUMBERS[kind]).itemsize if kind in _NUMBERS else 0 for kind in kinds],
                 [8 if kind in (*_TEXTS, "array") else 0 for kind in kinds],
@@ -131,21 +131,27 @@ class ColumnBuffers:
         described = zip(nodes, self._names, missing or [0] * len(nodes), strict=True)
         self._template = np.array([_described(*each) for each in described], _NODE)
         self._room_of_record = int(self._sizes(1, 0).sum())
-        self._room_of_byte = -(-int(self._sizes(0, _BEFORE_ROUNDING).sum()) // _BEFORE_ROUNDING)
+        self._room_of_byte = -(-int(self._sizes(0, _SAMPLE_BYTES).sum()) // _SAMPLE_BYTES)
         self._spare: list[npt.NDArray[np.uint8]] = []
 
     def rooms(self, lengths: Numbers) -> Numbers:
-        """Bytes that each record might fill at most, by its length."""
+        """Most bytes that each record can fill, computed from its length."""
         return self._room_of_record + self._room_of_byte * lengths
 
     @staticmethod
     def pieces(values: Packed, rooms: Numbers, most: int) -> list[Packed]:
-        """The values in pieces that might fill about `most` bytes each, by their rooms; a larger value is alone."""
+        """Split the values into pieces that fill at most about `most` bytes each. A larger value is a piece of its own.
+
+        Args:
+            values: the records.
+            rooms: most bytes that each record can fill, from `rooms`.
+            most: bytes of a piece.
+        """
         cuts = np.flatnonzero(np.diff(rooms.cumsum() // most)) + 1
         return [values[start:stop] for start, stop in pairwise([0, *cuts.tolist(), len(values)])]
 
     def filled(self, values: Packed, beside: int = 0) -> Filled:
-        """Room for what the records can fill, and bytes beside for the caller, a multiple of 8."""
+        """Memory for all that the records can fill, after `beside` bytes (a multiple of 8) for the caller."""
         count, total = len(values), int(values.lengths.sum())
         nodes = self._template.copy()
         nodes["capacity"], nodes["room"] = self.most(count, total)
@@ -157,37 +163,37 @@ class ColumnBuffers:
         return Filled(nodes, memory, beside, starts, np.zeros((5, len(nodes)), np.int64))
 
     def columns(self, filled: Filled) -> list[Column]:
-        """The event's fields, copied."""
+        """Copy the event's fields into columns."""
         columns = [self._column(index, filled) for index in self._nodes[0].members]
         if len(filled.memory) == _KEPT:
             self._spare.append(filled.memory)
         return columns
 
     def most(self, count: int, total: int) -> tuple[Numbers, Numbers]:
-        """The values that each node may get, and their bytes of text.
+        """Most values of each node, and most bytes of their text.
 
-        Defaults of fields within arrays' items may be more: C then leaves the event to others.
+        Defaults of fields in arrays' items can exceed this. Then C skips the event, and the caller reads it another way.
         """
         by_default = count * self._default_bytes
         items = (total + by_default) // np.maximum(self._item_bytes, 1)
         return count + (self._item_bytes > 0) * items, self._is_text * (total + by_default)
 
     def sizes(self, count: int, total: int) -> Numbers:
-        """Bytes of each node's cells, lengths and validity, [3, nodes]."""
+        """Bytes of each node's cells, lengths and validity, [3, nodes]; see `most`."""
         capacity, room = self.most(count, total)
         sizes = self._widths * capacity
         sizes[0] += room
         return sizes
 
     def _sizes(self, count: int, total: int) -> Numbers:
-        """The same, each a multiple of 8."""
+        """Like `sizes`, each rounded up to a multiple of 8."""
         sizes = self.sizes(count, total)
         return sizes + -sizes % 8
 
     def _memory(self, size: int) -> npt.NDArray[np.uint8]:
-        """So many bytes at least. None is taken before it is filled; of what numpy gives, a byte may take two megabytes."""
+        """A buffer of at least `size` bytes. Only filled pages take memory. In an array of numpy, one byte may take 2 MB."""
         if size <= _KEPT and self._spare:
-            with suppress(IndexError):  # another thread was quicker
+            with suppress(IndexError):  # another thread has taken it
                 return self._spare.pop()
         pages = mmap.mmap(-1, max(size, _KEPT))
         if hasattr(mmap, "MADV_NOHUGEPAGE"):
@@ -195,7 +201,7 @@ class ColumnBuffers:
         return np.frombuffer(pages, np.uint8)
 
     def _column(self, index: int, filled: Filled) -> Column:
-        """The values of a node, copied."""
+        """Copy a node's values into a column."""
         node, count = self._nodes[index], int(filled.counters[0, index])
         if node.kind in _NUMBERS:
             numbers = filled.part(0, index, _NUMBERS[node.kind], count).copy()
@@ -212,7 +218,7 @@ class ColumnBuffers:
         return StringColumn(packed, node.kind in ("string", "enum"), valid)
 
     def _valid(self, index: int, filled: Filled, numbers: npt.NDArray[Any] | None = None) -> Mask | None:
-        """Which values of a node are not null; None where all are."""
+        """Which values of a node are not null; None if no value is null."""
         node = self._nodes[index]
         if self.has_valid[index]:
             valid = filled.part(2, index, np.bool_, int(filled.counters[0, index])).copy()

@@ -1,7 +1,8 @@
-/* Columns that C fills and `column_buffers.py` makes room for, and reads.
+/* Columns that C fills. `column_buffers.py` allocates their memory and reads them.
  *
- * A node is a type within the event's: the event itself, a field, an array's items, an enum's symbol. Each appends its values to
- * a column of its own. All functions return 0 where the value doesn't fit: the caller takes back what was appended before. */
+ * A node is a part of the event's schema: the event itself, a field, an array's items, an enum's symbol. The values of each node
+ * are appended to its own column. If a value doesn't fit, the `append` functions return 0. Then the caller removes all values of
+ * this event. */
 
 #include <math.h>
 #include <stddef.h>
@@ -12,24 +13,24 @@ enum { BOOLEAN, INT, LONG, FLOAT, DOUBLE, STRING, ENUM, ARRAY, RECORD, SYMBOL, B
 
 typedef struct {
   int64_t kind, is_nullable;
-  int64_t first, members; /* a record's fields, an array's items, an enum's symbols: nodes side by side */
-  const char *name;       /* of a field or symbol */
+  int64_t first, members; /* index of the first member, and their number: fields, items of an array, symbols of an enum */
+  const char *name;       /* the name of a field or symbol */
   int64_t name_length;
-  const void *missing;    /* what a field is that isn't there; NULL: it must be there */
-  int64_t capacity, room; /* values, bytes of text */
+  const void *missing;    /* a field's default value; NULL: the field is required */
+  int64_t capacity, room; /* most values, most bytes of text */
   char *cells;            /* numbers, booleans, or texts end to end */
-  int64_t *lengths;       /* of texts and arrays */
-  uint8_t *valid;         /* 0 for null; NULL where there are none, or null is NaN */
+  int64_t *lengths;       /* the lengths of texts and arrays */
+  uint8_t *valid;         /* 0 for a null; NULL if the node can't be null, or its null is NaN */
 } node;
 
-_Static_assert(sizeof(node) == 96, "pointers of 8 bytes, as column_buffers.py writes them");
+_Static_assert(sizeof(node) == 96, "expected pointers of 8 bytes, as column_buffers.py writes them");
 
 typedef struct {
   const node *nodes;
-  int64_t *counts, *sizes; /* values of each node so far, and their bytes of text */
+  int64_t *counts, *sizes; /* for each node: values so far, and bytes of text so far */
 } columns;
 
-/* The place of the next value, -1 where there is no room. */
+/* The index of the next value; -1 if the column is full. */
 static inline int64_t next_place(columns *c, int64_t index) {
   const node *n = c->nodes + index;
   int64_t place = c->counts[index];

@@ -1,4 +1,4 @@
-"""The values of a row, checked against an Avro schema one by one."""
+"""Checks the values of a row against an Avro schema."""
 
 import base64
 import binascii
@@ -11,28 +11,28 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
 _INTEGER_BITS: Final = {"int": 31, "long": 63}
-_FLOAT_MAX: Final = 3.4028235677973366e38  # what rounds to infinity in 32 bits begins here
+_FLOAT_MAX: Final = 3.4028235677973366e38  # from here on, numbers round to infinity in 32 bits
 _UNITS: Final = {"millis": timedelta(milliseconds=1), "micros": timedelta(microseconds=1)}
 _EPOCH: Final = datetime(1970, 1, 1)
 _TRUTH: Final = {"true": True, "false": False, "1": True, "0": False}
 
 
 class RowError(ValueError):
-    """A row doesn't fit its schema, or a record can't be shown as one.
+    """A row doesn't fit its schema, or a record can't be shown as a row.
 
-    Raised by `schemas.rows`. The command adds the line's number, or the record's offset, and shows it to the user.
+    `schemas.rows` raises it. The command adds the line number or the record's offset, and shows it to the user.
     """
 
 
 class RowReader:
-    """Checks rows against one record schema: `schema` as fastavro parses it, `named` its named types by full name."""
+    """Checks rows against one record schema. `schema` was parsed by fastavro, `named` has its named types by full name."""
 
     def __init__(self, schema: Any, named: Mapping[str, Any]) -> None:
         self._schema = schema
         self._named = named
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """The row as fastavro writes it, every field present. Raises RowError."""
+        """The row with all fields, in the form that fastavro writes. Raises RowError."""
         return self._record(self._schema, row, "")
 
     def parse_cells(self, cells: Mapping[str, str | None]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class RowReader:
         return isinstance(schema, list) and "null" in map(self._kind, schema)
 
     def _kind(self, schema: Any) -> str:
-        """The Avro type's name; union for a list of branches."""
+        """The name of the Avro type; `union` for a list of branches."""
         if isinstance(schema, list):
             return "union"
         if isinstance(schema, dict):
@@ -64,7 +64,7 @@ class RowReader:
         return self._kind(self._named[schema]) if schema in self._named else str(schema)
 
     def _parse(self, schema: Any, cell: str) -> Any:
-        """The cell's value, or the cell itself where it is none of the schema's."""
+        """The cell's value; the cell itself if it isn't a value of the schema."""
         kind = self._kind(schema)
         if kind == "union":
             parsed = (self._parse(branch, cell) for branch in schema if self._kind(branch) != "null")
@@ -130,11 +130,11 @@ class RowReader:
         default = field["default"]
         first = schema[0] if isinstance(schema, list) else schema
         if isinstance(default, str) and self._kind(first) in {"bytes", "fixed"}:
-            default = default.encode("latin-1")  # how Avro writes the default of bytes
+            default = default.encode("latin-1")  # Avro schemas write the default of bytes as text in Latin-1
         return self._value(schema, default, path)
 
     def _union(self, branches: list[Any], value: Any, path: str) -> Any:
-        """The value of the first branch that takes it; floats are tried last, since they take integers too."""
+        """The value, checked by the first branch that accepts it. Floats are tried last, because they also accept integers."""
         order = sorted(branches, key=lambda branch: self._kind(branch) in {"float", "double"})
         others = [branch for branch in order if self._kind(branch) != "null"]
         if value is None and len(others) < len(branches):
@@ -150,7 +150,7 @@ class RowReader:
 
     @staticmethod
     def _branch_name(branch: Any) -> str:
-        """The name by which fastavro's `(name, value)` picks the branch: the full name of a named type, else the type."""
+        """The branch's name in fastavro's `(name, value)`: the full name of a named type, else the type."""
         return str(branch.get("name", branch["type"]) if isinstance(branch, dict) else branch)
 
     def _describe(self, schema: Any) -> str:
@@ -197,7 +197,7 @@ def _integer(kind: str, details: Mapping[str, Any], value: Any, path: str) -> in
 
 
 def _ticks(logical: str, text: str) -> int | None:
-    """ISO 8601 text in the unit of the logical type, None where it is no such time.
+    """ISO 8601 text as a number in the logical type's unit; None if the text isn't such a time.
 
     Source: https://avro.apache.org/docs/1.12.0/specification/#logical-types
     """
@@ -209,7 +209,7 @@ def _ticks(logical: str, text: str) -> int | None:
         moment = datetime.fromisoformat(text) if dated else datetime.combine(_EPOCH, time.fromisoformat(text))
     except ValueError:
         return None
-    # A timestamp is an instant, which text without a zone doesn't name; the others have no zone.
+    # A timestamp is an instant, so its text needs a zone. The other types have no zone.
     if unit not in _UNITS or (moment.tzinfo is not None) != (subject == "timestamp"):
         return None
     return (moment - _EPOCH.replace(tzinfo=moment.tzinfo and UTC)) // _UNITS[unit]
@@ -218,7 +218,7 @@ def _ticks(logical: str, text: str) -> int | None:
 def _floating(kind: str, value: float, path: str) -> float:
     try:
         number = float(value)
-    except OverflowError:  # an int beyond the doubles
+    except OverflowError:  # an int beyond the largest double
         raise _refusal(path, f"{kind}: a number that fits in 64 bits", value) from None
     if kind == "float" and _FLOAT_MAX <= abs(number) < math.inf:
         raise _refusal(path, "float: a number that fits in 32 bits", value)
@@ -261,7 +261,7 @@ def _decimal(details: Mapping[str, Any], value: Any, path: str) -> Decimal:
 
 
 def _innermost(schema: Any) -> Mapping[str, Any]:
-    """The dict that says what the type name doesn't: symbols, size, logicalType. {"type": {"type": ...}} is allowed."""
+    """The dict with the details of the type: symbols, size, logicalType. {"type": {"type": ...}} is allowed."""
     while isinstance(schema, dict) and isinstance(schema["type"], dict):
         schema = schema["type"]
     return schema if isinstance(schema, dict) else {}

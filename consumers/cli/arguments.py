@@ -13,7 +13,7 @@ from millstream.pipeline.pipeline import Pipeline
 
 
 def add_pipeline(parser: argparse.ArgumentParser) -> None:
-    """The pipeline file."""
+    """Add the argument for the pipeline file."""
     parser.add_argument("pipeline", metavar="PIPELINE", type=Path, help="the pipeline file, or its folder")
 
 
@@ -27,14 +27,14 @@ def add_metrics_host(parser: argparse.ArgumentParser) -> None:
 
 
 def metrics_host(args: argparse.Namespace, port: int | None, option: str = "--metrics-port") -> str:
-    """The address that was asked for. Raises WorkerError where one was without a port: nothing would be served."""
+    """The address to listen on. Raises WorkerError if it was given without a port, because then nothing is served."""
     if args.metrics_host is not None and port is None:
         raise WorkerError(f"--metrics-host {args.metrics_host}: nothing is served without a port. Add {option} PORT.")
     return args.metrics_host or "127.0.0.1"
 
 
 def add_former_name(parser: argparse.ArgumentParser, former: str, name: str) -> None:
-    """Let an option work under its former name too, with a warning. For one version; CHANGELOG.md lists them."""
+    """Accept an option under its former name, too, with a warning. This lasts for one version; CHANGELOG.md lists the names."""
     parser.add_argument(
         former, dest=name.removeprefix("--").replace("-", "_"), action=_FormerName, name=name, help=argparse.SUPPRESS
     )
@@ -58,7 +58,7 @@ class _FormerName(argparse.Action):
 
 
 def read_pipeline(args: argparse.Namespace) -> Pipeline:
-    """Load the file that `add_pipeline` asked for; in a folder it is `pipeline.yaml`."""
+    """Load the pipeline file of the command line; if it names a folder, its file `pipeline.yaml`."""
     path: Path = args.pipeline
     return load_pipeline(path / "pipeline.yaml" if path.is_dir() else path, os.environ)
 
@@ -84,12 +84,12 @@ def seconds(text: str) -> float:
 
 
 def rate(text: str) -> float:
-    """Events a second, above 0."""
+    """Events per second, above 0."""
     return _number(text, "a number above 0")
 
 
 def rate_or_0(text: str) -> float:
-    """Events a second, or 0 for no limit."""
+    """Events per second, or 0 for no limit."""
     return _number(text, "a number of at least 0", or_0=True)
 
 

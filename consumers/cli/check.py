@@ -1,4 +1,4 @@
-"""`millstream check`: everything that a worker would find wrong at its start, without starting one."""
+"""`millstream check`: finds all mistakes that would stop a worker at its start, without starting one."""
 
 import argparse
 
@@ -17,11 +17,11 @@ from millstream.topics.admin import require
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See `cli.main`."""
     add_pipeline(parser)
-    parser.add_argument("--offline", action="store_true", help="leave Kafka's topics out")
+    parser.add_argument("--offline", action="store_true", help="don't check the topics in Kafka")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check; 0 when a worker would start."""
+    """Check; returns 0 if a worker would start."""
     console = Console(highlight=False, soft_wrap=True)
     pipeline = read_pipeline(args)
     console.print(f"pipeline  {pipeline.name} ({pipeline.path})", markup=False)
@@ -40,24 +40,24 @@ def run(args: argparse.Namespace) -> int:
     if refusal is None:
         check_compared_item(pipeline, [plan.model, *shadows], plan.executor.run(blank(plan.model.signature.inputs, 1)))
     if args.offline:
-        console.print("topics    not asked (--offline)")
+        console.print("topics    not checked (--offline)")
     else:
         require(pipeline.client_config(), pipeline)
-        console.print(f"topics    all there on {pipeline.kafka.bootstrap}", markup=False)
+        console.print(f"topics    all exist on {pipeline.kafka.bootstrap}", markup=False)
     if refusal is None:
         console.print("ok        a worker would start")
     else:
         console.print(
-            "unsure    a worker would start, but the model refuses blank events: send it a real one to see that it answers"
+            "unsure    a worker would start, but the model rejects blank events: send a real one to see whether it works"
         )
     return 0
 
 
 def _of_several(plan: Plan) -> str:
-    """The ids of all files with the schema's name, where there are several: which one is taken must not be a surprise."""
+    """The IDs of all files with the schema's name, if there are several, so that users see which one is used."""
     ids = plan.store.ids_of(plan.reader.name) if isinstance(plan.store, DirectoryStore) else []
     listed = ", ".join(map(str, ids))
-    return f" (files with this name: {listed}; all events are read with the highest)" if len(ids) > 1 else ""
+    return f" (files with this name: {listed}; all events are read with the highest ID)" if len(ids) > 1 else ""
 
 
 def _mapping(plan: Plan) -> list[str]:
@@ -71,4 +71,4 @@ def _mapping(plan: Plan) -> list[str]:
 
 def _filling(entry: TensorInput) -> str:
     shape = f"up to {entry.max_length} items" if entry.max_length else str(list(entry.shape))
-    return f"{entry.tensor}: {entry.dtype} {shape} an event, {'a mask' if entry.mask else 'from ' + ', '.join(entry.fields)}"
+    return f"{entry.tensor}: {entry.dtype} {shape} per event, {'a mask' if entry.mask else 'from ' + ', '.join(entry.fields)}"

@@ -1,4 +1,4 @@
-"""`millstream compare`: the comparison job, until it is told to stop; or its results so far."""
+"""`millstream compare`: runs the comparison job until a signal stops it, or shows its results so far."""
 
 import argparse
 import logging
@@ -21,11 +21,11 @@ from millstream.topics.admin import ensure, require, states
 log = logging.getLogger("millstream")
 
 OWN_LOGGERS = ("millstream",)
-# What Faust and its parts say of each step is no news, and an error of theirs ends the job, which says it in one line.
+# Faust and its libraries log every step. If one of them raises an error, the job ends and logs the error in one line.
 QUIET_LOGGERS = ("faust", "mode", "aiokafka", "asyncio")
-# Faust's consumer has a thread of its own; at the default of 5 ms it waits as long for each of its turns.
+# Faust's consumer has a thread of its own. With Python's default of 5 ms, it waits up to 5 ms for each of its turns.
 SWITCH_INTERVAL = 0.0005  # seconds
-PIPED_WIDTH = 80  # columns of output that is no terminal's
+PIPED_WIDTH = 80  # columns of output that doesn't go to a terminal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pipeline(parser)
     parser.add_argument("--show", action="store_true", help="print the results so far, and end")
     parser.add_argument(
-        "--metrics-port", type=port_number, metavar="PORT", help="serve /metrics, /live and /ready; 0: a free one"
+        "--metrics-port", type=port_number, metavar="PORT", help="serve /metrics, /live and /ready; 0: a free port"
     )
     add_metrics_host(parser)
     parser.add_argument(
@@ -42,11 +42,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare, or show."""
+    """Run the job, or show its results."""
     pipeline = read_pipeline(args)
     if not pipeline.shadows:
         raise ComparisonError(
-            f"{pipeline.path}: there are no shadows to compare. Write `shadows:` and under it `- version: 2`, say."
+            f"{pipeline.path}: there are no shadows to compare. Write `shadows:`, and under it, for example, `- version: 2`."
         )
     if args.show:
         console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     finally:
         if server is not None:
             server.close()
-    log.info("stopped: what it knows is in Kafka")
+    log.info("stopped: all its state is in Kafka")
     return 0
 
 
@@ -84,11 +84,13 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
     client = pipeline.client_config()
     require(client, pipeline)
     [topic] = states(client, [("comparisons", pipeline.comparison.topic)])
-    assert topic.partitions is not None  # says `require`
+    assert topic.partitions is not None  # `require` checked that the topic exists
     replication = topic.replication_factor or 1
     ensure(client, own_topics(pipeline), partitions=topic.partitions, replication=replication)
     if pipeline.labels is None:
-        log.info("no labels in the pipeline file: answers are compared, their quality is not known")
+        log.info(
+            "the pipeline file has no `labels`: the job compares the models' results, but can't tell which are right"
+        )
     with tempfile.TemporaryDirectory(prefix="millstream-compare-") as folder:
         app = ComparisonApp(
             pipeline,

@@ -38,32 +38,32 @@ from millstream.topics.dead_letters import (
 from millstream.topics.records import ReadRecord
 from millstream.topics.replay import Replayer, batches, plan
 
-PIPED_WIDTH = 1000  # columns of output that is no terminal's: one line a letter, so that `grep` finds it
+PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line per letter, for `grep`
 MAX_ERROR_LENGTH = 100  # characters of an error in the table
 MAX_CELL_LENGTH = 300  # characters of any other cell: longer than a topic's name
 MAX_LISTED_ROWS = 10_000  # rows of the table, which is held in memory until it is printed
-MAX_REASONS = 50  # in the summary: forged letters may each have a reason of their own
-ROW_BYTES = 16  # of a hex dump
+MAX_REASONS = 50  # reasons in the summary: forged letters may each have a different one
+ROW_BYTES = 16  # bytes in a row of a hex dump
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See `cli.main`."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    listing = actions.add_parser("list", help="list them, with a summary by reason")
+    listing = actions.add_parser("list", help="list dead letters, with a summary by reason")
     add_pipeline(listing)
     _add_selection(listing)
-    listing.add_argument("--all", action="store_true", help="also those that were replayed")
-    listing.add_argument("--limit", type=positive, metavar="N", help="list at most so many; the summary counts all")
-    listing.add_argument("--json", action="store_true", help="one JSON object a line, no summary")
-    showing = actions.add_parser("show", help="show one, with its event decoded where that can be")
+    listing.add_argument("--all", action="store_true", help="also list letters that were replayed")
+    listing.add_argument("--limit", type=positive, metavar="N", help="list at most N letters; the summary counts all")
+    listing.add_argument("--json", action="store_true", help="print one JSON object per line, without a summary")
+    showing = actions.add_parser("show", help="show one dead letter, with its event decoded if possible")
     add_pipeline(showing)
     showing.add_argument("position", type=_position, metavar="POSITION", help="partition@offset, as `list` prints it")
-    replaying = actions.add_parser("replay", help="write their events back to the input topic, each once")
+    replaying = actions.add_parser("replay", help="write the events of dead letters back to the input topic, each once")
     add_pipeline(replaying)
     _add_selection(replaying)
-    replaying.add_argument("--limit", type=positive, metavar="N", help="replay at most so many")
-    replaying.add_argument("--dry-run", action="store_true", help="print what would be replayed, and write nothing")
-    replaying.add_argument("--yes", action="store_true", help="don't ask first (nobody is asked without a terminal)")
+    replaying.add_argument("--limit", type=positive, metavar="N", help="replay at most N letters")
+    replaying.add_argument("--dry-run", action="store_true", help="print what would be replayed, but write nothing")
+    replaying.add_argument("--yes", action="store_true", help="don't ask first (without a terminal, it never asks)")
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
@@ -85,9 +85,14 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
         **several,
     )
     parser.add_argument(
-        "--since", type=_moment, metavar="TIME", help="only since 2026-03-01T12:00 (UTC), or 15m or 2h ago"
+        "--since",
+        type=_moment,
+        metavar="TIME",
+        help="only events that failed at or after this time: 2026-03-01T12:00 (UTC), or 15m or 2h for that long ago",
     )
-    parser.add_argument("--until", type=_moment, metavar="TIME", help="only before this time, written likewise")
+    parser.add_argument(
+        "--until", type=_moment, metavar="TIME", help="only events that failed before this time; same forms as --since"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -117,7 +122,7 @@ def _decoder(store: SchemaStore) -> Decode:
 def _wanted(
     reader: DeadLetterReader, args: argparse.Namespace, unread: list[Unread], *, replayed: bool
 ) -> Iterator[StoredLetter]:
-    """The letters that the arguments select; says on stderr what is no letter, and what can't be read."""
+    """The letters that the arguments select. Reports on stderr records that aren't letters, and letters that can't be read."""
     missing = set(args.position)
     selection = Selection(
         frozenset(args.reason), frozenset(args.topic), frozenset(args.source_partition), args.since, args.until
@@ -263,7 +268,7 @@ def _replay(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespa
         return 1
     done, stays = 0, list[Stays]()
     with Replayer(pipeline.client_config(), pipeline.group_id, pipeline.dead_letters.topic) as replayer:
-        # Before anything is read: what an earlier replay had open is ended by this, and its markers can be seen.
+        # Start before reading: this ends a transaction that an earlier replay left open, so its markers can be read.
         replayer.start()
         try:
             for batch in batches(_replays(reader, pipeline, args, stays)):
@@ -299,7 +304,7 @@ def _agreed(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespa
 def _replays(
     reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespace, stays: list[Stays]
 ) -> Iterator[Replay]:
-    """What to write, up to the limit; what can't be replayed is told and added to `stays`."""
+    """The events to write, up to the limit. Letters that can't be replayed are reported and added to `stays`."""
     count = 0
     unread = list[Unread]()
     for item in plan(_wanted(reader, args, unread, replayed=False), reader, pipeline):
@@ -310,7 +315,7 @@ def _replays(
         count += 1
         if count == args.limit:
             return
-    stays += [Stays(one.position, one.error) for one in unread]  # told already
+    stays += [Stays(one.position, one.error) for one in unread]  # already reported
 
 
 def _note(item: Stays, stays: list[Stays]) -> None:
@@ -346,7 +351,7 @@ def _moment(text: str) -> int:
 
 
 def _time(timestamp: int | None) -> str | None:
-    """ISO 8601; the number itself where it is no time of a calendar."""
+    """The time in ISO 8601; the number itself if it isn't a valid date."""
     if timestamp is None:
         return None
     try:
@@ -356,7 +361,7 @@ def _time(timestamp: int | None) -> str | None:
 
 
 def _text(key: bytes | None) -> str | None:
-    """The key as text, or as hex where it is none."""
+    """The key as text; as hex if it isn't printable text."""
     if key is None:
         return None
     try:

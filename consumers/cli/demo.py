@@ -1,4 +1,4 @@
-"""`millstream demo`: real flights through the whole service, on a broker of its own or a real one."""
+"""`millstream demo`: sends real flights through the whole service, on an embedded or a real broker."""
 
 import argparse
 import logging
@@ -15,18 +15,21 @@ from millstream.consumers.cli.arguments import count, positive, rate_or_0
 from millstream.consumers.demo.errors import DemoDataError
 from millstream.consumers.demo.scene import PARTITIONS
 
-SWITCH_INTERVAL = 0.0005  # seconds; see `work`: at the default the demo would measure its own threads' waits
+# See `work`. With Python's default, the waits of the demo's own threads would add to the latency.
+SWITCH_INTERVAL = 0.0005  # seconds
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See `cli.main`."""
-    parser.add_argument("--events", type=positive, default=20_000, metavar="N", help="how many (default: 20000)")
+    parser.add_argument(
+        "--events", type=positive, default=20_000, metavar="N", help="number of events (default: 20000)"
+    )
     parser.add_argument(
         "--rate",
         type=rate_or_0,
         default=2000.0,
         metavar="R",
-        help="events a second (default: 2000; 0: as fast as they are answered)",
+        help="events per second (default: 2000; 0: as fast as results come)",
     )
     parser.add_argument(
         "--workers",
@@ -49,23 +52,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--load",
         choices=["steady", "spike"],
         default="steady",
-        help="spike: ten times the load for a while on a real broker, with as many workers as it asks for; it chooses the other "
-        "options itself",
+        help="spike: ten times the load for a while, on a real broker, with as many workers as the load needs; the only other "
+        "options that count are --picture and --bootstrap",
     )
     parser.add_argument(
         "--shadow",
         action="store_true",
-        help="version 1 answers and version 2 shadows it, on a real broker; labels come when the flights have arrived, and the "
-        "comparison job says how both did",
+        help="version 1 is the primary and version 2 its shadow, on a real broker; labels come when the flights have arrived, "
+        "and the comparison job evaluates both",
     )
     parser.add_argument(
         "--picture",
         type=Path,
         default=Path("millstream-spike.svg"),
         metavar="FILE",
-        help="where the spike's lag and workers are drawn (default: millstream-spike.svg)",
+        help="file for the chart of the spike's lag and workers (default: millstream-spike.svg)",
     )
-    parser.add_argument("--plain", action="store_true", help="a line a second; so too where the output is no terminal")
+    parser.add_argument(
+        "--plain", action="store_true", help="print one line per second; the default if the output isn't a terminal"
+    )
     parser.add_argument(
         "--bootstrap",
         metavar="HOST:PORT",
@@ -74,10 +79,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run it; 0 when every event came out, 1 when not."""
+    """Run it; returns 0 if the check at its end succeeded, else 1."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     logging.basicConfig(level="WARNING", format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("kafka").setLevel("ERROR")  # what the client mends by itself is no news on this screen
+    logging.getLogger("kafka").setLevel("ERROR")  # hide problems that the Kafka client solves by itself
     console = Console()
     bootstrap = args.bootstrap or os.environ.get("KAFKA_BOOTSTRAP") or None
     try:
@@ -117,20 +122,20 @@ def _spike(bootstrap: str | None, picture: Path, console: Console) -> int:
 
     if bootstrap is None:
         print(
-            "The spike needs a real broker, for workers come and go under exactly-once delivery, which the embedded can't do. "
-            "Run it as `make demo ARGS='--load spike'`, which starts one where Java 17 and Maven are, or name one: --bootstrap "
-            "HOST:PORT.",
+            "The spike needs a real broker: its workers come and go with exactly-once delivery, and the embedded broker can't do "
+            "that. Run `make demo ARGS='--load spike'`, which starts a broker if Java 17 and Maven are installed, or name one: "
+            "--bootstrap HOST:PORT.",
             file=sys.stderr,
         )
         return 1
     if not picture.absolute().parent.is_dir():
         print(
-            f"--picture {picture}: the folder {picture.absolute().parent} does not exist. Make it, or name another.",
+            f"--picture {picture}: the folder {picture.absolute().parent} doesn't exist. Create it, or name another.",
             file=sys.stderr,
         )
         return 1
     good = run_spike(bootstrap, picture, console, _stop_on_signals())
-    console.print(f"{picture} shows it.", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"The chart is in {picture}.", markup=False, highlight=False, soft_wrap=True)
     return 0 if good else 1
 
 
@@ -139,8 +144,9 @@ def _shadow(bootstrap: str | None, events: int, rate: float, console: Console) -
 
     if bootstrap is None:
         print(
-            "The shadow's demo needs a real broker, for the comparison job keeps its state in compacted topics. Run it as "
-            "`make demo ARGS=--shadow`, which starts one where Java 17 and Maven are, or name one: --bootstrap HOST:PORT.",
+            "The demo with a shadow needs a real broker: the comparison job keeps its state in compacted topics. Run "
+            "`make demo ARGS=--shadow`, which starts a broker if Java 17 and Maven are installed, or name one: --bootstrap "
+            "HOST:PORT.",
             file=sys.stderr,
         )
         return 1
@@ -148,7 +154,7 @@ def _shadow(bootstrap: str | None, events: int, rate: float, console: Console) -
 
 
 def _stop_on_signals() -> threading.Event:
-    """Set by the first Ctrl-C or SIGTERM; a second one ends the demo without waiting for what is unanswered."""
+    """An event that the first Ctrl-C or SIGTERM sets. A second one ends the demo without waiting for more results."""
     stop = threading.Event()
 
     def handle(_number: int, _frame: FrameType | None) -> None:

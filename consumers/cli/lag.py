@@ -1,4 +1,4 @@
-"""`millstream lag`: how far the pipeline is behind, with or without workers alive."""
+"""`millstream lag`: shows how far the pipeline is behind. It needs no running worker."""
 
 import argparse
 import dataclasses
@@ -36,31 +36,31 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.lag import PartitionLag
 from millstream.topics.lag_trend import Trend, drain_seconds, drain_text
 
-STALL_AFTER = 60.0  # seconds without a turn of the loop after which `/live` says so
-PIPED_WIDTH = 1000  # columns of output that is no terminal's: one line a partition, so that `grep` finds it
+STALL_AFTER = 60.0  # seconds without a turn of the loop after which `/live` fails
+PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line per partition, for `grep`
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See `cli.main`."""
     add_pipeline(parser)
     parser.add_argument(
-        "--watch", action="store_true", help="go on until Ctrl-C; tells growth and the time to drain too"
+        "--watch", action="store_true", help="repeat until Ctrl-C; also show growth and the time to drain"
     )
     parser.add_argument(
-        "--interval", type=seconds, default=2.0, metavar="SECONDS", help="between two looks (default: 2)"
+        "--interval", type=seconds, default=2.0, metavar="SECONDS", help="time between two measurements (default: 2)"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object a line for each look")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per measurement, each on one line")
     parser.add_argument(
         "--serve",
         type=port_number,
         metavar="PORT",
-        help="serve the lag for Prometheus at /metrics until Ctrl-C, with or without workers; 0: a free port",
+        help="serve the lag for Prometheus at /metrics until Ctrl-C, even if no worker runs; 0: a free port",
     )
     add_metrics_host(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print, or serve."""
+    """Print or serve the lag."""
     host = metrics_host(args, args.serve, "--serve")
     pipeline = read_pipeline(args)
     if args.serve is not None:
@@ -118,15 +118,15 @@ def _serve(pipeline: Pipeline, host: str, port: int, interval: float) -> int:
 
 
 def _tell_health(watch: LagWatch, health: Health, stop: threading.Event) -> None:
-    """Keep the probes true, and say when the broker goes and comes back, until told to stop."""
-    told = ""
+    """Keep the probes up to date until `stop` is set, and report when the broker goes away and comes back."""
+    reported = ""
     while not stop.wait(0.2):
         health.turn()
         health.ready = watch.latest() is not None
-        health.waiting_for = watch.problem or "the broker's first answer"
-        if watch.problem != told:
-            told = watch.problem
-            print(told or "the broker answers again", file=sys.stderr, flush=True)
+        health.waiting_for = watch.problem or "the broker's first response"
+        if watch.problem != reported:
+            reported = watch.problem
+            print(reported or "the broker answers again", file=sys.stderr, flush=True)
 
 
 def _json(group: str, look: LagLook) -> str:
@@ -145,7 +145,7 @@ def _json(group: str, look: LagLook) -> str:
 
 
 def _trend(messages: int, trend: Trend | None) -> dict[str, float | None]:
-    """Growth and time to drain; null where not known, or where the lag doesn't shrink (JSON has no infinity)."""
+    """Growth and time to drain; null if not known, or if the lag doesn't shrink (JSON has no infinity)."""
     drain = drain_seconds(messages, trend)
     return {
         "growth": None if trend is None else round(trend.growth, 3),

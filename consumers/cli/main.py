@@ -1,4 +1,4 @@
-"""`millstream`: finds the command, runs it, and turns errors into one clear message and an exit code."""
+"""`millstream`: finds the command, runs it, and turns an error into a clear message and an exit code."""
 
 import argparse
 import importlib
@@ -19,29 +19,29 @@ from millstream.topics.errors import TopicsError
 
 DONE, FAILED, WRONG_USE = 0, 1, 2
 SUPERVISED = ("work", "run")
-"""Commands whose supervisor wants to know whether a restart helps: they end with `NEEDS_CHANGE` where it doesn't."""
+"""Commands that a supervisor restarts. If a restart can't help, they end with the exit code `NEEDS_CHANGE`."""
 
 COMMANDS = {
-    "init": "make a folder with a pipeline that runs",
+    "init": "create a folder with a working pipeline",
     "check": "check a pipeline's file, schemas, model and topics without running it",
     "topics": "create or show a pipeline's topics",
-    "run": "run as many workers as the load asks for",
+    "run": "run as many workers as the load needs",
     "work": "run a worker",
     "produce": "write feature events from JSON lines or CSV to the input topic",
     "tail": "print predictions, or another of the pipeline's topics, as JSON lines",
     "dead-letters": "list, show and replay the events that could not be processed",
     "lag": "show how far the pipeline is behind",
-    "compare": "compare the primary with its shadows, by late labels too; or show the results",
-    "demo": "see it all at work on real flights",
+    "compare": "compare the primary with its shadows, also by late labels; or show the results",
+    "demo": "run the whole service on real flights",
     "options": "list every option of the pipeline file",
     "metrics": "list every metric of a worker",
 }
-"""Command -> what it does. Each is a module of this package with `add_arguments(parser)` and `run(args) -> exit code`; in its
-name `_` stands for `-`."""
+"""Command -> what it does. Each command is a module of this package with `add_arguments(parser)` and `run(args) -> exit code`. In
+the module's name, `_` stands for `-`."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; returns the exit code; the parser's last line lists them."""
+    """Run one command line; returns the exit code. The last line of `--help` lists the codes."""
     name = next((word for word in arguments if not word.startswith("-")), None)
     args = _parser(name).parse_args(arguments)
     try:
@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # the terminal's encoding may lack characters of a record
-    # Commands that show no log tell an outage by one message of their own, not by the client's line for each attempt.
+    # Commands without a log report an outage in one message of their own. The client's line for each attempt is hidden.
     logging.getLogger("kafka").addHandler(logging.NullHandler())
     try:
         code: int = args.run(args)
@@ -63,18 +63,19 @@ def run(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return FAILED
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`). Python would complain once more at its end, so that gets nowhere to.
+        # The reader of our output has ended (`| head`). When Python exits, it flushes stdout and would fail again, so
+        # stdout now goes to the null device.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     return code
 
 
 def _parser(wanted: str | None) -> argparse.ArgumentParser:
-    """The parser. Only the wanted command's module is imported, so that `--help` need not load a model runtime."""
+    """The parser. It imports only the module of the wanted command, so `--help` doesn't load a model runtime."""
     parser = argparse.ArgumentParser(
         prog="millstream",
         description="Stream-processing inference on Kafka: feature events in, micro-batches through a model, predictions out.",
-        epilog="Exit codes: 0 done, 1 failed, 2 wrong use. Of run and work, 3: failed, and a restart would fail the same way.",
+        epilog="Exit codes: 0 done, 1 failed, 2 wrong use. `run` and `work` also use 3: failed, and a restart would fail, too.",
     )
     parser.add_argument("--version", action="version", version=f"millstream {_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -88,7 +89,7 @@ def _parser(wanted: str | None) -> argparse.ArgumentParser:
 
 
 def _needs_change(error: Exception) -> bool:
-    """Whether the command would fail the same way if it was started again."""
+    """Whether the command would fail the same way if it were started again."""
     if isinstance(error, SchemaError):
         return failure_of(error) != "wait"
     return isinstance(error, (PipelineError, ModelConfigError, PlanError, EventRefused, WorkersStopped))

@@ -1,4 +1,4 @@
-"""`millstream metrics`: every metric, from the code that counts it."""
+"""`millstream metrics`: lists every metric of a worker, from the code that declares them."""
 
 import argparse
 

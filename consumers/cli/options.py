@@ -1,4 +1,4 @@
-"""`millstream options`: every option of the pipeline file, from the code that reads it."""
+"""`millstream options`: lists every option of the pipeline file, from the code that reads them."""
 
 import argparse
 import json
@@ -12,6 +12,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print."""
+    """Print the options as Markdown, or as a JSON Schema."""
     print(json.dumps(json_schema(), indent=2) if args.json_schema else options_markdown())
     return 0

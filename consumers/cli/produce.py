@@ -1,4 +1,4 @@
-"""`millstream produce`: feature events from JSON lines or CSV, encoded as the pipeline's input topic wants them."""
+"""`millstream produce`: reads feature events from JSON lines or CSV, and writes them to the pipeline's input topic."""
 
 import argparse
 import csv
@@ -24,29 +24,33 @@ Encode = Callable[[Mapping[str, Any]], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A row of the input and where it stands."""
+    """A row of the input with its line number."""
 
-    number: int  # 1-based, of its first line
-    row: Mapping[str, Any] | str  # a text says why the line is no row
+    number: int  # of the row's first line, from 1
+    row: Mapping[str, Any] | str  # a string is the reason why the line isn't a row
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See `cli.main`."""
     add_pipeline(parser)
-    parser.add_argument("file", metavar="FILE", nargs="?", default="-", help="the events; - or nothing: standard input")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", default="-", help="the file with the events; - or nothing: standard input"
+    )
     parser.add_argument(
         "--format",
         choices=["jsonl", "csv"],
-        help="JSON objects, one a line, or CSV with a header row (default: by the file's ending, else jsonl)",
+        help="one JSON object per line, or CSV with a header row (default: by the file's ending, else jsonl)",
     )
     parser.add_argument("--topic", help="the topic to write to (default: the pipeline's first input topic)")
-    parser.add_argument("--limit", type=positive, metavar="N", help="stop after so many events")
-    parser.add_argument("--rate", type=rate, metavar="R", help="events a second (default: as fast as they go)")
-    parser.add_argument("--skip-bad", action="store_true", help="report bad rows and go on; default: stop at the first")
+    parser.add_argument("--limit", type=positive, metavar="N", help="stop after N events")
+    parser.add_argument("--rate", type=rate, metavar="R", help="events per second (default: as fast as possible)")
+    parser.add_argument(
+        "--skip-bad", action="store_true", help="report bad rows and continue (default: stop at the first)"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write; 1 where a row was bad and not to be skipped."""
+    """Write the events; returns 1 if a row was bad and `--skip-bad` wasn't given."""
     pipeline = read_pipeline(args)
     definition, encode = _encoder(pipeline)
     topic = args.topic or pipeline.input.topics[0]
@@ -67,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _encoder(pipeline: Pipeline) -> tuple[Any, Encode]:
-    """The schema of the rows, and what makes values of them."""
+    """The rows' schema, and the function that encodes rows."""
     schema = schema_of(pipeline, open_store(pipeline), "input")
     check_event_fields(pipeline, schema)
     if pipeline.input.format == "json":
@@ -78,7 +82,7 @@ def _encoder(pipeline: Pipeline) -> tuple[Any, Encode]:
 def _write_all(
     writer: RecordWriter, lines: Iterator[Line], encode: Encode, key: str | None, args: argparse.Namespace
 ) -> int:
-    """Write rows until they or the limit end, or one is bad; returns how many were bad."""
+    """Write rows up to the last one, the limit, or the first bad one; returns how many were bad."""
     started = time.monotonic()
     written = bad = 0
     for line in lines:
@@ -117,7 +121,7 @@ def _place(file: str) -> str:
 
 @contextmanager
 def _opened(name: str) -> Iterator[IO[str]]:
-    # Bytes that are not UTF-8 become surrogates, so that the row that holds them is told by its line.
+    # Bytes that aren't UTF-8 become surrogates, so the error can name the line of their row.
     reading: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": ""}
     if name == "-":
         sys.stdin.reconfigure(**reading)  # type: ignore[union-attr]
@@ -142,7 +146,7 @@ def _json_row(text: str) -> dict[str, Any] | str:
     try:
         row = json.loads(text)
     except json.JSONDecodeError as error:
-        return f"expected a JSON object, found a text that is none: {error.msg} at column {error.colno}."
+        return f"expected a JSON object, found text that isn't valid JSON: {error.msg} at column {error.colno}."
     except ValueError as error:  # a number with thousands of digits
         return f"expected a JSON object, found one that can't be read: {error}."
     except RecursionError:
@@ -151,7 +155,7 @@ def _json_row(text: str) -> dict[str, Any] | str:
 
 
 def _csv_lines(file: IO[str], definition: Any) -> Iterator[Line]:
-    """CSV with a header row: the fields' names. Cells become values by the schema."""
+    """Read CSV with a header row of field names. The schema decides how each cell becomes a value."""
     rows = csv.reader(file, strict=True)
     header: list[str] | None = None
     while True:
@@ -162,11 +166,11 @@ def _csv_lines(file: IO[str], definition: Any) -> Iterator[Line]:
             return
         except csv.Error as error:
             yield Line(number, f"expected CSV: {error}.")
-            return  # where the next row begins is not known any more
+            return  # it is no longer known where the next row starts
         if header is None:
             header = cells
             if len(set(header)) < len(header):
-                yield Line(number, "expected each column's name once in the header row, found one twice.")
+                yield Line(number, "expected each column name once in the header row, found one twice.")
                 return
         elif cells:
             yield Line(number, _csv_row(header, cells, definition))

@@ -1,4 +1,4 @@
-"""`millstream run`: as many workers as the load asks for, on this machine, under one roof."""
+"""`millstream run`: runs as many workers as the load needs, on this machine, and supervises them."""
 
 import argparse
 import os
@@ -29,33 +29,35 @@ from millstream.topics.group import refuse_foreign_group
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See `cli.main`."""
     add_pipeline(parser)
-    parser.add_argument("--workers", type=positive, metavar="N", help="so many, always: short for --min N --max N")
+    parser.add_argument("--workers", type=positive, metavar="N", help="always run N workers: short for --min N --max N")
     parser.add_argument("--min", type=positive, metavar="N", help="fewest workers (default: scaling.min, else 1)")
     parser.add_argument(
         "--max",
         type=positive,
         metavar="N",
-        help="most workers (default: scaling.max, else one a partition, at most the machine's cores)",
+        help="most workers (default: scaling.max, else one per partition, but at most the machine's cores)",
     )
     parser.add_argument(
         "--metrics-port",
         type=port_number,
         metavar="PORT",
-        help="serve the metrics of all workers, the lag and the decision at /metrics here, with /live and /ready; 0: a free port",
+        help="serve /metrics (of all workers, with the lag and the scaling decision), /live and /ready; 0: a free port",
     )
     add_metrics_host(parser)
-    parser.add_argument("--plain", action="store_true", help="a line a second; so too where the output is no terminal")
+    parser.add_argument(
+        "--plain", action="store_true", help="print one line per second; the default if the output isn't a terminal"
+    )
     parser.add_argument(
         "--instance-id-prefix",
         metavar="NAME",
         help="the workers' instance IDs are NAME-0, NAME-1, ... (default: the machine's name)",
     )
     add_former_name(parser, "--slots", "--instance-id-prefix")
-    parser.add_argument("--verbose", action="store_true", help="show all that the workers log, not only warnings")
+    parser.add_argument("--verbose", action="store_true", help="show all log lines of the workers, not only warnings")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run until SIGTERM or SIGINT; 0 when all workers drained, 1 when not."""
+    """Run until SIGTERM or SIGINT; returns 0 if all workers drained, else 1."""
     host = metrics_host(args, args.metrics_port)
     pipeline = read_pipeline(args)
     client = pipeline.client_config()
@@ -69,8 +71,8 @@ def run(args: argparse.Namespace) -> int:
     with Screen(console, plain=args.plain or not console.is_terminal, verbose=args.verbose) as screen:
         if policy.max_workers > partitions:
             screen.say(
-                f"up to {policy.max_workers} workers for {partitions} partitions: one worker at a time reads a partition, so "
-                f"more than {partitions} find no work"
+                f"up to {policy.max_workers} workers for {partitions} partitions: only one worker at a time reads a partition, "
+                f"so more than {partitions} workers have nothing to do"
             )
         local = LocalRun(pipeline, policy, screen, instance_id_prefix=args.instance_id_prefix or socket.gethostname())
         _stop_on_signals(local)
@@ -78,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _policy(args: argparse.Namespace, pipeline: Pipeline, partitions: int) -> Policy:
-    """The bounds of the command line, else of the pipeline file, else of machine and topics."""
+    """The limits from the command line, else from the pipeline file, else from the cores and the topics' partitions."""
     scaling = pipeline.scaling
     if args.workers is not None and (args.min is not None or args.max is not None):
         _refuse("--workers N is short for --min N --max N: give one or the other.")
@@ -86,7 +88,8 @@ def _policy(args: argparse.Namespace, pipeline: Pipeline, partitions: int) -> Po
     most = args.workers or args.max or scaling.max or max(least, min(partitions, os.cpu_count() or 1))
     if most < least:
         _refuse(
-            f"expected at most --max workers, found --min {least} and --max {most} (scaling.min, scaling.max count too)."
+            f"expected --min to be at most --max, found --min {least} and --max {most}. (A limit that isn't given comes from "
+            "scaling.min or scaling.max.)"
         )
     return Policy(least, most, scaling.catch_up, scaling.scale_down_after)
 

@@ -1,4 +1,4 @@
-"""`millstream tail`: records of the pipeline's topics, decoded, as JSON lines."""
+"""`millstream tail`: prints the records of the pipeline's topics, decoded, as JSON lines."""
 
 import argparse
 import base64
@@ -21,8 +21,8 @@ from millstream.schemas.wire import schema_id_of
 from millstream.topics.records import ReadRecord, RecordReader
 
 MAX_READ_RECORDS = 500  # records of one read
-READ_TIMEOUT = 0.2  # seconds of one read, where nothing comes
-SPARE_DEPTH = 30  # levels of nesting that are left for what a value is shown in
+READ_TIMEOUT = 0.2  # seconds that one read waits for records
+SPARE_DEPTH = 30  # levels of nesting that are reserved for the JSON around a value
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,17 +38,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="topic",
         action="store_const",
         const="comparisons",
-        help="what primary and shadows answered; short for --topic comparisons",
+        help="the results of the primary and its shadows; short for --topic comparisons",
     )
     parser.add_argument(
-        "--from-beginning", action="store_true", help="also what is there; default: what comes from now on"
+        "--from-beginning", action="store_true", help="also print existing records (default: only new ones)"
     )
-    parser.add_argument("--limit", type=positive, metavar="N", help="stop after so many records")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop when nothing came for so long")
+    parser.add_argument("--limit", type=positive, metavar="N", help="stop after N records")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop after this time without a record")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print until the limit, the timeout or Ctrl-C."""
+    """Print records until the limit, the timeout or Ctrl-C."""
     pipeline = read_pipeline(args)
     store = open_store(pipeline)
     topics = _topics(pipeline, args.topic)
@@ -93,12 +93,12 @@ def _topics(pipeline: Pipeline, name: str) -> tuple[str, ...]:
 
 
 def as_json(record: ReadRecord, store: SchemaStore) -> dict[str, Any]:
-    """The record as JSON can show it; what can't be decoded is base64, with an `error` beside it.
+    """The record as JSON. A value that can't be decoded is base64, with an `error` next to it.
 
-    A dead letter's own `value` is the event, decoded too where that can be.
+    In a dead letter, the field `value` is the event. It is decoded, too, if possible.
 
     Raises:
-        SchemaUnavailable: the schema registry does not answer.
+        SchemaUnavailable: the schema registry doesn't respond.
     """
     shown: dict[str, Any] = {
         "topic": record.topic,
@@ -115,7 +115,7 @@ def as_json(record: ReadRecord, store: SchemaStore) -> dict[str, Any]:
 
 
 def _value(value: bytes | None, store: SchemaStore) -> dict[str, Any]:
-    """`{"value": ...}`, with `"error"` where it could not be decoded."""
+    """`{"value": ...}`, with `"error"` if the value can't be decoded."""
     if value is None:
         return {"value": None}
     if value[:1] in {b"{", b"["}:  # an Avro value begins with a zero byte
@@ -130,10 +130,10 @@ def _value(value: bytes | None, store: SchemaStore) -> dict[str, Any]:
 
 
 def _json(value: bytes) -> Any:
-    """Read JSON as deep as it can be written again, a few levels down. JSON has no NaN, some writers have."""
+    """Read JSON, but reject a value that is too deep to print inside the record's JSON. NaN, which JSON lacks, becomes text."""
     text = value.decode()
-    read = json.loads(text, parse_constant=str)  # alone, so that an error names its place in the value
-    json.loads("[" * SPARE_DEPTH + text + "]" * SPARE_DEPTH)  # raises RecursionError where it is too deep to be shown
+    read = json.loads(text, parse_constant=str)  # without brackets, so an error names the right position
+    json.loads("[" * SPARE_DEPTH + text + "]" * SPARE_DEPTH)  # raises RecursionError if it is too deep to print
     return read
 
 
@@ -157,13 +157,13 @@ def _line(shown: dict[str, Any]) -> str:
     text = printable_json(shown)
     try:
         text.encode(sys.stdout.encoding)
-    except UnicodeEncodeError:  # half a surrogate pair, or a terminal of few characters
+    except UnicodeEncodeError:  # half a surrogate pair, or a character that the terminal's encoding lacks
         return printable_json(shown, ascii_only=True)
     return text
 
 
 def _time(timestamp: int) -> str | int | None:
-    """ISO 8601; the number itself where it is no time of a calendar."""
+    """The time in ISO 8601; the number itself if it isn't a valid date; None if there is no time."""
     if timestamp < 0:
         return None
     try:

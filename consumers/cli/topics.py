@@ -1,4 +1,4 @@
-"""`millstream topics create|show`."""
+"""`millstream topics create|show`: creates or shows the pipeline's topics."""
 
 import argparse
 import sys
@@ -9,23 +9,25 @@ from rich.table import Table
 from millstream.consumers.cli.arguments import add_pipeline, positive, read_pipeline
 from millstream.topics.admin import BROKER_DEFAULT, TopicState, create, roles, states
 
-PIPED_WIDTH = 1000  # columns of output that is no terminal's: one line a topic, so that `grep` finds it
+PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line per topic, for `grep`
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See `cli.main`."""
     actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    making = actions.add_parser("create", help="create those that don't exist yet")
+    making = actions.add_parser("create", help="create the topics that don't exist yet")
     add_pipeline(making)
-    making.add_argument("--partitions", type=positive, default=BROKER_DEFAULT, help="of each (default: the broker's)")
     making.add_argument(
-        "--replication-factor", type=positive, default=BROKER_DEFAULT, help="of each (default: the broker's)"
+        "--partitions", type=positive, default=BROKER_DEFAULT, help="of each topic (default: the broker's)"
     )
-    add_pipeline(actions.add_parser("show", help="show how they are"))
+    making.add_argument(
+        "--replication-factor", type=positive, default=BROKER_DEFAULT, help="of each topic (default: the broker's)"
+    )
+    add_pipeline(actions.add_parser("show", help="show the topics"))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Create or show; `show` ends with 1 where a topic is missing."""
+    """Create or show; returns 1 if a topic is missing."""
     pipeline = read_pipeline(args)
     client = pipeline.client_config()
     made: list[str] = []
@@ -49,5 +51,5 @@ def _remark(state: TopicState, made: list[str], args: argparse.Namespace) -> str
         return "missing"
     if state.name in made:
         return "created"
-    asked = args.partitions if args.action == "create" else BROKER_DEFAULT
-    return "" if asked in {BROKER_DEFAULT, state.partitions} else f"exists: not changed to {asked} partitions"
+    wanted = args.partitions if args.action == "create" else BROKER_DEFAULT
+    return "" if wanted in {BROKER_DEFAULT, state.partitions} else f"exists: not changed to {wanted} partitions"

@@ -1,4 +1,4 @@
-"""`millstream work`: one worker, until it is told to stop."""
+"""`millstream work`: runs one worker until a signal stops it."""
 
 import argparse
 import gc
@@ -27,12 +27,12 @@ from millstream.topics.group import refuse_foreign_group
 
 log = logging.getLogger("millstream")
 
-# The level is for these: to the schema registry's HTTP library each request is worth an "info".
+# `--log-level` applies only to these loggers: the HTTP library of the schema registry would log each request at level info.
 OWN_LOGGERS = ("millstream", "kafka")
-# Threads take turns at Python's lock; at the default of 5 ms a thread that wakes for a record waits as long as a whole window.
+# Threads take turns holding the GIL. With Python's default of 5 ms, a thread that wakes for a record may wait 5 ms for it.
 SWITCH_INTERVAL = 0.0005  # seconds
-# A record is objects that the garbage collector counts, though it is never its to free; at the default of 700 it looked through
-# thousands of them again and again, for a fifth of a worker's time.
+# The garbage collector counts the objects of records, although it never frees one of them. With the default of 700, it scanned
+# thousands of them again and again, which took a fifth of a worker's time.
 COLLECT_AFTER = 100_000  # objects
 
 
@@ -49,11 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--role",
         default="primary",
         choices=["primary", "shadow"],
-        help="primary (default), or shadow: only compare, for the dedicated shadows of the pipeline, in a group of their own",
+        help="primary (default), or shadow: run the pipeline's dedicated shadows in a group of their own, and write comparisons",
     )
-    parser.add_argument("--until-idle", action="store_true", help="process what is there, commit, and end")
+    parser.add_argument("--until-idle", action="store_true", help="process the existing events, commit, and end")
     parser.add_argument(
-        "--metrics-port", type=port_number, metavar="PORT", help="serve /metrics, /live and /ready here; 0: a free port"
+        "--metrics-port", type=port_number, metavar="PORT", help="serve /metrics, /live and /ready; 0: a free port"
     )
     add_metrics_host(parser)
     parser.add_argument(
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Work; 0 when all that was read is written and committed, 1 when not. Errors: see `cli.main`."""
+    """Run the worker; returns 0 if it drained: all results are written and committed. Else 1. Errors: see `cli.main`."""
     logging.basicConfig(
         level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
     )
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     health = Health(pipeline.limits.stall_after)
     server = None
     if args.metrics_port is not None:
-        # Served from here on, so that a probe during the start learns what the worker waits for.
+        # Open the port before the start, so that probes show what the worker waits for.
         server = HealthServer(health, metrics.registry, host, args.metrics_port)
         log.info("serving /metrics, /live and /ready on %s", server.address)
     try:
@@ -97,14 +97,16 @@ def run(args: argparse.Namespace) -> int:
             plan.reader.name,
             plan.reader.id,
         )
-        gc.freeze()  # what is loaded stays: no collection need look at it again
+        gc.freeze()  # the objects loaded so far stay, so the garbage collector needn't scan them again
         drained = worker.run()
         instance_id.release()
     finally:
         if server is not None:
             server.close()
     log.info(
-        "drained: all that was read is written and committed" if drained else "ended without finishing what it held"
+        "drained: all results are written and committed"
+        if drained
+        else "ended before all events in flight were finished"
     )
     return 0 if drained else 1
 

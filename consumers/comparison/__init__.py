@@ -1,1 +1,1 @@
-"""The comparison job: joins comparisons of primary and shadow with late labels, and says how they do. A Faust app."""
+"""The comparison job, a Faust app: joins comparisons of primary and shadow with late labels, and evaluates both models."""

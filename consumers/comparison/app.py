@@ -1,13 +1,13 @@
-"""The comparison job: what flows between its topics and tables (streams.py).
+"""The comparison job: connects its topics and tables (streams.py).
 
 ```
  comparisons (by event id) ----------------------------> join -> parts of windows (by pair) -> merge -> evaluations
  labels (any key) -> sorted by event id, by batch ------->  |                                    |
                                                         table `chunks`                      table `parts`
 ```
-intake.py has the arrows that each record takes, updates.py those that run from time to time. A record is done with, and its
-offset committed, when what it led to is in the changelog. The internal topics, the tables' changelogs and the comparison topic
-have equally many partitions, so Faust assigns them together.
+intake.py handles each record. updates.py runs from time to time: it summarises the windows, and writes the results. The offset
+of a record is committed once everything that follows from the record is in the changelog. The internal topics, the tables'
+changelogs and the comparison topic have the same number of partitions, so Faust assigns them together.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ class ComparisonApp:
         health: Health,
     ) -> None:
         """Args:
-            pipeline: with shadows.
-            store: of the schemas.
-            partitions: of the comparison topic.
-            replication: factor of the topics that are made.
-            folder: a temporary one, for Faust; nothing that counts is kept there.
-            metrics: where to count.
-            health: whom to tell that the job goes on.
+            pipeline: a pipeline with shadows.
+            store: finds the schemas.
+            partitions: number of partitions of the comparison topic.
+            replication: replication factor of the job's own topics.
+            folder: a temporary folder for Faust. The job needs nothing from it after a restart.
+            metrics: the job's metrics.
+            health: serves the probes; the job reports its progress there.
 
         Raises:
-            ComparisonError: the broker can't be reached the way the pipeline file says, or the primary's version is not known.
-            SchemaError: the labels' schema is not there, or has no such field.
+            ComparisonError: Faust doesn't support the pipeline's broker settings, or the primary's version is not known.
+            SchemaError: the labels' schema is missing, or lacks a field that the pipeline file names.
         """
         self._metrics = metrics
         self._health = health
@@ -93,7 +93,7 @@ class ComparisonApp:
             self._agent(streams.by_event, intake.labels_by_event)
         self.faust.on_partitions_revoked.connect(self._forget)
         self.faust.on_partitions_assigned.connect(self._forget_others)
-        # What was under way may have asked for a join while the tables were not whole.
+        # A record in progress may have built a join before the tables were restored.
         self.faust.on_rebalance_complete.connect(self._forget)
         self.faust.task(self._updates.run)
 
@@ -103,15 +103,15 @@ class ComparisonApp:
                 try:
                     await handle(event)
                 except Exception:
-                    # Faust would say nothing, and commit past the records.
+                    # Faust would not log the error, and would commit past the records.
                     count = len(event.value) if isinstance(event.value, list) else 1
-                    log.exception("%d records of %s don't count: an unexpected error", count, event.message.topic)
+                    log.exception("left out %d records of %s: unexpected error", count, event.message.topic)
                     self._metrics.leave_out(count, "internal_error")
 
         self.faust.agent(topic, name=handle.__name__)(run)
 
     async def _forget(self, *_: object, **__: object) -> None:
-        """Partitions come and go: start anew from the tables, when these are restored."""
+        """Drop all state when partitions are assigned or revoked. It is rebuilt from the tables once they are restored."""
         self._joins.clear()
         self._merges.clear()
         self._updates.clear()
@@ -120,7 +120,7 @@ class ComparisonApp:
         self._health.waiting_for = "the tables to be restored"
 
     async def _forget_others(self, _app: Any, /, *arguments: Any, **__: Any) -> None:
-        """Let go what the tables hold of partitions that went elsewhere, which Faust keeps where it was written here."""
+        """Delete table entries of partitions that other processes own now: Faust keeps the entries that this process wrote."""
         await self._forget()
         (assigned,) = arguments
         for table in (self._streams.chunks, self._streams.parts):

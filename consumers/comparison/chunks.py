@@ -1,4 +1,4 @@
-"""What the join keeps: rows of a batch in one chunk, written to the changelog as one record, not one for each event."""
+"""Chunks: the rows of one batch that the join keeps. The changelog has one record for each chunk, not one for each event."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 COMPARISON_ROW: Final = np.dtype(
     [
         ("id", "<u8"),  # hash of the event id
-        ("position", "<i8"),  # offset in the comparison topic: tells a repeated comparison from one that was read again
+        ("position", "<i8"),  # offset in the comparison topic: a comparison that is read again has the same one
         ("event_time", "<i8"),  # ms since the epoch
-        ("primary", "<f8"),  # score; NaN: none
+        ("primary", "<f8"),  # score; NaN: no score
         ("shadow", "<f8"),
         ("primary_ms", "<f4"),
         ("shadow_ms", "<f4"),
-        ("pair", "<u2"),  # place in the chunk's pairs
-        ("agreed", "i1"),  # 1, 0, or -1 where the answers can't be compared
+        ("pair", "<u2"),  # index into the chunk's pairs
+        ("agreed", "i1"),  # 1, 0, or -1 if the results can't be compared
         ("failed", "?"),  # whether the shadow failed
     ]
 )
@@ -42,7 +42,7 @@ _NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class _Packed(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """A chunk as the changelog has it. msgspec checks each value, and believes no count of more than there is."""
+    """A chunk as the changelog stores it. msgspec checks each value, and rejects a length beyond the end of the record."""
 
     kind: Literal["comparisons", "labels"]
     watermark: _NotNegative
@@ -64,21 +64,21 @@ def rows_of(packed: bytes, dtype: np.dtype[np.void]) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Rows of one batch. `number` orders a partition's chunks as they were read."""
+    """The rows of one batch. `number` orders a partition's chunks by when they were read."""
 
     kind: Literal["comparisons", "labels"]
     number: int
-    watermark: int  # ms since the epoch: the newest event time read, this chunk included
-    closed: int  # ms since the epoch: windows that waited until here took no more when it was read
-    arrived: int  # ms since the epoch: when it was read
+    watermark: int  # ms since the epoch: the newest event time read so far, this chunk included
+    closed: int  # ms since the epoch: windows whose wait ended by this time were closed when the chunk was read
+    arrived: int  # ms since the epoch: when the chunk was read
     rows: Rows
     pairs: tuple[Pair, ...] = ()
-    until: int = 0  # labels that were sifted: the watermark from which no row is wanted; 0: not sifted yet
+    until: int = 0  # of sifted labels: the watermark at which the last row can be deleted; 0: not sifted yet
     halvings: dict[int, int] = field(default_factory=dict)  # window -> how often it was halved so far
-    thinned: dict[int, int] = field(default_factory=dict)  # window -> rows left out of this chunk by that
+    thinned: dict[int, int] = field(default_factory=dict)  # window -> rows of this chunk that halving removed
 
     def pack(self) -> bytes:
-        """As the changelog has it."""
+        """Encode the chunk for the changelog."""
         return msgspec.msgpack.encode(
             _Packed(
                 self.kind,
@@ -98,24 +98,24 @@ class Chunk:
         """Undo `pack`; the rows are a view of `packed`.
 
         Args:
-            number: of the chunk.
+            number: the chunk's number.
             packed: its record.
-            latest: ms since the epoch: how new an event can be; a later one would close all windows.
+            latest: the newest event time that is possible, ms since the epoch. A later one would close all windows.
 
         Raises:
-            DamagedRecordError: this is no chunk that the job wrote.
+            DamagedRecordError: the job didn't write this record.
         """
         try:
             body = msgspec.msgpack.decode(packed, type=_Packed)
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise DamagedRecordError(f"no chunk: {error}") from error
+            raise DamagedRecordError(f"not a chunk: {error}") from error
         rows = rows_of(body.rows, COMPARISON_ROW if body.kind == "comparisons" else LABEL_ROW)
         if body.kind == "comparisons" and len(rows):
             times = rows["event_time"]
             if times.min() < 0 or times.max() > latest or rows["pair"].max() >= len(body.pairs):
-                raise DamagedRecordError("expected rows of known pairs with event times that can be, found others")
-        times_told = (body.watermark, body.closed, *body.halvings, *body.thinned)
-        if not all(0 <= moment <= latest for moment in times_told):
+                raise DamagedRecordError("expected rows of known pairs with possible event times, found others")
+        other_times = (body.watermark, body.closed, *body.halvings, *body.thinned)
+        if not all(0 <= time <= latest for time in other_times):
             raise DamagedRecordError("expected times up to now, found others")
         return cls(
             kind=body.kind,
@@ -131,6 +131,6 @@ class Chunk:
         )
 
     def of_pairs(self, known: Container[Pair]) -> Chunk:
-        """The chunk without the rows of other pairs."""
+        """The chunk with only the rows of known pairs."""
         good = np.array([pair in known for pair in self.pairs], np.bool_)
         return self if good.all() else replace(self, rows=self.rows[good[self.rows["pair"]]])

@@ -1,4 +1,4 @@
-"""The pipeline's Kafka client settings, which are librdkafka's, as Faust has them."""
+"""Translates the pipeline's Kafka client settings, which use librdkafka's names, to Faust's settings."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _TLS_OF_PROTOCOL = {"PLAINTEXT": False, "SSL": True, "SASL_PLAINTEXT": False, "S
 
 
 def broker_settings(client: Mapping[str, Any]) -> dict[str, Any]:
-    """Faust's settings that reach the same broker as the same user.
+    """Faust's settings for the same broker and the same user.
 
     Raises:
-        ComparisonError: Faust has no way to do it.
+        ComparisonError: Faust doesn't support one of the settings.
     """
     addresses = ";".join(f"kafka://{address.strip()}" for address in str(client["bootstrap.servers"]).split(","))
     protocol = str(client.get("security.protocol", "PLAINTEXT")).upper()
@@ -35,8 +35,8 @@ def broker_settings(client: Mapping[str, Any]) -> dict[str, Any]:
         mechanism = str(client.get("sasl.mechanism", client.get("sasl.mechanisms", "GSSAPI"))).upper()
         if mechanism not in _MECHANISMS:
             raise ComparisonError(
-                f"kafka.client: sasl.mechanism: `millstream compare` knows {', '.join(sorted(_MECHANISMS))}, found {mechanism}. "
-                "Give it a user with one of these."
+                f"kafka.client: sasl.mechanism: expected one of {', '.join(sorted(_MECHANISMS))}, found {mechanism}. "
+                "`millstream compare` needs a Kafka user with one of these."
             )
         settings["broker_credentials"] = faust.SASLCredentials(
             username=str(client.get("sasl.username", "")),

@@ -1,11 +1,11 @@
-"""What can go wrong in the comparison job."""
+"""Errors of the comparison job."""
 
 from millstream.consumers.errors import WorkerError
 
 
 class ComparisonError(WorkerError):
-    """The job can't start or go on; the message says what to do. The command prints it and ends; what it knew is restored."""
+    """The job can't start or continue; the message says what to do. The command prints it and ends. A restart loses nothing."""
 
 
 class DamagedRecordError(ValueError):
-    """A record of the job's own topics is none that the job writes. Raised by `unpack`; the caller counts it and skips it."""
+    """The job didn't write this record of its own topics. `unpack` and `rows_of` raise it; the caller counts and skips it."""

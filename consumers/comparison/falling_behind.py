@@ -1,4 +1,4 @@
-"""How far the comparison job is behind, as a metric and in the log."""
+"""Reports how far the comparison job is behind, as a metric and in the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class FallingBehind:
-    """Looks at the lag from time to time, and warns once when the job falls behind."""
+    """Measures the lag from time to time, and warns once when the job falls behind."""
 
     def __init__(self, pipeline: Pipeline, faust: FoldingApp, metrics: m.ComparisonMetrics) -> None:
         self._pipeline = pipeline
@@ -27,7 +27,7 @@ class FallingBehind:
         self._behind = False
 
     def look(self, compared: int) -> None:
-        """Take a look, `compared` comparisons having been read so far."""
+        """Measure the lag. `compared` is the number of comparisons read so far."""
         consumer: Any = self._faust.consumer
         behind = 0
         for place in consumer.assignment():
@@ -42,8 +42,8 @@ class FallingBehind:
         if share is not None and not self._behind:
             shares = ", ".join(f"{shadow.name} {shadow.sample_rate * share:.2g}" for shadow in self._pipeline.shadows)
             log.warning(
-                "the comparison job falls behind: %d comparisons are waiting. Add a process, or sample less: with these "
-                "values of `sample_rate` this one would keep up: %s",
+                "the comparison job falls behind: %d comparisons are waiting. Start another process, or lower `sample_rate`. "
+                "With these values, this process would keep up: %s",
                 behind,
                 shares,
             )

@@ -1,4 +1,4 @@
-"""What the comparison job does with each record that it reads."""
+"""Handles each record that the comparison job reads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Intake:
-    """Decodes what comes, and gives it to the joins and merges. Faust's event loop calls it."""
+    """Decodes records, and passes them to the joins and merges. Faust's event loop calls it."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Intake:
         metrics: m.ComparisonMetrics,
     ) -> None:
         """Raises:
-        SchemaError: the labels' schema is not there, or has no such field.
+        SchemaError: the labels' schema is missing, or lacks a field that the pipeline file names.
         """
         self._streams = streams
         self._joins = joins
@@ -52,10 +52,10 @@ class Intake:
         self._labels = (
             LabelReader(pipeline.labels, store, regression=self._scoring.regression) if pipeline.labels else None
         )
-        self.compared = 0  # comparisons so far
+        self.compared = 0  # comparisons read so far
 
     async def comparisons(self, event: Any) -> None:
-        """Take a fetch of comparisons: join each with its label."""
+        """Join the comparisons of one fetch with their labels."""
         records = event.value
         comparisons, bad = await self._with_schemas(
             event, lambda: self._decoder.decode([record.value for record in records])
@@ -70,7 +70,7 @@ class Intake:
         self.compared += len(records)
 
     async def labels(self, event: Any) -> None:
-        """Take a fetch of labels: send each to the partition that its event's comparison is in."""
+        """Send each label of one fetch to the partition of its event's comparison."""
         reader, records = self._labels, event.value
         assert reader is not None
         columns = [[getattr(record, name) for record in records] for name in ("value", "partition", "offset")]
@@ -86,25 +86,25 @@ class Intake:
             await asyncio.gather(*sent)
 
     async def labels_by_event(self, event: Any) -> None:
-        """Take labels that are in their comparisons' partition: join them."""
+        """Join labels that were sent to the partition of their comparisons."""
         try:
             rows = rows_of(event.value or b"", LABEL_ROW)
         except DamagedRecordError as error:
             self._metrics.leave_out(1, "damaged", error)
             return
         good = are_labels(rows["value"], regression=self._scoring.regression)
-        self._metrics.leave_out(int((~good).sum()), "damaged", "a label of another value")
+        self._metrics.leave_out(int((~good).sum()), "damaged", "a label with an impossible value")
         rows = rows[good]
         partition = event.message.partition
         await write(self._streams.chunks, partition, self._joins.labels(partition, rows))
 
     async def part(self, event: Any) -> None:
-        """Take one partition's summary of a window: merge it with those of the others."""
+        """Merge one partition's summary of a window with those of the other partitions."""
         partition = event.message.partition
         await write(self._streams.parts, partition, self._merges.put(partition, event.value))
 
     async def _with_schemas(self, event: Any, work: Callable[[], Any]) -> Any:
-        """The result of decoding this event's records, in a thread; waits while the schemas are away."""
+        """Decode this event's records in a thread; wait as long as their schemas can't be loaded."""
         first, topic = event.value[0], event.message.topic
         what = f"records of {topic}/{first.partition} from offset {first.offset} on"
         return await with_schemas(work, what, lambda: self._metrics.count(m.RETRIES))

@@ -1,4 +1,7 @@
-"""What the Faust app does with what it reads: joins by partition, their chunks in a table; merges, their parts in another."""
+"""Connects joins and merges with the Faust app's tables: one join per partition, one merge per partition of the parts' topic.
+
+The joins' chunks are in one table, the merges' parts in another.
+"""
 
 from __future__ import annotations
 
@@ -29,28 +32,28 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Write = tuple[bytes, bytes | None]
-"""A table's key and its value; None: no more."""
+"""A key of a table and its new value; None deletes the key."""
 _Packed = tuple[int, Pair, int, bytes]
-_KEY = re.compile(rb"[0-9]{1,9}/([0-9]{1,19})")  # of a chunk
-_MAX_CHUNKS = 1 << 62  # numbers of chunks, so that those to come are in 64 bits too
-# Faust's producer refuses a record of more than 1,000,000 bytes: the job would end, and again after each restart.
+_CHUNK_KEY = re.compile(rb"[0-9]{1,9}/([0-9]{1,19})")
+_CHUNK_NUMBER_LIMIT = 1 << 62  # below this, the numbers of later chunks fit into 64 bits, too
+# Faust's producer rejects a record of more than 1,000,000 bytes. The job would end, and would end again after each restart.
 _MAX_SUMMARY_BYTES = 900_000  # bytes of a part's summary
-# Bytes of a part: the summary and the names of the pair. The record's key has these names again.
+# Bytes of a part: the summary and the names of the pair. The record's key contains these names, too.
 _MAX_PART_BYTES = 950_000
-_NO_LABELS_WAIT_MS = 600_000  # ms that a window waits for late comparisons where there are no labels
+_NO_LABELS_WAIT_MS = 600_000  # ms that a window waits for late comparisons if the pipeline has no labels
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """One partition's summary of a window and pair, on its way to the merge."""
 
-    start: int  # of the window, ms since the epoch
+    start: int  # the window's start, ms since the epoch
     pair: Pair
-    source: int  # the partition
-    partial: bytes  # packed
+    source: int  # the partition of the comparison topic
+    partial: bytes  # the packed summary
 
     def pack(self) -> bytes:
-        """As it travels."""
+        """Encode the part for the parts' topic."""
         return msgspec.msgpack.encode([self.start, [list(side) for side in self.pair], self.source, self.partial])
 
     @classmethod
@@ -59,11 +62,11 @@ class Part:
         try:
             return cls(*msgspec.msgpack.decode(packed or b"", type=_Packed))
         except (msgspec.MsgspecError, RecursionError) as error:
-            raise DamagedRecordError(f"no part of a window: {error}") from error
+            raise DamagedRecordError(f"not a part of a window: {error}") from error
 
 
 def join_settings(pipeline: Pipeline) -> JoinSettings:
-    """As the pipeline file says."""
+    """The settings that the pipeline file gives."""
     comparison, labels = pipeline.comparison, pipeline.labels
     return JoinSettings(
         window=max(round(comparison.window * 1000), 1),
@@ -75,7 +78,7 @@ def join_settings(pipeline: Pipeline) -> JoinSettings:
 
 
 class Joins:
-    """The joins of the partitions that this process has. They are built from the table's content when first asked for."""
+    """The joins of this process's partitions. A join is built from the table's content when it is first needed."""
 
     def __init__(
         self,
@@ -89,10 +92,12 @@ class Joins:
         self._known = known
         self._metrics = metrics
         self._joins: dict[int, PartitionJoin] = {}
-        self._strange: dict[int, list[bytes]] = {}  # keys that are no chunk's, for the changelog to let go
+        self._foreign: dict[
+            int, list[bytes]
+        ] = {}  # partition -> keys that aren't a chunk's; the next `tick` deletes them
 
     def clear(self) -> None:
-        """Forget all: the assignment changes."""
+        """Drop all joins, because the assignment changes."""
         self._joins.clear()
 
     def comparisons(self, partition: int, rows: Rows, pairs: list[Pair]) -> list[Write]:
@@ -110,11 +115,11 @@ class Joins:
         return self._of(partition).watermark
 
     def close(self, partition: int, until: int) -> None:
-        """See PartitionJoin."""
+        """Call `PartitionJoin.close`."""
         self._of(partition).close(until)
 
     def tick(self, partition: int) -> tuple[list[Write], list[Part]]:
-        """Summarise what changed in a partition."""
+        """Summarise the windows that changed in a partition; returns what to write to the table, and the summaries."""
         join = self._of(partition)
         changes, partials = join.tick(_now())
         parts = [Part(start, pair, partition, partial.pack()) for start, pair, partial in partials]
@@ -124,21 +129,21 @@ class Joins:
             "too_large",
             f"a summary of partition {partition} takes more than {_MAX_SUMMARY_BYTES} bytes: lower comparison.max_events",
         )
-        strange: list[Write] = [(key, None) for key in self._strange.pop(partition, ())]
-        return [*strange, *self._writes(partition, join, changes)], small
+        foreign: list[Write] = [(key, None) for key in self._foreign.pop(partition, ())]
+        return [*foreign, *self._writes(partition, join, changes)], small
 
     def _of(self, partition: int) -> PartitionJoin:
         if partition not in self._joins:
-            packed, strange = dict[int, bytes](), list[bytes]()
+            packed, foreign = dict[int, bytes](), list[bytes]()
             for key, value in self._table.items():
                 if key.startswith(b"%d/" % partition):
-                    match = _KEY.fullmatch(key)
-                    if match is not None and (number := int(match[1])) < _MAX_CHUNKS:
+                    match = _CHUNK_KEY.fullmatch(key)
+                    if match is not None and (number := int(match[1])) < _CHUNK_NUMBER_LIMIT:
                         packed[number] = value
                     else:
-                        strange.append(key)
-            self._strange[partition] = strange
-            self._metrics.leave_out(len(strange), "damaged", strange[:1])
+                        foreign.append(key)
+            self._foreign[partition] = foreign
+            self._metrics.leave_out(len(foreign), "damaged", foreign[:1])
             writer = secrets.randbelow(WRITER_NUMBERS)
             self._joins[partition] = PartitionJoin.restored(
                 self._settings, packed, writer, latest=_now() + MAX_AHEAD_MS, known=self._known
@@ -153,7 +158,7 @@ class Joins:
 
 
 class Merges:
-    """The merges of the partitions that this process has of the parts' topic, built likewise."""
+    """The merges of this process's partitions of the parts' topic. They are built like the joins."""
 
     def __init__(
         self,
@@ -165,16 +170,16 @@ class Merges:
         sources: int,
     ) -> None:
         """Args:
-        pipeline: with shadows.
-        table: of the parts.
-        known: pairs that are compared.
-        metrics: where to count.
-        sources: how many partitions send parts.
+        pipeline: a pipeline with shadows.
+        table: the table of the parts.
+        known: the pairs that are compared.
+        metrics: the job's metrics.
+        sources: number of partitions that send parts.
         """
         settings = join_settings(pipeline)
         self._pipeline = pipeline
         self._window = settings.window
-        # A window's parts change until its join forgets it.
+        # A window's parts can change until its join deletes the window.
         self._kept = 2 * settings.window + settings.wait
         self._most_windows = settings.most_windows
         self._most_bytes = most_bytes_of(settings.most_events)
@@ -183,22 +188,23 @@ class Merges:
         self._known = known
         self._metrics = metrics
         self._merges: dict[int, Merge] = {}
-        self._strange: dict[int, set[bytes]] = {}  # keys of what is no part, or too much, for the changelog to let go
-        self._newest: dict[Pair, int] = {}  # the newest window that the metrics show
+        # Partition -> keys of entries that aren't parts, or are too many; the next `results` deletes them.
+        self._foreign: dict[int, set[bytes]] = {}
+        self._newest: dict[Pair, int] = {}  # the window that the metrics show
 
     def clear(self) -> None:
-        """Forget all: the assignment changes."""
+        """Drop all merges, because the assignment changes."""
         self._merges.clear()
 
     def put(self, partition: int, packed: bytes | None) -> list[Write]:
-        """Take a part; returns what to write to the table. Counts what is no part, and the parts that went for it."""
+        """Take a part; returns what to write to the table. Counts records that aren't parts, and the old parts that it drops."""
         merge = self._of(partition)
         writes = self._put(partition, merge, packed)
-        self._strange.get(partition, set()).difference_update(writes)
+        self._foreign.get(partition, set()).difference_update(writes)
         return list(writes.items())
 
     def results(self, partition: int) -> tuple[list[Write], list[tuple[int, Pair, dict[str, Any]]]]:
-        """What changed: for the table, and as records without `updated_at`."""
+        """What changed: what to write to the table, and the results as records without `updated_at`."""
         merge = self._of(partition)
         regression = self._pipeline.comparison.task == "regression"
         records = [
@@ -211,32 +217,35 @@ class Merges:
         ]
         for start, pair, record in records:
             self._show(start, pair, record)
-        strange: list[Write] = [(key, None) for key in sorted(self._strange.pop(partition, ()))]
-        return [*strange, *((_part_key(partition, *place), None) for place in merge.forget())], records
+        foreign: list[Write] = [(key, None) for key in sorted(self._foreign.pop(partition, ()))]
+        return [*foreign, *((_part_key(partition, *place), None) for place in merge.forget())], records
 
     def _of(self, partition: int) -> Merge:
         if partition not in self._merges:
             merge = self._merges[partition] = Merge(
                 kept=self._kept, most_windows=self._most_windows, most_bytes=self._most_bytes
             )
-            strange = self._strange[partition] = set()
+            foreign = self._foreign[partition] = set()
             for key, packed in self._table.items():
                 if key.startswith(b"%d/" % partition):
                     writes = self._put(partition, merge, packed, key) or {key: None}
-                    strange.update(place for place, value in writes.items() if value is None)
+                    foreign.update(place for place, value in writes.items() if value is None)
         return self._merges[partition]
 
     def _put(
         self, partition: int, merge: Merge, packed: bytes | None, key: bytes | None = None
     ) -> dict[bytes, bytes | None]:
-        """Take a part; returns what to write to the table: nothing where it is no part, or of another key than is given."""
+        """Take a part; returns what to write to the table.
+
+        Returns nothing if the record isn't a part, if its pair isn't known, or if it belongs to another key than `key`.
+        """
         try:
             if packed is not None and len(packed) > _MAX_PART_BYTES:
                 raise DamagedRecordError(f"expected a part of at most {_MAX_PART_BYTES} bytes, found {len(packed)}")
             part = self._checked(Part.unpack(packed))
             found = _part_key(partition, part.start, part.pair, part.source)
             if key not in (None, found):
-                raise DamagedRecordError("the record has another part's key")
+                raise DamagedRecordError("the record has the key of another part")
             if part.pair not in self._known:
                 self._metrics.leave_out(1, "unknown_pair", part.pair)
                 return {}
@@ -244,18 +253,18 @@ class Merges:
         except DamagedRecordError as error:
             self._metrics.leave_out(1, "damaged", error)
             return {}
-        self._metrics.leave_out(len(dropped), "late", "summaries of the oldest windows: there are too many")
+        self._metrics.leave_out(len(dropped), "late", "summaries of the oldest windows: there are too many windows")
         return {found: packed, **{_part_key(partition, *place): None for place in dropped}}
 
     def _checked(self, part: Part) -> Part:
-        """Raises DamagedRecordError: no partition of ours can have said so."""
+        """Raises DamagedRecordError: no join sends a part with this window or partition."""
         in_time = 0 <= part.start <= _now() + MAX_AHEAD_MS and part.start % self._window == 0
         if not in_time or not 0 <= part.source < self._sources:
-            raise DamagedRecordError(f"no window begins at {part.start}, or there is no partition {part.source}")
+            raise DamagedRecordError(f"no window starts at {part.start}, or there is no partition {part.source}")
         return part
 
     def _show(self, start: int, pair: Pair, record: dict[str, Any]) -> None:
-        """Set the metrics, where no newer window is shown."""
+        """Set the metrics, unless they show a newer window."""
         if start < self._newest.get(pair, 0):
             return
         self._newest[pair] = start

@@ -1,7 +1,7 @@
-"""One partition's comparisons and labels, met by event id in windows of event time. Pure: the time comes in as an argument.
+"""Joins one partition's comparisons and labels by event ID, in windows of event time. Pure: the time is an argument.
 
-All that is ever counted follows from the chunks and their order, so a join that is restored from the changelog says the same
-as the one that wrote it; and rows that are read twice (after a crash) have the position of the first time and count once.
+All counts follow from the chunks and their order. So a join that is restored from the changelog gives the same results as the
+join that wrote it. Rows that are read again after a crash have the same position as before, and count once.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ if TYPE_CHECKING:
 
     from millstream.schemas.comparisons import Pair
 
-MAX_AHEAD_MS: Final = 300_000  # ms that an event may be ahead of the clock; what is further is somebody's wrong clock
-LABELS_TO_EVENTS: Final = 10  # most label rows of a partition, in units of `most_events`
-MIN_CHUNK_ROWS: Final = 20  # that a chunk counts for at least: a chunk of one row takes memory too
-MAX_OPEN_WINDOWS: Final = 1000  # open windows of a partition, beside those that wait for labels
+MAX_AHEAD_MS: Final = 300_000  # ms that an event may be ahead of the clock; beyond that, the producer's clock is wrong
+LABELS_TO_EVENTS: Final = 10  # limit of a partition's label rows, in units of `most_events`
+MIN_CHUNK_ROWS: Final = 20  # rows that a chunk counts for at least: a chunk of one row takes memory, too
+MAX_OPEN_WINDOWS: Final = 1000  # open windows of a partition, not counting those that wait for labels
 
-HASH_BITS: Final = 64  # of an id
+HASH_BITS: Final = 64  # bits of an event ID's hash
 WRITER_NUMBERS: Final = 1 << 24
 
 Change = tuple[int, bytes | None]
-"""A chunk's number and how the changelog is to have it from now on; None: no more."""
+"""A chunk's number and its new record in the changelog; None deletes the chunk."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinSettings:
-    """Times in milliseconds."""
+    """Times are in milliseconds."""
 
-    window: int
-    wait: int  # after a window's end, for labels
-    early: int  # that a label without a comparison is kept
-    most_events: int  # of a window
+    window: int  # length of a window
+    wait: int  # how long after its end a window waits for labels
+    early: int  # how long a label without a comparison is kept
+    most_events: int  # most events of a window
     threshold: float
 
     @property
     def most_windows(self) -> int:
-        """Open windows of a partition; windows beyond that close from the oldest on.
+        """Most open windows of a partition. If there would be more, the oldest ones are closed early.
 
-        Windows begin at whole multiples of their length and no event is far ahead of the clock, so these are more than there
-        can be of now: who spreads event times over a thousand years closes windows of the past, and none that is due.
+        Windows start at whole multiples of their length, and no event is far ahead of the clock. So the windows that are due
+        now are always fewer than this limit. If a producer spreads event times over a thousand years, only old windows close.
         """
         return (self.wait + MAX_AHEAD_MS) // self.window + MAX_OPEN_WINDOWS
 
@@ -61,24 +61,24 @@ class PartitionJoin:
 
     def __init__(self, settings: JoinSettings, writer: int = 0) -> None:
         """Args:
-        settings: of the windows.
-        writer: a number of this join alone, below `WRITER_NUMBERS`: of two processes that take each other for gone, neither may
-            write over a chunk of the other.
+        settings: the windows' settings.
+        writer: a number below `WRITER_NUMBERS` that only this join has. Two processes may both believe that they own the
+            partition; with different numbers, neither overwrites a chunk of the other.
         """
         self._settings = settings
         self._writer = writer
         self._chunks: dict[int, Chunk] = {}
         self._windows: dict[int, set[int]] = {}  # start -> numbers of the chunks with rows in it
         self._events: Counter[int] = Counter()  # start -> rows
-        self._damaged: list[int] = []  # numbers of records that are no chunks, for the changelog to let go
+        self._damaged: list[int] = []  # numbers of records that aren't chunks, to delete from the changelog
         self._dirty: set[int] = set()  # windows to summarise
         self._final: set[int] = set()  # windows that were summarised after they closed
         self._new_labels: list[int] = []  # numbers of the chunks whose windows are not known yet
-        self._labels: Labels | None = None  # of all chunks; None: to be made anew
+        self._labels: Labels | None = None  # the labels of all chunks; None: must be built again
         self._next = writer
         self.watermark = 0  # the newest event time read
-        self._closed_to = 0  # windows that waited until here take no more
-        self.counts: Counter[str] = Counter()  # what was left out and why, since the start of this process
+        self._closed_to = 0  # windows whose wait ended by this time (ms since the epoch) are closed
+        self.counts: Counter[str] = Counter()  # reason -> records left out; the caller takes and clears them
 
     @classmethod
     def restored(
@@ -90,14 +90,14 @@ class PartitionJoin:
         latest: int,
         known: Container[Pair],
     ) -> PartitionJoin:
-        """The join as its chunks tell.
+        """Rebuild a join from its chunks.
 
         Args:
-            settings: of the windows.
-            packed: the chunks, by number; those that are none are counted as `damaged`.
+            settings: the windows' settings.
+            packed: the chunks, by number. Records that aren't chunks are counted as `damaged`.
             writer: see `__init__`.
-            latest: ms since the epoch: how new an event can be.
-            known: pairs that are compared; rows of others are left out.
+            latest: the newest event time that is possible, ms since the epoch.
+            known: the pairs that are compared; rows of other pairs are left out.
         """
         join = cls(settings, writer)
         for number, record in sorted(packed.items()):
@@ -111,7 +111,7 @@ class PartitionJoin:
         return join
 
     def add_comparisons(self, rows: Rows, pairs: Sequence[Pair], now: int) -> list[Change]:
-        """Take a batch (COMPARISON_ROW); `now` is ms since the epoch."""
+        """Take a batch of comparisons (rows of COMPARISON_ROW); `now` is ms since the epoch."""
         ahead = rows["event_time"] > now + MAX_AHEAD_MS
         late = self._is_closed(rows["event_time"])
         if self._close_beyond_most(rows["event_time"][~(ahead | late)]):
@@ -127,11 +127,11 @@ class PartitionJoin:
         self._take(chunk)
         changed = {chunk.number, *self._halve_full(chunk)}
         changes: list[Change] = [(number, self._chunks[number].pack()) for number in sorted(changed)]
-        # Many windows between two updates: they don't wait for the next one, which would summarise them.
+        # Too many windows opened since the last update: delete the old ones now, before an update has summarised them.
         return [*changes, *self._forget()] if len(self._windows) > 2 * self._settings.most_windows else changes
 
     def add_labels(self, rows: Rows, now: int) -> list[Change]:
-        """Take a batch (LABEL_ROW)."""
+        """Take a batch of labels (rows of LABEL_ROW); `now` is ms since the epoch."""
         if not len(rows):
             return []
         chunk = Chunk("labels", self._next, self.watermark, self._closed_to, now, rows)
@@ -139,18 +139,18 @@ class PartitionJoin:
         return [(chunk.number, chunk.pack())]
 
     def close(self, until: int) -> None:
-        """Close the windows that end and have waited before `until` (ms, event time).
+        """Close the windows whose wait ended by `until` (event time, ms since the epoch).
 
-        The caller passes a watermark of this join, once the labels that were written before it are joined: windows must not
-        close while the labels are read more slowly than the comparisons, after an outage, say.
+        The caller passes a watermark of this join, once all labels written before that watermark was taken are joined. So no
+        window closes early if the labels are read more slowly than the comparisons, for example after an outage.
         """
         self._closed_to = max(self._closed_to, until)
 
     def tick(self, now: int) -> tuple[list[Change], list[tuple[int, Pair, Partial]]]:
-        """Summarise the windows that changed, and let go what is over.
+        """Summarise the windows that changed, and delete what is no longer needed.
 
         Returns:
-            what changed in the changelog, and for each changed window and pair its summary.
+            the changes of the changelog, and the summary of each changed window and pair.
         """
         self._find_windows_of_new_labels()
         closed = {start for start in self._windows if self._close(start) <= self._closed_to}
@@ -161,7 +161,7 @@ class PartitionJoin:
         changes = [*self._sift_labels(now), *self._forget()]
         return changes, partials
 
-    # What the parts of a window's life are.
+    # The times of a window: start, end of the wait, deletion.
 
     def _start(self, event_times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return event_times - event_times % self._settings.window
@@ -171,7 +171,7 @@ class PartitionJoin:
         return closed | (event_times < 0)
 
     def _close_beyond_most(self, event_times: npt.NDArray[np.int64]) -> bool:
-        """Close the oldest windows where these events would open too many; returns whether any was."""
+        """Close the oldest windows if these events would open too many; returns whether it closed any."""
         starts = self._windows.keys() | set(np.unique(self._start(event_times)).tolist())
         if len(starts) <= self._settings.most_windows:
             return False
@@ -180,11 +180,11 @@ class PartitionJoin:
         return True
 
     def _close(self, start: int) -> int:
-        """The time at which the window takes no more."""
+        """The time at which the window closes."""
         return start + self._settings.window + self._settings.wait
 
     def _end(self, start: int) -> int:
-        """The time at which the window is forgotten: until then a late label is known for what it is."""
+        """The time at which the window is deleted. Until then, a label of the window is recognised as late."""
         return self._close(start) + self._settings.window
 
     def _take(self, chunk: Chunk) -> None:
@@ -202,10 +202,10 @@ class PartitionJoin:
             self._windows.setdefault(start, set()).add(chunk.number)
             self._dirty.add(start)
 
-    # Bounds on what is kept.
+    # Limits of memory.
 
     def _halvings(self, chunk: Chunk) -> dict[int, int]:
-        """How often each of the chunk's windows was halved before it."""
+        """How often each of the chunk's windows has been halved so far."""
         halvings: dict[int, int] = {}
         for start in np.unique(self._start(chunk.rows["event_time"])).tolist():
             numbers = self._windows.get(start, ())
@@ -213,7 +213,7 @@ class PartitionJoin:
         return {start: times for start, times in halvings.items() if times}
 
     def _thin(self, chunk: Chunk, halvings: dict[int, int]) -> Chunk:
-        """The chunk without the rows that halving its windows so often leaves out: by the id's hash, so at random."""
+        """The chunk after its windows were halved this often. The ID's hash decides which rows are removed: a random sample."""
         if not halvings:
             return chunk
         starts = self._start(chunk.rows["event_time"])
@@ -226,12 +226,12 @@ class PartitionJoin:
         return replace(chunk, rows=chunk.rows[keep], halvings={**chunk.halvings, **halvings}, thinned=thinned)
 
     def _halve_full(self, newest: Chunk) -> set[int]:
-        """Halve the windows that hold too many events; returns the numbers of the chunks changed."""
+        """Halve the windows that have too many events; returns the numbers of the changed chunks."""
         changed = set[int]()
         for start in np.unique(self._start(newest.rows["event_time"])).tolist():
             while self._events[start] > self._settings.most_events:
                 times = self._chunks[newest.number].halvings.get(start, 0) + 1
-                if times > HASH_BITS:  # one id again and again: no hash is that small
+                if times > HASH_BITS:  # the hash has no more bits: nearly all events have the same ID
                     break
                 for number in self._windows[start]:
                     self._chunks[number] = self._thin(self._chunks[number], {start: times})
@@ -253,7 +253,7 @@ class PartitionJoin:
         return self._labels
 
     def _known(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
-        """The ids of all comparisons, ascending, and the windows that they are in."""
+        """The ID hashes of all comparisons, ascending, and the start of each one's window."""
         chunks = [chunk.rows for chunk in self._chunks.values() if chunk.kind == "comparisons"]
         ids = np.concatenate([rows["id"] for rows in chunks]) if chunks else np.empty(0, np.uint64)
         times = np.concatenate([rows["event_time"] for rows in chunks]) if chunks else np.empty(0, np.int64)
@@ -268,7 +268,7 @@ class PartitionJoin:
             self._dirty |= set(np.unique(starts).tolist()) & self._windows.keys()
 
     def _sift_labels(self, now: int) -> Iterator[Change]:
-        """Keep of the labels that have waited long enough for their comparisons those that have one."""
+        """Of the labels that have waited long enough, keep those that have a comparison."""
         unsifted = [chunk for chunk in self._chunks.values() if chunk.kind == "labels" and not chunk.until]
         over = sum(map(_weight, unsifted)) - LABELS_TO_EVENTS * self._settings.most_events
         due = []
@@ -297,7 +297,7 @@ class PartitionJoin:
                 yield chunk.number, None
 
     def _repeated(self, chunk: Chunk, kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        """Which of the kept labels are not their event's first: the first one alone counts."""
+        """Which of the kept labels aren't the first of their event: only the first counts."""
         all_labels = self._all_labels()
         _, places = all_labels.match(chunk.rows["id"])
         order = np.lexsort((chunk.rows["position"], chunk.rows["id"]))
@@ -316,7 +316,7 @@ class PartitionJoin:
             self._dirty.discard(start)
         wanted = set[int]().union(*self._windows.values())
         comparisons = [chunk for chunk in self._chunks.values() if chunk.kind == "comparisons"]
-        for chunk in comparisons[:-1]:  # the newest stays: it holds the times
+        for chunk in comparisons[:-1]:  # the newest stays: a restored join takes its watermark from it
             if chunk.number not in wanted:
                 del self._chunks[chunk.number]
                 yield chunk.number, None
@@ -346,14 +346,14 @@ class PartitionJoin:
 
 
 def _weight(chunk: Chunk) -> int:
-    """Rows that a chunk of labels counts for."""
+    """How many rows a chunk of labels counts for."""
     return max(len(chunk.rows), MIN_CHUNK_ROWS)
 
 
 def _found(
     ids: npt.NDArray[np.uint64], known: npt.NDArray[np.uint64], starts: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
-    """Which ids are known, and the windows of those. An id of several windows has the newest."""
+    """Which IDs are known, and the windows of the known ones. If an ID is in several windows, the newest one is taken."""
     if not len(known):
         return np.zeros(len(ids), np.bool_), np.empty(0, np.int64)
     places = np.searchsorted(known, ids, side="right") - 1

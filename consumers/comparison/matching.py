@@ -1,4 +1,4 @@
-"""A window's comparisons, each once, and the labels that are theirs."""
+"""Matches a window's comparisons with their labels. Each comparison and each label counts once."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Each event's first label; one entry an event, ascending by id."""
+    """Each event's first label: one entry per event, ascending by ID."""
 
     ids: npt.NDArray[np.uint64]
     values: npt.NDArray[np.float64]
-    numbers: Ints  # of the chunk that it came with
-    closed: Ints  # which windows were closed when it came: `Chunk.closed`
-    repeats: Ints  # further labels of the event
+    numbers: Ints  # number of the label's chunk
+    closed: Ints  # `Chunk.closed` of this chunk: it shows which windows were closed when the label was read
+    repeats: Ints  # number of further labels of the event
 
     @classmethod
     def of(cls, chunks: Sequence[Chunk]) -> Labels:
@@ -39,7 +39,7 @@ class Labels:
         return cls(rows["id"], rows["value"], numbers[chosen], closed[chosen], repeats)
 
     def match(self, ids: npt.NDArray[np.uint64]) -> tuple[npt.NDArray[np.bool_], Ints]:
-        """Which of the ids have a label, and the place of each (0 where it has none)."""
+        """Which of the IDs have a label, and the index of each one's label (0 if it has none)."""
         if not len(self.ids):
             return np.zeros(len(ids), np.bool_), np.zeros(len(ids), np.int64)
         places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
@@ -48,13 +48,13 @@ class Labels:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A window's comparisons; one entry an event and pair."""
+    """A window's comparisons: one entry per event and pair."""
 
     rows: Rows
-    numbers: Ints  # of the chunk that each came with
-    repeats: Ints  # further comparisons of the same event and pair
+    numbers: Ints  # number of each comparison's chunk
+    repeats: Ints  # number of further comparisons of the same event and pair
     pairs: list[Pair]
-    pair: Ints  # each row's place in them
+    pair: Ints  # each row's index in `pairs`
 
     @classmethod
     def of(cls, chunks: Sequence[Chunk], inside: Sequence[npt.NDArray[np.bool_]]) -> Window:
@@ -72,12 +72,12 @@ class Window:
         return cls(rows[order][firsts], numbers[order][firsts], repeats, list(places), of_pair[order][firsts])
 
     def summaries(self, labels: Labels, close: int, threshold: float) -> Iterator[tuple[Pair, Summary, dict[str, int]]]:
-        """Of each pair: its summary, and how many labels came how.
+        """For each pair: its summary, and the counts of duplicates and of early, late and repeated labels.
 
         Args:
-            labels: of all events.
-            close: when the window closes, ms: a label that came when it was closed is too late.
-            threshold: score from which an answer is positive.
+            labels: the labels of all events.
+            close: when the window closes, ms since the epoch. A label that was read after that is late.
+            threshold: scores from this one on are positive.
         """
         has_label, places = labels.match(self.rows["id"])
         if not len(labels.ids):
@@ -115,16 +115,16 @@ def _columns(rows: Rows, labels: npt.NDArray[np.float64]) -> Columns:
 
 
 def _joined(chunks: Sequence[Chunk], parts: Sequence[Rows], dtype: np.dtype[np.void]) -> tuple[Rows, Ints]:
-    """The rows of all parts, and the number of the chunk that each came with."""
+    """The rows of all parts, and the number of each row's chunk."""
     rows = np.concatenate(parts) if parts else np.empty(0, dtype)
     return rows, np.repeat([chunk.number for chunk in chunks], [len(part) for part in parts]).astype(np.int64)
 
 
 def _each_once(rows: Rows, numbers: Ints, *same: npt.NDArray[np.generic]) -> tuple[Ints, Ints, Ints]:
-    """Put rows that are the `same` side by side, the first one to be written first.
+    """Group the rows that have equal values in the `same` columns. Within a group, order them by position.
 
     Returns:
-        the order, in it the places of the firsts, and how many further rows (of other positions) each of these has.
+        the order of the rows; where each group starts in this order; and how many further positions each group has.
     """
     order = np.lexsort((numbers, rows["position"], *same)).astype(np.int64)
     if not len(order):
@@ -135,7 +135,7 @@ def _each_once(rows: Rows, numbers: Ints, *same: npt.NDArray[np.generic]) -> tup
         ordered = column[order]
         new[1:] |= ordered[1:] != ordered[:-1]
     position = rows["position"][order]
-    # A row read again has the position of the first time: no further one.
+    # A row that was read again has the same position, so it isn't counted.
     further = np.zeros(len(order), np.int64)
     further[1:] = ~new[1:] & (position[1:] != position[:-1])
     firsts = np.flatnonzero(new)

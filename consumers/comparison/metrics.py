@@ -15,26 +15,26 @@ READ = Metric("millstream_comparison_records_total", "counter", "Records read: c
 LEFT_OUT = Metric(
     "millstream_comparison_left_out_total",
     "counter",
-    "Records that don't count: undecodable (no comparison), unknown_pair (comparison of models that the pipeline file does not "
-    "name), bad_labels (no label), late (comparison of a closed window, or summary of a window beyond those that are kept), "
-    "ahead (comparison of more than 5 minutes ahead of the clock), unknown_labels (no comparison came for the label), "
-    "repeated_labels (too many labels of the same events), damaged (record of the job's own topics that the job did not write), "
-    "bad_batch (in a batch that decompresses to more than 64 MiB), too_large (summary of a window that no record can hold), "
-    "internal_error (the job raised an unexpected error on them: its log has the traceback).",
+    "Records left out: undecodable (not a comparison), unknown_pair (comparison of models that the pipeline file doesn't name), "
+    "bad_labels (not a label), late (comparison of a closed window, or summary of a window that is too old to be kept), ahead "
+    "(comparison of an event more than 5 minutes ahead of the clock), unknown_labels (label without a comparison), "
+    "repeated_labels (too many labels of the same events), damaged (record of the job's own topics that the job didn't write), "
+    "bad_batch (in a record batch that can't be read, or decompresses to more than 64 MiB), too_large (summary of a window that "
+    "doesn't fit into a record), internal_error (the job raised an unexpected error: its log has the traceback).",
     ("reason",),
 )
 LAG = Metric("millstream_comparison_lag_records", "gauge", "Records not yet processed.", ("topic", "partition"))
 FITTING_SHARE = Metric(
     "millstream_comparison_fitting_share",
     "gauge",
-    "Share of what is compared now that the job could take; 1 while it keeps up.",
+    "Share of the arriving comparisons that the job can process; 1 while it keeps up.",
 )
 TICK_SECONDS = Metric("millstream_comparison_update_seconds", "gauge", "How long the last update of the results took.")
-RETRIES = Metric("millstream_comparison_retries_total", "counter", "Waits because schemas were away.")
+RETRIES = Metric("millstream_comparison_retries_total", "counter", "Waits because schemas couldn't be loaded.")
 RESULT = Metric(
     "millstream_evaluation",
     "gauge",
-    "Newest window with an event, by figure of the evaluation: agreement, psi, primary_auc, shadow_auc, ...",
+    "Figures of the newest window with an event: agreement, psi, primary_auc, shadow_auc, ...",
     (*_PAIR, "figure"),
 )
 WINDOW = Metric(
@@ -72,7 +72,7 @@ class ComparisonMetrics:
             )
             for metric in ALL
         }
-        # A series that appears with its first count hides that count from `rate`.
+        # Create each series with 0: if a series started at its first count, `rate` would miss that count.
         for reason in REASONS:
             self.count(LEFT_OUT, 0, reason)
         for what in ("comparisons", "labels"):
@@ -85,17 +85,17 @@ class ComparisonMetrics:
         self._families[metric.name].labels(self._pipeline, *labels).inc(by)
 
     def leave_out(self, count: int, reason: str, example: object = None) -> None:
-        """Count records that don't count; warn of them, at most once a minute, where there is an example."""
+        """Count records that are left out. If there is an example, log a warning, at most once a minute."""
         self.count(LEFT_OUT, count, reason)
         if count and example is not None:
-            self._warnings.warn(f"records don't count ({reason})", count, example)
+            self._warnings.warn(f"records left out ({reason})", count, example)
 
     def set(self, metric: Metric, value: float, *labels: str) -> None:
         """Set a gauge."""
         self._families[metric.name].labels(self._pipeline, *labels).set(value)
 
     def forget(self, metric: Metric) -> None:
-        """Drop all values of a gauge, such as the lags before a rebalance."""
+        """Delete all values of a gauge, such as the lags before a rebalance."""
         self._families[metric.name].clear()
 
 

@@ -1,4 +1,4 @@
-"""What the comparison job calls itself and its own topics in Kafka."""
+"""The names of the comparison job's consumer group and of its own topics."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ if TYPE_CHECKING:
 
 
 def app_name(pipeline: Pipeline) -> str:
-    """The job's consumer group, and the beginning of its topics' names."""
+    """The job's consumer group; also the prefix of its topics' names."""
     return f"{pipeline.group_id}-comparison"
 
 
 def own_topics(pipeline: Pipeline) -> dict[str, dict[str, str]]:
     """The job's own topics and their settings.
 
-    They are made before Faust starts: one that it made itself a moment ago it may not know yet when it assigns partitions, and
-    then nobody reads it until the next rebalance (faust-streaming 0.15.3).
+    The job creates them before it starts Faust. If Faust creates a topic itself, it may not know the topic yet when it assigns
+    partitions. Then no process reads the topic until the next rebalance (faust-streaming 0.15.3).
     """
     name = app_name(pipeline)
     compact = {"cleanup.policy": "compact"}

@@ -1,22 +1,23 @@
-"""Whether the job keeps up, and which share of the events it could take if not. Pure."""
+"""Finds out whether the job keeps up. If it doesn't: which share of the comparisons it could process. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-CHECKS_UNTIL_BEHIND = 3  # in a row that find more left to do, before the job is said to fall behind
-TARGET_UTILISATION = 0.8  # of what it manages, that it should be given
+CHECKS_UNTIL_BEHIND = 3  # consecutive checks with a growing lag, after which the job counts as falling behind
+TARGET_UTILISATION = 0.8  # share of the measured rate that the job should be given
 
 
 @dataclass(slots=True)
 class Pace:
-    """Looks at read and written comparisons from time to time."""
+    """Compares, from time to time, how many comparisons were written and how many were processed."""
 
-    _last: tuple[float, int, int] | None = None  # when, done, lag
-    _growing: list[tuple[float, float]] = field(default_factory=list)  # arrived and done a second, while the lag grows
+    _last: tuple[float, int, int] | None = None  # time, comparisons processed, lag
+    # Arrived and processed comparisons per second, at each check in a row that found a growing lag.
+    _growing: list[tuple[float, float]] = field(default_factory=list)
 
     def look(self, now: float, done: int, lag: int) -> float | None:
-        """How much of what arrives now the job could take: less than 1 where it falls behind, else None.
+        """Which share of the arriving comparisons the job could process, if it falls behind; else None.
 
         Args:
             now: seconds on a clock that never goes back.
@@ -28,7 +29,7 @@ class Pace:
             self._growing.clear()
             return None
         seconds, processed, growth = now - last[0], done - last[1], lag - last[2]
-        if growth <= 0 or lag <= processed:  # it catches up, or is behind by less than one look
+        if growth <= 0 or lag <= processed:  # it catches up, or the lag is less than it processes between two looks
             self._growing.clear()
             return None
         self._growing.append(((processed + growth) / seconds, processed / seconds))

@@ -1,4 +1,4 @@
-"""Which pairs of models the pipeline file names. Only they are compared: each pair makes windows, results and metrics."""
+"""The pairs of models that the pipeline file names. Only these are evaluated, as each pair adds windows, results and metrics."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class KnownPairs:
-    """The pairs of a pipeline. Where the file names no version of the primary, each version in the model repository is one."""
+    """The pairs of a pipeline. If the file names no version of the primary, each version in the model repository counts."""
 
     def __init__(self, pipeline: Pipeline) -> None:
-        """Raises ComparisonError: the primary's version is neither in the file nor in a repository that is here."""
+        """Raises ComparisonError: the file names no version of the primary, and this machine lacks the model's folder."""
         model = pipeline.model
         self._shadows = frozenset(
             Variant(*pipeline.shadow_model(shadow), name=shadow.name) for shadow in pipeline.shadows
@@ -25,7 +25,7 @@ class KnownPairs:
         self._versions = model.repository / model.name
         if self._version is None and not self._versions.is_dir():
             raise ComparisonError(
-                f"{pipeline.at('model')}: expected the primary's `version`, or its folder {self._versions} where this job runs; "
+                f"{pipeline.at('model')}: expected the primary's `version`, or its folder {self._versions} on this machine; "
                 "found neither. Only comparisons of known versions count: write `version:` under `model:`."
             )
 

@@ -1,4 +1,4 @@
-"""What one partition says about a window and pair, and what all partitions say together. Pure."""
+"""One partition's summary of a window and pair, and the merge of the summaries of all partitions. Pure."""
 
 from __future__ import annotations
 
@@ -17,27 +17,28 @@ if TYPE_CHECKING:
 
     from millstream.schemas.comparisons import Pair
 
-_SUMMARY_OVERHEAD: Final = 100_000  # bytes of a summary without its histograms, generously
-_MAX_COUNT: Final = 1 << 48  # of any count or bin: sums of many stay in 64 bits
+_SUMMARY_OVERHEAD: Final = 100_000  # bytes of a summary without its histograms; more than enough
+_MAX_COUNT: Final = 1 << 48  # largest value of a count or bin: so the sum of many fits into 64 bits
 _BINS: Final = 1 << (12 + FINE_BITS)
 _JOINT_BINS: Final = 1 << (2 * (12 + COARSE_BITS))
-MAX_PART_BYTES: Final = 256 << 20  # of all parts of a merge, compressed
+MAX_PART_BYTES: Final = 256 << 20  # bytes of all parts of a merge together, compressed
 Place = tuple[int, "Pair", int]
-"""Whose part it is: window, pair and source partition."""
+"""Window, pair and source partition of a part."""
 _COUNTS = ("duplicates", "thinned", "early_labels", "late_labels", "repeated_labels")
 
 
 def most_bytes_of(events: int) -> int:
-    """Most bytes of a partial of so many events, before it is compressed.
+    """Most bytes that the partial of this number of events can have, before compression.
 
-    An event takes a bin and a count, 8 bytes each, of six histograms: both scores and latencies, difference, and joint.
+    An event adds at most one bin and one count (8 bytes each) to each of six histograms: both scores, both latencies, the
+    difference, and the joint histogram.
     """
     return 6 * 16 * events + _SUMMARY_OVERHEAD
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """One partition's part of a window and pair."""
+    """One partition's summary of a window and pair."""
 
     summary: Summary
     duplicates: int = 0
@@ -46,7 +47,7 @@ class Partial:
     late_labels: int = 0
     repeated_labels: int = 0
     final: bool = False  # whether the window is closed in this partition
-    closed: int = 0  # ms since the epoch: windows that waited until here take no more in this partition
+    closed: int = 0  # ms since the epoch: windows whose wait ended by this time are closed in this partition
 
     def __add__(self, other: Partial) -> Partial:
         return Partial(
@@ -57,7 +58,7 @@ class Partial:
         )
 
     def pack(self) -> bytes:
-        """As it travels."""
+        """Encode and compress the partial."""
         return zlib.compress(msgspec.msgpack.encode(_plain(self)), level=1)
 
     @classmethod
@@ -65,20 +66,22 @@ class Partial:
         """Undo `pack`.
 
         Args:
-            packed: what `pack` gave.
-            most_bytes: to decompress: a few hundred bytes can claim gigabytes.
+            packed: the result of `pack`.
+            most_bytes: limit of the decompressed size: a few hundred bytes may decompress to gigabytes.
 
         Raises:
-            DamagedRecordError: this is no partial that the job wrote.
+            DamagedRecordError: the job didn't write this partial.
         """
         try:
             inflate = zlib.decompressobj()
             plain = inflate.decompress(packed, most_bytes)
             if not inflate.eof or inflate.unused_data:
-                raise ValueError(f"expected at most {most_bytes} bytes when decompressed, found more, or no end")
+                raise ValueError(
+                    f"expected at most {most_bytes} bytes when decompressed, found more, or cut-off or trailing data"
+                )
             partial = _like(cls(Summary()), msgspec.msgpack.decode(plain))
         except (zlib.error, msgspec.MsgspecError, RecursionError, ValueError) as error:
-            raise DamagedRecordError(f"no summary: {error}") from error
+            raise DamagedRecordError(f"not a summary: {error}") from error
         assert isinstance(partial, cls)
         _check(partial)
         return partial
@@ -91,7 +94,7 @@ def _plain(value: Any) -> Any:
 
 
 def _like(pattern: Any, plain: Any) -> Any:
-    """`plain` in the shape of `pattern`. Raises ValueError where it is not."""
+    """Rebuild from `plain` an object of the types in `pattern`. Raises ValueError if a type doesn't match."""
     expected = list if is_dataclass(pattern) else bytes if isinstance(pattern, np.ndarray) else type(pattern)
     if type(plain) is not expected:
         raise ValueError(f"expected {expected.__name__}, found {type(plain).__name__}")
@@ -107,7 +110,7 @@ def _like(pattern: Any, plain: Any) -> Any:
 
 
 def _check(partial: Partial) -> None:
-    """Raise DamagedRecordError for what would be computed with and can't be."""
+    """Raise DamagedRecordError for values that the evaluation can't compute with."""
     summary = partial.summary
     wrong = any(
         isinstance(value, int) and not 0 <= value <= _MAX_COUNT
@@ -119,7 +122,7 @@ def _check(partial: Partial) -> None:
         histograms = (side.unlabelled, side.negative, side.positive, side.latency)
         wrong |= not all(_is_sound(histogram, _BINS) for histogram in histograms)
     if wrong or not (_is_sound(summary.difference, _BINS) and _is_sound(summary.joint, _JOINT_BINS)):
-        raise DamagedRecordError("no summary: expected counts and ascending bins, found others")
+        raise DamagedRecordError("not a summary: expected counts and ascending bins, found others")
 
 
 def _is_sound(histogram: Histogram, bins: int) -> bool:
@@ -135,39 +138,39 @@ def _is_sound(histogram: Histogram, bins: int) -> bool:
 class Merge:
     """The parts of all partitions, by window and pair.
 
-    Parts stay compressed: what a few hundred of them inflate to could fill the memory. The bounds hold at any time.
+    Parts stay compressed: a few hundred decompressed ones could fill the memory. The limits hold at any time.
     """
 
     def __init__(self, *, kept: int, most_windows: int, most_bytes: int) -> None:
         """Args:
-        kept: milliseconds of event time after a window's start for which its parts may still change.
-        most_windows: how many windows `forget` leaves: the newest. Between two calls there may be twice as many.
-        most_bytes: of a part when decompressed.
+        kept: how long after a window's start its parts may still change, in ms of event time.
+        most_windows: `forget` keeps this number of windows, the newest. Between two calls, there may be twice as many.
+        most_bytes: most bytes of a part when decompressed.
         """
         self._kept = kept
         self._most_windows = most_windows
         self._most_bytes = most_bytes
         self._windows: dict[int, dict[Pair, dict[int, bytes]]] = {}  # start -> pair -> source -> packed partial
         self._bytes = 0  # of all packed partials
-        self._closed: dict[int, int] = {}  # source partition -> how far it is
+        self._closed: dict[int, int] = {}  # source partition -> the latest `Partial.closed` that it sent
         self._dirty: set[tuple[int, Pair]] = set()
 
     def put(self, start: int, pair: Pair, source: int, packed: bytes, *, latest: int) -> list[Place]:
-        """Take what partition `source` reports now; returns the parts that had to go for it: of the oldest windows.
+        """Take the newest part of partition `source`; returns the parts dropped to make room: those of the oldest windows.
 
         Args:
-            start: of the window, ms since the epoch.
-            pair: of the part.
+            start: the window's start, ms since the epoch.
+            pair: the models that the part compares.
             source: the partition.
-            packed: see `Partial.pack`.
-            latest: ms since the epoch: how far a partition can be.
+            packed: the result of `Partial.pack`.
+            latest: the latest time that `Partial.closed` can have, ms since the epoch.
 
         Raises:
-            DamagedRecordError: this is no partial that the job wrote; nothing changes.
+            DamagedRecordError: the job didn't write this partial. Nothing changes.
         """
         closed = Partial.unpack(packed, self._most_bytes).closed
         if closed > latest:
-            raise DamagedRecordError("the part is of the future")
+            raise DamagedRecordError("the time until which windows are closed lies in the future")
         parts = self._windows.setdefault(start, {}).setdefault(pair, {})
         self._bytes += len(packed) - len(parts.get(source, b""))
         parts[source] = packed
@@ -188,7 +191,7 @@ class Merge:
         self._dirty.clear()
 
     def forget(self) -> list[Place]:
-        """Let go the parts of windows that no partition will report more about; after `results`."""
+        """Drop the parts of windows that no partition will send again, and return them. Call `results` before."""
         starts = sorted(self._windows)
         oldest = starts[-self._most_windows] if len(starts) > self._most_windows else 0
         over = [

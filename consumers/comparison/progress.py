@@ -1,8 +1,9 @@
-"""How far the labels are joined, as against how far the comparisons are read.
+"""Tracks which labels are joined, so that no window closes before the labels that were already written.
 
-Both topics are read as fast as they come, and labels twice (they are sorted by event id between), maybe by other processes. So
-a window must not close by the comparisons alone: after an outage hours of them may be read before the first label is. The
-watermarks that the partitions have at one moment count for closing once all labels written before that moment are joined.
+The job reads comparisons and labels independently. It reads labels twice, because it sorts them by event ID in between, and
+other processes may do part of this work. So the comparisons alone must not close a window: after an outage, hours of
+comparisons may be read before the first label. Therefore the job takes the partitions' watermarks at one moment. It closes
+windows up to these watermarks once all labels written before that moment are joined.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ Ends = dict[tuple[str, int], int]
 
 
 class LabelProgress:
-    """Looks at the group's offsets from time to time. Pure."""
+    """Compares the group's offsets with the ends of the label topics. Pure."""
 
     def __init__(self, labels: str, by_event: str) -> None:
         """Args:
         labels: the labels' topic.
-        by_event: the topic of the labels sorted by event id.
+        by_event: the internal topic with the labels sorted by event ID.
         """
         self._stages = (labels, by_event)
         self._stage = 0
@@ -33,15 +34,15 @@ class LabelProgress:
         self._watermarks: Mapping[int, int] = {}
 
     def clear(self) -> None:
-        """Start anew: the assignment changes."""
+        """Start again, because the assignment changes."""
         self._stage, self._ends = 0, None
 
     def look(self, lags: Iterable[PartitionLag], watermarks: Mapping[int, int]) -> Mapping[int, int]:
-        """Take a look; returns the watermarks that count for closing now, of each partition.
+        """Take new offsets; returns for each partition the watermark up to which windows may close now.
 
         Args:
-            lags: of the group in both topics.
-            watermarks: of the partitions, now.
+            lags: the group's lags in both topics.
+            watermarks: the partitions' current watermarks.
         """
         found = {(lag.topic, lag.partition): lag for lag in lags}
         if self._ends is None:

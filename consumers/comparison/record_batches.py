@@ -1,9 +1,10 @@
-"""Record batches as aiokafka reads them, but for what a hostile writer can make of one.
+"""Reads record batches for aiokafka, and protects the job from hostile ones.
 
-A header's name that is not UTF-8, or headers that are cut short, make aiokafka 0.14 raise at that record, fetch it again and
-raise again, for ever. A batch of a megabyte may decompress to tens of gigabytes. And 4,000 records of a poll may be a megabyte
-each. Here the headers that can't be read are passed over, for the job reads none; a batch that decompresses to too much is
-skipped whole and counted (a batch has one writer); and a poll ends at so many bytes.
+- If a header's name isn't UTF-8, or headers are cut off, aiokafka 0.14 raises at that record, fetches it again and raises
+  again, without end. The job needs no headers. So if they can't be read, this module reads the records without them.
+- A batch of a megabyte may decompress to tens of gigabytes. A batch that gets too large is skipped as a whole and counted. (All
+  records of a batch are from one producer.)
+- A poll may return 4,000 records of a megabyte each. Here a poll ends when it has `MAX_POLL_BYTES`.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from aiokafka.record.util import decode_varint
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-MAX_BATCH_BYTES: Final = 64 << 20  # decompressed; Kafka's clients make batches of a megabyte
-MAX_POLL_BYTES: Final = 8 << 20  # keys and values of a poll's records of one partition; a single record may be more
+MAX_BATCH_BYTES: Final = 64 << 20  # of a decompressed batch; Kafka's clients send batches of about a megabyte
+MAX_POLL_BYTES: Final = 8 << 20  # keys and values of one partition in one poll; a single record may have more
 
 # https://kafka.apache.org/documentation/#recordbatch
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -34,11 +35,11 @@ _LENGTH_AT, _BEFORE_LENGTH_COUNTS = 8, 12
 _MAGIC_AT, _ATTRIBUTES_AT = 16, 21
 _CODEC_MASK: Final = 0x07
 _GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
-_XERIAL: Final = b"\x82SNAPPY\0"  # in front of snappy in blocks, as Java writes it
+_XERIAL: Final = b"\x82SNAPPY\0"  # start of snappy data in blocks, as Java's client writes it
 
 
 def install(skipped: Callable[[int, str], None]) -> None:
-    """Let all consumers of aiokafka in this process read so; `skipped` is told how many records were skipped, and why."""
+    """Use this module in all aiokafka consumers of this process. `skipped` gets the number of skipped records, and why."""
     names: Any = fetcher
     names.MemoryRecords = partial(BoundedRecords, skipped=skipped)
     names.FetchResult = _FetchResult
@@ -50,7 +51,7 @@ class _FetchResult(fetcher.FetchResult):  # type: ignore[misc]
     _partition_records: Any
 
     def getall(self, max_records: int | None = None) -> list[Any]:
-        """As aiokafka's, up to so many bytes."""
+        """Like aiokafka's method, but ends at `MAX_POLL_BYTES`."""
         if not self.check_assignment(self._topic_partition) or not self.has_more():
             return []
         found: list[Any] = []
@@ -67,7 +68,7 @@ class _FetchResult(fetcher.FetchResult):  # type: ignore[misc]
 
 
 class BoundedRecords:
-    """The batches of one partition's part of a fetch: as aiokafka's MemoryRecords."""
+    """The batches of one partition's part of a fetch. Has the methods of aiokafka's MemoryRecords."""
 
     def __init__(self, data: bytes, *, skipped: Callable[[int, str], None]) -> None:
         self._batches = MemoryRecords(data)
@@ -90,7 +91,7 @@ class BoundedRecords:
 
 
 class _Batch:
-    """One batch: as aiokafka's DefaultRecordBatch."""
+    """One batch. Has the methods of aiokafka's DefaultRecordBatch."""
 
     def __init__(self, batch: Any, raw: memoryview, skipped: Callable[[int, str], None]) -> None:
         self._batch = batch
@@ -104,7 +105,7 @@ class _Batch:
         return next(self._batch)
 
     def __iter__(self) -> Iterator[Any]:
-        """The records. After headers that can't be read all come again: aiokafka passes over those that it has had."""
+        """The records. If headers can't be read, all records are yielded again: aiokafka skips those that it already has."""
         records = _HEADER.unpack_from(self._raw)[-1]
         try:
             plain = _decompressed(self._raw)
@@ -122,7 +123,7 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """A record as aiokafka reads one."""
+    """A record with the fields that aiokafka gives its records."""
 
     offset: int
     timestamp: int
@@ -134,7 +135,7 @@ class _Record:
 
 
 def _without_headers(batch: memoryview) -> Iterator[_Record]:
-    """The records of a batch that is not compressed. Raises IndexError or ValueError where it is malformed."""
+    """The records of an uncompressed batch. Raises IndexError or ValueError if it is malformed."""
     fields = _HEADER.unpack_from(batch)
     first_offset, first_time, last_time, count = fields[0], fields[7], fields[8], fields[12]
     appended = bool(fields[5] & 0x08)  # the broker's time
@@ -144,7 +145,7 @@ def _without_headers(batch: memoryview) -> Iterator[_Record]:
         end = at + length
         if length < 0 or end > len(data):
             raise ValueError(f"a record claims {length} bytes")
-        later, at = decode_varint(data, at + 1)  # behind the attributes
+        later, at = decode_varint(data, at + 1)  # the byte before it holds the attributes
         further, at = decode_varint(data, at)
         key, at = _bytes(data, at, end)
         value, _ = _bytes(data, at, end)
@@ -162,7 +163,7 @@ def _bytes(data: bytes, at: int, end: int) -> tuple[bytes | None, int]:
 
 
 def _decompressed(batch: memoryview) -> memoryview:
-    """The batch as it was before compression; itself where there was none. Raises ValueError where that is too much."""
+    """The decompressed batch; `batch` itself if it isn't compressed. Raises ValueError if it is too large."""
     (attributes,) = struct.unpack_from(">h", batch, _ATTRIBUTES_AT)
     codec, packed = attributes & _CODEC_MASK, batch[_HEADER.size :]
     if not codec:
@@ -173,7 +174,7 @@ def _decompressed(batch: memoryview) -> memoryview:
         if not inflate.eof:
             raise ValueError(f"expected at most {MAX_BATCH_BYTES} bytes when decompressed, found more")
     elif codec in (_SNAPPY, _LZ4, _ZSTD):
-        # Memory of which only what is written is ever there. What does not fit is refused.
+        # The operating system only allocates the pages that are written. cramjam raises if the data doesn't fit.
         room = np.empty(MAX_BATCH_BYTES, np.uint8)
         records = room[: _into(codec, packed, room)].tobytes()
     else:
@@ -185,14 +186,14 @@ def _decompressed(batch: memoryview) -> memoryview:
 
 
 def _into(codec: int, packed: memoryview, room: Any) -> int:
-    """Decompress into `room`; returns how many bytes."""
+    """Decompress into `room`; returns the number of bytes."""
     if codec == _ZSTD:
         return int(cramjam.zstd.decompress_into(packed, room))
     if codec == _LZ4:
         return int(cramjam.lz4.decompress_into(packed, room))
     if packed[:8].tobytes() != _XERIAL:
         return int(cramjam.snappy.decompress_raw_into(packed, room))
-    at, filled = 16, 0  # behind the two versions
+    at, filled = 16, 0  # the header: 8 bytes of magic, two versions of 4 bytes each
     while at != len(packed):
         if at + 4 > len(packed):
             raise ValueError(f"expected the length of a snappy block at byte {at}, found the end at byte {len(packed)}")

@@ -1,4 +1,4 @@
-"""Results as records of the evaluation topic and back: schema evaluation-v1, keyed by window and pair."""
+"""Encodes results as records of the evaluation topic: schema evaluation-v1, keyed by window and pair."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def result_key(start: int, pair: Pair) -> bytes:
 
 
 def result(start: int, end: int, pair: Pair, whole: Partial, *, pipeline: str, regression: bool) -> dict[str, Any]:
-    """The record; all of it but `updated_at`. Times are ms since the epoch."""
+    """The record without `updated_at`. Times are ms since the epoch."""
     figures = asdict(estimate(whole.summary, regression=regression))
     for side, variant in zip(("primary", "shadow"), pair, strict=True):
         figures[side] |= {"model": variant.model, "version": variant.version, "variant": variant.name}

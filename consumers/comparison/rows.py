@@ -1,4 +1,4 @@
-"""Records to rows: of a comparison its scores and whether they agree, of a label its value."""
+"""Turns records into rows of the join: a comparison's scores and whether they agree, or a label's value."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ log = logging.getLogger(__name__)
 
 _OFFSET_BITS = 48
 _NO_VALUE = math.nan
-_MAX_LATENCY_MS = 1e9  # milliseconds: a latency beyond 11 days is none
+_MAX_LATENCY_MS = 1e9  # a latency of more than 11 days must be wrong, and counts as missing
 
 
 def id_hash(event_id: str) -> int:
-    """64 bits that stand for the event id: BLAKE2b's. Of ten million ids two are alike once in 370,000 times."""
+    """A 64-bit hash (BLAKE2b) of the event ID. The chance that any two of ten million IDs collide is 1 in 370,000."""
     return int.from_bytes(hashlib.blake2b(event_id.encode(), digest_size=8).digest(), "little")
 
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """What of the models' outputs is the score, and when two answers agree."""
+    """Which of the models' outputs is the score, and when two results agree."""
 
     output: str | None
     item: int | None
@@ -53,12 +53,12 @@ class Scoring:
 
     @classmethod
     def of(cls, section: Comparison) -> Scoring:
-        """As the pipeline file says."""
+        """The scoring that the pipeline file gives."""
         regression = section.task == "regression"
         return cls(section.output, section.item, regression, section.threshold, section.tolerance)
 
     def rows(self, comparisons: Comparisons, offsets: npt.NDArray[np.int64]) -> Rows:
-        """The rows of the join (COMPARISON_ROW); `offsets` are the records' in the comparison topic."""
+        """The rows of the join (COMPARISON_ROW); `offsets` are the records' offsets in the comparison topic."""
         rows = np.zeros(len(comparisons.ids), COMPARISON_ROW)
         answers = [self._answers(*outputs) for outputs in zip(comparisons.primary, comparisons.shadow, strict=True)]
         rows["id"] = [id_hash(event_id) for event_id in comparisons.ids]
@@ -101,13 +101,13 @@ class Scoring:
 
 
 def _largest(values: list[Any]) -> Any:
-    """The place of the largest number; the values themselves where they are no numbers."""
+    """The index of the largest number; the values themselves if they aren't all numbers."""
     numbers = all(isinstance(value, bool | int | float) for value in values)
     return max(range(len(values)), key=values.__getitem__) if values and numbers else values
 
 
 def are_labels(values: npt.NDArray[np.float64], *, regression: bool) -> npt.NDArray[np.bool_]:
-    """Which values are outcomes: any finite number in a regression, else 0 and 1."""
+    """Which values are valid labels: any finite number in a regression, else 0 and 1."""
     return np.isfinite(values) if regression else (values == 0) | (values == 1)
 
 
@@ -115,7 +115,7 @@ class LabelReader:
     """Reads labels' records."""
 
     def __init__(self, section: Labels, store: SchemaStore, *, regression: bool) -> None:
-        """Raises SchemaError: the schema is not there, or has no such field."""
+        """Raises SchemaError: the schema is missing, or lacks a field that the pipeline file names."""
         self._section = section
         self._regression = regression
         reader = store.by_name(section.schema_name)
@@ -127,9 +127,9 @@ class LabelReader:
     def rows(
         self, values: Sequence[bytes | None], partitions: Sequence[int], offsets: Sequence[int]
     ) -> tuple[list[str], Rows, int]:
-        """The event ids, the rows of the join (LABEL_ROW), and how many records are no labels. Raises SchemaUnavailable.
+        """The event IDs, the rows of the join (LABEL_ROW), and how many records aren't labels. Raises SchemaUnavailable.
 
-        Records that make the decoder raise are no labels; the others of the fetch count.
+        If records make the decoder raise, only they are left out. The other records of the fetch count.
         """
         try:
             return self._rows(values, partitions, offsets)
@@ -167,7 +167,7 @@ class LabelReader:
 
 
 def _numbers_of(column: Column) -> npt.NDArray[np.float64]:
-    """The values as numbers; NaN for a null, and for what is no number."""
+    """The values as numbers; NaN for a null, and for a value that isn't a number."""
     if isinstance(column, NumberColumn):
         numbers = column.values.astype(np.float64)
         return numbers if column.valid is None else np.where(column.valid, numbers, _NO_VALUE)

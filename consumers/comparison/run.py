@@ -1,4 +1,4 @@
-"""Runs the Faust app in this process until it is told to stop, without Faust's own command line."""
+"""Runs the Faust app in this process until a signal stops it, without Faust's own command line."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("millstream")
 
-STEP_TIMEOUT = 10.0  # seconds that each step of the end may take
+STEP_TIMEOUT = 10.0  # seconds for each step of the shutdown
 
 
 def run_until_stopped(app: faust.App) -> None:
-    """Run; SIGTERM and SIGINT end it in order. Once in a process: what Faust leaves behind ends with that.
+    """Run until SIGTERM or SIGINT, then shut down cleanly. Call it once per process: Faust leaves tasks and threads behind.
 
     Raises:
-        ComparisonError: it can't go on. Everything it knew is in Kafka, so it may be started again.
+        ComparisonError: the job can't continue. All its state is in Kafka, so it can be started again.
     """
-    threading.excepthook = _say_of_thread
+    threading.excepthook = _log_thread_error
     loop = asyncio.new_event_loop()
-    loop.set_exception_handler(_say)
+    loop.set_exception_handler(_log_loop_error)
     try:
-        # The app's own `stop` may wait for its tables for ever (faust-streaming 0.15.3), so its tasks are left where they are.
+        # Faust's own `stop` may wait for the tables for ever (faust-streaming 0.15.3). So its tasks are left running.
         loop.run_until_complete(_run(app, loop))
     finally:
         loop.set_exception_handler(lambda _loop, _context: None)
@@ -52,7 +52,7 @@ async def _run(app: Any, loop: asyncio.AbstractEventLoop) -> None:
     await _step(app.producer.stop(), "send what is left")
     if crashed is not None or not told.is_set():
         raise ComparisonError(
-            f"the comparison job can't go on: {type(crashed).__name__}: {crashed}. What it knew is in Kafka: start it again."
+            f"the comparison job can't continue: {type(crashed).__name__}: {crashed}. All its state is in Kafka: start it again."
         )
 
 
@@ -62,19 +62,19 @@ async def _start_and_wait(app: Any) -> None:
 
 
 async def _step(work: Awaitable[object], what: str) -> None:
-    """One step of the end. What fails is no harm: the offsets are committed after what they stand for, so it is read again."""
+    """One step of the shutdown. If it fails, nothing is lost: records whose offsets aren't committed are read again."""
     try:
         await asyncio.wait_for(work, STEP_TIMEOUT)
     except Exception as error:
-        log.warning("could not %s at the end: %s: %s", what, type(error).__name__, error)
+        log.warning("shutdown: could not %s: %s: %s", what, type(error).__name__, error)
 
 
-def _say(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """What nobody waited for, in one line."""
+def _log_loop_error(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log in one line an error of a task that no code waits for."""
     error = context.get("exception")
     log.warning("%s%s", context["message"], f": {type(error).__name__}: {error}" if error else "")
 
 
-def _say_of_thread(args: threading.ExceptHookArgs) -> None:
-    """What ended one of Faust's threads, in one line; that it ended ends the job."""
+def _log_thread_error(args: threading.ExceptHookArgs) -> None:
+    """Log in one line the error that ended one of Faust's threads. Its end also ends the job."""
     log.warning("thread %s: %s: %s", args.thread and args.thread.name, args.exc_type.__name__, args.exc_value)

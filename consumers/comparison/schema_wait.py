@@ -1,4 +1,4 @@
-"""Waiting for the schemas of records while the registry is away."""
+"""Waits for the schemas of records while the registry can't be reached."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ async def with_schemas(
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> T:
-    """The result of `work`, which is called in a thread, for it may ask the registry; again and again while that is away.
+    """The result of `work`. It runs in a thread, as it may call the registry, and is retried while the registry can't be reached.
 
     Args:
         work: decodes records.
-        what: the records that wait, for the log.
+        what: names the records that wait, for the log.
         retried: called before each wait.
-        sleep: waits for so many seconds.
-        clock: seconds.
+        sleep: waits for a number of seconds.
+        clock: returns seconds.
     """
     wait, longest = BACK_OFF
     since, logged = None, None
@@ -54,5 +54,5 @@ async def with_schemas(
             wait = min(wait * 2, longest)
         else:
             if since is not None:
-                log.warning("%s have their schemas after %.0f s", what, clock() - since)
+                log.warning("%s got their schemas after %.0f s", what, clock() - since)
             return result

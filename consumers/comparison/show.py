@@ -1,4 +1,4 @@
-"""The results so far, as a terminal shows them."""
+"""Prints the results so far for a terminal."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 _SCHEMA: Final = parsed(Schema(EVALUATION.reserved_id, EVALUATION.name, EVALUATION.definition))
 _MAX_READ_RECORDS = 500  # records of one read
-_MAX_RESULTS: Final = 10_000  # windows and pairs that are kept: the newest
+_MAX_RESULTS: Final = 10_000  # results that are shown, one per window and pair: the newest
 _MAX_NAME_LENGTH: Final = 300  # characters of a name
-_IDLE_TIMEOUT = 2.0  # seconds without a record, after which all was read
+_IDLE_TIMEOUT = 2.0  # after this many seconds without a record, all records have been read
 _CLASSIFICATION = ("auc", "log_loss", "brier", "calibration_error")
 _REGRESSION = ("rmse", "mae")
-_INDENT: Final = (0, 0, 0, 2)  # columns left of what belongs to a heading
+_INDENT: Final = (0, 0, 0, 2)  # indent of the lines under a heading: top, right, bottom, left
 
 
 def read_results(pipeline: Pipeline, store: SchemaStore) -> list[dict[str, Any]]:
-    """The newest result of each window and pair, by window; of the newest 10,000. What is no result is passed over.
+    """The newest result of each window and pair, ordered by window, at most the 10,000 newest. Skips records that aren't results.
 
     Raises:
         BrokerUnreachableError, TopicError: the topic can't be read.
-        SchemaUnavailable: the schema registry does not answer.
+        SchemaUnavailable: the schema registry doesn't respond.
     """
     newest: dict[bytes | None, dict[str, Any]] = {}
     with RecordReader(pipeline.client_config(), [pipeline.comparison.evaluations], from_beginning=True) as reader:
@@ -79,7 +79,7 @@ def decode_result(value: bytes, store: SchemaStore) -> dict[str, Any]:
 
 
 def results(pipeline: Pipeline, store: SchemaStore) -> Iterator[RenderableType]:
-    """All results, each a line that says what was compared, a line of what concerns both models, and a line for each model."""
+    """All results. Each has a line with the models' names, a line about both models, and a table with a row per model."""
     names = _REGRESSION if pipeline.comparison.task == "regression" else _CLASSIFICATION
     rows = read_results(pipeline, store)
     for row in rows:
@@ -115,7 +115,7 @@ def _figures(row: dict[str, Any], names: Sequence[str]) -> Table:
 
 
 def _time(milliseconds: int) -> str:
-    """Raises ValueError, OverflowError or OSError: it is no time of the calendar."""
+    """Raises ValueError, OverflowError or OSError: the number isn't a valid date."""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 

@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from millstream.consumers.comparison.job import Write
     from millstream.pipeline.pipeline import Pipeline
 
-BUFFERED_MESSAGES = 8  # that wait for an agent; a folded one holds up to FOLDED_RECORDS
-SESSION_TIMEOUT = 10.0  # seconds, after which a crashed process's partitions move
+BUFFERED_MESSAGES = 8  # messages that may wait for an agent; a folded message holds up to FOLDED_RECORDS records
+SESSION_TIMEOUT = 10.0  # seconds after which the partitions of a crashed process move to another one
 
 
 class Streams:
-    """The Faust app, its topics and its tables. The internal topics and tables have the comparison topic's partitions."""
+    """The Faust app, its topics and tables. The internal topics and the tables are partitioned like the comparison topic."""
 
     def __init__(self, pipeline: Pipeline, *, partitions: int, replication: int, folder: Path) -> None:
         """Args:
-            pipeline: with shadows.
-            partitions: of the comparison topic.
-            replication: factor of the topics that are made.
-            folder: a temporary one, for Faust; nothing that counts is kept there.
+            pipeline: a pipeline with shadows.
+            partitions: number of partitions of the comparison topic.
+            replication: replication factor of the job's own topics.
+            folder: a temporary folder for Faust. The job needs nothing from it after a restart.
 
         Raises:
-            ComparisonError: the broker can't be reached the way the pipeline file says.
+            ComparisonError: Faust doesn't support the broker settings in the pipeline file.
         """
         name = app_name(pipeline)
         self.partitions = partitions
@@ -52,7 +52,7 @@ class Streams:
             broker_heartbeat_interval=SESSION_TIMEOUT / 4,
             broker_commit_interval=1.0,
             stream_buffer_maxsize=BUFFERED_MESSAGES,
-            stream_wait_empty=False,  # what is under way at the end is read again: waiting for it may take for ever
+            stream_wait_empty=False,  # a shutdown that waits for records in progress may never end; they are read again
         )
         self.comparisons = self._topic(pipeline.comparison.topic)
         self.evaluations = self._topic(pipeline.comparison.evaluations)
@@ -79,7 +79,7 @@ class Streams:
         return self.faust.Table(name, partitions=self.partitions, key_type=bytes, value_type=bytes)
 
     def partition_of(self, event_id: str) -> int:
-        """Where the event's comparison is: its key is the id, placed as Java's clients do."""
+        """The partition of the event's comparison: its key is the event ID, and Java's default partitioner places it."""
         return int((murmur2(event_id.encode()) & 0x7FFFFFFF) % self.partitions)
 
     def assigned(self, topic: Any) -> list[int]:
@@ -89,9 +89,9 @@ class Streams:
 
 
 async def write(table: Any, partition: int, writes: Iterable[Write]) -> None:
-    """Write to a table and its changelog, and wait until that has it.
+    """Write to a table and its changelog, and wait until Kafka has acknowledged the writes.
 
-    Faust's own `table[key] = value` only works in a stream, and the flush before its commits does not wait for long.
+    Faust's own `table[key] = value` only works in a stream, and Faust doesn't wait long enough for writes before it commits.
     """
     sent = []
     for key, value in writes:

@@ -1,4 +1,4 @@
-"""What the comparison job writes from time to time: the results of what changed."""
+"""Updates the comparison job's results from time to time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MAX_UPDATE_SHARE = 0.25  # of the time that updates may take: with much to summarise they come less often
+MAX_UPDATE_SHARE = 0.25  # share of the time that updates may take: long updates run less often
 
 
 class Updates:
@@ -47,14 +47,14 @@ class Updates:
         health: Health,
     ) -> None:
         """Args:
-        pipeline: with shadows.
-        store: of the schemas.
-        streams: where to write.
-        joins: what was read since the last update.
-        merges: the results of all partitions.
-        compared: how many comparisons were read so far.
-        metrics: where to count.
-        health: told of each update.
+        pipeline: a pipeline with shadows.
+        store: finds the schemas.
+        streams: the topics and tables to write to.
+        joins: the joins to summarise.
+        merges: the merges, which give the results of all partitions together.
+        compared: returns how many comparisons were read so far.
+        metrics: the job's metrics.
+        health: notified of each update.
         """
         self._pipeline = pipeline
         self._streams = streams
@@ -65,18 +65,18 @@ class Updates:
         self._health = health
         self._schema_id = own_schema_id(pipeline, store, EVALUATION, pipeline.comparison.evaluations)
         self._falling_behind = FallingBehind(pipeline, streams.faust, metrics)
-        self._lags: LagReader | None = None  # of the labels' topics
+        self._lags: LagReader | None = None  # reads the lags of both label topics
         self._progress: LabelProgress | None = None
         if pipeline.labels is not None:
             self._progress = LabelProgress(pipeline.labels.topic, streams.by_event.get_topic_name())
 
     def clear(self) -> None:
-        """Start anew: the assignment changes."""
+        """Start again, because the assignment changes."""
         if self._progress is not None:
             self._progress.clear()
 
     async def run(self) -> None:
-        """Update until the app stops; less often where an update takes long."""
+        """Update until the app stops; less often if updates take long."""
         pause = self._pipeline.comparison.update_every
         while not self._streams.faust.should_stop:
             await self._streams.faust.sleep(pause)
@@ -89,7 +89,7 @@ class Updates:
             pause = max(self._pipeline.comparison.update_every, took / MAX_UPDATE_SHARE)
 
     async def _update(self) -> None:
-        """Write the results of what changed; stop where the assignment changes meanwhile."""
+        """Write the results that changed; stop if the assignment changes meanwhile."""
         self._health.turn()
         self._health.ready = True
         for partition in self._streams.assigned(self._streams.by_pair):
@@ -107,14 +107,14 @@ class Updates:
             writes, parts = self._joins.tick(partition)
             await write(self._streams.chunks, partition, writes)
             for part in parts:
-                # All windows of a pair meet at one place, so that it hears how far each partition is.
+                # All windows of a pair go to one partition, so its merge learns how far each source partition is.
                 place = self._streams.partition_of(repr(part.pair))
                 await self._streams.by_pair.send(value=part.pack(), partition=place)
             await asyncio.sleep(0)
         self._falling_behind.look(self._compared())
 
     async def _close_windows(self) -> None:
-        """Close the windows that no label is on its way to."""
+        """Close the windows that have waited long enough, once all labels already written are joined."""
         watermarks = {
             partition: self._joins.watermark(partition)
             for partition in self._streams.assigned(self._streams.comparisons)
@@ -126,7 +126,7 @@ class Updates:
                 self._lags = LagReader(self._pipeline.client_config(), self._streams.faust.conf.id, topics)
             try:
                 lags = await asyncio.to_thread(self._lags.read)
-            except TopicsError as error:  # the windows wait until the broker is there again
+            except TopicsError as error:  # the windows stay open until the broker is back
                 log.warning("%s", error)
                 return
             watermarks = dict(self._progress.look(lags, watermarks))

@@ -1,1 +1,1 @@
-"""`millstream demo`: real flights through the whole service."""
+"""`millstream demo`: sends real flights through the whole service."""

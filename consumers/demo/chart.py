@@ -1,4 +1,4 @@
-"""Line charts as SVG: panels one below the other over the same time. Pure text, no plotting library."""
+"""Draws line charts as SVG: panels below each other, with the same time axis. Needs no plotting library."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,32 +8,32 @@ from math import ceil, floor, log10
 WIDTH, PANEL, LEFT, RIGHT, TOP, GAP = 760, 150, 56, 150, 46, 34  # pixels
 INK, GRID, BAND = "#444", "#ddd", "#f3ead7"
 FONT = "font-family='sans-serif' font-size='11'"
-TICKS = 4  # on the vertical axis, about so many
+TICKS = 4  # approximate number of ticks on the vertical axis
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One series; `xs` grow."""
+    """One series; `xs` are ascending."""
 
     name: str
     color: str
     xs: Sequence[float]
     ys: Sequence[float]
-    steps: bool = False  # whether it stays at a value until the next
+    steps: bool = False  # True: the line stays at a value until the next point
     dashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Lines over the same axes; the vertical one begins at 0."""
+    """Lines over the same axes; the vertical axis starts at 0."""
 
     title: str
     lines: Sequence[Line]
-    most: float | None = None  # of the vertical axis; what is above is cut off. None: all is shown
+    most: float | None = None  # top of the vertical axis; higher values are cut off. None: show all values
 
 
 def chart(title: str, panels: Sequence[Panel], *, unit: str = "s", band: tuple[float, float] | None = None) -> str:
-    """The picture; `band` is a stretch of time to set off, `unit` that of time."""
+    """The chart as SVG text. `band` is a period to highlight, `unit` the unit of time."""
     last = max(max(line.xs) for panel in panels for line in panel.lines)
     height = TOP + len(panels) * (PANEL + GAP)
     parts = [
@@ -88,7 +88,7 @@ def _panel(panel: Panel, top: float, last: float, unit: str, band: tuple[float, 
 
 
 def _path(points: Sequence[tuple[float, float]], steps: bool) -> str:
-    """The line; points on the same level as both neighbours are left out."""
+    """The line's SVG path, without points that have the same value as both neighbours."""
     kept = [
         point
         for place, point in enumerate(points)
@@ -101,6 +101,6 @@ def _path(points: Sequence[tuple[float, float]], steps: bool) -> str:
 
 
 def _round_step(least: float) -> float:
-    """The next of 1, 2, 5, 10, 20, ..."""
+    """The smallest of 1, 2, 5, 10, 20, ... (or 0.5, 0.2, ...) that is at least `least`."""
     power = 10 ** floor(log10(least))
     return float(next(step * power for step in (1, 2, 5, 10) if step * power >= least - 1e-12))

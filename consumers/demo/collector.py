@@ -1,4 +1,4 @@
-"""Reads what the workers wrote, as any consumer of the predictions would, and joins it to the events by id."""
+"""Reads predictions and dead letters as any consumer would, and matches them with the events by ID."""
 
 import threading
 import time
@@ -18,19 +18,19 @@ from millstream.schemas.wire import HEAD_BYTES
 from millstream.topics.records import ReadRecord, RecordReader
 
 MAX_READ_RECORDS = 1000  # records of one read
-READ_TIMEOUT = 0.05  # seconds of one read, where nothing comes
-LAST_READ_TIMEOUT = 0.5  # the same after the workers have ended, when only duplicates can come
+READ_TIMEOUT = 0.05  # seconds that one read waits for records
+LAST_READ_TIMEOUT = 0.5  # the same after the workers have ended, when only duplicates can still arrive
 OUTPUT = "late_probability"
 
 
 class Collector(threading.Thread):
-    """Fills the results of each version."""
+    """A thread that fills the results of each model version."""
 
     def __init__(self, scene: Scene, stream: FlightStream, sent_at: npt.NDArray[np.float64]) -> None:
         """Args:
-        scene: whose topics to read.
+        scene: names the topics to read.
         stream: the events.
-        sent_at: when each was written, seconds on the monotonic clock.
+        sent_at: when each event was written, seconds on the monotonic clock.
         """
         super().__init__(name="collector", daemon=True)
         self.results = {version: Results(len(stream)) for version in scene.pipelines}
@@ -45,11 +45,11 @@ class Collector(threading.Thread):
         self._reader = RecordReader(scene.reading_client, topics, from_beginning=True)
 
     def answered(self) -> int:
-        """Events that every version has answered, at least so many."""
+        """How many events the slowest version has results for."""
         return min(results.answered for results in self.results.values())
 
     def run(self) -> None:
-        """Read until stopped, and then what is still there; an error ends it and is kept in `failure`."""
+        """Read until stopped, then read the remaining records. An error ends the thread and is stored in `failure`."""
         try:
             with self._reader as reader:
                 while True:
@@ -64,7 +64,7 @@ class Collector(threading.Thread):
             self.failure = error
 
     def stop(self) -> None:
-        """Read to the end and no further; wait for that."""
+        """Read the remaining records, then end; wait for the end."""
         self._stopping.set()
         if self.is_alive():
             self.join()

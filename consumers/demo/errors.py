@@ -1,8 +1,8 @@
-"""What can go wrong with the demo's data."""
+"""Errors of the demo's data."""
 
 
 class DemoDataError(Exception):
-    """The flights that the demo streams are not installed, or not what they should be.
+    """The flights that the demo needs are not installed, or the files are damaged.
 
     Raised by `flights`; the caller prints the message and ends.
     """

@@ -1,4 +1,4 @@
-"""Where the flights example lies."""
+"""Finds the folder of the flights example."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Writes the demo's events when they are due, and never further ahead of the answers than the broker can hold."""
+"""Writes the demo's events when they are due, but limits the number of events without a result."""
 
 import math
 import threading
@@ -11,16 +11,19 @@ import numpy.typing as npt
 from millstream.consumers.demo.stream import DemoEvent, FlightStream
 from millstream.topics.records import RecordWriter
 
-MAX_UNANSWERED_EVENTS = 4000  # unanswered events: the embedded broker drops what is more than 5 MB a partition
+MAX_UNANSWERED_EVENTS = 4000  # events without a result: the embedded broker keeps only 5 MB per partition
 CHUNK_EVENTS = 200  # events encoded at once
-POLL_INTERVAL = 0.002  # seconds between two looks at the clock
+POLL_INTERVAL = 0.002  # seconds between two checks of which events are due
 
 
 Seconds = npt.NDArray[np.float64]
 
 
 class Feeder(threading.Thread):
-    """Open loop: an event is due at its time, whether or not earlier ones are answered, up to a window of them."""
+    """Sends in an open loop: each event has a due time, which doesn't depend on earlier results.
+
+    If too many events (`window`) have no result yet, the feeder waits.
+    """
 
     def __init__(
         self,
@@ -34,11 +37,11 @@ class Feeder(threading.Thread):
     ) -> None:
         """Args:
         stream: the events.
-        writer: where to.
-        due: how many events are due so many seconds after the first; `steady` gives one.
-        answered: how many are answered so far.
-        sent_at: filled with when each event was written, on the monotonic clock.
-        window: unanswered events at most.
+        writer: writes to the input topic.
+        due: returns how many events are due this many seconds after the start; see `steady`.
+        answered: returns how many events have a result so far.
+        sent_at: the feeder stores here when it wrote each event, seconds on the monotonic clock.
+        window: most events without a result.
         """
         super().__init__(name="feeder", daemon=True)
         self._stream = stream
@@ -51,12 +54,12 @@ class Feeder(threading.Thread):
         self._encoded: list[DemoEvent] = []
         self._first = 0  # event number of `_encoded[0]`
         self.sent = 0
-        self.held_back = 0.0  # seconds that events were due and waited for answers
+        self.held_back = 0.0  # seconds during which due events waited, because too many had no result
         self.seconds = 0.0  # from the first event to the last
         self.failure: Exception | None = None
 
     def run(self) -> None:
-        """Write all events, or until told to stop; an error ends it and is kept in `failure`."""
+        """Write all events, or stop early if `stop` is called. An error ends the thread and is stored in `failure`."""
         started = time.monotonic()
         try:
             while self.sent < len(self._stream) and not self._stopping.is_set():
@@ -81,7 +84,7 @@ class Feeder(threading.Thread):
             return
         for event in self._next(limit - self.sent):
             number = self.sent
-            self.sent += 1  # before it is written: its answer may come at once
+            self.sent += 1  # before the write: the result may arrive at once
             self._sent_at[number] = time.monotonic()
             self._writer.write(event.value, event.key)
 
@@ -94,5 +97,5 @@ class Feeder(threading.Thread):
 
 
 def steady(rate: float) -> Callable[[float], float]:
-    """Events due at this rate a second; at 0 all at once, which is as fast as they are answered."""
+    """`due` for a constant rate, in events per second. With 0, all events are due at once, and only `window` limits the rate."""
     return lambda seconds: math.inf if not rate else seconds * rate + 1

@@ -1,4 +1,4 @@
-"""Writes flights to a pipeline's topics: departures as events, and of each whether it came late as a label."""
+"""Writes flights to a pipeline's topics: departures as events, and whether they arrived late as labels."""
 
 import polars as pl
 
@@ -25,11 +25,11 @@ class FlightWriter:
             self._events.write(value, tail.encode() if tail else None)
 
     def arrive(self, flight: str, late: bool) -> None:
-        """Write the label of the flight with this id."""
+        """Write the label of the flight with this ID."""
         value = encode_row(self._label.definition, self._label.id, {"id": flight, "late": late})
         self._labels.write(value, flight.encode())
 
     def flush(self) -> None:
-        """Wait until all is acknowledged."""
+        """Wait until Kafka has acknowledged all records."""
         self._events.flush()
         self._labels.flush()

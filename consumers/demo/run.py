@@ -1,4 +1,4 @@
-"""The demo from beginning to end: broker, workers, events, answers, and whether it all adds up."""
+"""Runs the demo: starts broker and workers, writes events, reads the results, and checks that every event has one."""
 
 import threading
 import time
@@ -20,29 +20,29 @@ from millstream.consumers.demo.workers import Workers
 from millstream.consumers.schema_store import open_store
 from millstream.topics.records import RecordWriter
 
-STALL_TIMEOUT = 30.0  # seconds without any answer, while some are due, after which the demo gives up
+STALL_TIMEOUT = 30.0  # the demo gives up after this many seconds without a result, while events wait for one
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says."""
+    """The command line's options."""
 
     events: int
-    rate: float  # events a second; 0: as fast as they are answered
-    workers: int  # for each version
+    rate: float  # events per second; 0: as fast as results come
+    workers: int  # workers of each version
     versions: Sequence[int]
-    broken: int  # events that can't be processed
-    plain: bool  # a line a second, no table
+    broken: int  # number of events that can't be processed
+    plain: bool  # print one line per second instead of a table
     bootstrap: str | None  # None: the embedded broker
 
 
 def run_demo(options: Options, console: Console, stop: threading.Event) -> bool:
-    """Run it; whether every event came out exactly once or more. `stop` set: no more events, drain, sum up.
+    """Run the demo; returns whether every event has a result. If `stop` is set, send no more events, drain, and sum up.
 
     Raises:
-        DemoDataError: the flights are not there.
-        WorkerError: a worker died, or nothing is answered any more.
-        BrokerUnreachableError, TopicError: from the broker that was named.
+        DemoDataError: the flights can't be read.
+        WorkerError: a worker ended, or no more results come.
+        BrokerUnreachableError, TopicError: from the given broker.
     """
     with ExitStack() as stack:
         placed = stack.enter_context(scene(options.versions, options.bootstrap))
@@ -95,31 +95,31 @@ def _threads(options: Options, placed: Scene, stream: FlightStream) -> tuple[Fee
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """What runs while the demo waits."""
+    """What runs during the demo."""
 
     feeder: Feeder
     collector: Collector
     workers: Workers
 
     def check(self) -> None:
-        """Raise what ended one of them."""
+        """Raise the error that ended one of them, if there is one."""
         self.workers.check()
         for failure in (self.feeder.failure, self.collector.failure):
             if failure is not None:
                 raise failure
 
     def done(self) -> bool:
-        """Whether no more events come and all are answered."""
+        """Whether all events are sent and have results."""
         return not self.feeder.is_alive() and self.collector.answered() >= self.feeder.sent
 
 
 def _watch(
     options: Options, placed: Scene, stream: FlightStream, watched: Watched, stop: threading.Event, console: Console
 ) -> None:
-    """Show how it goes until all events are sent and answered.
+    """Show the progress until all events are sent and have results.
 
     Raises:
-        WorkerError: nothing is answered any more.
+        WorkerError: no more results come.
     """
     screen: Screen = PlainScreen(console) if options.plain else LiveScreen(console)
     pace = 1.0 if options.plain else 0.5  # seconds between two looks
@@ -143,7 +143,7 @@ def _watch(
 
 
 class Eye:
-    """Makes looks: what happened since the last one."""
+    """Takes snapshots of the demo for the screen. Rates cover the time since the last one."""
 
     def __init__(self, placed: Scene, stream: FlightStream, watched: Watched) -> None:
         self._placed = placed
@@ -155,7 +155,7 @@ class Eye:
         self._batches = dict.fromkeys(placed.pipelines, (0, 0))
 
     def look(self) -> Look:
-        """The demo now."""
+        """The demo's current state."""
         now = time.monotonic()
         passed, self._then = now - self._then, now
         feeder, results = self._watched.feeder, self._watched.collector.results

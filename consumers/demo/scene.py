@@ -1,4 +1,4 @@
-"""Where the demo plays: a broker, and a copy of the flights example with one pipeline for each model version."""
+"""Sets up the demo: a broker, and a copy of the flights example with one pipeline for each model version."""
 
 import logging
 import shutil
@@ -22,18 +22,18 @@ from millstream.topics.embedded import EmbeddedBroker
 log = logging.getLogger(__name__)
 
 PARTITIONS = EmbeddedBroker.partitions  # of each topic, on any broker
-# The embedded broker answers a fetch that finds nothing only when the whole wait is over, whatever came meanwhile: with the
-# client's default of 500 ms events wait 250 ms on average, with 5 ms they wait 5.
+# If a fetch finds no records, the embedded broker responds only after the whole wait, even if records arrive meanwhile. With the
+# client's default of 500 ms, events wait 250 ms on average. With 5 ms, they wait at most 5 ms.
 EMBEDDED_READING = {"fetch.wait.max.ms": 5}
 
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is set up for one run."""
+    """The setup of one run."""
 
     folder: Path  # temporary
     bootstrap: str
-    pipelines: dict[int, Pipeline]  # by model version: the same events, two consumer groups
+    pipelines: dict[int, Pipeline]  # by model version; each has its own consumer group and reads the same events
     embedded: bool
     created: list[str]  # topics to delete at the end
 
@@ -44,12 +44,12 @@ class Scene:
 
     @property
     def reading_client(self) -> dict[str, Any]:
-        """Settings of a Kafka client that reads."""
+        """Settings of a Kafka consumer."""
         return {**self.client, **(EMBEDDED_READING if self.embedded else {})}
 
     @property
     def input_topic(self) -> str:
-        """Where the events go."""
+        """The topic of the events."""
         return next(iter(self.pipelines.values())).input.topics[0]
 
 
@@ -61,16 +61,16 @@ def scene(
     partitions: int = PARTITIONS,
     sections: Mapping[str, object] = MappingProxyType({}),
 ) -> Iterator[Scene]:
-    """Set up; at the end nothing is left of folder, topics and groups.
+    """Set up; at the end, delete the folder, topics and groups.
 
     Args:
-        versions: of the model, each gets a pipeline.
-        bootstrap: a broker to use; None: one inside this process.
-        partitions: of each topic, on a broker of its own.
-        sections: of the pipeline file, in place of the example's.
+        versions: the model versions; each gets a pipeline.
+        bootstrap: the broker to use; None: a broker inside this process.
+        partitions: number of partitions of each topic, if `bootstrap` is given.
+        sections: sections of the pipeline file that replace the example's.
 
     Raises:
-        BrokerUnreachableError, TopicError: the given broker is away, or does not let us create topics.
+        BrokerUnreachableError, TopicError: the given broker can't be reached, or doesn't let the demo create topics.
     """
     with tempfile.TemporaryDirectory(prefix="millstream-demo-") as folder:
         example = Path(folder) / "flights"
@@ -85,7 +85,7 @@ def scene(
                 broker.ensure_topics(_topics(pipelines))
                 yield Scene(example, broker.bootstrap, pipelines, embedded=True, created=[])
             return
-        # Names of this run alone: the broker may hold topics of the plain names that somebody cares for.
+        # Use names that only this run has: the broker may already have topics with the example's names.
         run = f"demo-{uuid.uuid4().hex[:6]}-"
         placed = Scene(
             example,
@@ -128,7 +128,7 @@ def _topics(pipelines: dict[int, Pipeline]) -> list[str]:
 
 
 def _delete(placed: Scene) -> None:
-    """Best effort: that something can't be deleted is said, and no reason to fail."""
+    """Delete topics and groups. If that fails, log a warning and go on."""
     admin = connect(placed.client)
     try:
         groups = [pipeline.group_id for pipeline in placed.pipelines.values()]
@@ -136,7 +136,7 @@ def _delete(placed: Scene) -> None:
             **admin.delete_topics(placed.created, request_timeout=ANSWER_TIMEOUT),
             **admin.delete_consumer_groups(groups, request_timeout=ANSWER_TIMEOUT),
         }
-    except Exception as error:  # the client's own exception, which only `topics` knows
+    except Exception as error:  # the Kafka client's own exception class, which only `topics` may import
         log.warning("the demo's topics and groups were not deleted: %s", error)
         return
     for name, future in waiting.items():

@@ -1,17 +1,17 @@
-"""How well scores rank what came true."""
+"""Measures how well scores rank the true outcomes."""
 
 import polars as pl
 
 
 def auc(labels: pl.Series, scores: pl.Series) -> float:
-    """Area under the ROC curve: how often a true case scores above a false one, a tie counting half.
+    """Area under the ROC curve: how often a true case has a higher score than a false one. A tie counts half.
 
     Args:
-        labels: boolean, what came true, without nulls.
-        scores: numbers of the same length, higher for likelier, without nulls or NaN.
+        labels: the true outcomes, boolean, without nulls.
+        scores: one number per label, without nulls or NaN. A higher score means more likely.
 
     Raises:
-        ValueError: the lengths differ, a value is missing, or all labels are alike (the area is not defined then).
+        ValueError: the lengths differ, a value is missing, or all labels are the same (then the area is not defined).
 
     Source: the rank-sum statistic of Hanley & McNeil, "The meaning and use of the area under a receiver operating
     characteristic (ROC) curve", Radiology 143 (1982).

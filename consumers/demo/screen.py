@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: a live table in a terminal, or a line a second."""
+"""Shows the demo while it runs: as a live table in a terminal, or as one line per second."""
 
 import math
 from collections import deque
@@ -19,26 +19,26 @@ SAMPLE_ROWS = 6  # predictions on the screen
 
 @dataclass(frozen=True, slots=True)
 class VersionLook:
-    """One model version at a moment."""
+    """The state of one model version."""
 
     version: int
     tally: Tally
     latency: Latency  # of the latest predictions
-    rate: float  # answers a second since the last look
-    batch_events: float  # mean events of a micro-batch since the last look; NaN where there was none
-    max_events: int  # most that a micro-batch may hold
+    rate: float  # results per second since the last look
+    batch_events: float  # mean number of events per micro-batch since the last look; NaN if there was no micro-batch
+    max_events: int  # most events of a micro-batch
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The demo at a moment."""
+    """The state of the demo."""
 
     seconds: float  # since the first event
     sent: int
-    events: int  # in all
-    rate: float  # events a second since the last look
+    events: int  # total number of events
+    rate: float  # events sent per second since the last look
     versions: Sequence[VersionLook]
-    sample: str  # a prediction beside its outcome; "" where there is none yet
+    sample: str  # a prediction with its outcome; "" if there is none yet
 
 
 class Screen(Protocol):
@@ -52,7 +52,7 @@ class Screen(Protocol):
 
 
 class PlainScreen:
-    """A line for each look."""
+    """Prints one line for each look."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -78,18 +78,18 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """A table that stays in its place."""
+    """Shows a table, and updates it in place."""
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._samples: deque[str] = deque(maxlen=SAMPLE_ROWS)
 
     def show(self, look: Look) -> None:
-        """Draw it anew."""
+        """Update the table."""
         if look.sample and look.sample not in self._samples:
             self._samples.append(look.sample)
         done = f"{look.sent:,} of {look.events:,} events, {look.rate:,.0f}/s in, {look.seconds:.0f} s"
-        samples = Panel("\n".join(self._samples) or "none yet", title="predictions, and what came true")
+        samples = Panel("\n".join(self._samples) or "none yet", title="predictions and true outcomes")
         group = Group(Panel(_table(look), title=f"Millstream: {done}"), samples, "Ctrl-C drains and sums up")
         self._live.update(group, refresh=True)
 

@@ -1,4 +1,4 @@
-"""`millstream demo --shadow`: version 1 answers, version 2 shadows it, labels come hours later, and the comparison job judges."""
+"""`millstream demo --shadow`: version 1 is the primary, version 2 its shadow. The comparison job evaluates both with labels."""
 
 import json
 import threading
@@ -25,7 +25,7 @@ from millstream.schemas.comparisons import ComparisonDecoder
 from millstream.schemas.store import SchemaStore
 from millstream.topics.records import RecordReader
 
-WINDOW_HOURS = 720  # hours; windows begin at whole multiples of it
+WINDOW_HOURS = 720  # length of a window; windows start at whole multiples of it
 SECTIONS: Mapping[str, Any] = {
     "shadows": [{"version": 2}],
     "labels": {
@@ -38,16 +38,16 @@ SECTIONS: Mapping[str, Any] = {
     "comparison": {"window": f"{WINDOW_HOURS}h", "update_every": "2s"},
 }
 CHUNK_EVENTS = 200  # events written at once
-STEP_TIMEOUT = 120.0  # seconds for each thing that is waited for
-TOLERANCE = 0.01  # between the job's figure and the exact one
+STEP_TIMEOUT = 120.0  # seconds for each step that the demo waits for
+TOLERANCE = 0.01  # largest difference between the job's AUC and the exact one
 
 
 def run_shadow(bootstrap: str, events: int, rate: float, console: Console, stop: threading.Event) -> bool:
-    """Run it; whether each compared event was judged and the figures are those of an exact computation.
+    """Run the demo; returns whether the job evaluated each compared event, and its AUCs match an exact computation.
 
     Raises:
-        DemoDataError: the flights are not there.
-        WorkerError: a process ended, or does not get on.
+        DemoDataError: the flights can't be read.
+        WorkerError: a process ended, or a step took too long.
         BrokerUnreachableError, TopicError: from the broker.
     """
     flights = departures(LATER_MONTHS)[:events]
@@ -72,14 +72,14 @@ def run_shadow(bootstrap: str, events: int, rate: float, console: Console, stop:
             done = found.get("millstream_comparisons_total", 0) + found.get("millstream_shadow_skipped_events_total", 0)
             return done >= len(flights) - 0.5
 
-        wait_until(compared, STEP_TIMEOUT, "the shadow's answers", stop)
+        wait_until(compared, STEP_TIMEOUT, "the shadow's results", stop)
         status = worker.stop()
         console.print("Waiting for the comparison job ...")
         return _judge(placed, store, flights, job, console, stop) and status == 0
 
 
 def _feed(writer: FlightWriter, flights: pl.DataFrame, rate: float, stop: threading.Event) -> None:
-    """Write events in their order; a label when the events have come to the time at which its flight arrived."""
+    """Write events in order. Write a flight's label once the events have reached the time of its arrival."""
     arrivals = flights.filter(pl.col("late").is_not_null()).sort("arrived_at").select("id", "late", "arrived_at").rows()
     written, started = 0, time.monotonic()
     for start in range(0, len(flights), CHUNK_EVENTS):
@@ -103,18 +103,18 @@ def _judge(
     console: Console,
     stop: threading.Event,
 ) -> bool:
-    """Wait for the job's figures and put them beside the exact ones."""
+    """Wait for the job's results, and compare them with the exact ones."""
     pipeline = placed.pipelines[1]
     exact = _exact(pipeline, store, flights)
     expected = {window: (len(rows), rows["late"].count()) for window, rows in exact.items()}
     found: dict[int, dict[str, Any]] = {}
 
     def complete() -> bool:
-        job.metrics()  # raises where it has ended
+        job.metrics()  # raises if the job has ended
         found.update((row["window_start"], row) for row in read_results(pipeline, store))
         return {window: (row["events"], row["labelled"]) for window, row in found.items()} == expected
 
-    wait_until(complete, STEP_TIMEOUT, f"the comparison job to have {expected}", stop)
+    wait_until(complete, STEP_TIMEOUT, f"the comparison job to report {expected}", stop)
     good = True
     for window, rows in sorted(exact.items()):
         known = rows.filter(pl.col("late").is_not_null())
@@ -131,7 +131,7 @@ def _judge(
             true, job_says = auc(known["late"], known[side]), row[side]["auc"]
             good &= job_says is not None and abs(job_says - true) <= TOLERANCE
             console.print(
-                f"  {side:8} version {version}: AUC {job_says:.3f} says the comparison job, {true:.3f} the exact computation",
+                f"  {side:8} version {version}: AUC {job_says:.3f} by the comparison job, {true:.3f} by the exact computation",
                 markup=False,
                 highlight=False,
                 soft_wrap=True,
@@ -147,7 +147,7 @@ def _day(milliseconds: int) -> str:
 
 
 def _exact(pipeline: Pipeline, store: SchemaStore, flights: pl.DataFrame) -> dict[int, pl.DataFrame]:
-    """Scores and outcomes of all compared events, by the start of their window (ms since the epoch)."""
+    """The scores and outcomes of all compared events, by the start of their window (ms since the epoch)."""
     values: list[bytes | None] = []
     with RecordReader(pipeline.client_config(), [pipeline.comparison.topic], from_beginning=True) as reader:
         while records := reader.read(1000, 3.0):

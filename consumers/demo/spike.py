@@ -1,4 +1,4 @@
-"""`millstream demo --load spike`: ten times the load for a while, on a real broker, and workers that follow it."""
+"""`millstream demo --load spike`: on a real broker, the load rises tenfold for a while, and the number of workers follows."""
 
 import threading
 import time
@@ -25,8 +25,8 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.records import RecordWriter
 
 PARTITIONS, MAX_WORKERS = 8, 4
-# Small transactions: a worker is then bound by the broker's commits and not by this machine's cores, which it shares with the
-# broker and with what writes and reads the events, so that several workers do more than one also on two cores.
+# With small transactions, the broker's commits limit a worker, not this machine's cores. The broker and the demo's own threads
+# use the same cores. So even on two cores, several workers process more than one.
 SECTIONS: Mapping[str, Any] = {
     "delivery": "exactly_once",
     "batch": {"max_events": 32, "max_wait": "5ms"},
@@ -34,38 +34,39 @@ SECTIONS: Mapping[str, Any] = {
     "scaling": {"min": 1, "max": MAX_WORKERS, "catch_up": "10s", "scale_down_after": "15s"},
 }
 MAX_EVENTS = 2_000_000
-# Events of the first backlog. Each further one has twice as many, until a worker is busy with one for `CALIBRATION_SECONDS`.
+# Events of the first backlog. Each further backlog has twice as many, until one keeps a worker busy for `CALIBRATION_SECONDS`.
 WARM_UP_EVENTS = 500
-CALIBRATION_SECONDS = 4.0  # seconds of backlog, over which one worker's rate is measured
-# A worker or a broker that has just started gets faster. Its rate counts once it is at most so many times the one before.
+CALIBRATION_SECONDS = 4.0  # a backlog must last this long to measure a worker's rate
+# A worker or a broker gets faster after its start. A rate counts as steady if it is at most this many times the rate before.
 STEADY_RATIO = 1.2
 BASE_LOAD = 0.15  # load before and after the spike, as a share of one worker's rate
-SPIKE_FACTOR = 10  # times the base load in the spike
-BEFORE, SPIKE, AFTER = 15.0, 40.0, 45.0  # seconds
-TARGET_LAG = 2.0  # seconds: the lag is to fall below it after the spike
-RECOVERY_TIMEOUT = 30.0  # seconds after the spike, within which it has to
-START_TIMEOUT, ANSWER_TIMEOUT = 120.0, 120.0  # seconds: for the first worker; for the answers when no more events come
+SPIKE_FACTOR = 10  # load during the spike, as a multiple of the base load
+BEFORE, SPIKE, AFTER = 15.0, 40.0, 45.0  # seconds before, during and after the spike
+TARGET_LAG = 2.0  # seconds; the lag must fall to this after the spike
+RECOVERY_TIMEOUT = 30.0  # seconds after the spike by which the lag must have fallen
+START_TIMEOUT = 120.0  # seconds to wait for the first worker
+ANSWER_TIMEOUT = 120.0  # seconds to wait for the results of all events sent
 
 
 class Load:
-    """When events are due: so many at once, as `add` is called, and the spike from when `begin` is."""
+    """Decides when events are due: `add` makes events due at once, `begin` starts the load with the spike."""
 
     def __init__(self) -> None:
-        self.events = 0  # due before the spike begins
+        self.events = 0  # events made due by `add`
         self._base: float | None = None
         self._began = 0.0  # on the feeder's clock
         self._latest = 0.0
 
     def add(self, events: int) -> None:
-        """So many more at once."""
+        """Make this many more events due at once."""
         self.events += events
 
     def begin(self, base: float) -> None:
-        """Begin with `base` events a second."""
+        """Start the load with `base` events per second."""
         self._began, self._base = self._latest, base
 
     def __call__(self, seconds: float) -> float:
-        """Events due so many seconds after the first."""
+        """How many events are due this many seconds after the feeder's start."""
         self._latest = seconds
         if self._base is None:
             return self.events
@@ -76,18 +77,18 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The run at a moment."""
+    """The state of the run."""
 
     at: float  # seconds since the load began
     sent: int
-    ready: float  # workers
-    wanted: float
+    ready: float  # workers that are ready
+    wanted: float  # workers that the scaling decision wants
     lag_seconds: float
     lag_events: float
 
 
 def _decisions(log: Sequence[str]) -> Iterator[str]:
-    """What the run decided, with the reasons; from its log."""
+    """The scaling decisions with their reasons, from the log of `millstream run`."""
     for line in log:
         _, _, reason = line.rpartition("  |  ")
         if " -> " in reason:
@@ -95,11 +96,11 @@ def _decisions(log: Sequence[str]) -> Iterator[str]:
 
 
 def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.Event) -> bool:
-    """Run it and write the picture; whether every event has its one prediction and the lag was back in time.
+    """Run it and draw the chart; returns whether every event has exactly one prediction and the lag fell in time.
 
     Raises:
-        DemoDataError: the flights are not there.
-        WorkerError: the run ended, or nothing is answered.
+        DemoDataError: the flights can't be read.
+        WorkerError: `millstream run` ended, or results are missing.
         BrokerUnreachableError, TopicError: from the broker.
     """
     with ExitStack() as stack:
@@ -122,8 +123,9 @@ def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.E
         run = stack.enter_context(CommandProcess("run", pipeline.path, "--plain", log=log.append))
         _wait_for_first_worker(run, stop)
         console.print(
-            f"One worker does {rate:,.0f} events/s here, in transactions of some 32 events. Now {BASE_LOAD * rate:,.0f}/s for "
-            f"{BEFORE:g} s, {SPIKE_FACTOR} times that for {SPIKE:g} s, and {BASE_LOAD * rate:,.0f}/s again."
+            f"One worker processes {rate:,.0f} events/s here, in transactions of about 32 events. The demo now sends "
+            f"{BASE_LOAD * rate:,.0f}/s for {BEFORE:g} s, {SPIKE_FACTOR} times that for {SPIKE:g} s, and then "
+            f"{BASE_LOAD * rate:,.0f}/s again."
         )
         load.begin(BASE_LOAD * rate)
         samples = _watch(run, feeder, collector, console, stop)
@@ -132,12 +134,12 @@ def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.E
         wait_until(
             lambda: collector.answered() >= feeder.sent,
             ANSWER_TIMEOUT,
-            "the last events to be answered",
+            "the results of the last events",
             threading.Event(),
         )
         decisions = list(_decisions(log))
         status = run.stop()
-        collector.stop()  # reads to the end, so that a second prediction of an event would be seen
+        collector.stop()  # reads the remaining records, so it would find a second prediction of an event
         for failure in (feeder.failure, collector.failure):
             if failure is not None:
                 raise failure
@@ -152,12 +154,12 @@ def stream_of(pipeline: Pipeline) -> FlightStream:
 
 
 def _learn(pipeline: Pipeline, load: Load, collector: Collector, console: Console, stop: threading.Event) -> float:
-    """What one worker does, events a second: backlogs are made until one lasts and is worked off no faster than the one before.
+    """Measure one worker's rate in events per second, with growing backlogs, until one lasts long enough and the rate is steady.
 
-    A run of its own makes them, which keeps to one worker. What keeps one busy for seconds brings a second where the run is free
-    to follow: that one would go before the spike and come again with it, and look as if the size flapped.
+    This uses a separate `millstream run` that is limited to one worker. A free run would start a second worker for such a
+    backlog, stop it before the spike, and start it again during the spike. The size would seem to flap.
     """
-    console.print("A backlog shows what one worker does here ...")
+    console.print("Measuring with a backlog how many events/s one worker processes here ...")
     with CommandProcess("run", pipeline.path, "--plain", "--workers", "1") as run:
         _wait_for_first_worker(run, stop)
         events, seconds = WARM_UP_EVENTS // 2, 0.0
@@ -167,11 +169,11 @@ def _learn(pipeline: Pipeline, load: Load, collector: Collector, console: Consol
             began = time.monotonic()
             load.add(events)
             wait_until(
-                lambda: collector.answered() >= load.events, ANSWER_TIMEOUT, f"{events} events to be answered", stop
+                lambda: collector.answered() >= load.events, ANSWER_TIMEOUT, f"the results of {events} events", stop
             )
             seconds = time.monotonic() - began
             before, done = done, events / seconds
-        # The measured capacity follows what the worker does; while that grows, it is behind it.
+        # The capacity metric follows the worker's rate with a delay, so it is too low while the rate grows.
         rate = max(run.metrics().get("millstream_worker_capacity_events_per_second", 0.0), done)
         if status := run.stop():
             raise run.failed(f"ended with status {status}")
@@ -185,12 +187,12 @@ def _wait_for_first_worker(run: CommandProcess, stop: threading.Event) -> None:
 def _watch(
     run: CommandProcess, feeder: Feeder, collector: Collector, console: Console, stop: threading.Event
 ) -> list[Sample]:
-    """A sample a second until the load is over."""
+    """Take one sample per second until the load ends."""
     began = time.monotonic()
     samples: list[Sample] = []
     while (at := time.monotonic() - began) < BEFORE + SPIKE + AFTER and not stop.is_set():
         found = run.metrics()
-        if "millstream_group_max_lag_seconds" not in found:  # no answer in time, or none from the broker
+        if "millstream_group_max_lag_seconds" not in found:  # the run or the broker didn't respond in time
             continue
         sample = Sample(
             at=at,
@@ -214,7 +216,7 @@ def _watch(
 
 
 def back_after(samples: list[Sample], end: float) -> float | None:
-    """Seconds after `end` from which on the lag stays under the target; None: it does not."""
+    """How many seconds after `end` the lag stays under the target for good; None if it doesn't."""
     late = [sample.at for sample in samples if sample.lag_seconds > TARGET_LAG]
     if not late:
         return 0.0

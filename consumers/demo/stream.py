@@ -1,4 +1,4 @@
-"""The demo's events by number: real flights in the order of departure, again and again, a few of them broken on purpose."""
+"""The demo's events by number: real flights in order of departure, repeated in rounds. A few are broken on purpose."""
 
 import math
 import struct
@@ -12,28 +12,28 @@ from millstream.schemas.dead_letters import DeadLetter
 from millstream.schemas.rows import RowError, decode_row
 from millstream.schemas.store import Schema
 
-FIRST_ROUND = 1  # later rounds mark the flight's id with their number
-BREAKAGES = ("truncated", "unknown schema id", "departure delay not a number", "bytes too many", "no Avro at all")
-NO_SCHEMA = 424_242  # an id that no schema of the demo has
+FIRST_ROUND = 1  # later rounds append their number to the flight's ID
+BREAKAGES = ("truncated", "unknown schema id", "departure delay not a number", "too many bytes", "not Avro")
+UNKNOWN_SCHEMA_ID = 424_242  # no schema of the demo has this ID
 
 
 @dataclass(frozen=True, slots=True)
 class DemoEvent:
-    """An event as it is written."""
+    """The record of an event."""
 
-    key: bytes | None  # the aircraft, as with `input.key` of the example's pipeline file; of a broken event its id
+    key: bytes | None  # the aircraft, as the example's `input.key` says; the event's ID if the event is broken
     value: bytes
 
 
 class FlightStream:
-    """`len(stream)` events; event n is a row of `flights`, and from round 2 on its id ends in `#2`, `#3`, ..."""
+    """`len(stream)` events. Event n is a row of `flights`; from round 2 on, its ID ends in `#2`, `#3`, ..."""
 
     def __init__(self, flights: pl.DataFrame, *, events: int, broken: int, schema: Schema) -> None:
         """Args:
-        flights: `flights.departures`, at least one.
-        events: how many in all.
-        broken: how many of them can't be processed, spread evenly.
-        schema: of the events.
+        flights: rows of `flights.departures`, at least one.
+        events: total number of events.
+        broken: how many of them can't be processed; they are spread evenly.
+        schema: the events' schema.
         """
         self._flights = flights
         self._events = events
@@ -66,7 +66,7 @@ class FlightStream:
         return events
 
     def number_of(self, event_id: str) -> int | None:
-        """Which event has this id; None for one that is not of this stream."""
+        """The number of the event with this ID; None if the stream has no such event."""
         flight, _, rounds = event_id.partition("#")
         row = self._row_of.get(flight)
         if row is None or not (rounds.isdecimal() or not rounds):
@@ -75,7 +75,7 @@ class FlightStream:
         return number if number < self._events else None
 
     def number_of_letter(self, letter: DeadLetter) -> int | None:
-        """Which event this dead letter is; None where it is none of this stream."""
+        """The number of the event in this dead letter; None if the stream has no such event."""
         number = self.number_of((letter.key or b"").decode(errors="replace"))
         if number is not None:
             return number  # the key of an event that was broken on purpose
@@ -85,11 +85,11 @@ class FlightStream:
             return None
 
     def late(self, numbers: Sequence[int]) -> pl.Series:
-        """Whether each of these flights came late; null where its arrival is unknown."""
+        """Whether each of these flights arrived late; null if its arrival is unknown."""
         return self._flights["late"].gather([number % len(self._flights) for number in numbers])
 
     def name_of(self, number: int) -> str:
-        """The flight as people say it: UA1545 EWR→IAH."""
+        """The flight's usual name, for example UA1545 EWR→IAH."""
         row = self._flights.row(number % len(self._flights), named=True)
         return f"{row['carrier']}{row['flight']} {row['origin']}→{row['dest']}"
 
@@ -98,10 +98,10 @@ class FlightStream:
             case "truncated":
                 return value[: len(value) // 2]
             case "unknown schema id":
-                return struct.pack(">bI", 0, NO_SCHEMA) + value[5:]
+                return struct.pack(">bI", 0, UNKNOWN_SCHEMA_ID) + value[5:]
             case "departure delay not a number":
                 lost = row.with_columns(departure_delay=pl.lit(math.nan, pl.Float32))
                 return encode_events(lost, self._schema.id)[0]
-            case "bytes too many":
+            case "too many bytes":
                 return value + b"\0\0\0"
         return b"flight " + value[5:31]

@@ -1,4 +1,4 @@
-"""What the demo says at its end."""
+"""The text that the demo prints at its end."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from millstream.consumers.demo.screen import latency_text
 from millstream.consumers.demo.stream import FlightStream
 
 NEXT_STEPS = """Try next
-  millstream demo --workers 2 --rate 0        as fast as two workers a version take them
-  millstream init flights                     a folder with this pipeline, to begin your own from
-  millstream options                          all that a pipeline file may say"""
+  millstream demo --workers 2 --rate 0        as fast as two workers per version can process
+  millstream init flights                     create a folder with this pipeline, to start your own from
+  millstream options                          list all options of a pipeline file"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,22 +22,22 @@ class Sent:
 
     events: int
     seconds: float
-    rate: float  # events a second that were asked for; 0: as fast as they are answered
-    held_back: float  # seconds that events were due and waited, because too many were unanswered
-    broken: int  # of the events, on purpose
+    rate: float  # requested events per second; 0: as fast as results come
+    held_back: float  # seconds during which due events waited, because too many had no result
+    broken: int  # events that were broken on purpose
 
 
 def summary(sent: Sent, stream: FlightStream, results: Mapping[int, Results]) -> str:
-    """The text, without the last line's end."""
+    """The text, without a newline at the end."""
     rate = f", {sent.events / sent.seconds:,.0f}/s" if sent.seconds else ""
     lines = [
         f"Sent       {sent.events:,} events in {sent.seconds:.1f} s{rate}, {sent.broken} of them broken on purpose"
     ]
     if not sent.rate:
-        lines.append("           as fast as they were answered: latency is then mostly the wait of those in line")
+        lines.append("           as fast as results came: so the latency is mostly time in the queue")
     elif sent.held_back > 0.05 * sent.seconds:
         lines.append(
-            f"           too fast for this machine: for {sent.held_back:.1f} s events waited until earlier ones were answered"
+            f"           too fast for this machine: for {sent.held_back:.1f} s, events waited for the results of earlier ones"
         )
     for version, result in results.items():
         lines += ["", *_version(version, result.tally(sent.events), result.latency(), ranking(stream, result))]
@@ -51,7 +51,7 @@ def _version(version: int, tally: Tally, latency: Latency, ranked: str) -> list[
     reasons = ", ".join(f"{reason} {count}" for reason, count in tally.reasons.items()) or "none"
     extra = [
         f"{count:,} {what}"
-        for count, what in ((tally.unanswered, "without an answer"), (tally.strangers, "for no event that was sent"))
+        for count, what in ((tally.unanswered, "without a result"), (tally.strangers, "for an event that wasn't sent"))
         if count
     ]
     return [
@@ -63,19 +63,19 @@ def _version(version: int, tally: Tally, latency: Latency, ranked: str) -> list[
 
 
 def ranking(stream: FlightStream, result: Results) -> str:
-    """How well the predictions rank what came true, in words."""
+    """A sentence on how well the predictions rank the true outcomes."""
     numbers, scores = result.scores()
     late = stream.late(numbers.tolist())
     known = late.is_not_null()
     truths = late.filter(known)
     if truths.n_unique() < 2:
-        return "AUC unknown: there are too few flights"
+        return "AUC unknown: there are too few flights, or all have the same outcome"
     area = auc(truths, pl.Series(scores).filter(known))
-    return f"AUC {area:.3f} against what came true for {len(truths):,} flights (0.5 is guessing, 1 is never wrong)"
+    return f"AUC {area:.3f} against the true outcomes of {len(truths):,} flights (0.5 is guessing, 1 is never wrong)"
 
 
 def samples(stream: FlightStream, results: Mapping[int, Results], most: int = 3) -> list[str]:
-    """Some predictions beside what came true: late ones and punctual ones."""
+    """Some predictions with the true outcomes: late flights and punctual ones."""
     everywhere = None
     for result in results.values():
         numbers = set(result.scores()[0].tolist())
@@ -87,7 +87,7 @@ def samples(stream: FlightStream, results: Mapping[int, Results], most: int = 3)
 
 
 def sample(stream: FlightStream, results: Mapping[int, Results], number: int) -> str:
-    """One event's predictions and outcome; "" where a version has none for it."""
+    """One event's predictions and outcome; "" if a version has no prediction for it."""
     scores = {version: result.score(number) for version, result in results.items()}
     if None in scores.values():
         return ""

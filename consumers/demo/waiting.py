@@ -1,4 +1,4 @@
-"""Waiting for what running commands do."""
+"""Waits until running commands have reached a state."""
 
 import threading
 import time
@@ -8,15 +8,15 @@ from millstream.consumers.errors import WorkerError
 
 
 def wait_until(condition: Callable[[], bool], timeout: float, what: str, stop: threading.Event) -> None:
-    """Wait for something that a running command does, `timeout` seconds at most.
+    """Wait until `condition` is true, at most `timeout` seconds. `what` names the condition in the error.
 
     Raises:
-        WorkerError: it was not so in time.
+        WorkerError: the condition was not true in time.
         KeyboardInterrupt: `stop` was set.
     """
     until = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > until:
-            raise WorkerError(f"waited {timeout:g} s for {what}")
+            raise WorkerError(f"waited {timeout:g} s in vain for {what}")
         if stop.wait(0.1):
             raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The demo's workers: processes that run `millstream work`, and never outlive the demo."""
+"""The demo's workers: processes that run `millstream work`. They end when the demo ends."""
 
 import subprocess
 import threading
@@ -12,15 +12,15 @@ from millstream.consumers.observability.metrics import ASSIGNED, BATCH_EVENTS, R
 from millstream.consumers.supervision.child import CommandProcess
 from millstream.pipeline.pipeline import Pipeline
 
-START_TIMEOUT = 60.0  # seconds until all are ready
-DRAIN_TIMEOUT = 15.0  # seconds after SIGTERM
+START_TIMEOUT = 60.0  # seconds until all workers must be ready
+DRAIN_TIMEOUT = 15.0  # seconds after SIGTERM until workers are killed
 
 
 class Workers:
-    """All workers of the demo; a context manager that leaves none behind."""
+    """All workers of the demo; a context manager that ends them."""
 
     def __init__(self, pipelines: dict[int, Pipeline], workers: int, partitions: int) -> None:
-        """Start `workers` processes for each pipeline (by version), whose input has so many `partitions`."""
+        """Start `workers` processes for each pipeline (by version). Each input topic has `partitions` partitions."""
         self._partitions = partitions
         self._of_version: dict[int, list[CommandProcess]] = {version: [] for version in pipelines}
         try:
@@ -36,7 +36,7 @@ class Workers:
         """Wait until the workers share all partitions, or `stop` is set.
 
         Raises:
-            WorkerError: a worker ended, or is not ready in time.
+            WorkerError: a worker ended, or isn't ready in time.
         """
         until = time.monotonic() + START_TIMEOUT
         while not stop.wait(0.1):
@@ -60,26 +60,26 @@ class Workers:
         return None
 
     def check(self) -> None:
-        """Raise WorkerError where a worker has ended."""
+        """Raise WorkerError if a worker has ended."""
         for worker in self._all():
             worker.check()
 
     def batches(self, version: int) -> tuple[int, int]:
-        """Micro-batches so far and the events in them, of all workers of this version.
+        """The number of micro-batches so far, and of events in them, over all workers of this version.
 
         Raises:
-            WorkerError: one has ended.
+            WorkerError: a worker has ended.
         """
         found = [worker.metrics() for worker in self._of_version[version]]
         batches, events = (sum(f.get(f"{BATCH_EVENTS.name}_{what}", 0.0) for f in found) for what in ("count", "sum"))
         return int(batches), int(events)
 
     def logs(self) -> WorkerError:
-        """An error with the end of the first worker's log, for a failure that is no single worker's."""
-        return next(self._all()).failed("and perhaps others do not answer")
+        """An error for a failure of no particular worker. It shows the end of the first worker's log."""
+        return next(self._all()).failed("and perhaps others give no results")
 
     def stop(self) -> None:
-        """Let them drain; end those that take too long."""
+        """Let all workers drain, and kill those that take too long."""
         for worker in self._all():
             worker.drain()
         until = time.monotonic() + DRAIN_TIMEOUT

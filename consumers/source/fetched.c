@@ -1,8 +1,8 @@
-/* Records that librdkafka has fetched, copied into columns; `fetched.py` calls this and says what comes of it.
+/* Copies records that librdkafka has fetched into columns. `fetched.py` calls this and documents the result.
  *
- * confluent-kafka makes an object of each record, and of its key, value and topic: 1 us of CPU, under the interpreter's lock.
- * Used here is what librdkafka's rdkafka.h offers to everyone, and two functions of confluent-kafka. All come as pointers, from
- * the libraries that are loaded, so that nothing is linked: any C compiler makes this file, without a header of anybody's. */
+ * confluent-kafka creates Python objects for each record, its key, value and topic. That costs 1 us of CPU per record, and holds
+ * the GIL. This file uses public functions of librdkafka's rdkafka.h and two functions of confluent-kafka. `fetched.py` takes
+ * their addresses from the loaded libraries. So nothing is linked, and any C compiler compiles this file without other headers. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -34,11 +34,12 @@ typedef struct {
   void (*destroy)(message *);
 } library;
 
-/* Up to `size` messages, as `Consumer.consume` takes them: it gives up the interpreter's lock and takes it again by these two
- * functions, for what is called back meanwhile, rebalances among it, asks for what they keep. With the lock held, `client` being
- * the consumer's object, `handle` librdkafka's. Returns how many; -1 where a Python exception is set. */
+/* Reads up to `size` messages, like `Consumer.consume`. That method releases and takes the GIL with CallState_begin and
+ * CallState_end, and so does this function: callbacks during the call, such as rebalances, need the state that these two store.
+ * The caller holds the GIL. `client` is the consumer's Python object, `handle` is librdkafka's. Returns the number of messages,
+ * or -1 if a Python exception is set. */
 int64_t fetched_consume(const library *lib, void *client, void *handle, int milliseconds, message **to, int64_t size) {
-  void *state[16] = {0}; /* theirs is of three */
+  void *state[16] = {0}; /* confluent-kafka's struct has three pointers */
   void *queue = lib->queue_of(handle);
   lib->begin(client, state);
   int64_t count = lib->consume(queue, milliseconds, to, (size_t)size);
@@ -49,13 +50,13 @@ int64_t fetched_consume(const library *lib, void *client, void *handle, int mill
   return -1;
 }
 
-typedef struct { /* one number a record */
+typedef struct { /* one number per record */
   int64_t *place, *offset, *timestamp, *timestamp_type, *error;
   int64_t *value_length, *key_length; /* -1: null */
   int64_t *header_bytes;
 } columns;
 
-typedef struct { /* of all records */
+typedef struct { /* totals over all records */
   int64_t partitions, errors, value_bytes, null_values, key_bytes, null_keys, header_bytes;
   char *headers; /* `fetched_take` copies and frees them */
 } sums;
@@ -65,7 +66,7 @@ typedef struct {
   int64_t number;
 } partition;
 
-/* Where the message's partition stands in `found`, which gets it where it is new. Messages come in runs of one partition. */
+/* The index of the message's partition in `found`; a new partition is added. `last` is tried first, as messages come in runs. */
 static int64_t place_of(const message *m, partition *found, int64_t *count, int64_t last) {
   if (last < *count && found[last].topic == m->topic && found[last].number == m->partition) return last;
   for (int64_t place = 0; place < *count; place++)
@@ -75,7 +76,7 @@ static int64_t place_of(const message *m, partition *found, int64_t *count, int6
   return (*count)++;
 }
 
-typedef struct { /* bytes that grow */
+typedef struct { /* a buffer that grows */
   char *start;
   size_t length, room;
 } growing;
@@ -92,9 +93,9 @@ static char *more_of(growing *bytes, size_t by) {
   return bytes->start + bytes->length - by;
 }
 
-/* Moves a message's headers behind those before: of each its name's length, its value's (-1: null), both bytes. librdkafka parses
- * headers when they are first asked for, and a header of two bytes then takes a hundred: so this frees what it parsed, message by
- * message. Returns how many bytes were added; -1 where memory does not suffice. */
+/* Appends a message's headers to `to`. Each header is the length of its name, the length of its value (-1: null), the name's bytes
+ * and the value's bytes. librdkafka parses headers at the first access, and then a header of two bytes takes a hundred. So this
+ * frees the parsed headers after each message. Returns the number of bytes added, or -1 if there is not enough memory. */
 static int64_t move_headers(const library *lib, message *m, growing *to) {
   void *headers;
   const char *name, *value;
@@ -115,8 +116,8 @@ static int64_t move_headers(const library *lib, message *m, growing *to) {
   return (int64_t)(to->length - before);
 }
 
-/* What `count` messages say in numbers; `found` has room for as many partitions. Returns 0; -1 where memory does not suffice: then
- * librdkafka has the messages back. */
+/* Fills the columns of numbers and the totals of `count` messages. `found` has room for `count` partitions. Returns 0. If there is
+ * not enough memory, it gives the messages back to librdkafka and returns -1. */
 int fetched_describe(const library *lib, message *const *messages, int64_t count, const columns *to, partition *found, sums *sum) {
   int64_t place = 0;
   growing headers = {NULL, 0, 0};
@@ -148,7 +149,7 @@ int fetched_describe(const library *lib, message *const *messages, int64_t count
   return 0;
 }
 
-/* Copies values, keys and headers end to end, and gives the messages back to librdkafka. */
+/* Copies the values, keys and headers end to end into three buffers, and gives the messages back to librdkafka. */
 void fetched_take(const library *lib, message *const *messages, int64_t count, sums *sum, char *values, char *keys,
                   char *headers) {
   if (sum->header_bytes) memcpy(headers, sum->headers, (size_t)sum->header_bytes);

@@ -1,7 +1,7 @@
-"""Records as columns, as librdkafka has fetched them: without an object for each, and without the interpreter's lock.
+"""Takes the records that librdkafka has fetched as columns, without a Python object per record and without holding the GIL.
 
-`fetched.c` does that; it is compiled when Millstream is installed. The consumer stays confluent-kafka's: it joins the group,
-commits and seeks, and what it calls back is called while records are waited for, as in its own `consume`.
+`fetched.c` copies the records; it is compiled when Millstream is installed. confluent-kafka's consumer still joins the group,
+commits and seeks. Its callbacks run while this module waits for records, as they do in its own method `consume`.
 """
 
 import ctypes
@@ -19,7 +19,7 @@ from millstream.consumers.records import NONE, Ints, Records
 from millstream.schemas.packed import Packed
 
 LIBRARY = Path(__file__).with_name("libfetched.so")
-FUNCTIONS = (  # that `fetched.c` calls, in the order of its `library`
+FUNCTIONS = (  # the functions that `fetched.c` calls, in the order of its struct `library`
     "CallState_begin",
     "CallState_end",
     "rd_kafka_queue_get_consumer",
@@ -38,12 +38,12 @@ _POINTER = ctypes.c_void_p
 
 
 class Copier:
-    """Copies what messages of librdkafka hold into columns."""
+    """Copies librdkafka's messages into columns."""
 
     def __init__(self, functions: Sequence[int | None], topic_name: Callable[[int], bytes]) -> None:
         """Args:
-        functions: addresses of `FUNCTIONS`.
-        topic_name: of a topic's address.
+        functions: the addresses of `FUNCTIONS`.
+        topic_name: returns the name of the topic at an address.
 
         Raises:
             OSError: `fetched.c` is not compiled for this machine.
@@ -53,10 +53,10 @@ class Copier:
         self._topic_name = topic_name
 
     def take(self, messages: npt.NDArray[np.uintp]) -> tuple[Records, Ints]:
-        """All that messages hold, and their error codes, 0 for none; of an error, the value is its text.
+        """Copy messages; returns records and their error codes (0: no error). If a message is an error, its value is the text.
 
         Args:
-            messages: their addresses; at least one. librdkafka has them back.
+            messages: the addresses of the messages, at least one. They are given back to librdkafka.
         """
         count = len(messages)
         numbers = np.empty((len(COLUMNS), count), np.int64)
@@ -64,9 +64,9 @@ class Copier:
         found, sums = np.empty(count, _PARTITION), (ctypes.c_int64 * len(SUMS))()
         about = self.functions, _POINTER(messages.ctypes.data), ctypes.c_int64(count)
         if self._library.fetched_describe(*about, columns, _POINTER(found.ctypes.data), sums):
-            raise MemoryError("no memory is left for the headers of the records that were read")
+            raise MemoryError("there is not enough memory for the headers of the records")
         column, total = dict(zip(COLUMNS, numbers, strict=True)), dict(zip(SUMS, sums, strict=True))
-        partitions = [  # asked while the messages hold the topics
+        partitions = [  # read the names now: topics may be freed together with the messages
             (self._topic_name(topic).decode() if topic else "", at)
             for topic, at in found[: total["partitions"]].tolist()
         ]
@@ -90,30 +90,30 @@ class Copier:
 
 
 class Fetched:
-    """Reads a consumer's records, many a call."""
+    """Reads a consumer's records, many per call."""
 
     def __init__(
         self, consumer: Consumer, error_cb: object, on_event: Callable[[KafkaError, Partition], object]
     ) -> None:
         """Args:
-        consumer: that joins the group.
-        error_cb: the very object that the consumer was told under this name.
-        on_event: takes what comes in a record's place: the end of a partition, or an error.
+        consumer: the consumer that joins the group.
+        error_cb: the same object that the consumer got as its setting `error_cb`.
+        on_event: called with each message that isn't a record: the end of a partition, or an error.
 
         Raises:
-            LookupError: `fetched.c` is not compiled, native parts are not used, or this build of confluent-kafka is not laid out
-                as expected.
+            LookupError: `fetched.c` is not compiled, native parts are switched off, or this build of confluent-kafka doesn't have
+                the expected memory layout.
         """
         self._consumer = consumer
         self._handle = handle_of(consumer, error_cb)
         self._on_event = on_event
         self._messages = np.empty(0, np.uintp)
         try:
-            client = ctypes.CDLL(cimpl.__file__)  # finds the functions of what it was linked with, too
+            client = ctypes.CDLL(cimpl.__file__)  # also finds functions of the libraries that it is linked with
             topic_name = client["rd_kafka_topic_name"]
             topic_name.restype, topic_name.argtypes = ctypes.c_char_p, (_POINTER,)
             self._copier = Copier([ctypes.cast(client[name], _POINTER).value for name in FUNCTIONS], topic_name)
-            # Called with the interpreter's lock, which it gives up itself.
+            # PyDLL calls it with the GIL, which the function releases itself.
             self._consume = ctypes.PyDLL(str(LIBRARY))["fetched_consume"]
         except (OSError, AttributeError) as missing:
             raise LookupError(str(missing)) from None
@@ -121,7 +121,7 @@ class Fetched:
         self._consume.argtypes = _POINTER, ctypes.py_object, _POINTER, ctypes.c_int, _POINTER, ctypes.c_int64
 
     def consume(self, limit: int, seconds: float) -> Records:
-        """Up to `limit` records; waits up to `seconds` for as many. Callbacks of the consumer run inside."""
+        """Read up to `limit` records; waits for them up to `seconds`. The consumer's callbacks run inside this call."""
         client = self._handle[0]
         if client is None:
             raise RuntimeError("the consumer is closed")
@@ -141,7 +141,7 @@ class Fetched:
 
 
 def _strings(buffer: npt.NDArray[np.uint8], lengths: Ints, nulls: int) -> "Packed | list[bytes | None]":
-    """The strings that lie in the buffer end to end; -1 is the length of one that is null."""
+    """The strings that lie end to end in the buffer; a null has the length -1."""
     if not nulls:
         return Packed(buffer, lengths.cumsum() - lengths, lengths)
     there = lengths.clip(0)
@@ -150,7 +150,7 @@ def _strings(buffer: npt.NDArray[np.uint8], lengths: Ints, nulls: int) -> "Packe
 
 
 def _headers(buffer: npt.NDArray[np.uint8], sizes: Ints) -> dict[int, RecordHeaders]:
-    """The headers by the record's row, of records that have any."""
+    """The headers of the records that have any, by the record's row."""
     rows = np.flatnonzero(sizes)
     ends = sizes[rows].cumsum()
     places = zip(rows.tolist(), (ends - sizes[rows]).tolist(), ends.tolist(), strict=True)

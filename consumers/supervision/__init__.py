@@ -1,1 +1,1 @@
-"""How many workers run on this machine: the decision, and the supervisor that keeps to it. `millstream run`."""
+"""`millstream run`: decides how many workers run on this machine, and supervises them."""

@@ -1,4 +1,4 @@
-"""From what workers and broker say to the scaling decision: keeps what the decision needs to remember. Asks nobody itself."""
+"""Turns the workers' metrics and the lag into the scaling decision, and keeps the decision's memory. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,34 +8,34 @@ from millstream.consumers.supervision.capacity import CapacityEstimate, Counters
 from millstream.consumers.supervision.reading import Reading
 from millstream.consumers.supervision.scaling import Decision, Memory, Observation, PartitionLoad, Policy, decide
 
-MIN_BACKLOG_SECONDS = 1.0  # seconds of lag from which events wait for workers, and not only for the next commit
-MAX_STALLED_SECONDS = 3.0  # seconds without a commit
+MIN_BACKLOG_SECONDS = 1.0  # a smaller lag only means that events wait for the next commit
+MAX_STALLED_SECONDS = 3.0  # after this many seconds without progress, a partition's backlog doesn't count
 
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The workers at a moment."""
+    """The workers' current state."""
 
-    size: int  # that are meant to run
-    draining: int  # that were told to go and have not gone yet
-    readings: Mapping[int, Reading]  # by worker number, of those that answer
+    size: int  # workers that should run
+    draining: int  # workers that were told to end and still drain
+    readings: Mapping[int, Reading]  # by worker number; of the workers that respond
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What there is to tell, once a second."""
+    """What `millstream run` reports once a second."""
 
     decision: Decision
     fleet: Fleet
-    ready: int  # workers
+    ready: int  # workers that are ready
     lag: LagLook | None  # None: not known
-    done_rate: float  # events a second that all workers do
+    done_rate: float  # events per second that all workers together process
     capacity: float | None  # events per busy second of one worker
-    utilisation: float  # share of their time that they were busy
+    utilisation: float  # share of their time during which the workers were busy
 
 
 class Autoscaler:
-    """Decides for one pipeline."""
+    """Makes the scaling decisions of one pipeline."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -45,7 +45,7 @@ class Autoscaler:
         self._done_rate = 0.0
 
     def step(self, now: float, fleet: Fleet, lag: LagLook | None) -> Status:
-        """The decision for second `now`."""
+        """Take new readings at time `now` (seconds); returns the decision and its inputs."""
         self._measure(fleet.readings, behind=lag is not None and _behind(lag))
         ready = sum(reading.ready for reading in fleet.readings.values())
         seen = Observation(
@@ -55,13 +55,13 @@ class Autoscaler:
             capacity=self._estimate.learnt,
             partitions=None if lag is None else _loads(lag),
         )
-        if lag is None:  # nothing to tell whether it has settled: that is not known rather than settling
+        if lag is None:  # without the lag, the decision is "unknown", not "settling"
             seen = Observation(now, fleet.size, settled=True, capacity=seen.capacity, partitions=None)
         decision, self._memory = decide(self._policy, self._memory, seen)
         return Status(decision, fleet, ready, lag, self._done_rate, seen.capacity, self._estimate.utilisation)
 
     def _measure(self, readings: Mapping[int, Reading], *, behind: bool) -> None:
-        """Learn from what each worker did since its last reading."""
+        """Update the capacity estimate with what each worker did since its last reading."""
         works: dict[int, Work] = {}
         new = False
         for number, reading in readings.items():
@@ -81,7 +81,7 @@ class Autoscaler:
 
 
 def _behind(lag: LagLook) -> bool:
-    """Whether events wait for workers that work: those of a partition that stands still say nothing of what a worker can do."""
+    """Whether events wait in a partition that makes progress. A partition without progress doesn't show what a worker can do."""
     return any(
         (entry.seconds or 0.0) >= MIN_BACKLOG_SECONDS and trend is not None and trend.stalled < MAX_STALLED_SECONDS
         for entry in lag.lags
@@ -90,13 +90,13 @@ def _behind(lag: LagLook) -> bool:
 
 
 def _settled(fleet: Fleet, ready: int, partitions: int) -> bool:
-    """Whether the workers that are meant to run are ready and share all partitions."""
+    """Whether all workers that should run are ready, and share all partitions."""
     assigned = sum(reading.assigned for reading in fleet.readings.values())
     return not fleet.draining and ready >= fleet.size and assigned >= partitions
 
 
 def _loads(lag: LagLook) -> tuple[PartitionLoad, ...] | None:
-    """Each partition's load; None until the lag was looked at twice."""
+    """Each partition's load; None until the lag was measured twice."""
     if lag.total is None:
         return None
     trends = [lag.trends[entry.topic, entry.partition] for entry in lag.lags]

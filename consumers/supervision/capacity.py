@@ -1,15 +1,15 @@
-"""A worker's capacity: events per busy second, from the counters that every worker serves. Pure.
+"""Estimates a worker's capacity (events per busy second) from the counters that every worker serves. Pure.
 
-Why not events per second: a worker with nothing to do, or with a full core, shows the same throughput as arrival gives it, and
-says nothing about what it could do. A stage's thread that waits for input is idle; one that decodes, runs the model, encodes,
-produces or waits for the broker's acknowledgement is busy, and can do nothing else. Two threads work one after the other on each
-micro-batch (compute: decode and infer; write: encode, produce and commit), so the busier one is the bound:
+Events per second would not do: as long as a worker keeps up, its throughput equals the arrival rate, whether it is nearly idle
+or nearly full. A thread that waits for input is idle. A thread that decodes, runs the model, encodes, produces or waits for the
+broker's acknowledgement is busy. Two threads work on each micro-batch, one after the other (compute: decode and infer; write:
+encode, produce and commit). So the busier thread limits the worker:
 
     capacity = events / max(decode + infer, encode + produce + commit)      sums over the same seconds of one worker
 
-While nothing waits, micro-batches and transactions are small and dear: a worker that commits every 20 ms is busy all the time,
-and could still do many times as much. What a worker can do shows only while events wait for it, for then its batches are full:
-`CapacityEstimate` learns from that alone.
+While no events wait, micro-batches and transactions are small, and each event costs more: a worker that commits every 20 ms is
+always busy, but could process many times as much. Only while events wait, the batches are full, and the rate shows the capacity.
+So `CapacityEstimate` only uses these times.
 """
 
 from collections import deque
@@ -22,13 +22,13 @@ THREADS = (
     ("decode", "infer"),
     ("encode", "produce", "commit"),
 )  # the stages of `STAGE_SECONDS`, by the thread they run in
-MEASUREMENT_SECONDS = 5.0  # seconds of a worker's time that a measurement is made of: stages are counted when they end
-MIN_UTILISATION = 0.1  # utilisation below which a worker's work says nothing
-SMOOTHING_FACTOR = 0.3  # of a new measurement in the estimate
-MIN_MEASURED_SECONDS = (
-    2.0  # seconds with events waiting from which the estimate is one to decide by: the first one alone may be far off
-)
-DONE = (m.PREDICTIONS.name, m.DEAD_LETTERS.name, m.TOMBSTONES.name)  # what becomes of a record
+# Seconds of a worker's time in one measurement. It must be long, because a worker counts a stage only when the stage ends.
+MEASUREMENT_SECONDS = 5.0
+MIN_UTILISATION = 0.1  # with a lower utilisation, a worker's rate isn't measured
+SMOOTHING_FACTOR = 0.3  # weight of a new measurement in the estimate
+# The estimate is used only after this many seconds with waiting events: the first measurement alone may be far off.
+MIN_MEASURED_SECONDS = 2.0
+DONE = (m.PREDICTIONS.name, m.DEAD_LETTERS.name, m.TOMBSTONES.name)  # together, they count the finished records
 SUM = f"{m.STAGE_SECONDS.name}_sum"
 
 Samples = Mapping[tuple[str, str], float]
@@ -37,10 +37,10 @@ Samples = Mapping[tuple[str, str], float]
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What a worker has done since its start."""
+    """A worker's counters since its start."""
 
     events: float
-    busy: tuple[float, ...]  # seconds, by thread
+    busy: tuple[float, ...]  # busy seconds of each thread
 
 
 def counters(samples: Samples) -> Counters:
@@ -53,15 +53,15 @@ def counters(samples: Samples) -> Counters:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one worker did between two looks at its counters."""
+    """What one worker did between two readings of its counters."""
 
     events: float
-    busy: float  # seconds, of its busiest thread, at most `seconds`
-    seconds: float  # that passed
+    busy: float  # busy seconds of its busiest thread, at most `seconds`
+    seconds: float  # time between the readings
 
 
 def work_between(before: Counters, after: Counters, seconds: float) -> Work | None:
-    """The work of one process; None where the counters are another process's (a restart begins at 0)."""
+    """The work of one process; None if the worker restarted in between (then its counters start at 0)."""
     busy = [late - early for early, late in zip(before.busy, after.busy, strict=True)]
     if seconds <= 0 or after.events < before.events or min(busy) < 0:
         return None
@@ -69,27 +69,25 @@ def work_between(before: Counters, after: Counters, seconds: float) -> Work | No
 
 
 class CapacityEstimate:
-    """Follows the capacity of a pipeline's workers, all alike: what the best of them does, for others may have little to do."""
+    """Follows the capacity of a pipeline's workers. It measures the best worker, because the others may have little to do."""
 
     def __init__(self) -> None:
-        self.capacity: float | None = (
-            None  # events per busy second of one worker; None: events have never waited for one
-        )
-        self.utilisation = 0.0  # share of their time that the workers were busy, at the last look
-        self._seconds = 0.0  # that it was learnt in
-        self._first = True  # whether all of them are in `_recent`
+        self.capacity: float | None = None  # events per busy second of one worker; None: no events have waited yet
+        self.utilisation = 0.0  # share of their time during which the workers were busy, between the last two readings
+        self._seconds = 0.0  # seconds with waiting events so far
+        self._first = True  # whether `_recent` still contains all of them
         self._recent: dict[int, deque[Work]] = {}  # by worker number
 
     @property
     def learnt(self) -> float | None:
-        """The capacity, once it was seen for long enough to decide by it."""
+        """The capacity, once it was measured for long enough to be used."""
         return self.capacity if self._seconds >= MIN_MEASURED_SECONDS else None
 
     def add(self, works: Mapping[int, Work], *, behind: bool) -> None:
-        """Take what the workers did since the last look.
+        """Take what the workers did since the last reading.
 
         Args:
-            works: by worker number.
+            works: the work of each worker, by number.
             behind: whether events waited for workers.
         """
         seconds = sum(work.seconds for work in works.values())
@@ -108,13 +106,13 @@ class CapacityEstimate:
         measured = max((_rate(recent) for recent in self._recent.values()), default=0.0)
         if measured > 0:
             self._seconds += max(work.seconds for work in works.values())
-            # Until the first window is full it holds all there is to know.
+            # Until the first window is full, it contains all measurements, so it replaces the estimate.
             share = 1.0 if self.capacity is None or self._first else SMOOTHING_FACTOR
             self.capacity = measured if self.capacity is None else self.capacity + share * (measured - self.capacity)
             self._first = self._first and self._seconds < MEASUREMENT_SECONDS
 
 
 def _rate(works: Collection[Work]) -> float:
-    """Events per busy second; 0 where there is too little to tell."""
+    """Events per busy second; 0 if the workers were busy for too short a time."""
     events, busy, seconds = (sum(getattr(work, field) for work in works) for field in ("events", "busy", "seconds"))
     return float(events / busy) if busy >= MIN_UTILISATION * seconds > 0 else 0.0

@@ -1,4 +1,4 @@
-"""Our commands as child processes, watched through their log and their metrics. They end when we do."""
+"""Runs Millstream's commands as child processes, and watches their logs and metrics. They end when the parent ends."""
 
 import http.client
 import os
@@ -18,21 +18,21 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from millstream.consumers.errors import WorkerError
 
-# -P: the working folder is not put on the import path, since it may hold packages of any name.
+# -P: don't put the working folder on the import path, because it may contain packages of any name.
 MILLSTREAM = (sys.executable, "-P", "-m", "millstream")
-"""The command, before its arguments."""
-LAST_LINES = 15  # of the log, told where the process fails
+"""The `millstream` command without arguments."""
+LAST_LINES = 15  # lines of the log that an error shows
 _DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 _PORT = re.compile(r"/(?:metrics|ready) on port (\d+)\b")
-_READY = " INFO millstream.consumers.worker.worker: ready"  # how a worker's line ends
-_LOGGED = re.compile(r"\S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")  # how a line of the log begins
+_READY = " INFO millstream.consumers.worker.worker: ready"  # end of the line that a worker logs when it is ready
+_LOGGED = re.compile(r"\S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")  # start of a log line
 _ANSWER_TIMEOUT = 1.0  # seconds
 
 
 class CommandProcess:
-    """`millstream COMMAND PIPELINE ... --metrics-port 0`; a context manager that leaves nothing running.
+    """Runs `millstream COMMAND PIPELINE ... --metrics-port 0`; a context manager that ends the process.
 
-    The process ends when the thread that made it does, however that ends (on Linux).
+    On Linux, the process also ends when the thread that created it ends, even if that thread's process is killed.
     """
 
     def __init__(
@@ -41,13 +41,13 @@ class CommandProcess:
         """Start it.
 
         Args:
-            command: `work`, for example.
+            command: for example, `work`.
             pipeline: the pipeline file.
-            options: of the command.
-            name: its name in errors, `millstream COMMAND` where none is given.
-            log: called, from a thread, with each line of its log.
+            options: the command's options.
+            name: its name in errors; by default `millstream COMMAND`.
+            log: called from a thread with each line of its log.
         """
-        self.was_ready = False  # a worker's log says so
+        self.was_ready = False  # whether the log showed that the worker was ready
         self._name = name or f"millstream {command}"
         self._log = log
         self._last: deque[str] = deque(maxlen=LAST_LINES)
@@ -60,25 +60,25 @@ class CommandProcess:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            start_new_session=True,  # Ctrl-C in the terminal reaches us first, and we end our children in order
+            start_new_session=True,  # Ctrl-C in the terminal reaches only the parent, which then drains its children
         )
         self._reader = threading.Thread(target=self._read_log, name=f"log-{self.pid}", daemon=True)
         self._reader.start()
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """The process ID."""
         return self._process.pid
 
     def status(self) -> int | None:
-        """Its exit status, once its log is read to the end; None while it runs."""
+        """Its exit status, after its log was read to the end; None while it runs."""
         status = self._process.poll()
         if status is not None:
             self._reader.join(1.0)
         return status
 
     def check(self) -> None:
-        """Raise WorkerError where it has ended."""
+        """Raise WorkerError if it has ended."""
         if (status := self.status()) is not None:
             raise self.failed(f"ended with status {status}")
 
@@ -91,7 +91,7 @@ class CommandProcess:
         return "\n".join(f"    {line}" for line in list(self._last)) or "    (nothing)"
 
     def message(self) -> str:
-        """The error that it ended with: the last lines that aren't of the log, indented."""
+        """The error that ended it, indented: the lines after the last log line."""
         lines: list[str] = []
         for line in reversed(list(self._last)):
             if _LOGGED.match(line):
@@ -100,11 +100,11 @@ class CommandProcess:
         return "\n".join(lines) or self.log_end()
 
     def scrape(self) -> str | None:
-        """Its metrics as Prometheus reads them; None where it does not answer. Called by any thread."""
+        """Its metrics in Prometheus's text format; None if it doesn't respond. Any thread may call this."""
         return None if self._port is None else scrape(self._port)
 
     def metrics(self) -> dict[str, float]:
-        """The sum of each metric over its labels; empty where it does not answer.
+        """The sum of each metric over its labels; empty if it doesn't respond.
 
         Raises:
             WorkerError: it has ended.
@@ -117,14 +117,14 @@ class CommandProcess:
         return sums
 
     def drain(self) -> None:
-        """Tell it to finish what it holds and end."""
+        """Tell it to finish the events in flight and end."""
         self._process.send_signal(signal.SIGTERM)
 
     def wait(self, timeout: float) -> int:
         """Wait for its end; returns the exit status.
 
         Raises:
-            subprocess.TimeoutExpired: it goes on.
+            subprocess.TimeoutExpired: it is still running.
         """
         return self._process.wait(timeout)
 
@@ -134,18 +134,18 @@ class CommandProcess:
         return self.wait(60)
 
     def kill(self) -> None:
-        """End it at once, where it has not ended, and wait for that. Its children die with it."""
+        """Kill it if it still runs, and wait for its end. Its children end with it."""
         self._process.kill()
         self._process.wait()
 
     def _read_log(self) -> None:
-        """Follow the log to its end; it is the command's only output."""
+        """Read the log to its end. The command has no other output."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             text = line.rstrip("\n")
             self._last.append(text)
             if self._port is None:
-                self._port = told_port(text)
+                self._port = reported_port(text)
             self.was_ready = self.was_ready or text.endswith(_READY)
             self._log(text)
 
@@ -159,18 +159,18 @@ class CommandProcess:
 
 
 def bound(command: Sequence[str]) -> list[str]:
-    """The command, for a process that ends when the thread that starts it does, however that ends (on Linux)."""
+    """The command, wrapped so that its process ends when the thread that starts it ends (on Linux), even by a kill."""
     return [sys.executable, "-I", "-S", str(_DIE_WITH_PARENT), str(os.getpid()), *command]
 
 
-def told_port(log: str) -> int | None:
-    """The port at which a command of ours says that it serves its metrics; None where it has not said so."""
+def reported_port(log: str) -> int | None:
+    """The metrics port that a Millstream command names in this log line; None if the line names none."""
     found = _PORT.search(log)
     return None if found is None else int(found[1])
 
 
 def scrape(port: int) -> str | None:
-    """The metrics that a process of this machine serves; None where it does not answer."""
+    """The metrics that a process of this machine serves; None if it doesn't respond."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=_ANSWER_TIMEOUT) as answer:
             return str(answer.read().decode())

@@ -1,4 +1,4 @@
-"""A pipeline on one machine: workers under a supervisor, as many as the load asks for, watched and served at one port."""
+"""Runs a pipeline on one machine: as many workers as the load needs, under a supervisor, with one port for all metrics."""
 
 import threading
 import time
@@ -19,21 +19,21 @@ from millstream.consumers.supervision.supervisor import Supervisor
 from millstream.pipeline.pipeline import Pipeline
 
 DECISION_INTERVAL = 1.0  # seconds between two decisions
-POLL_INTERVAL = 0.1  # seconds between two looks after the workers
-# Seconds beyond the drain time: leaving the group where no broker answers, and the interpreter's end.
+POLL_INTERVAL = 0.1  # seconds between two checks of the workers
+# Seconds beyond the drain time: a worker may have to leave the group without a broker, and Python has to exit.
 EXIT_TIMEOUT = 15.0
-STALL_AFTER = 30.0  # seconds without a turn after which `/live` says so
+STALL_AFTER = 30.0  # seconds without a turn of the loop after which `/live` fails
 
 
 class LocalRun:
-    """The supervisor, what it watches, and what is served."""
+    """Connects the supervisor, the lag, the scaling decision, and the port for metrics and probes."""
 
     def __init__(self, pipeline: Pipeline, policy: Policy, screen: Screen, *, instance_id_prefix: str) -> None:
         """Args:
-        pipeline: what to run.
-        policy: how many workers there may be.
-        screen: told what happens.
-        instance_id_prefix: the workers' instance IDs are this and a number.
+        pipeline: the pipeline to run.
+        policy: the limits and targets of the scaling decision.
+        screen: shows what happens.
+        instance_id_prefix: the workers' instance IDs are this prefix and a number.
         """
         self._pipeline = pipeline
         self._policy = policy
@@ -44,29 +44,29 @@ class LocalRun:
         self._ended = threading.Event()
 
         def start(number: int) -> CommandProcess:
-            instance_id = ("--instance-id", f"{instance_id_prefix}-{number}")  # lasts over restarts
+            instance_id = ("--instance-id", f"{instance_id_prefix}-{number}")  # a restarted worker keeps it
             return CommandProcess("work", pipeline.path, *instance_id, log=lambda line: screen.log(number, line))
 
         drain = pipeline.limits.drain_timeout + EXIT_TIMEOUT
         self._supervisor = Supervisor(start, drain_timeout=drain, say=screen.say)
 
     def stop(self) -> None:
-        """Ask all workers to drain, and end; safe from a signal handler."""
+        """Drain all workers and end. A signal handler may call this."""
         self._stopping.set()
 
     def serve(self, host: str, port: int | None) -> bool:
-        """Run until told to stop; whether all workers finished what they held.
+        """Run until `stop` is called; returns whether all workers finished their events in flight.
 
-        Called by the main thread, for the workers live no longer than the thread that starts them.
+        The main thread calls this, because workers end with the thread that starts them.
 
         Args:
-            host: address to serve metrics at.
-            port: for that; 0: a free one, None: none.
+            host: address to serve metrics and probes on.
+            port: port to serve them on; 0: a free one, None: don't serve them.
 
         Raises:
             WorkerError: the port is taken.
             WorkersFailed: no worker gets ready.
-            WorkersStopped: all workers ended because somebody has to change something.
+            WorkersStopped: all workers ended with an error that a restart doesn't solve.
         """
         health = RunHealth(lambda: self._status)
         server = None if port is None else HealthServer(health, self._registry(), host, port)
@@ -80,7 +80,7 @@ class LocalRun:
             self._loop(health)
             drained = self._supervisor.stop()
         except WorkersStopped:
-            self._supervisor.stop()  # those that drain already
+            self._supervisor.stop()  # wait for the workers that already drain
             raise
         finally:
             self._supervisor.kill()
@@ -88,7 +88,7 @@ class LocalRun:
             watch.close()
             if server is not None:
                 server.close()
-        self._screen.say("all workers drained" if drained else "ended; not all workers finished what they held")
+        self._screen.say("all workers drained" if drained else "ended; not all workers finished their events in flight")
         return drained
 
     def _loop(self, health: Health) -> None:
@@ -112,7 +112,7 @@ class LocalRun:
         self._screen.say(f"draining {counted(self._supervisor.running)}")
 
     def _read_workers(self) -> None:
-        """Ask each worker for its metrics, again and again; a thread of its own, for one that hangs takes a second."""
+        """Read each worker's metrics again and again. Runs in its own thread: a worker that hangs delays it by 1 s."""
         while not self._ended.wait(DECISION_INTERVAL / 2):
             self._readings = {
                 number: reading_of(text, time.monotonic(), worker.pid)
@@ -132,7 +132,7 @@ class LocalRun:
 
 
 class RunHealth(Health):
-    """Ready while a worker is; `/ready` tells the decision."""
+    """Ready while a worker is ready; `/ready` also shows the decision."""
 
     def __init__(self, status: Callable[[], Status | None]) -> None:
         super().__init__(STALL_AFTER)

@@ -1,4 +1,4 @@
-"""All workers' metrics as one: each series with the label `worker`, and what only their supervisor knows."""
+"""Merges all workers' metrics: each series gets the label `worker`. Also adds the supervisor's own metrics."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -12,11 +12,11 @@ from millstream.consumers.supervision.scaling import ACTIONS
 
 
 class MergedCollector(Collector):
-    """The workers' metrics, as they were at the last reading."""
+    """The workers' metrics of the last reading."""
 
     def __init__(self, texts: Callable[[], Mapping[int, str]]) -> None:
         """Args:
-        texts: each worker's metrics as it serves them, by worker number.
+        texts: returns each worker's metrics in Prometheus's text format, by worker number.
         """
         self._texts = texts
 
@@ -32,13 +32,13 @@ class MergedCollector(Collector):
 
 
 class StatusCollector(Collector):
-    """The size and the decision."""
+    """The number of workers, and the scaling decision."""
 
     def __init__(self, pipeline: str, status: Callable[[], Status | None], restarts: Callable[[], int]) -> None:
         """Args:
-        pipeline: its name.
-        status: the latest; None before the first.
-        restarts: of workers, so far.
+        pipeline: the pipeline's name.
+        status: returns the latest status; None before the first.
+        restarts: returns the number of restarts of workers so far.
         """
         self._pipeline = pipeline
         self._status = status
@@ -60,13 +60,15 @@ class StatusCollector(Collector):
             self._gauge("worker_utilisation", "Share of their time that the workers are busy.", status.utilisation),
         ]
         if status.decision.needed is not None:
-            text = "Workers that the load asks for, before hysteresis and bounds."
+            text = "Workers that the load needs, before hysteresis and limits."
             gauges.append(self._gauge("workers_needed", text, status.decision.needed))
         if status.capacity is not None:
             text = "Events per busy second of one worker: its capacity."
             gauges.append(self._gauge("worker_capacity_events_per_second", text, status.capacity))
         actions = GaugeMetricFamily(
-            "millstream_scaling_decision", "1 for what the scaling decision is now.", labels=("pipeline", "action")
+            "millstream_scaling_decision",
+            "1 for the action of the current scaling decision.",
+            labels=("pipeline", "action"),
         )
         for action in ACTIONS:
             actions.add_metric([self._pipeline, action], float(action == status.decision.action))

@@ -1,4 +1,4 @@
-"""What a worker's metrics say about it, for the scaling decision."""
+"""Reads from a worker's metrics what the scaling decision needs."""
 
 import re
 from dataclasses import dataclass
@@ -12,18 +12,18 @@ _WANTED = {m.READY.name, m.ASSIGNED.name, SUM, *DONE}
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a worker's metrics say."""
+    """One reading of a worker's metrics."""
 
     at: float  # seconds on the monotonic clock
     pid: int
     ready: bool
-    assigned: int  # partitions
+    assigned: int  # number of assigned partitions
     counters: Counters
-    text: str  # all of them, as Prometheus reads them
+    text: str  # all metrics, in Prometheus's text format
 
 
 def reading_of(text: str, at: float, pid: int) -> Reading:
-    """What these metrics say."""
+    """Parse these metrics."""
     samples: dict[tuple[str, str], float] = {}
     for line in text.splitlines():
         name = line.partition("{")[0]

@@ -1,4 +1,7 @@
-"""What `millstream run` says: a line a second, in its place in a terminal, and above it what happens."""
+"""The output of `millstream run`: a status line every second, and a line for each thing that happens.
+
+In a terminal, the status line stays at the bottom and is updated in place.
+"""
 
 import re
 from types import TracebackType
@@ -11,12 +14,12 @@ from rich.text import Text
 from millstream.consumers.supervision.autoscaler import Status
 from millstream.topics.lag_trend import drain_text
 
-_INFORMATION = re.compile(r"\S+ \S+ (DEBUG|INFO) ")  # how such lines of a log begin
-MIN_BACKLOG_SECONDS = 1.0  # seconds of lag from which the time to drain says something
+_INFORMATION = re.compile(r"\S+ \S+ (DEBUG|INFO) ")  # start of a log line of level DEBUG or INFO
+MIN_BACKLOG_SECONDS = 1.0  # with a smaller lag, the time to drain isn't shown
 
 
 class Screen:
-    """Shows it; a context manager."""
+    """Prints the output; a context manager."""
 
     def __init__(self, console: Console, *, plain: bool, verbose: bool) -> None:
         self._console = console
@@ -24,7 +27,7 @@ class Screen:
         self._live = None if plain else Live(console=console, auto_refresh=False, transient=True)
 
     def show(self, status: Status, problem: str) -> None:
-        """Tell what it does and why."""
+        """Print or update the status line."""
         text = status_text(status, problem)
         if self._live is None:
             self._print(text)
@@ -32,18 +35,18 @@ class Screen:
             self._live.update(Text(text), refresh=True)
 
     def say(self, sentence: str) -> None:
-        """Tell what happens, once."""
+        """Print a sentence about something that happened."""
         self._print(f"-- {sentence}")
 
     def log(self, number: int, line: str) -> None:
-        """A line of a worker's log. One without a level belongs to an error, or is the last word of a worker that fails."""
+        """Print a line of a worker's log. A line without a level is also printed: it belongs to an error."""
         if self._verbose or not _INFORMATION.match(line):
             self._print(f"[{number}] {line}")
 
     def end_line(self) -> None:
-        """Take the line away, for good: from here on it would be of the past, and be drawn again below each sentence."""
+        """Remove the status line for good. It would be out of date from now on, and would be drawn again below each sentence."""
         if self._live is not None:
-            self._live.update(Text(""))  # the end draws it once more
+            self._live.update(Text(""))  # `stop` draws it once more
             self._live.stop()
 
     def _print(self, text: str) -> None:
@@ -61,13 +64,13 @@ class Screen:
 
 
 def status_text(status: Status, problem: str) -> str:
-    """One line: the size, what comes and goes, what waits, and the decision with its reason."""
+    """The status line: number of workers, rates, lag, and the decision with its reason."""
     lag = status.lag
     size = f"{status.ready}/{counted(status.fleet.size)}"
     if status.fleet.draining:
         size += f", {status.fleet.draining} drain"
     if lag is None:
-        return f"{size}  lag not known: {problem or 'no answer yet'}  |  {status.decision.reason}"
+        return f"{size}  lag not known: {problem or 'no response yet'}  |  {status.decision.reason}"
     arrival = "?" if lag.total is None else f"{lag.total.arrival:,.0f}"
     age = "?" if lag.seconds is None else f"{lag.seconds:.1f}"
     behind = lag.seconds is not None and lag.seconds >= MIN_BACKLOG_SECONDS

@@ -1,24 +1,23 @@
-"""How many workers a pipeline needs: one pure decision, for the supervisor, the exported metric and the simulation.
+"""Decides how many workers a pipeline needs. Pure; the supervisor, the exported metric and the simulation use it.
 
-A worker's *capacity* (events per busy second) and the arrival rate decide, as in DS2 (Kalavri et al., OSDI 2018,
-"Three steps is all you need"), not a count of messages: a backlog counts by the rate at which it has to be worked off to be
-gone within the catch-up target. Sizes up at once, down late: the hysteresis of two utilisations and a stabilisation window, as
-Kubernetes' autoscaler has it.
+The decision depends on a worker's *capacity* (events per busy second) and the arrival rate, as in DS2 (Kalavri et al., OSDI
+2018, "Three steps is all you need"), not on the number of waiting messages. A backlog counts by the rate that clears it within
+the catch-up target. The decision adds workers at once, but removes them late: it uses two utilisations (hysteresis), and a
+stabilisation window like that of Kubernetes' autoscaler.
 """
 
 import math
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-SCALE_UP_UTILISATION, SCALE_DOWN_UTILISATION = (
-    0.8,
-    0.65,
-)  # utilisation by what arrives above which workers are added, and below which a size must be to go down to it
-MAX_UTILISATION = 0.95  # most utilisation of the worker that has most partitions
-STUCK_AFTER = (
-    30.0  # seconds without progress in a partition's backlog; longer than a crashed worker's session and its restart
-)
-LONGEST_SETTLING = 60.0  # seconds: a worker that never gets ready must not hold the decision for ever
+# Utilisation by the arriving events, without the backlog.
+SCALE_UP_UTILISATION = 0.8  # workers are added if the utilisation would be higher
+SCALE_DOWN_UTILISATION = 0.65  # a smaller size is only chosen if its utilisation would not be higher
+MAX_UTILISATION = 0.95  # highest utilisation of the worker that has most partitions
+# Seconds without progress after which a partition with a backlog counts as stuck. A crashed worker's session timeout and its
+# restart take less.
+STUCK_AFTER = 30.0
+LONGEST_SETTLING = 60.0  # seconds; after that, the decision no longer waits for a worker that doesn't get ready
 
 
 Action = Literal["up", "down", "hold", "limited", "settling", "unknown", "fixed"]
@@ -27,43 +26,44 @@ ACTIONS: tuple[Action, ...] = get_args(Action)
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The bounds and the target; seconds."""
+    """The limits and targets. Times are in seconds."""
 
     min_workers: int
     max_workers: int
-    catch_up: float  # a backlog should be gone within
-    scale_down_after: float  # a smaller size must have been enough for so long
+    catch_up: float  # the time within which a backlog should be cleared
+    scale_down_after: float  # how long a smaller size must have been enough before workers are removed
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLoad:
-    """What one partition asks for."""
+    """The load of one partition."""
 
-    arrival: float  # events a second
+    arrival: float  # events per second
     backlog: float  # events that wait
-    stalled: float = 0.0  # seconds since its backlog last moved
+    stalled: float = 0.0  # seconds since a worker last made progress
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What is known at a moment."""
+    """The input of a decision."""
 
-    time: float  # seconds, on any clock that only grows
-    workers: int  # that are meant to run
-    settled: bool  # whether they all are ready and share all partitions
-    capacity: float | None  # events per busy second of one worker; None: not known, for events never waited for one
+    time: float  # seconds, on any clock that never goes back
+    workers: int  # workers that should run
+    settled: bool  # whether they are all ready and share all partitions
+    capacity: (
+        float | None
+    )  # events per busy second of one worker; None: not measured yet, because no events have waited
     partitions: tuple[PartitionLoad, ...] | None  # None: not known
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What one decision leaves to the next."""
+    """What one decision passes on to the next."""
 
-    enough: tuple[
-        tuple[float, int], ...
-    ] = ()  # (time, size that would have been enough), over the stabilisation window
+    # (time, size that would have been enough), over the stabilisation window
+    enough: tuple[tuple[float, int], ...] = ()
     unsettled_since: float | None = None
-    known_since: float | None = None  # since when the stabilisation window fills
+    known_since: float | None = None  # the start of the stabilisation window
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,14 @@ class Decision:
     workers: int
     action: Action
     reason: str  # a sentence
-    needed: int | None = None  # before hysteresis and bounds; None: not known
-    stuck: int = 0  # partitions that no worker moves
+    needed: int | None = None  # workers before hysteresis and limits; None: not known
+    stuck: int = 0  # partitions with a backlog and no progress
 
 
 def decide(policy: Policy, memory: Memory, seen: Observation) -> tuple[Decision, Memory]:
-    """The number of workers for now, and what to remember.
+    """Decide on the number of workers; returns the decision, and the memory for the next one.
 
-    What is unknown holds the size, and starts the stabilisation window anew.
+    If the lag or the capacity isn't known, the size stays, and the stabilisation window starts again.
     """
     size = min(max(seen.workers, policy.min_workers), policy.max_workers)
     if size != seen.workers:
@@ -90,12 +90,12 @@ def decide(policy: Policy, memory: Memory, seen: Observation) -> tuple[Decision,
         return Decision(size, "fixed", "the size is fixed"), Memory()
     unsettled = None if seen.settled else seen.time if memory.unsettled_since is None else memory.unsettled_since
     if unsettled is not None and seen.time - unsettled < LONGEST_SETTLING:
-        settling = Decision(size, "settling", "hold: a start or a rebalance settles")
+        settling = Decision(size, "settling", "hold: workers start, or partitions are being reassigned")
         return settling, replace(memory, unsettled_since=unsettled)
     if not seen.partitions:
         return Decision(size, "unknown", "hold: the lag is not known"), Memory(unsettled_since=unsettled)
     if not seen.capacity:
-        unknown = Decision(size, "unknown", "hold: no backlog has shown yet what a worker can do")
+        unknown = Decision(size, "unknown", "hold: a worker's capacity isn't measured yet (it needs a backlog)")
         return unknown, Memory(unsettled_since=unsettled)
     return _sized(policy, replace(memory, unsettled_since=unsettled), seen, seen.partitions, seen.capacity)
 
@@ -115,33 +115,33 @@ def _sized(
     if up > size:
         action, reason = "up", f"{size} -> {up}: {load}"
     elif needed > size:
-        action, reason = "limited", f"hold, for no more are allowed, {needed} would be needed: {load}"
+        action, reason = "limited", f"hold: {needed} would be needed, but no more are allowed: {load}"
     elif enough >= size:
         reason = f"hold: {load}"
     elif now - known < policy.scale_down_after:
-        reason = f"hold: {enough} would be enough, down in {known + policy.scale_down_after - now:.0f} s if that lasts"
+        reason = f"hold: {enough} would be enough; down in {known + policy.scale_down_after - now:.0f} s if that lasts"
     else:
         action = "down"
         reason = f"{size} -> {enough}: {enough} were enough for {policy.scale_down_after:g} s, {load}"
     stuck = sum(is_stuck(partition) for partition in partitions)
     workers = {"up": up, "down": enough}.get(action, size)
-    # A new size is judged by what is seen under it.
+    # After a change of the size, the stabilisation window starts again.
     after = Memory() if workers != size else replace(memory, enough=window, known_since=known)
     return Decision(workers, action, f"{reason}{_stuck_text(stuck)}", needed, stuck), after
 
 
 def is_stuck(partition: PartitionLoad) -> bool:
-    """Whether a backlog waits that no worker moves: a poisonous event, an executor that is away, a hanging transaction."""
+    """Whether a backlog makes no progress. Causes: an event that crashes workers, an outage, a transaction that hangs."""
     return partition.backlog > 0 and partition.stalled >= STUCK_AFTER
 
 
 def workers_needed(partitions: tuple[PartitionLoad, ...], capacity: float, catch_up: float, utilisation: float) -> int:
-    """Workers for these loads, at most one a partition.
+    """The number of workers for these loads, at most one per partition.
 
-    A partition's load is in workers: what arrives at the given utilisation, and its backlog over the catch-up time. It counts
-    at most 1, for one worker at a time reads it; a stuck one's backlog counts nothing, for more workers would not move it.
-    Members of a group share partitions by number, so there must be enough workers that the one with most of them can bear
-    what arrives.
+    A partition's load is measured in workers: the arriving events at the given utilisation, plus the backlog over the catch-up
+    time. It counts at most 1, because only one worker at a time reads a partition. The backlog of a stuck partition doesn't
+    count, because more workers would not help. The group shares partitions by number, not by load. So there must be enough
+    workers that the one with most partitions can process their arriving events.
     """
     arrival = [min(partition.arrival / capacity, 1.0) for partition in partitions]
     load = sum(
@@ -159,11 +159,11 @@ def workers_needed(partitions: tuple[PartitionLoad, ...], capacity: float, catch
 def _load_text(partitions: tuple[PartitionLoad, ...], capacity: float, policy: Policy) -> str:
     arrival = sum(partition.arrival for partition in partitions)
     backlog = sum(partition.backlog for partition in partitions)
-    text = f"{arrival:,.0f} events/s come and {backlog:,.0f} wait, a worker does {capacity:,.0f}/s"
+    text = f"{arrival:,.0f} events/s arrive and {backlog:,.0f} wait, a worker can do {capacity:,.0f}/s"
     return f"{text}, to catch up within {policy.catch_up:g} s" if backlog > capacity else text
 
 
 def _stuck_text(stuck: int) -> str:
     if not stuck:
         return ""
-    return f"; {stuck} partition{'s do' if stuck > 1 else ' does'} not move, which more workers would not change"
+    return f"; {stuck} partition{'s make' if stuck > 1 else ' makes'} no progress, and more workers would not help"

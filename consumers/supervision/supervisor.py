@@ -1,4 +1,4 @@
-"""Keeps a number of workers running on this machine: starts them, starts them again, drains them."""
+"""Keeps a number of workers running on this machine: starts, restarts and drains them."""
 
 import signal
 import time
@@ -9,14 +9,13 @@ from typing import Protocol
 from millstream.consumers.errors import NEEDS_CHANGE, WorkersFailed, WorkersStopped
 from millstream.consumers.supervision.restarts import Restarts
 
-GIVE_UP = (
-    3  # ends in a row of a worker, where none was ever ready: it is the pipeline, not the worker, that does not work
-)
-WELL = (0, -signal.SIGTERM)  # ends of a worker told to go: drained, or not so far yet that it held anything
+# The run gives up if a worker ended this many times in a row and no worker was ever ready: then the pipeline is broken.
+GIVE_UP = 3
+WELL = (0, -signal.SIGTERM)  # good statuses of a worker told to end: it drained, or it had not read any events yet
 
 
 class Worker(Protocol):
-    """What is supervised; `child.CommandProcess` says what each does."""
+    """A supervised process; `child.CommandProcess` describes the methods."""
 
     @property
     def pid(self) -> int: ...  # noqa: D102
@@ -35,31 +34,31 @@ class _Supervised:
     """A worker that should run, and its restarts."""
 
     worker: Worker | None = None
-    due: float = 0.0  # when to start it again
-    stopped: bool = False  # it is not started again: it would end the same way
+    due: float = 0.0  # when to restart it
+    stopped: bool = False  # True: don't restart it, because it would end the same way
     restarts: Restarts = field(default_factory=Restarts)
 
 
 @dataclass(slots=True)
 class _Draining:
-    """A worker that was told to go."""
+    """A worker that was told to end."""
 
     number: int
     worker: Worker
-    until: float  # then it is ended
+    until: float  # the time at which it is killed
 
 
 class Supervisor:
-    """Numbered workers. One thread calls it, and the workers live no longer than that thread.
+    """Runs numbered workers. One thread must make all calls; the workers end when this thread ends.
 
-    Times are seconds on the monotonic clock, and come in as arguments.
+    Times are seconds on the monotonic clock; callers pass them as arguments.
     """
 
     def __init__(self, start: Callable[[int], Worker], *, drain_timeout: float, say: Callable[[str], None]) -> None:
         """Args:
-        start: starts the worker of a number.
-        drain_timeout: seconds that a worker told to go may take.
-        say: called with each sentence about what happens.
+        start: starts the worker with a number.
+        drain_timeout: seconds that a worker may take to drain.
+        say: called with a sentence about each thing that happens.
         """
         self._start = start
         self._drain_timeout = drain_timeout
@@ -67,26 +66,26 @@ class Supervisor:
         self._supervised: dict[int, _Supervised] = {}
         self._draining: list[_Draining] = []
         self._ever_ready = False
-        self.restarts = 0  # so far
+        self.restarts = 0  # number of restarts so far
 
     @property
     def size(self) -> int:
-        """Workers that are meant to run."""
+        """The number of workers that should run."""
         return len(self._supervised)
 
     @property
     def running(self) -> int:
-        """Workers that do, without those that drain."""
+        """The number of workers that run, without those that drain."""
         return sum(entry.worker is not None for entry in self._supervised.values())
 
     @property
     def draining(self) -> int:
-        """Workers that were told to go and have not gone yet."""
+        """The number of workers that still drain."""
         return len(self._draining)
 
     @property
     def looping(self) -> list[int]:
-        """The numbers whose workers end again and again."""
+        """The numbers of the workers that are in a crash loop."""
         return [number for number, entry in self._supervised.items() if entry.restarts.looping]
 
     def workers(self) -> dict[int, Worker]:
@@ -94,11 +93,11 @@ class Supervisor:
         return {number: entry.worker for number, entry in list(self._supervised.items()) if entry.worker is not None}
 
     def note_ready(self) -> None:
-        """A worker has been ready: from here on nothing that workers do makes the supervisor give up."""
+        """Note that a worker has been ready. From now on, the supervisor never raises WorkersFailed."""
         self._ever_ready = True
 
     def resize(self, size: int, now: float) -> None:
-        """Start workers with the lowest free numbers. Or let workers go: first those that stopped, then the highest numbers."""
+        """Start workers with the lowest free numbers, or remove workers: first the stopped ones, then the highest numbers."""
         while len(self._supervised) > size:
             number = max(self._supervised, key=lambda number: (self._supervised[number].stopped, number))
             entry = self._supervised.pop(number)
@@ -111,11 +110,11 @@ class Supervisor:
             self._launch(number, self._supervised[number], now)
 
     def tick(self, now: float) -> None:
-        """See to what has happened since the last call.
+        """Handle workers that ended since the last call, and restart those that are due.
 
         Raises:
-            WorkersFailed: a worker ended again and again and none was ever ready.
-            WorkersStopped: all workers ended because somebody has to change something.
+            WorkersFailed: a worker ended again and again, and none was ever ready.
+            WorkersStopped: all workers ended with an error that a restart doesn't solve.
         """
         for number, entry in self._supervised.items():
             if entry.stopped:
@@ -127,20 +126,20 @@ class Supervisor:
             elif (status := entry.worker.status()) is not None:
                 self._ended(number, entry, status, now)
         for draining in list(self._draining):
-            self._see_off(draining, now)
+            self._check_draining(draining, now)
 
     def stop(self) -> bool:
-        """Drain all and wait for it; whether all of them finished what they held."""
+        """Drain all workers and wait for their ends; returns whether all finished their events in flight."""
         self.resize(0, time.monotonic())
         good = True
         while self._draining:
             for draining in list(self._draining):
-                good = self._see_off(draining, time.monotonic()) and good
+                good = self._check_draining(draining, time.monotonic()) and good
             time.sleep(0.02)
         return good
 
     def kill(self) -> None:
-        """End all at once."""
+        """Kill all workers."""
         for worker in [*self.workers().values(), *(draining.worker for draining in self._draining)]:
             worker.kill()
         self._supervised.clear()
@@ -151,10 +150,10 @@ class Supervisor:
         entry.restarts.started(now)
 
     def _ended(self, number: int, entry: _Supervised, status: int, now: float) -> None:
-        """A worker ended by itself."""
+        """Handle a worker that ended by itself."""
         assert entry.worker is not None
         worker, entry.worker = entry.worker, None
-        # One that ended soon after it was ready may not have been seen so: an event in the backlog may take it down at once.
+        # `note_ready` may have missed a worker that ended soon after it was ready, for example at an event in the backlog.
         self._ever_ready = self._ever_ready or worker.was_ready
         how = f"worker {number} (pid {worker.pid}) ended {_how(status)}"
         if status == NEEDS_CHANGE:
@@ -166,25 +165,25 @@ class Supervisor:
         entry.due = now + wait
         if not self._ever_ready and entry.restarts.in_a_row >= GIVE_UP:
             raise WorkersFailed(
-                f"{how}, the {GIVE_UP}rd time in a row, and no worker was ever ready: mend what it says and start again. "
+                f"{how}, the {GIVE_UP}rd time in a row, and no worker was ever ready. Fix what its log reports, and start again. "
                 f"Its log ends:\n{worker.log_end()}"
             )
-        self._say(f"{how}; it is started again in {wait:.0f} s")
+        self._say(f"{how}; it restarts in {wait:.0f} s")
         if entry.restarts.looping and not was_looping:
             self._say(
-                f"worker {number} is in a crash loop: {entry.restarts.in_a_row} ends in {entry.restarts.over:.0f} s, none after "
-                f"a minute's work. It is tried again, at most every 30 s; the others go on. Its log ends:\n"
-                f"{worker.log_end()}"
+                f"worker {number} is in a crash loop: it ended {entry.restarts.in_a_row} times in {entry.restarts.over:.0f} s, "
+                f"each time within a minute. It will be restarted, at most every 30 s. The other workers continue. Its log "
+                f"ends:\n{worker.log_end()}"
             )
 
     def _stopped(self, how: str, worker: Worker) -> None:
-        how = f"{how}: it stops at something that a restart doesn't change"
+        how = f"{how}: a restart would not solve its error"
         if all(entry.stopped for entry in self._supervised.values()):
             raise WorkersStopped(
                 f"{how}. No worker is left. Do what its message says, then start `millstream run` again:\n{worker.message()}"
             )
         self._say(
-            f"{how}, so it isn't started again. Another worker takes its partitions over, and may stop at "
+            f"{how}, so it isn't restarted. Another worker takes its partitions over, and may stop at "
             f"the same place. Do what its message above says, then start "
             f"`millstream run` again"
         )
@@ -193,8 +192,8 @@ class Supervisor:
         worker.drain()
         self._draining.append(_Draining(number, worker, now + self._drain_timeout))
 
-    def _see_off(self, draining: _Draining, now: float) -> bool:
-        """Whether it went as it should, or still may."""
+    def _check_draining(self, draining: _Draining, now: float) -> bool:
+        """Check a draining worker, and kill it if it takes too long. Returns False if it ended badly."""
         status = draining.worker.status()
         if status is None and now < draining.until:
             return True
@@ -203,7 +202,7 @@ class Supervisor:
             draining.worker.kill()
             self._say(
                 f"worker {draining.number} (pid {draining.worker.pid}) did not end within {self._drain_timeout:g} s and was "
-                f"killed; what it held is read again. With a slow model, raise `limits.drain_timeout`, or lower "
+                f"killed; its events in flight are read again. If the model is slow, raise `limits.drain_timeout`, or lower "
                 f"`limits.in_flight_events`"
             )
         elif status not in WELL:

@@ -1,7 +1,7 @@
-"""Reads Avro records one by one with fastavro, where `columns` was not compiled, or has no program for their schema.
+"""Reads Avro records one by one with fastavro, if `columns` isn't compiled or has no program for their schema.
 
-Intact records come out the same either way. Of malformed ones fastavro takes some that `columns` refuses: a boolean of 2, a
-varint with more bytes than its type has, a union's or an enum's index from the end, a block of another size than it states.
+Both give the same result for valid records. fastavro accepts some malformed records that `columns` rejects: a boolean of 2, a
+varint that is too long for its type, a negative index of a union or an enum, a block whose size is not the stated one.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,21 +20,21 @@ from millstream.schemas.errors import Unreadable
 from millstream.schemas.table import Table
 from millstream.schemas.wire import HEAD_BYTES
 
-_MOST_BYTES = 2 << 20  # of a record: as Python objects, all its fields at a time, it takes up to 160 times as many
-_Placed = tuple[int, dict[str, Any]]  # a record, and its row
+_MOST_BYTES = 2 << 20  # bytes of a record: as Python objects, all its fields together may take 160 times as many
+_Placed = tuple[int, dict[str, Any]]  # a row number and its record
 
 
 @dataclass(frozen=True, slots=True)
 class RecordReader:
     """Reads wire-format values of one writer schema."""
 
-    writer: Any  # as fastavro parsed it
+    writer: Any  # the writer schema, parsed by fastavro
     whole: Any  # a schema with the same encoding, see `same_bytes`
-    reader: Any  # the wanted fields that the writer has, as fastavro parsed it
+    reader: Any  # a schema of the wanted fields that the writer has, parsed by fastavro
     sources: list[Source]
 
     def read(self, values: Iterable[bytes]) -> Decoded:
-        """Read them; what is wrong with a value is in the result."""
+        """Read the values. The result names the error of each bad value."""
         records: list[_Placed] = []
         bad: list[BadRecord] = []
         for row, value in enumerate(values):
@@ -48,7 +48,7 @@ class RecordReader:
         return Decoded.of(Table.concat(tables), np.array(rows, np.int64), sorted(bad))
 
     def _tables(self, records: Sequence[_Placed], bad: list[BadRecord]) -> Iterator[Table]:
-        """Make columns of records; where one doesn't fit, it is found by halving. At least one table."""
+        """Make tables of the records. If a record doesn't fit, halving finds it. Yields at least one table."""
         try:
             yield self._table(records)
         except Unreadable as fault:
@@ -70,20 +70,20 @@ class RecordReader:
         try:
             return column_of([record[name] for _, record in records], source.field.dtype)
         except (TypeError, ValueError, OverflowError) as error:
-            # fastavro reads an int field of any size; the column refuses it.
+            # fastavro accepts an int of any size; the column doesn't.
             raise Unreadable("undecodable", f"field '{name}': a value doesn't fit its type: {error}") from error
 
     def _record(self, value: bytes) -> dict[str, Any]:
         if len(value) > _MOST_BYTES:
             raise Unreadable(
                 "undecodable",
-                f"expected at most {_MOST_BYTES:,} bytes of a record that is read by itself, found {len(value):,}: send smaller "
-                "records",
+                f"expected at most {_MOST_BYTES:,} bytes, because records of this schema are read one by one, found "
+                f"{len(value):,}: send smaller records",
             )
         body = BytesIO(value)
         try:
-            # Of fields that aren't wanted fastavro takes any claim: text that goes on behind the record's end, an array of 2^62
-            # items. What is read is checked.
+            # In fields that aren't wanted, fastavro checks no lengths: it accepts a text beyond the record's end, or an array of
+            # 2^62 items. So read the whole record first, which checks them.
             body.seek(HEAD_BYTES)
             fastavro.schemaless_reader(body, self.whole, None)
             left = len(value) - body.tell()
@@ -91,7 +91,7 @@ class RecordReader:
             record = fastavro.schemaless_reader(body, self.writer, self.reader)
         except SchemaResolutionError as error:
             raise Unreadable("schema_incompatible", f"the reader schema doesn't take this record: {error}") from error
-        except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, MemoryError, ...: malformed in many ways
+        except Exception as error:  # EOFError, IndexError, UnicodeDecodeError, MemoryError, ...
             raise Unreadable("undecodable", f"the Avro body is malformed: {malformation(error)}") from error
         if left:
             raise Unreadable("undecodable", f"{left} bytes are left over after the last field")
@@ -100,7 +100,7 @@ class RecordReader:
 
 
 def malformation(error: Exception) -> str:
-    """What fastavro says of a malformed record, without the address of its buffer."""
+    """fastavro's error for a malformed record, without the address of its buffer."""
     said = str(error).partition(" from <_io.")[0] or "the record ends before its fields do"
     return f"{type(error).__name__}: {said}"
 

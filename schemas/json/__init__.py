@@ -1,4 +1,4 @@
-"""JSON events to columns, held against an Avro schema.
+"""Decodes JSON events into columns, and checks them against an Avro schema.
 
 In: JSON objects. Out: `Decoded`.
 """

@@ -1,7 +1,7 @@
-"""JSON events to columns, many a call: without an object for each feature, and without the interpreter's lock.
+"""Decodes many JSON events per call into columns, without a Python object per feature and without holding the GIL.
 
-yyjson parses, which the package of that name brings along; `json_columns.c` copies what it found. That page is compiled when
-Millstream is installed. What it doesn't take is for `each` to read, or to refuse with a reason.
+yyjson, from the Python package of that name, parses the events. `json_columns.c` copies the values; it is compiled when
+Millstream is installed. `each` reads the events that it skips, or rejects them with a reason.
 """
 
 import ctypes
@@ -20,12 +20,13 @@ from millstream.schemas.packed import Packed
 from millstream.schemas.table import Table
 
 LIBRARY = Path(__file__).with_name("libjson_columns.so")
-_DEEPEST = 8  # arrays within arrays: to make columns of more takes longer with each
-_ITEM_BYTES = 2  # fewest of an array's item, its comma included; a default's too
+_DEEPEST = 8  # most arrays within arrays: each further level makes the columns slower to build
+_ITEM_BYTES = 2  # fewest bytes of an array's item with its comma, also in a default
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
-_FOR_YYJSON = 13  # times a text's bytes is what reading it takes at most, as yyjson.h reckons it
-_KNOWN = b"[7, -1, 0.5, {}]"
-_AS_VALUES = struct.pack("=QqQqQqQdQq", 0x406, 5 * 16, 4, 7, 12, -1, 20, 0.5, 7, 16)
+_YYJSON_FACTOR = 13  # yyjson needs at most this many bytes per byte of text (yyjson.h has the formula)
+_LAYOUT_TEXT = b"[7, -1, 0.5, {}]"
+# `_LAYOUT_TEXT` in memory, as `json_columns.c` expects it.
+_LAYOUT_VALUES = struct.pack("=QqQqQqQdQq", 0x406, 5 * 16, 4, 7, 12, -1, 20, 0.5, 7, 16)
 
 
 class ColumnReader:
@@ -33,23 +34,23 @@ class ColumnReader:
 
     def __init__(self, fields: Sequence[Field]) -> None:
         """Args:
-        fields: of types that JSON has a form of.
+        fields: the event's fields. JSON must have a form for their types.
 
         Raises:
-            LookupError: `json_columns.c` is not compiled, this build of yyjson is not laid out as expected, or arrays lie too
-                deep within arrays.
+            LookupError: `json_columns.c` is not compiled, this build of yyjson doesn't have the expected memory layout, or
+                arrays are nested too deeply.
         """
         self._yyjson = _Yyjson()
         self._names = [field.name for field in fields]
         nodes = nodes_of(fields, _ITEM_BYTES)
         if max(node.arrays for node in nodes) > _DEEPEST:
-            raise LookupError(f"arrays lie within arrays, more than {_DEEPEST} deep")
+            raise LookupError(f"arrays are nested more than {_DEEPEST} deep")
         defaults = [self._yyjson.parsed(node.default) for node in nodes]
         self.buffers = ColumnBuffers(nodes, defaults, null_is_nan=True)
 
     def read(self, values: Packed) -> tuple[Table, npt.NDArray[np.bool_]]:
-        """Return a row per event that could be read, in their order, and which values are none, or are left to `each`."""
-        rooms = self.buffers.rooms(values.lengths) + _FOR_YYJSON * values.lengths
+        """Returns a table with a row for each event that was read, in order, and which values were skipped."""
+        rooms = self.buffers.rooms(values.lengths) + _YYJSON_FACTOR * values.lengths
         if (is_large := rooms > ROOM).any():
             table, odd = self.read(values.take(np.flatnonzero(~is_large)))
             is_large[~is_large] = odd
@@ -58,14 +59,14 @@ class ColumnReader:
         return Table.concat(tables), np.concatenate(left)
 
     def _piece(self, values: Packed) -> tuple[Table, npt.NDArray[np.bool_]]:
-        for_yyjson = _FOR_YYJSON * values.longest + 1024
+        for_yyjson = _YYJSON_FACTOR * values.longest + 1024
         filled = self.buffers.filled(values, for_yyjson + -for_yyjson % 8)
         odd = self._yyjson.fill(filled, values)
         return Table(dict(zip(self._names, self.buffers.columns(filled), strict=True))), odd
 
 
 class _Yyjson:
-    """The functions of yyjson, and of the C page that calls them."""
+    """The functions of yyjson, and of the C extension that calls them."""
 
     def __init__(self) -> None:
         self._fill = compiled(LIBRARY, "json_columns")
@@ -79,7 +80,7 @@ class _Yyjson:
         except (OSError, AttributeError) as missing:
             raise LookupError(str(missing)) from None
         if version >> 16:  # 0xMMNNPP
-            raise LookupError(f"its version {version:#08x} of yyjson is not known here")
+            raise LookupError(f"expected version 0 of the C library yyjson, found {version:#08x} (0xMMNNPP)")
         self._read.restype = _POINTER
         self._read.argtypes = _POINTER, ctypes.c_size_t, ctypes.c_uint32, _POINTER, _POINTER
         self._pool.argtypes = _POINTER, _POINTER, ctypes.c_size_t
@@ -88,12 +89,12 @@ class _Yyjson:
         self._fill.argtypes = _POINTER, *nodes, *values, _POINTER, _COUNT, _POINTER
         self._functions = (_POINTER * 2)(*(ctypes.cast(each, _POINTER).value for each in (self._read, self._pool)))
         self._kept: list[npt.NDArray[np.uint8]] = []
-        if ctypes.string_at(self.parsed(_KNOWN), len(_AS_VALUES)) != _AS_VALUES:
-            raise LookupError("yyjson does not lay out values as expected")
+        if ctypes.string_at(self.parsed(_LAYOUT_TEXT), len(_LAYOUT_VALUES)) != _LAYOUT_VALUES:
+            raise LookupError("yyjson doesn't have the expected memory layout")
 
     def parsed(self, text: bytes) -> int:
-        """Address of a value, which stays where it is; 0 where the text is no JSON."""
-        memory, allocator = np.empty(_FOR_YYJSON * len(text) + 1024, np.uint8), (_POINTER * 4)()
+        """Parse a text; returns the address of its value, which stays valid. Returns 0 if the text isn't JSON."""
+        memory, allocator = np.empty(_YYJSON_FACTOR * len(text) + 1024, np.uint8), (_POINTER * 4)()
         self._pool(allocator, memory.ctypes.data, memory.nbytes)
         document = self._read(text, len(text), 0, allocator, None)
         if not document:
@@ -102,7 +103,7 @@ class _Yyjson:
         return _POINTER.from_address(document).value or 0
 
     def fill(self, filled: Filled, values: Packed) -> npt.NDArray[np.bool_]:
-        """Append each value that can be read; returns which can not."""
+        """Append the values that can be read; returns which values were skipped."""
         odd = np.empty(len(values), np.bool_)
         starts, lengths = (np.ascontiguousarray(each, np.int64) for each in (values.starts, values.lengths))
         nodes, counters, buffer, memory, starts_at, lengths_at, odd_at = (

@@ -1,7 +1,7 @@
-"""JSON events to columns: each value is a JSON object, checked by the Avro reader schema's fields.
+"""Decodes JSON events into columns. Each value is a JSON object, which is checked against the fields of the Avro reader schema.
 
-They become columns many at a time (`columns`); those that it doesn't take are read one by one (`each`). Both give the
-same columns, and each event is read by itself, so what becomes of one never depends on its neighbours.
+`columns` decodes many events at a time; `each` decodes the events that `columns` skips, one by one. Both give the same columns.
+The result for an event never depends on other events.
 """
 
 import logging
@@ -22,13 +22,13 @@ log = logging.getLogger(__name__)
 
 
 class JsonDecoder:
-    """Decodes JSON objects into the same columns as `AvroDecoder`. Fields that aren't wanted are ignored.
+    """Decodes JSON objects into the same columns as `AvroDecoder`. It ignores fields that aren't wanted.
 
-    Types are strict: no text for a number, no fraction for an int; an int will do for a float or double. A field that is
-    missing has the schema's default, and is an error without one, also where null is allowed.
+    Types are strict: a text isn't a number, and a fraction isn't an int; but an int is accepted for a float or double. A missing
+    field gets the schema's default. Without a default, a missing field is an error, even if it may be null.
 
-    Raises BadFieldError for a field that isn't there, that JSON has no value for (bytes, fixed, an enum without
-    symbols), or with a wrong default.
+    Raises BadFieldError if a wanted field isn't in the schema, if JSON has no value for its type (bytes, fixed, an enum without
+    symbols), or if its default is wrong.
     """
 
     def __init__(self, reader: Schema, fields: Sequence[str]) -> None:
@@ -46,11 +46,11 @@ class JsonDecoder:
 
     @property
     def columns(self) -> Mapping[str, Dtype]:
-        """The wanted fields and their types, as every table has them."""
+        """The wanted fields and their types; every table has these columns."""
         return {field.name: field.dtype for field in self._fields}
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
-        """Decode values; what is wrong with a value is in the result. Raises nothing."""
+        """Decode values. The result names the error of each bad value. Raises nothing."""
         if self._columns is None:
             return self._each.read(values)
         table, is_odd = self._columns.read(Packed.of(values))

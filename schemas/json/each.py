@@ -1,6 +1,6 @@
-"""Reads JSON events one by one with msgspec: those that `columns` leaves, and all where that was not compiled.
+"""Reads JSON events one by one with msgspec: those that `columns` skips, or all events if it isn't compiled.
 
-What is no event is refused here, with the reason.
+It rejects values that aren't events, with the reason.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,10 +16,10 @@ from millstream.schemas.errors import BadFieldError
 from millstream.schemas.store import AvroType
 from millstream.schemas.table import Table
 
-TOGETHER = 256  # events that are objects at a time: the processor's cache still holds them when they become columns
-_MOST_FILLED = 200_000  # lists and records that defaults may add to an event: each `{}`, two bytes, may get many
+TOGETHER = 256  # events that exist as objects at a time: so they are still in the CPU's cache when columns are built
+_MOST_FILLED = 200_000  # lists and records that defaults may add to an event: each `{}` (two bytes) may get many
 _LONGEST_ERROR = 500  # characters; msgspec quotes an invalid enum symbol in full
-_FLOAT32_LIMIT = 3.4028235677973366e38  # halfway from the largest float32 to what would follow it: rounds to infinity
+_FLOAT32_LIMIT = 3.4028235677973366e38  # from here on, numbers round to infinity as float32
 _TYPES: dict[str, Any] = {
     "boolean": bool,
     "int": Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)],
@@ -28,11 +28,11 @@ _TYPES: dict[str, Any] = {
     "double": float,
     "string": str,
 }
-_MOST_BYTES = 1 << 22  # of events that are objects at a time: a list of numbers takes ten times its JSON
+_MOST_BYTES = 1 << 22  # bytes of events that exist as objects at a time: a list of numbers takes ten times its JSON
 
 
 def _pieces(values: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """Ranges of few events, and of few bytes unless one event has more."""
+    """Ranges of at most `TOGETHER` events, and at most `_MOST_BYTES` bytes. A larger event is alone."""
     start, size = 0, 0
     for row, value in enumerate(values):
         if row > start and (row - start >= TOGETHER or size + len(value) > _MOST_BYTES):
@@ -48,7 +48,7 @@ class EventReader:
 
     def __init__(self, fields: Sequence[Field]) -> None:
         """Args:
-        fields: of types that JSON has a form of.
+        fields: the event's fields. JSON must have a form for their types.
 
         Raises:
             BadFieldError: a default doesn't fit its type.
@@ -61,14 +61,14 @@ class EventReader:
         self._decoder = msgspec.json.Decoder(msgspec.defstruct("Event", members, rename=names, kw_only=True, gc=False))
 
     def read(self, values: Sequence[bytes]) -> Decoded:
-        """Decode values; what is wrong with a value is in the result. Raises nothing."""
+        """Decode values. The result names the error of each bad value. Raises nothing."""
         rows: list[int] = []
         bad: list[BadRecord] = []
         tables = [self._table(self._events(values[start:stop], start, rows, bad)) for start, stop in _pieces(values)]
         return Decoded.of(Table.concat(tables or [self._table([])]), np.array(rows, np.int64), bad)
 
     def _events(self, values: Sequence[bytes], start: int, rows: list[int], bad: list[BadRecord]) -> list[Any]:
-        """The events of values that lie from `start` on; notes in `rows` where each was, in `bad` what was none."""
+        """Decode the values of the rows from `start` on. Adds the events' rows to `rows`, and the other values to `bad`."""
         events: list[Any] = []
         decode = self._decoder.decode
         for row, value in enumerate(values, start):
@@ -103,11 +103,11 @@ def _bad(row: int, error: str) -> BadRecord:
 
 
 def _member(index: int, member_type: Any, default: Any) -> Any:
-    name = f"f{index}"  # an Avro name may be a Python keyword, or one of msgspec's
+    name = f"f{index}"  # an Avro name may be a Python keyword, or a name that msgspec uses itself
     if default is NO_DEFAULT:
         return (name, member_type)
     if isinstance(default, list | dict):  # a record's default comes as a dict, an array's as a list
-        # One object for all events: nobody changes it, and a copy for each `{}` would take time and memory.
+        # All events share one object: no code changes it, and a copy for each `{}` would take time and memory.
         try:
             shared = msgspec.convert(default, member_type)
         except msgspec.ValidationError as error:

@@ -1,25 +1,30 @@
-/* JSON events, parsed by yyjson and copied into columns; `columns.py` calls this.
+/* Parses JSON events with yyjson and copies them into columns. `columns.py` calls this.
  *
- * yyjson gives a text's values side by side, a container before what is in it: yyjson.h says how, and its inline functions, which
- * every program that uses it is compiled with, read them as is done here. Its functions come as pointers, from the library
- * that is loaded, so that nothing is linked: any C compiler makes this file, without a header of anybody's. Of a number with 769
- * digits or more the last bit may be another than msgspec's: yyjson looks at so many. */
+ * yyjson stores the values of a text next to each other, a container before its members. yyjson.h documents this layout, and its
+ * inline functions, which are compiled into every program that uses yyjson, read it in the same way as this file. `columns.py`
+ * takes the addresses of yyjson's functions from the loaded library. So nothing is linked, and any C compiler can compile this
+ * file without other headers. If a number has 769 digits or more, its last bit may differ from msgspec's result, because yyjson
+ * ignores further digits. */
 
 #include "../columns.h"
 
 typedef struct { /* yyjson_val */
-  uint64_t tag;  /* the kind in the lowest byte; above it the length of a text, or how many items or pairs there are */
+  uint64_t tag;  /* the kind in the lowest byte; above it, the length of a text, or the number of items or pairs */
   union {
     uint64_t natural;
     int64_t integer;
     double real;
     const char *text;
-    size_t after; /* bytes from a container to what follows it */
+    size_t after; /* bytes from a container to the value after it */
   } is;
 } value;
 
-enum { NONE = 2, NO = 3, YES = 11, NATURAL = 4, NEGATIVE = 12, REAL = 20, ITEMS = 6, PAIRS = 7 }; /* kinds of value */
-_Static_assert(sizeof(value) == 16, "pointers of 8 bytes");
+enum { /* kinds of value */
+  JSON_NULL = 2, JSON_FALSE = 3, JSON_TRUE = 11,
+  JSON_NATURAL = 4, JSON_NEGATIVE = 12, JSON_REAL = 20,
+  JSON_ARRAY = 6, JSON_OBJECT = 7
+};
+_Static_assert(sizeof(value) == 16, "expected pointers of 8 bytes");
 
 typedef struct {
   void *(*read)(const char *text, size_t length, uint32_t flags, const void *allocator, void *error); /* yyjson_read_opts */
@@ -28,11 +33,11 @@ typedef struct {
 
 typedef struct {
   columns to;
-  int64_t *seen; /* of each node, the last record that had the field */
+  int64_t *seen; /* for each node, the number of the last record that had this field */
   int64_t records;
 } state;
 
-enum { DEEPEST = 200 }; /* msgspec gives up at Python's limit of recursion: what may come near it is left to msgspec */
+enum { DEEPEST = 200 }; /* msgspec rejects values near Python's recursion limit, so this file skips all that may be so deep */
 
 static int is_container(const value *v) { return (v->tag & 6) == 6; }
 
@@ -42,7 +47,7 @@ static const value *after(const value *v) {
   return is_container(v) ? (const value *)((const char *)v + v->is.after) : v + 1;
 }
 
-/* Whether a value that nobody wants can't be nested deeper than `DEEPEST`: it has no more containers. */
+/* Whether the value of an unwanted field is surely not nested deeper than `DEEPEST`: it has no more containers than that. */
 static int is_shallow(const value *v) {
   if (!is_container(v) || v->is.after <= DEEPEST * sizeof *v) return 1;
   int containers = 0;
@@ -50,7 +55,7 @@ static int is_shallow(const value *v) {
   return containers <= DEEPEST;
 }
 
-/* Which field has this text as its name, -1 for none; looks at the likely one first. */
+/* The index of the field with this name; -1 if there is none. Tries field `likely` first. */
 static int64_t field_of(const node *members, int64_t count, int64_t likely, const value *text) {
   int64_t length = (int64_t)(text->tag >> 8);
   for (int64_t tried = 0; tried < count; tried++, likely++) {
@@ -61,7 +66,7 @@ static int64_t field_of(const node *members, int64_t count, int64_t likely, cons
   return -1;
 }
 
-/* Whether one of the symbols, which are sorted by length and bytes, is this text. */
+/* Whether this text is one of the symbols, which are sorted by length, then by bytes. */
 static int is_symbol(const node *symbols, int64_t count, const value *text) {
   int64_t length = (int64_t)(text->tag >> 8);
   for (int64_t low = 0, high = count; low < high;) {
@@ -80,7 +85,7 @@ static int append(state *s, int64_t index, const value *v);
 static int append_integer(const node *n, int64_t count, const value *v) {
   int64_t number = v->is.integer;
   int kind = (int)(v->tag & 0xFF);
-  if (kind != NEGATIVE && (kind != NATURAL || number < 0)) return 0; /* none, or beyond 2^63 */
+  if (kind != JSON_NEGATIVE && (kind != JSON_NATURAL || number < 0)) return 0; /* not an integer, or 2^63 and more */
   if (n->kind == LONG) {
     ((int64_t *)n->cells)[count] = number;
     return 1;
@@ -92,16 +97,16 @@ static int append_integer(const node *n, int64_t count, const value *v) {
 static int append_real(const node *n, int64_t count, const value *v) {
   double number;
   switch ((int)(v->tag & 0xFF)) {
-  case REAL: number = v->is.real; break;
-  case NATURAL: number = (double)v->is.natural; break;
-  case NEGATIVE: number = (double)v->is.integer; break;
+  case JSON_REAL: number = v->is.real; break;
+  case JSON_NATURAL: number = (double)v->is.natural; break;
+  case JSON_NEGATIVE: number = (double)v->is.integer; break;
   default: return 0;
   }
   if (n->kind == DOUBLE) {
     ((double *)n->cells)[count] = number;
     return 1;
   }
-  if (fabs(number) >= 3.4028235677973366e38) return 0; /* halfway from the largest float to what would follow it */
+  if (fabs(number) >= 3.4028235677973366e38) return 0; /* would round to infinity */
   ((float *)n->cells)[count] = (float)number;
   return 1;
 }
@@ -113,7 +118,7 @@ static int append_text(state *s, int64_t index, int64_t place, const value *v) {
 }
 
 static int append_items(state *s, const node *n, int64_t count, const value *v) {
-  if ((v->tag & 0xFF) != ITEMS) return 0;
+  if ((v->tag & 0xFF) != JSON_ARRAY) return 0;
   int64_t left = n->lengths[count] = (int64_t)(v->tag >> 8);
   for (const value *item = v + 1; left; left--, item = after(item))
     if (!append(s, n->first, item)) return 0;
@@ -121,7 +126,7 @@ static int append_items(state *s, const node *n, int64_t count, const value *v) 
 }
 
 static int append_members(state *s, const node *n, const value *v) {
-  if ((v->tag & 0xFF) != PAIRS) return 0;
+  if ((v->tag & 0xFF) != JSON_OBJECT) return 0;
   int64_t record = ++s->records, likely = 0, found = 0;
   const value *key = v + 1;
   for (uint64_t left = v->tag >> 8; left; left--, key = after(key + 1)) {
@@ -132,7 +137,7 @@ static int append_members(state *s, const node *n, const value *v) {
     }
     likely = member + 1;
     member += n->first;
-    if (s->seen[member] == record) return 0; /* twice */
+    if (s->seen[member] == record) return 0; /* the field occurs twice */
     s->seen[member] = record;
     found++;
     if (!append(s, member, key + 1)) return 0;
@@ -147,13 +152,13 @@ static int append_members(state *s, const node *n, const value *v) {
 
 static int append(state *s, int64_t index, const value *v) {
   const node *n = s->to.nodes + index;
-  if (v->tag == NONE) return n->is_nullable && append_null(&s->to, index);
+  if (v->tag == JSON_NULL) return n->is_nullable && append_null(&s->to, index);
   int64_t count = next_place(&s->to, index);
   if (count < 0) return 0;
   switch (n->kind) {
   case BOOLEAN:
-    n->cells[count] = v->tag == YES;
-    return v->tag == YES || v->tag == NO;
+    n->cells[count] = v->tag == JSON_TRUE;
+    return v->tag == JSON_TRUE || v->tag == JSON_FALSE;
   case INT:
   case LONG: return append_integer(n, count, v);
   case FLOAT:
@@ -165,9 +170,9 @@ static int append(state *s, int64_t index, const value *v) {
   return append_members(s, n, v);
 }
 
-/* Parses `count` texts, which lie in `text`, and appends those that are events to the columns of `nodes`; notes in `odd` which
- * were none, or have what is left to others. `counters` are zeros, five for each node: values and bytes appended, both again,
- * and what `seen` takes. `memory` is for yyjson: so much that the longest text fits. */
+/* Parses `count` texts, which lie in `text`, and appends the events among them to the columns of `nodes`. Marks in `odd` the texts
+ * that it skips: they aren't events, or `each.py` must read them. `counters` has five zeros for each node: values and bytes
+ * appended, a copy of both, and `seen`. `memory` is for yyjson, and has room for the longest text. */
 void json_columns(const library *lib, const node *nodes, int64_t node_count, int64_t *counters, const char *text,
                   const int64_t *starts, const int64_t *lengths, int64_t count, char *memory, int64_t size, uint8_t *odd) {
   state s = {{nodes, counters, counters + node_count}, counters + 4 * node_count, 0};

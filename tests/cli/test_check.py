@@ -42,7 +42,7 @@ def test_pipeline_that_would_run_is_ok(kafka: Broker, tmp_path: Path, capsys: py
     assert said.err == ""
     assert said.out.splitlines()[-1] == "ok        a worker would start"
     assert "from carrier, origin, dest" in said.out
-    assert f"all there on {kafka.bootstrap}" in said.out
+    assert f"all exist on {kafka.bootstrap}" in said.out
 
 
 def test_highest_of_several_schemas_with_the_name_is_said_to_be_taken(
@@ -55,7 +55,7 @@ def test_highest_of_several_schemas_with_the_name_is_said_to_be_taken(
     assert cli.run(["check", str(service.file), "--offline"]) == 0
     line = capsys.readouterr().out.splitlines()[1]
     assert line.endswith(
-        "flight-departure, id 12 (files with this name: 1, 3, 12; all events are read with the highest)"
+        "flight-departure, id 12 (files with this name: 1, 3, 12; all events are read with the highest ID)"
     )
 
 
@@ -74,7 +74,7 @@ def test_model_that_refuses_every_blank_event_is_not_said_to_be_ok(
 def test_folder_stands_for_its_pipeline_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flights_service(tmp_path, NOWHERE, with_topics=False)
     assert cli.run(["check", str(tmp_path), "--offline"]) == 0
-    assert "topics    not asked (--offline)" in capsys.readouterr().out
+    assert "topics    not checked (--offline)" in capsys.readouterr().out
 
 
 def remove_schema(folder: Path) -> None:

@@ -23,7 +23,7 @@ def test_folder_with_something_in_it_stays_as_it_is(tmp_path: Path) -> None:
     refused = millstream("init", tmp_path)
     assert refused.returncode == 1
     assert refused.stderr == (
-        f"{tmp_path}: expected a new or empty folder, found a folder with something in it. Choose another name.\n"
+        f"{tmp_path}: expected a new or empty folder, found a folder that isn't empty. Choose another name.\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.load import vector_events
 from millstream.consumers.cli import main as cli
 from millstream.consumers.observability.lag_metrics import LagCollector
-from millstream.consumers.supervision.child import MILLSTREAM, told_port
+from millstream.consumers.supervision.child import MILLSTREAM, reported_port
 from tests.broker.clients import produce, wait_until
 from tests.consumers.processes import Worker
 from tests.consumers.service import vector_service
@@ -125,7 +125,7 @@ def test_lag_is_served_with_no_worker_alive_under_the_usual_names(kafka: Broker,
     ) as process:
         try:
             assert process.stdout is not None
-            port = told_port(process.stdout.readline())
+            port = reported_port(process.stdout.readline())
             assert port is not None
             wait_until(lambda: "millstream_group_lag_growth" in metrics_of(port), 60, "the second look")
             found = metrics_of(port)

@@ -91,7 +91,7 @@ def test_limit_ends_in_the_middle_of_endless_input(tmp_path: Path, kafka: Broker
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("id,id\n1,2\n", ":1: expected each column's name once"),
+        ("id,id\n1,2\n", ":1: expected each column name once"),
         ("id,carrier\n1,UA\n2\n", ":2: "),
         ('id\n"a\nb",c\n', ":2: expected 1 cells as in the header row, found 2."),
         ('id\n"never closed\n', ":2: expected CSV"),

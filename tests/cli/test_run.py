@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from benchmarks.load import vector_events, write_load
 from millstream.consumers.cli import main as cli
 from millstream.consumers.errors import NEEDS_CHANGE
-from millstream.consumers.supervision.child import MILLSTREAM, told_port
+from millstream.consumers.supervision.child import MILLSTREAM, reported_port
 from tests.broker.clients import create_topic, wait_until
 from tests.consumers.python_service import answered, python_service, send
 from tests.consumers.service import id_of, vector_service
@@ -62,7 +62,7 @@ class Run:
         self.wait_for(lambda: self.metric("millstream_workers_ready") == workers, f"{workers} workers are ready")
 
     def get(self, path: str) -> str:
-        port = told_port(self.log)
+        port = reported_port(self.log)
         if port is None:
             return ""
         try:
@@ -144,7 +144,7 @@ def test_killed_worker_is_replaced_and_every_event_is_answered_once(kafka: Broke
         run.process.send_signal(signal.SIGTERM)
         assert run.process.wait(60) == 0, run.log
         assert not any(alive(pid) for pid in workers)
-    assert f"(pid {victim}) ended by signal 9; it is started again in 1 s" in run.log
+    assert f"(pid {victim}) ended by signal 9; it restarts in 1 s" in run.log
     assert run.log.rstrip().endswith("-- all workers drained")
     assert sorted(map(id_of, service.predictions())) == [f"event-{number:010d}" for number in range(4000)]
 
@@ -171,7 +171,7 @@ def test_workers_follow_a_backlog_up_and_down(kafka: Broker, tmp_path: Path) -> 
         assert run.metric("millstream_worker_restarts_total") == 0
         run.process.send_signal(signal.SIGINT)
         assert run.process.wait(60) == 0, run.log
-    assert re.search(r"1 -> 2: .* events/s come and .* wait, a worker does", run.log)
+    assert re.search(r"1 -> 2: .* events/s arrive and .* wait, a worker can do", run.log)
     assert re.search(r"2 -> 1: 1 were enough for 3 s", run.log)
 
 

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from millstream.consumers.comparison.show import read_results
 from millstream.consumers.schema_store import open_store
-from millstream.consumers.supervision.child import MILLSTREAM, scrape, told_port
+from millstream.consumers.supervision.child import MILLSTREAM, reported_port, scrape
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.comparisons import ComparisonEncoder, Variant
@@ -238,7 +238,7 @@ class Job:
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's values with these labels; needs `--metrics-port 0`."""
-        port = told_port(self.log)
+        port = reported_port(self.log)
         text = (None if port is None else scrape(port)) or ""
         samples = (sample for family in text_string_to_metric_families(text) for sample in family.samples)
         return sum(s.value for s in samples if s.name == name and labels.items() <= s.labels.items())

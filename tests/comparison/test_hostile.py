@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from millstream.consumers.comparison.chunks import LABEL_ROW, Chunk
 from millstream.consumers.comparison.join import WRITER_NUMBERS
 from millstream.consumers.comparison.names import app_name
-from millstream.consumers.supervision.child import scrape, told_port
+from millstream.consumers.supervision.child import reported_port, scrape
 from millstream.schemas.comparisons import ComparisonEncoder, Pair, Variant
 from millstream.schemas.records import COMPARISON
 from tests.broker.clients import produce
@@ -121,7 +121,7 @@ def test_hostile_records_of_every_topic_are_counted_and_the_results_are_exact(tm
         assert job.left_out("bad_batch") == 1
         assert job.left_out("ahead") == 2
         assert job.left_out("late") == 2
-        port = told_port(job.log)
+        port = reported_port(job.log)
         assert port is not None
         series = [line for line in (scrape(port) or "").splitlines() if line.startswith("millstream_evaluation{")]
         assert 0 < len(series) < 100

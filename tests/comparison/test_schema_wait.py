@@ -46,7 +46,7 @@ def test_log_says_at_the_start_once_a_minute_and_at_the_end_what_waits(caplog: p
     _, waits, _ = wait_through(60)
     first, *_, last = caplog.messages
     assert first == "records of t/1 have waited for a schema for 0 s: no registry"
-    assert last == f"records of t/1 have their schemas after {sum(waits):.0f} s"
+    assert last == f"records of t/1 got their schemas after {sum(waits):.0f} s"
     assert 3 <= len(caplog.messages) <= sum(waits) / 60 + 2
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from millstream.consumers.supervision.child import MILLSTREAM, told_port
+from millstream.consumers.supervision.child import MILLSTREAM, reported_port
 from tests.broker.child import start
 from tests.broker.clients import wait_until
 
@@ -69,7 +69,7 @@ class Worker:
 
     def get(self, path: str) -> tuple[int, str]:
         """GET from the worker's port; status 0 where nothing answers yet."""
-        port = told_port(self.log)
+        port = reported_port(self.log)
         if port is None:
             return 0, ""
         try:

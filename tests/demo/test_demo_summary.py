@@ -39,7 +39,7 @@ def test_whole_run_adds_up_and_is_ranked(stream: FlightStream) -> None:
 
 def test_lost_events_are_said_aloud(stream: FlightStream) -> None:
     text = summary(Sent(300, 2.0, 150.0, 0.0, 1), stream, {1: answered(stream, 298)})
-    assert "= 298 of 300 events: DOES NOT ADD UP, 2 without an answer\n" in text
+    assert "= 298 of 300 events: DOES NOT ADD UP, 2 without a result\n" in text
 
 
 def test_rate_that_could_not_be_held_is_said_aloud(stream: FlightStream) -> None:

@@ -7,7 +7,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from millstream.consumers.supervision.child import told_port
+from millstream.consumers.supervision.child import reported_port
 from tests.broker.child import end, start
 from tests.broker.clients import wait_until
 
@@ -32,8 +32,8 @@ class Program:
     @property
     def port(self) -> int:
         """The port that it says it serves at."""
-        self.wait_for(lambda: told_port(self.log) is not None, "to tell its port")
-        port = told_port(self.log)
+        self.wait_for(lambda: reported_port(self.log) is not None, "to tell its port")
+        port = reported_port(self.log)
         assert port is not None
         return port
 

@@ -1,7 +1,7 @@
-"""A worker with a bug and a fault: `buggy_worker.py BUG FAULT TIME work PIPELINE ...`. It shows that the checker sees bugs.
+"""A worker with a bug and a fault: `buggy_worker.py BUG FAULT TIME work PIPELINE ...`. It shows that the checker finds bugs.
 
-The fault strikes once, at the place that it names, the time with this number that the worker comes there. Bugs and faults replace
-public methods, parts that `build` puts together, and Kafka's clients.
+Each fault has a place in the code. It strikes once, when the worker reaches this place for the TIMEth time. Bugs and faults
+replace public methods, parts that `build` connects, and Kafka's clients.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ replace = pytest.MonkeyPatch().setattr  # for as long as the process lives
 
 
 def offsets_first() -> None:
-    """Offsets in a transaction of their own, and the results after it: a crash between them loses events."""
+    """Commits offsets in a separate transaction before the results. A crash in between loses events."""
     produce, commit = ExactlyOnce.produce, ExactlyOnce.checkpoint
     later: list[Any] = []
 
@@ -58,21 +58,21 @@ def offsets_first() -> None:
 
 
 def commits_what_it_should_abort() -> None:
-    """Results of an aborted transaction stay, and are written again."""
+    """Commits the results that should be aborted, so they are written again."""
     abort = ExactlyOnce.abort
 
     def commit(self: ExactlyOnce) -> None:
         self.checkpoint({})
-        abort(self)  # nothing is open any more
+        abort(self)  # no transaction is open any more
 
     replace(ExactlyOnce, "abort", commit)
 
 
 def never_reads_again() -> None:
-    """After an abort it goes on where it was, and what was aborted is lost."""
+    """After an abort, continues without reading the aborted events again, so they are lost."""
 
     class NeverRewound(Source):
-        """Its records count again, under another epoch, and come no second time."""
+        """Give the partitions a new epoch, but don't seek back: their records aren't read again."""
 
         def __init__(self, client: Any, subscription: Subscription, *, assignment: Assignment, **others: Any) -> None:
             super().__init__(client, subscription, assignment=assignment, **others)
@@ -86,18 +86,18 @@ def never_reads_again() -> None:
 
 
 def unfenced() -> None:
-    """Neither the producer nor the group know it again: what it held when it was taken for dead counts nevertheless."""
-    # Its transaction must not time out before it is woken, or the broker itself would undo the bug.
+    """Uses new IDs, so that neither the transactions nor the group fence it. Results of a worker that was declared dead count."""
+    # Its transaction must not time out before the worker wakes, or the broker itself would undo the bug.
     transactions.EXACTLY_ONCE["transaction.timeout.ms"] = 300_000
 
     class Unfenced(ExactlyOnce):
-        """Has an id that nobody has had, and an assignment of its own in which every partition is still there."""
+        """Has an ID that no producer had before, and its own assignment, which still has every partition."""
 
         def __init__(self, client: Any, *, transactional_id: str, **others: Any) -> None:
             group = transactional_id.removesuffix("-w0")
             consumer = Consumer({"bootstrap.servers": client["bootstrap.servers"], "group.id": group})
             self.assignment = GivenAssignment({})
-            # Of no member, so the broker asks nothing.
+            # The offsets name no member, so the broker doesn't check the membership.
             self.assignment.group_metadata = consumer.consumer_group_metadata()
             others |= {"transactional_id": uuid.uuid4().hex, "assignment": self.assignment}
             super().__init__(client, **others)
@@ -110,7 +110,7 @@ def unfenced() -> None:
 
 
 def newest_first() -> None:
-    """The results of each transaction are written from the last to the first."""
+    """Writes the results of each transaction from the last to the first."""
     produce, commit = ExactlyOnce.produce, ExactlyOnce.checkpoint
     later: list[Any] = []
 
@@ -124,25 +124,25 @@ def newest_first() -> None:
 
 
 def acknowledges_early() -> None:
-    """At least once: offsets are committed while their results still wait in the client."""
+    """At least once: commits offsets while their results still wait in the client."""
     delivery.PRODUCER_DEFAULTS["linger.ms"] = 60_000
     replace(AtLeastOnce, "push", lambda self: None)  # noqa: ARG005
     replace(AtLeastOnce, "checkpoint", lambda self, ends: None)  # noqa: ARG005
 
 
 def believes_the_client() -> None:
-    """What the client gives again is answered again."""
+    """If the client delivers records twice, gives them two results."""
     replace(OffsetOrderCheck, "check", lambda *_: None)
 
 
 def none() -> None:
-    """No bug: what a fault alone must not do."""
+    """No bug: shows that a fault alone does no harm."""
 
 
 def _one_by_one(
     self: ExactlyOnce, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderColumns = ()
 ) -> None:
-    """Hand records over by `produce`, where bugs and faults are."""
+    """Write records with `produce`, which bugs and faults replace."""
     for row, (value, key) in enumerate(zip(values, keys, strict=True)):
         self.produce(topic, value, key, [(name, column[row]) for name, column in headers])
 
@@ -178,7 +178,7 @@ FAULTS: dict[str, tuple[str, Callable[[], None]]] = {
     "sleep_while_producing": ("after produce", _sleep),
     "none": ("", lambda: None),
 }
-"""Fault -> where it strikes, and what it does."""
+"""Fault -> the place where it strikes, and what it does."""
 
 
 class StruckProducer(Producer):
@@ -187,7 +187,7 @@ class StruckProducer(Producer):
     def __init__(self, at: Callable[[str], None], *settings: Any, **others: Any) -> None:
         super().__init__(*settings, **others)
         self.at = at
-        self.with_results = False  # whether the transaction has any; a bug may commit offsets by themselves
+        self.with_results = False  # whether the transaction has results; a bug may commit offsets alone
 
     def produce(self, *record: Any, **others: Any) -> None:
         super().produce(*record, **others)
@@ -207,7 +207,7 @@ class StruckProducer(Producer):
 
 
 def arm(fault: str, time: int) -> None:
-    """Let the fault strike when the worker comes to its place for this time."""
+    """Let the fault strike when the worker reaches its place for the `time`th time."""
     where, strike = FAULTS[fault]
     times, run = count(1), OnnxExecutor.run
 
@@ -224,7 +224,7 @@ def arm(fault: str, time: int) -> None:
 
 
 def abort_at(checkpoint: int) -> None:
-    """Let the partitions seem to have gone at this checkpoint."""
+    """Pretend at this checkpoint that the partitions were revoked."""
     numbers, commit = count(1), ExactlyOnce.checkpoint
 
     def aborting(self: ExactlyOnce, ends: NextOffsets) -> None:
@@ -235,7 +235,7 @@ def abort_at(checkpoint: int) -> None:
 
 
 def go_back_at(poll: int) -> None:
-    """Let the client give the records of this poll again."""
+    """Let the client deliver the records of this poll again."""
     numbers, read = count(1), Source.poll
     clients: list[Consumer] = []
 

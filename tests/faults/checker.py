@@ -1,4 +1,4 @@
-"""What became of each event: compares what was sent with what a read-committed reader found. Pure."""
+"""Checks the result of each event: compares the events sent with the records that a read-committed reader found. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Sent:
 
     id: str
     key: bytes
-    seq: int  # counts the key's events, in the order in which they were sent
+    seq: int  # position among the key's events, in the order in which they were sent
     partition: int  # of the input topic
     offset: int
 
@@ -25,7 +25,7 @@ class Sent:
 class Result:
     """A prediction, or a dead letter."""
 
-    id: str  # of the event that it answers
+    id: str  # ID of its event
     key: bytes
     topic: str  # it was read from
     partition: int
@@ -34,16 +34,16 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is wrong; every field is empty where each event has exactly one result and each key its order."""
+    """The errors found. All fields are empty if each event has exactly one result and each key keeps its order."""
 
     lost: tuple[str, ...] = ()  # ids of events without a result
     doubled: tuple[str, ...] = ()  # ids of events with more than one
     reordered: tuple[bytes, ...] = ()  # keys whose first results are not in the order of their events
-    unknown: tuple[str, ...] = ()  # ids of results that answer nothing that was sent
+    unknown: tuple[str, ...] = ()  # ids of results without an event that was sent
     skipped: tuple[str, ...] = ()  # ids of events without a result below their partition's committed offset
 
     def __str__(self) -> str:
-        """How many of each, and the first three."""
+        """The number of errors of each kind, and the first three."""
         found = {name: getattr(self, name) for name in self.__slots__}
         return (
             "; ".join(f"{len(some)} {name}: {some[:3]}" for name, some in found.items() if some) or "nothing is wrong"
@@ -76,7 +76,7 @@ def check(sent: Sequence[Sent], results: Sequence[Result], committed: Mapping[in
 
 
 def _reordered(events: Mapping[str, Sent], results: Iterable[Result]) -> Iterable[bytes]:
-    """Keys out of order. A repeated result is passed by: what counts is where an event is answered first."""
+    """The keys whose results are out of order. Only the first result of each event counts."""
     of_key: dict[tuple[str, bytes], list[Result]] = defaultdict(list)
     seen: set[str] = set()
     for result in results:

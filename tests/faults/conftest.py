@@ -23,7 +23,7 @@ ONLY_IN_FULL = (
     "test_worker_dies_at_each_step_of_an_events_way",
     "test_worker_stopped_with_records_on_their_way_until_they_have_timed_out",
     "test_workers_from_one_to_four_to_two_to_three",
-    # Its other form is among all tests.
+    # The other form of this test always runs.
     "test_worker_stopped_for_longer_than_its_session_writes_nothing_of_what_has_moved[transaction timed out]",
 )
 """Files, tests and forms of tests."""
@@ -31,12 +31,12 @@ ONLY_IN_FULL = (
 
 @pytest.fixture(scope="session")
 def full() -> bool:
-    """Whether to take the time that it takes."""
+    """Whether the fault suite runs in full."""
     return FULL
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave to `make faults` what takes long."""
+    """Skip the tests that take long, unless `make faults` runs them."""
     here = Path(__file__).parent
     for item in items:
         names = {item.path.name, item.name, item.name.partition("[")[0]}

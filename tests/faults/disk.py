@@ -1,4 +1,4 @@
-"""A small disk in memory that a test can fill; where none may be mounted the test is skipped."""
+"""A small disk in memory that a test can fill. If it can't be mounted, the test is skipped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SmallDisk:
         self.folder = folder
 
     def fill(self) -> None:
-        """Leave no room."""
+        """Fill the disk."""
         with (self.folder / "ballast").open("ab", buffering=0) as ballast:
             try:
                 while True:
@@ -33,7 +33,7 @@ class SmallDisk:
                     raise
 
     def make_room(self) -> None:
-        """Take back what `fill` took."""
+        """Free the space that `fill` took."""
         (self.folder / "ballast").unlink()
 
     def __enter__(self) -> Self:

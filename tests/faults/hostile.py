@@ -1,4 +1,4 @@
-"""A hostile producer: a stream of good vector events with records among them that are made to stop a worker."""
+"""A hostile producer: a stream of good vector events, mixed with records that try to stop a worker."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _MOST = 2**63 - 1
 
 
 class Record(NamedTuple):
-    """What is sent, and what must become of it."""
+    """A record to send, and the result that it must have."""
 
-    fate: str  # predicted, or the reason of its dead letter
+    fate: str  # `predicted`, or the reason of its dead letter
     value: bytes
     headers: tuple[tuple[str, str | bytes | None], ...] = ()
     key: bytes | None = None  # None: a usual one
@@ -50,7 +50,7 @@ def record_of(*fields: Any) -> dict[str, Any]:
 
 
 def doubling(levels: int) -> dict[str, Any]:
-    """A schema of a few hundred bytes for each level that is twice as large at each when it is written out."""
+    """A schema of a few hundred bytes per level. Written out in full, its size doubles with each level."""
     inner: Any = "int"
     for level in range(levels):
         fields = [{"name": "a", "type": inner}, {"name": "b", "type": inner if level == 0 else f"L{level - 1}"}]
@@ -95,7 +95,7 @@ def register(client: SchemaRegistryClient, subject: str) -> dict[str, int]:
 def hostile_service(
     folder: Path, kafka: Broker, client: SchemaRegistryClient, url: str, **sections: Any
 ) -> tuple[Service, dict[str, int]]:
-    """A pipeline for the stream, and the IDs of the schemas that it is written with.
+    """A pipeline for the stream, and the IDs of the schemas in the stream.
 
     Its events have no ids of their own, for those may be anything: they are known by their places.
     """
@@ -140,11 +140,11 @@ class Hostile:
         return self._chance.choice(self._kinds)()
 
     def good(self) -> bytes:
-        """An event as it should be."""
+        """A valid event."""
         return self._head + _body("event", self._now, [self._chance.gauss(0, 1) for _ in range(32)])
 
     def _wire(self) -> Record:
-        """No wire format."""
+        """Values that aren't in the wire format."""
         values = [
             b"\x00",
             b"\x01\x00\x00\x00\x01",
@@ -156,7 +156,7 @@ class Hostile:
         return Record("undecodable", self._chance.choice(values))
 
     def _unknown_schema(self) -> Record:
-        """IDs that no registry gives out, and a flood of those that this one does not know."""
+        """IDs that no registry assigns, and many IDs that this registry doesn't know."""
         schema_id = self._chance.choice([2**32 - 1, 2**31, 2**31 - 1, self._chance.randrange(10**6, 2**31)])
         return Record("unknown_schema", frame(schema_id) + self.good()[HEAD_BYTES:])
 
@@ -174,14 +174,14 @@ class Hostile:
         return Record("undecodable", self.good() + self._chance.randbytes(self._chance.randrange(1, 200)))
 
     def _claims(self) -> Record:
-        """A length or a count that says more than there is."""
+        """A length or a count beyond the record's end."""
         claim = self._chance.choice([2**31, 2**34, 2**40, 2**61, _MOST, -1, -(2**62), 2**70])
         as_text = self._head + zigzag(claim) + bytes(100)
         as_array = self._head + zigzag(1) + b"e" + zigzag(self._now) + zigzag(claim) + bytes(100)
         return Record("undecodable", self._chance.choice([as_text, as_array]))
 
     def _blocks(self) -> Record:
-        """An array in blocks without end, or of a size that is not theirs."""
+        """An array with endless blocks, or with blocks of another size than stated."""
         start = self._head + zigzag(1) + b"e" + zigzag(self._now)
         one = struct.pack("<f", 1.0)
         many = start + (zigzag(1) + one) * 3000 + b"\x00"
@@ -192,7 +192,7 @@ class Hostile:
         return Record("refused", self._head + self._chance.randbytes(self._chance.randrange(40)))
 
     def _not_utf8(self) -> Record:
-        """Text that is none, in a field that nobody asks for."""
+        """Text that isn't UTF-8, in a field that the pipeline doesn't use."""
         return Record(PREDICTED, self.good().replace(b"event", b"\xff\xfe\xed\xa0\x80"))
 
     def _wrong_length(self) -> Record:
@@ -204,12 +204,12 @@ class Hostile:
         return Record("unfit", self._head + _body("event", self._now, x))
 
     def _large(self) -> Record:
-        """Some of it as large as a topic takes: what that costs is mostly the broker's and the network's."""
+        """Large events, some as large as a topic accepts. They mostly cost time in the broker and the network."""
         size = 900_000 if self._chance.randrange(50) == 0 else 20_000
         return Record("refused", self._head + self._chance.randbytes(size))
 
     def _deadline(self) -> Record:
-        """Deadlines that are none: the event is predicted."""
+        """Invalid deadlines: the event is predicted."""
         stated = self._chance.choice([b"9" * 5000, b"0" * 5000, b"-5", b"", b"\xff", b"1e400", b" 7"])
         return Record(PREDICTED, self.good(), ((DEADLINE_HEADER, stated),))
 
@@ -221,7 +221,7 @@ class Hostile:
         return Record(fate, self._head + _body("event", at, [0.5] * 32))
 
     def _headers(self) -> Record:
-        """Many headers, large ones, empty ones, and tracing headers that are none, which predictions carry on."""
+        """Many headers, large ones, empty ones, and invalid tracing headers, which are copied to predictions."""
         several = (
             *((f"h{number}", b"v") for number in range(200)),
             ("large", self._chance.randbytes(20_000)),
@@ -231,7 +231,7 @@ class Hostile:
         return Record(PREDICTED, self.good(), self._chance.choice([several, tracing]))
 
     def _large_key(self) -> Record:
-        """A key that is small as it is sent, compressed, and larger than the output topic takes with a prediction.
+        """A key that is small when compressed. Uncompressed, it is too large for the output topic together with a prediction.
 
         Each its own: a dead letter without its key may be in any partition.
         """
@@ -243,17 +243,17 @@ class Hostile:
         )
 
     def _large_header(self) -> Record:
-        """The same of a header that predictions carry on."""
+        """Like `_large_key`, with a header that is copied to predictions."""
         size = 3_000_000 if self._chance.randrange(20) == 0 else 30_000
         carried = (("baggage", bytes(size)),)
         return Record(PREDICTED if size < 10**6 else "prediction_too_large", self.good(), carried)
 
 
 def hostile_stream(seed: int, ids: Mapping[str, int], now: int, share: float, *, huge: bool = True) -> Iterator[Event]:
-    """Events without end, of which so many are hostile; an event's id begins with its fate."""
+    """Endless events; `share` of them are hostile. An event's ID starts with its fate."""
     chance = random.Random(seed)
     records = Hostile(ids, now, chance, huge=huge)
-    # Good events of `vectors`, whose times are of another year: theirs is put in.
+    # Good events come from `vectors`. Their times are of another year, so they are replaced.
     head, time = frame(ids["good"]), zigzag(now)
     for number, event in enumerate(vectors(seed)):
         key = b"key-%d" % chance.randrange(KEYS)

@@ -1,4 +1,4 @@
-"""The network between workers and a broker, as a TCP proxy that a test can cut, silence or slow down."""
+"""A TCP proxy between workers and a broker. A test can cut it, silence it, or slow it down."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 _HOST = "127.0.0.1"
 _CHUNK = 65536
-_UNDER_WAY = 64  # chunks in one direction of a connection, before it stops taking more
+_UNDER_WAY = 64  # most chunks that one direction of a connection buffers
 
 
 class ProxiedKafka(MavenKafka):
-    """A broker with a second listener, whose clients are told to come through `line`."""
+    """A broker with a second listener. It tells that listener's clients to connect through `line`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class ProxiedKafka(MavenKafka):
 
 
 class Line:
-    """Passes what comes to its port on to another port of this machine; a context manager."""
+    """Forwards connections from its port to another port of this machine; a context manager."""
 
     def __init__(self, upstream: int) -> None:
         (self._port,) = free_ports(1)
@@ -71,15 +71,15 @@ class Line:
         self._do(self._cut())
 
     def silence(self) -> None:
-        """Let nothing through until `mend`, and end nothing: neither side learns of it but by waiting."""
+        """Forward nothing until `mend`, but keep the connections open: both sides notice only through timeouts."""
         self._do(self._silence())
 
     def mend(self) -> None:
-        """Let everything through again, what had been held back first."""
+        """Forward everything again, starting with the data held back."""
         self._do(self._mend())
 
     def slow_down(self, delay: float) -> None:
-        """Let everything arrive so many seconds later, in each direction; 0: at once."""
+        """Delay everything by this many seconds in each direction; 0: no delay."""
         self._delay = delay
 
     def _do(self, what: Coroutine[Any, Any, None]) -> None:
@@ -133,7 +133,7 @@ class Line:
                 writer.write(data)
                 await writer.drain()
         writer.close()
-        while data:  # nobody takes it any more
+        while data:  # the other side is gone: drop the data
             _, data = await under_way.get()
 
     def __enter__(self) -> Self:

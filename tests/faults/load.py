@@ -1,4 +1,4 @@
-"""A seeded, endless load, sent at a steady rate from a thread; it remembers what the broker acknowledged, and where."""
+"""A seeded, endless load. A thread sends it at a steady rate, and stores which events the broker acknowledged, and where."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-KEYS = 97  # few, so that each has many events whose order counts
+KEYS = 97  # few keys, so that each has many events, whose order is checked
 SMALL = 2000  # bytes
-LARGE = 990_000  # bytes: a producer's default takes 1,000,000, key and all
-NOT_A_NUMBER, DEADLY = 13, 666  # values of an event that a model answers so
-_PIECE = 0.02  # seconds of events that are sent at once
+LARGE = 990_000  # bytes: a producer's default limit is 1,000,000, including the key
+NOT_A_NUMBER, DEADLY = 13, 666  # values of an event at which the model returns NaN, or ends the process
+_PIECE = 0.02  # the events of this many seconds are sent at once
 
 
 class Event(NamedTuple):
-    """What is sent."""
+    """An event to send."""
 
     id: str
     key: bytes
@@ -38,20 +38,20 @@ class Event(NamedTuple):
 
 
 def vectors(seed: int) -> Iterator[Event]:
-    """Events for `vector_service`, without end."""
+    """Endless events for `vector_service`."""
     values = vector_events(2000, seed).values
     keys = random.Random(seed)
     number = 0
     while True:
         value, event_id = values[number % len(values)], f"event-{number:010d}"
-        # After the head and a length the id follows, 16 characters.
+        # The ID (16 characters) follows the head and a length.
         yield Event(event_id, b"key-%d" % keys.randrange(KEYS), value[:6] + event_id.encode() + value[22:])
         number += 1
 
 
 def places(seed: int) -> Iterator[Event]:
-    """JSON events for the model `tests.inference.models.looking_up`, without end: of 40 one is poison, one undecodable, and the
-    id of one makes its prediction too large for a topic of `SMALL` bytes."""
+    """Endless JSON events for the model `tests.inference.models.looking_up`. Of 40 events, one is poison, one can't be decoded,
+    and one has an ID that makes its prediction too large for a topic of `SMALL` bytes."""
     chance = random.Random(seed)
     number = 0
     while True:
@@ -63,21 +63,21 @@ def places(seed: int) -> Iterator[Event]:
 
 
 def numbers(seed: int, deadly: int | None) -> Iterator[Event]:
-    """JSON events for `tests.consumers.python_service`, without end: one in 40 NOT_A_NUMBER, number `deadly` DEADLY."""
+    """Endless JSON events for `tests.consumers.python_service`. One in 40 is NOT_A_NUMBER, and event `deadly` is DEADLY."""
     chance = random.Random(seed)
     number = 0
     while True:
         x = DEADLY if number == deadly else NOT_A_NUMBER if chance.randrange(40) == 0 else chance.randrange(10)
         event_id = f"event-{number:010d}"
-        # With a deadly event all are of one partition: the events of others would run one by one as well, for as long as it does.
+        # With a deadly event, all events go to one partition: those of other partitions would run one by one, too, all that time.
         key = b"key-%d" % (chance.randrange(KEYS) if deadly is None else 0)
         yield Event(event_id, key, json.dumps({"id": event_id, "x": x}).encode())
         number += 1
 
 
 def damaged(seed: int) -> Iterator[Event]:
-    """Events for `vector_service` without ids, without end: of 40 one is cut short, one has a bit flipped, one is random bytes,
-    one has a schema id that nobody knows, and of 500 one is nearly as large as a topic takes."""
+    """Endless events without IDs for `vector_service`. Of 40 events, one is cut off, one has a flipped bit, one is random bytes,
+    and one has an unknown schema ID. Of 500 events, one is nearly as large as a topic accepts."""
     chance = random.Random(seed)
     for event in vectors(seed):
         value = event.value
@@ -112,17 +112,17 @@ class Stream:
         self._rate = rate
         self._stop = threading.Event()
         self._failed: list[KafkaError] = []
-        # Written, the broker says, by a request whose answer was lost with the broker: it does not say where.
+        # Events that the broker reports as already written, because a response was lost. It doesn't report their offsets.
         self._somewhere: dict[bytes, tuple[Event, int]] = {}
         self._of_key: Counter[bytes] = Counter()
-        # Idempotent and patient, so that an outage neither loses, doubles nor reorders events on their way to the workers.
+        # Idempotent, with long timeouts, so that an outage neither loses, doubles nor reorders events on their way to the topic.
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
                 "enable.idempotence": True,
                 "message.timeout.ms": 0,
                 "log_level": 0,
-                # The broker holds what is compressed against the topic's limit: what it becomes may be far larger.
+                # The topic's limit is for the compressed size. The decompressed size may be much larger.
                 "compression.type": "lz4",
                 "message.max.bytes": 20_000_000,
                 "batch.size": 500_000,
@@ -132,7 +132,7 @@ class Stream:
         self.acknowledged: list[Sent] = []
 
     def stop(self) -> list[Sent]:
-        """Send no more; returns all that was sent, once it is acknowledged."""
+        """Stop sending, and wait for all acknowledgements; returns the events sent."""
         self._stop.set()
         self._thread.join()
         assert self._producer.flush(60) == 0
@@ -142,7 +142,7 @@ class Stream:
         return self.acknowledged
 
     def _find(self) -> None:
-        """Look up where those were written whose place was not told."""
+        """Find the offsets of the events for which the broker reported none."""
         for message in read_all(self._bootstrap, self._topic):
             value, partition, offset = message.value(), message.partition(), message.offset()
             if value in self._somewhere and partition is not None and offset is not None:
@@ -151,7 +151,7 @@ class Stream:
         assert not self._somewhere, f"acknowledged, and not there: {self._somewhere}"
 
     def wait_for_more(self, events: int) -> None:
-        """Wait until so many more are acknowledged."""
+        """Wait until this many more events are acknowledged."""
         until = len(self.acknowledged) + events
         wait_until(lambda: len(self.acknowledged) >= until, 60, f"{events} more events to be acknowledged")
 
@@ -190,5 +190,5 @@ class Stream:
     ) -> None:
         self._stop.set()
         self._thread.join()
-        self._producer.purge()  # where the broker stays away, closing would wait for it
+        self._producer.purge()  # otherwise closing would wait for a broker that is down
         self._producer.close()

@@ -1,8 +1,8 @@
-"""How long a read-committed reader sees nothing when a worker goes: `python -m tests.faults.recovery`, on a broker of its own.
+"""Measures how long a read-committed reader sees no results when a worker ends: `python -m tests.faults.recovery`.
 
-Writes benchmarks/results/recovery.json and recovery.md. The silence is the longest time without a result of some one input
-partition, while events come at a steady rate: with it go the stop or crash, the rebalance, and the worker's start where it
-comes back.
+It starts its own broker, and writes benchmarks/results/recovery.json and recovery.md. The silence is the longest time without a
+result from any one input partition, while events arrive at a steady rate. It includes the stop or crash, the rebalance, and the
+worker's start if it comes back.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ RATE = 500  # events a second
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A case's figures, seconds: the median of the rounds, and the worst."""
+    """A case's figures in seconds: the median of the rounds, and the worst."""
 
     case: str
     aim: str
     median: float
     worst: float
-    start: float  # from a worker's start until it asks to join the group, the median of those that start; 0: none does
+    start: float  # median time from a worker's start until it asks to join the group; 0: no worker starts in this case
 
 
 class Reader:
@@ -90,7 +90,7 @@ class Reader:
 
 
 def drain_and_return(fleet: Fleet, stream: Stream) -> list[float]:
-    """Two workers, one after the other, are drained and started anew."""
+    """Two workers, one after the other, are drained and started again."""
     starts = []
     for instance_id in ("w0", "w1"):
         fleet.stop(instance_id)
@@ -120,13 +120,13 @@ def kill(fleet: Fleet, _: Stream) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What happens to a worker, and the silence that may follow."""
+    """What happens to a worker, and the longest silence that is allowed."""
 
     what: str
     aim: float  # seconds
     fault: Callable[[Fleet, Stream], list[float]]
     membership: dict[str, Any] = field(default_factory=dict)
-    with_start: bool = False  # whether the worker's start comes on top of the aim
+    with_start: bool = False  # whether the time of the worker's start is added to the aim
 
 
 CASES = [
@@ -153,7 +153,7 @@ def main() -> None:
 
 
 def silence_of(case: Case, bootstrap: str, seed: int) -> tuple[float, list[float]]:
-    """One case once: the longest silence of any input partition, and how long each start took, seconds."""
+    """Run a case once; returns the longest silence of any input partition, and the time of each start, in seconds."""
     with tempfile.TemporaryDirectory() as folder:
         kafka = Broker(bootstrap, durable=True, kind="maven")
         sections: dict[str, Any] = {"membership": case.membership} if case.membership else {}
@@ -191,7 +191,7 @@ def _start(fleet: Fleet, instance_id: str) -> float:
 
 
 def _wait_caught_up(reader: Reader, stream: Stream) -> None:
-    """Wait until results of all that is acknowledged now are seen, and of some seconds more."""
+    """Wait until the results of all events acknowledged so far are visible, and those of some more seconds."""
     stream.wait_for_more(3 * RATE)
     due = [event.id for event in list(stream.acknowledged)]
     wait_until(lambda: all(event_id in reader.seen for event_id in due), 60, "the workers to catch up")

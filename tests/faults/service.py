@@ -1,4 +1,4 @@
-"""A pipeline's workers by their instance IDs, for tests that take them down; and what is left in Kafka at the end."""
+"""Starts and ends a pipeline's workers by their instance IDs, and reads the results from Kafka at the end of a test."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _BUGGY = Path(__file__).with_name("buggy_worker.py")
 
 
 def buggy(bug: str, fault: str, time: int) -> tuple[str, ...]:
-    """The program of a worker with a bug, and with a fault that strikes when it comes to its place for this time."""
+    """The command of a worker with a bug, and with a fault that strikes when the worker reaches its place the `time`th time."""
     return (sys.executable, "-P", str(_BUGGY), bug, fault, str(time))
 
 
 class Fleet:
-    """Workers of one pipeline, each with an instance ID; a context manager that leaves none behind."""
+    """Workers of one pipeline, each with an instance ID; a context manager that ends them."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -53,7 +53,7 @@ class Fleet:
         return self._workers[instance_id]
 
     def stalled(self) -> list[str]:
-        """The instance IDs whose workers run, and whose loops do not turn."""
+        """The instance IDs of running workers whose loops hang."""
         return [
             instance_id
             for instance_id, worker in self._workers.items()
@@ -67,12 +67,12 @@ class Fleet:
             self._workers[instance_id] = Worker(self._service.file, "--instance-id", instance_id, **settings)
 
     def wait_ready(self) -> None:
-        """Wait until all have been given partitions."""
+        """Wait until all workers have partitions."""
         for worker in self._workers.values():
             worker.wait_ready()
 
     def wait_written(self) -> None:
-        """Wait until each has written a result."""
+        """Wait until each worker has written a result."""
         for instance_id, worker in self._workers.items():
             written = partial(_has_written, worker)
             worker.wait_for(written, 60, f"at work as {instance_id}")
@@ -97,7 +97,7 @@ class Fleet:
         assert not self._workers.pop(instance_id).running
 
     def kill(self, *instance_ids: str) -> None:
-        """End workers as a crash does."""
+        """Kill workers, like a crash."""
         for instance_id in instance_ids:
             self._workers[instance_id].send(signal.SIGKILL)
         for instance_id in instance_ids:
@@ -114,7 +114,7 @@ class Fleet:
             del self._workers[instance_id]
 
     def revive(self, crashed: int | None = None) -> list[str]:
-        """Start those anew that ended by themselves, as a supervisor does; returns their instance IDs.
+        """Restart workers that ended by themselves, like a supervisor; returns their instance IDs.
 
         They must have said why, or have ended with the code `crashed`.
         """
@@ -127,12 +127,12 @@ class Fleet:
         return ended
 
     def finish(self, stream: Stream, *, revive: bool = False) -> list[Sent]:
-        """Send no more, wait until all is answered, drain all; returns what was sent."""
+        """Stop sending, wait until all events have results, and drain all workers; returns the events sent."""
         sent = stream.stop()
 
         def done() -> bool:
             self._look_after(revive=revive)
-            # One that only starts can't drain yet.
+            # A worker that is still starting can't drain yet.
             return all_committed(self._service) and self._all_ready()
 
         try:
@@ -143,7 +143,7 @@ class Fleet:
         return sent
 
     def _standing(self) -> str:
-        """How far it is, in words."""
+        """A sentence about the progress."""
         try:
             found = f"Committed {self._service.committed()} of {self._service.input_ends()}"
         except KafkaException as error:
@@ -155,7 +155,7 @@ class Fleet:
         return all(worker.get("/ready")[0] == 200 for worker in self._workers.values())
 
     def _look_after(self, *, revive: bool) -> None:
-        """See that all run; with `revive` one that ended since is started at the next look."""
+        """Check that all workers run. With `revive`, a worker that ended is restarted at the next check."""
         if revive:
             self.revive()
             return
@@ -180,7 +180,7 @@ def under_load(
 
     Workers reach the broker `through` another address where one is given.
     """
-    # Kills in a row are the test's doing and no event's: nothing is to be isolated for them, which would take its time.
+    # The test kills workers; no event does. So the workers must not search for an event that crashes them, which takes time.
     defaults: dict[str, Any] = {"delivery": "exactly_once", "limits": {"crash_attempts": 1000}}
     service = vector_service(folder, kafka, **defaults | sections)
     if through is not None:
@@ -206,14 +206,14 @@ def configure(service: Service, topic: str, **settings: str) -> None:
 
 
 class FreezableKafka(MavenKafka):
-    """A broker that can be stopped and go on as if nothing had been."""
+    """A broker whose process can be stopped and continued."""
 
     def freeze(self) -> None:
-        """Stop its process where it is."""
+        """Stop its process (SIGSTOP)."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Continue its process."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, what: signal.Signals) -> None:
@@ -222,12 +222,12 @@ class FreezableKafka(MavenKafka):
 
 
 def verdict_of(service: Service, sent: Sequence[Sent]) -> Verdict:
-    """What a read-committed reader finds, once no transaction is open any more."""
+    """Check the results that a read-committed reader finds, once no transaction is open any more."""
     wait_until(lambda: _no_transaction_open(service), 60, "the last transaction's end to reach the output topics")
     at = {(event.partition, event.offset): event.id for event in sent}
     key_at = {(event.partition, event.offset): event.key for event in sent}
     letters = [
-        # A key that its topic does not take is left out of the letter.
+        # A dead letter lacks the key if its topic doesn't accept the key's size.
         Result(at.get(source, f"letter {source}"), message.key() or key_at.get(source, b""), *_place(message))
         for message in read_all(service.bootstrap, service.letters)
         if (source := _source(message))
@@ -238,16 +238,16 @@ def verdict_of(service: Service, sent: Sequence[Sent]) -> Verdict:
 
 
 def assert_exactly_once(service: Service, sent: Sequence[Sent]) -> None:
-    """Each event has one result, each key its order, and all is committed."""
+    """Assert that each event has one result, each key keeps its order, and all offsets are committed."""
     assert sent
     verdict = verdict_of(service, sent)
     assert verdict == RIGHT, str(verdict)
-    # Nobody commits any more: what is waited for is a partition's leader, where that has just changed.
+    # No worker commits any more. This only waits for a partition that has just got a new leader.
     wait_until(lambda: all_committed(service), 10, "the committed offsets to be the topics' ends")
 
 
 def stopped(worker: Worker) -> bool:
-    """Whether the worker's process stands still."""
+    """Whether the worker's process is stopped."""
     return Path(f"/proc/{worker.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T"
 
 
@@ -256,7 +256,7 @@ def _has_written(worker: Worker) -> bool:
 
 
 def all_committed(service: Service) -> bool:
-    """Whether all that is in the input topic is; False also where an open transaction or an outage hides the answer."""
+    """Whether all events of the input topic are committed; also False if an open transaction or an outage hides the offsets."""
     try:
         return service.committed() == service.input_ends()
     except KafkaException:
@@ -264,7 +264,7 @@ def all_committed(service: Service) -> bool:
 
 
 def committed(service: Service) -> int | None:
-    """How many events' offsets are committed; None where an open transaction or an outage hides the answer."""
+    """How many events are committed; None if an open transaction or an outage hides the offsets."""
     try:
         return sum(service.committed().values())
     except KafkaException:
@@ -279,7 +279,7 @@ def _no_transaction_open(service: Service) -> bool:
 
 
 def _ends(service: Service, isolation: str) -> list[int]:
-    """Where a reader of this isolation sees each output partition's end."""
+    """The end of each output partition, as a reader with this isolation level sees it."""
     settings = {"bootstrap.servers": service.bootstrap, "group.id": "asking", "isolation.level": isolation}
     consumer = Consumer(settings)
     try:

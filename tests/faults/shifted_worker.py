@@ -1,4 +1,4 @@
-"""A worker whose wall clock can jump: `shifted_worker.py FILE work PIPELINE ...`; FILE holds by how much, ns, 8 bytes."""
+"""A worker whose wall clock can jump: `shifted_worker.py FILE work PIPELINE ...`. FILE contains the shift: 8 bytes, in ns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from millstream.consumers.cli import main as cli
 
 
 def shift_by(file: Path) -> None:
-    """Let the wall clock be as far off as `file` says, from now on and at any time; the monotonic clock is left alone."""
+    """Shift the wall clock by the number in `file`, which may change at any time. The monotonic clock stays right."""
     with file.open("rb") as shared:
         shift = mmap.mmap(shared.fileno(), 8, access=mmap.ACCESS_READ)
     wall = time.time_ns

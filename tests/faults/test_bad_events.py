@@ -48,10 +48,10 @@ def test_poison_undecodable_and_too_large_answers_while_workers_are_killed(
 
 
 def test_damaged_and_oversized_events_while_workers_are_killed(kafka: Broker, tmp_path: Path, full: bool) -> None:
-    """A flipped bit may leave an event as good as before, with another number or id: so an event is known by its place."""
+    """An event with a flipped bit may stay valid, with another number or ID. So the test identifies events by their offsets."""
     unnamed = {name: value for name, value in VECTOR_INPUT.items() if name != "event_id"}
     service = vector_service(tmp_path, kafka, delivery="exactly_once", input=unnamed)
-    # Nearly as large as the events: with the event in it a dead letter may be too large.
+    # The topic's limit is about the size of the largest events, so a dead letter that contains its event may be too large.
     configure(service, service.letters, max_message_bytes=str(LARGE))
     with Stream(kafka.bootstrap, service.inputs[0], damaged(seed=702), RATE // 3) as stream, Fleet(service) as fleet:
         fleet.start("w0", "w1")
@@ -73,7 +73,7 @@ def test_damaged_and_oversized_events_while_workers_are_killed(kafka: Broker, tm
 
 
 def test_poison_at_every_position_of_a_batch(kafka: Broker, tmp_path: Path) -> None:
-    """All batches are full: each begins where the one before ended."""
+    """All batches are full: each starts where the one before ended."""
     service = _places_service(tmp_path, kafka, batch={"max_events": BATCH, "max_wait": "20s"})
     kinds = [place in bad for bad in POISONED for place in range(BATCH)]
     names = [f"{'bad' if bad else 'good'}-{number}" for number, bad in enumerate(kinds)]
@@ -94,7 +94,7 @@ def test_poison_at_every_position_of_a_batch(kafka: Broker, tmp_path: Path) -> N
 
 
 def _places_service(folder: Path, kafka: Broker, **sections: Any) -> Service:
-    """A pipeline for JSON events whose model refuses a whole batch for one event of it."""
+    """A pipeline for JSON events. Its model rejects a whole batch because of one event in it."""
     looking_up(folder / "models")
     (folder / "schemas").mkdir()
     schema = {"type": "record", "name": "Place", "fields": FIELDS}

@@ -43,7 +43,7 @@ def test_broker_killed_and_started_anew(own: FreezableKafka, tmp_path: Path, ful
 
 
 def test_broker_that_stands_still(own: FreezableKafka, tmp_path: Path, full: bool) -> None:
-    """Ten seconds are the transaction's timeout: in full it stands still for longer, too."""
+    """The transaction's timeout is ten seconds. In the full suite, the broker also stands still for longer."""
     with under_load(tmp_path, Broker(own.bootstrap, durable=True, kind="maven"), seed=502) as (service, fleet, stream):
         fleet.start("w0", "w1")
         fleet.wait_ready()
@@ -57,7 +57,7 @@ def test_broker_that_stands_still(own: FreezableKafka, tmp_path: Path, full: boo
 
 
 class OnDisk(MavenKafka):
-    """A broker that keeps its data on a disk of its own."""
+    """A broker that stores its data on its own disk."""
 
     def __init__(self, disk: SmallDisk) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class OnDisk(MavenKafka):
 
 
 def test_broker_whose_disk_is_full(tmp_path: Path) -> None:
-    """It ends by itself; once there is room and it is started, all goes on."""
+    """The broker ends by itself. Once there is room and it is restarted, the work continues."""
     with SmallDisk(tmp_path / "disk") as disk, OnDisk(disk) as own:
         kafka = Broker(own.bootstrap, durable=True, kind="maven")
         with under_load(tmp_path, kafka, seed=503) as (service, fleet, stream):

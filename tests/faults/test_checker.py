@@ -1,4 +1,4 @@
-"""The checker finds each kind of fault, wherever it is, and nothing where there is none."""
+"""The checker finds each kind of error, wherever it is, and finds nothing if there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs with a bug switched on: the checker finds what each does, and nothing where the same fault meets no bug."""
+"""Runs with a bug switched on: the checker finds the errors of each bug. With the same fault but no bug, it finds nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.faults.checker import Verdict
 
 pytestmark = pytest.mark.durable
-CHECKPOINT = 20  # at which the fault strikes: some went well before
+CHECKPOINT = 20  # the fault strikes at this checkpoint, after some good ones
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,13 @@ def test_sleep_with_an_open_transaction(kafka: Broker, tmp_path: Path, bug: str,
         fleet.start("w1")
         fleet["w1"].wait_for(lambda: fleet["w1"].metrics().get(m.ASSIGNED.name) == 4, 60, "given all partitions")
         sent = stream.stop()
-        # The other has answered all by the time that the sleeper wakes.
+        # The other worker has written all results before the sleeper wakes.
         fleet["w1"].wait_for(lambda: all_committed(service), 60, "done")
         fleet["w0"].send(signal.SIGCONT)
         fleet["w0"].wait_for(lambda: fleet["w0"].get("/live")[0] == 200, 60, "awake")
         fleet["w0"].send(signal.SIGTERM)
         fleet.stop("w1")
-        # With a transaction that the broker has ended meanwhile it is fenced.
+        # The broker has ended the sleeper's transaction meanwhile, so it is fenced.
         assert fleet["w0"].wait() in {0, 1}
         assert _kinds(verdict_of(service, sent)) == found
 
@@ -102,5 +102,5 @@ def test_early_acknowledgement(kafka: Broker, tmp_path: Path) -> None:
 
 
 def _kinds(verdict: Verdict) -> set[str]:
-    """What the checker found."""
+    """The kinds of errors that the checker found."""
     return {name for name in verdict.__slots__ if getattr(verdict, name) != getattr(RIGHT, name)}

@@ -42,6 +42,6 @@ def test_clock_jumps(kafka: Broker, tmp_path: Path) -> None:
 
 
 def _set(clock: Path, shift: int) -> None:
-    """Let the clock be so many ns ahead."""
+    """Set the clock ahead by this many ns."""
     with clock.open("r+b" if clock.exists() else "wb") as file:
         file.write(shift.to_bytes(8, "little", signed=True))

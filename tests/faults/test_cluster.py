@@ -1,4 +1,4 @@
-"""Three brokers, each killed once under load: those that coordinate the group and the transactions among them."""
+"""Three brokers, each killed once under load, including those that coordinate the group and the transactions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_three_brokers_killed_one_after_the_other(cluster: KafkaCluster, tmp_pat
 
 
 def _kill_and_bring_back(cluster: KafkaCluster, admin: AdminClient, node: int, meanwhile: Callable[[], None]) -> None:
-    """Kill a broker, see the work go on with two, and start it; all copies are in step again at the end."""
+    """Kill a broker, check that the work continues with two, and restart it. At the end, all replicas are in sync again."""
     cluster.nodes[node].kill()
     meanwhile()
     cluster.nodes[node].start()
@@ -65,12 +65,12 @@ def _all_in_step(admin: AdminClient) -> bool:
 
 
 def _leader(admin: AdminClient, topic: str, partition: int) -> int:
-    """The node that leads a partition; of an internal topic: that coordinates what falls there."""
+    """The node that leads a partition. For an internal topic, this node coordinates the groups or transactions stored there."""
     return int(admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader)
 
 
 def _place_of(name: str) -> int:
-    """The partition of an internal topic where Kafka keeps a group or a transactional id: by Java's hash, over 4 of them."""
+    """The partition of an internal topic where Kafka stores a group or a transactional ID: Java's hash modulo 4 partitions."""
     known = 0
     for letter in name:
         known = (31 * known + ord(letter)) & 0xFFFFFFFF

@@ -42,7 +42,7 @@ return {{"y": np.where(x == {NOT_A_NUMBER}, np.nan, -x)}}
 def under_load(
     folder: Path, kafka: Broker, seed: int, *, deadly: int | None = None, rate: int = RATE, **sections: Any
 ) -> Iterator[tuple[Service, Fleet, Stream]]:
-    """A service with that model; the event `deadly` is the one that it dies of."""
+    """A service with this model; event `deadly` ends its process."""
     service = python_service(
         folder, kafka, MODEL, **{"delivery": "exactly_once", "output": {}, "batch": {"max_events": 64}, **sections}
     )
@@ -52,7 +52,7 @@ def under_load(
 
 
 def test_executor_away_and_back(kafka: Broker, tmp_path: Path) -> None:
-    """Lag grows, nothing is refused for it, also where workers die meanwhile."""
+    """The lag grows, but no event is rejected, even if workers are killed meanwhile."""
     away = tmp_path / "away"
     with under_load(tmp_path, kafka, seed=1501) as (service, fleet, stream):
         fleet.start("w0", "w1")
@@ -73,7 +73,7 @@ def test_executor_away_and_back(kafka: Broker, tmp_path: Path) -> None:
         fleet.start("w1")
         fleet.wait_committed(2000)
         assert_exactly_once(service, fleet.finish(stream))
-    # Out of memory with more than 16 events, too: that refuses none.
+    # The model also runs out of memory with more than 16 events. That must not reject any event.
     assert {letter.reason for letter in service.dead_letters()} == {"nan_output"}
 
 
@@ -97,9 +97,9 @@ def test_executor_that_hangs_keeps_the_worker_in_the_group(kafka: Broker, tmp_pa
 
 
 def test_event_that_takes_the_process_down(kafka: Broker, tmp_path: Path) -> None:
-    """After some attempts it is refused, it alone, and the worker goes on."""
+    """After some attempts, only this event is rejected, and the worker continues."""
     deadly = 60
-    # After a crash twice as many events run one by one as a batch has: it is among them, whatever was committed before.
+    # After a crash, twice as many events as a batch has run one by one. The event is among them, whatever was committed before.
     sections: Any = {"limits": {"crash_attempts": 1}, "membership": {"static": True}}
     with under_load(tmp_path, kafka, seed=1503, deadly=deadly, rate=50, **sections) as (service, fleet, stream):
         fleet.start("w0")
@@ -116,11 +116,11 @@ def test_event_that_takes_the_process_down(kafka: Broker, tmp_path: Path) -> Non
     (event,) = [event for event in sent if event.id == f"event-{deadly:010d}"]
     (letter,) = [letter for letter in service.dead_letters() if letter.reason != "nan_output"]
     assert (letter.reason, letter.partition, letter.offset) == ("crashed", event.partition, event.offset)
-    assert 3 <= crashes <= 8  # one in a batch, two alone, and those of workers that had got something done before
+    assert 3 <= crashes <= 8  # one in a batch, two alone, and more if workers made progress in between
 
 
 def _settled(service: Service) -> int:
-    """How many offsets are committed, once that changes no more."""
+    """How many offsets are committed, once the number no longer changes."""
     found = committed(service)
     while True:
         time.sleep(2)

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.durable
 REFUSALS = {"undecodable", "unfit", "schema_incompatible", "unknown_schema"}
-"""What may become of bytes that may mean anything."""
+"""The results that random bytes may have."""
 
 
 @pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
 def test_hostile_records_of_every_kind_while_workers_are_killed(
     kafka: Broker, registry: Apicurio, tmp_path: Path, full: bool, delivery: str
 ) -> None:
-    """No worker ends because of a record: `Fleet` sees to that."""
+    """No worker ends because of a record: `Fleet` checks that."""
     client = SchemaRegistryClient({"url": registry.url})
-    # The kills are the test's doing and no event's.
+    # The test kills workers; no event does.
     service, ids = hostile_service(
         tmp_path, kafka, client, registry.url, delivery=delivery, limits={"crash_attempts": 1000}
     )
@@ -50,7 +50,7 @@ def test_hostile_records_of_every_kind_while_workers_are_killed(
         fleet.wait_committed(3000)
         assert all(fleet[instance_id].metrics().get(m.INTERNAL_ERRORS.name) == 0 for instance_id in ("w0", "w1"))
         sent = fleet.finish(stream)
-    # An event is known by its place: what is in it may be anything.
+    # The test identifies events by their offsets, because they may contain anything.
     placed = [replace(one, id=f"{topic}-{one.partition}-{one.offset}") for one in sent]
     if delivery == "exactly_once":
         assert_exactly_once(service, placed)
@@ -61,7 +61,7 @@ def test_hostile_records_of_every_kind_while_workers_are_killed(
 
 
 def _assert_fates(service: Service, sent: list[Sent], topic: str) -> None:
-    """Each event became what it had to."""
+    """Assert that each event has the result that it must have."""
     fates = {f"{topic}-{one.partition}-{one.offset}": one.id.partition(":")[0] for one in sent}
     found = {id_of(message): PREDICTED for message in service.predictions()}
     found |= {f"{topic}-{letter.partition}-{letter.offset}": letter.reason for letter in service.dead_letters()}

@@ -1,4 +1,4 @@
-"""Two workers with one instance ID: one of them ends and says why, and no event is lost or doubled by it."""
+"""Two workers with the same instance ID: one of them ends and reports why, and no event is lost or doubled."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_second_worker_with_an_instance_id_ends_and_the_first_goes_on(kafka: Bro
 
 
 def test_worker_is_fenced_by_another_machines_with_its_instance_id(kafka: Broker, tmp_path: Path) -> None:
-    """Another TMPDIR stands for another machine: there the first one's lock is not seen."""
+    """Another TMPDIR simulates another machine, which doesn't see the first worker's lock."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     with under_load(tmp_path, kafka, seed=602) as (service, fleet, stream):

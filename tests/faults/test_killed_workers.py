@@ -44,7 +44,7 @@ def test_workers_killed_at_random_points(
 
 
 def _go_on(fleet: Fleet, chance: random.Random) -> None:
-    """Let the workers write some results, and then some time go by; now and then kill them while they start or join."""
+    """Wait until the workers have written some results, and some time longer. Sometimes kill them while they start or join."""
     if chance.random() < 0.2:
         time.sleep(chance.uniform(0, 4))
         return
@@ -59,7 +59,7 @@ DEATHS = [
     ("die", 5),
     ("die_after_the_commit", 5),
 ]
-"""Where a worker dies, in the order of an event's way, and at which time that it comes there."""
+"""Where a worker dies, in the order of an event's path, and at which of its visits to this place."""
 
 
 def test_worker_dies_at_each_step_of_an_events_way(kafka: Broker, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_worker_stopped_for_longer_than_its_session_writes_nothing_of_what_has_m
 
 
 def test_worker_stopped_with_records_on_their_way_until_they_have_timed_out(kafka: Broker, tmp_path: Path) -> None:
-    """They time out in the client with the transaction: that one is aborted, and the worker goes on."""
+    """The records and their transaction time out in the client. The transaction is aborted, and the worker continues."""
     with under_load(tmp_path, kafka, seed=106) as (service, fleet, stream):
         fleet.start("w0", program=buggy("none", "sleep_while_producing", 2000))
         wait_until(lambda: stopped(fleet["w0"]), 60, "the worker to stop itself")
@@ -129,7 +129,7 @@ def test_workers_from_one_to_four_to_two_to_three(kafka: Broker, tmp_path: Path)
 
 
 def test_members_of_the_newer_group_protocol_come_and_go_and_die(kafka: Broker, tmp_path: Path) -> None:
-    """KIP-848: the broker assigns, and moves a dead member's partitions when its own session timeout is over."""
+    """KIP-848: the broker assigns partitions. It moves a dead member's partitions after the broker's own session timeout."""
     with under_load(tmp_path, kafka, seed=107, membership={"protocol": "consumer"}) as (service, fleet, stream):
         fleet.start("w0", "w1")
         fleet.wait_ready()

@@ -32,7 +32,7 @@ def own() -> Iterator[ProxiedKafka]:
 
 @pytest.fixture
 def line(own: ProxiedKafka) -> Iterator[Line]:
-    """The line that only workers use; load and checker go around it."""
+    """The line that only the workers use; load and checker connect directly."""
     yield own.line
     own.line.mend()
     own.line.slow_down(0)
@@ -43,7 +43,7 @@ def line(own: ProxiedKafka) -> Iterator[Line]:
 def test_network_cut_or_silent(
     own: ProxiedKafka, line: Line, tmp_path: Path, fail: Callable[[Line], None], seconds: float
 ) -> None:
-    """After a silence what was under way arrives late, as after lost packets: after the session's end, or the transaction's."""
+    """After a silence, data in transit arrives late, as after lost packets: after the session's or the transaction's timeout."""
     kafka = Broker(own.bootstrap, durable=True, kind="maven")
     with under_load(tmp_path, kafka, seed=1101, through=line.bootstrap) as (service, fleet, stream):
         fleet.start("w0", "w1")
@@ -52,14 +52,16 @@ def test_network_cut_or_silent(
             fleet.wait_committed(1000, revive=True)
             fail(line)
             time.sleep(seconds)
-            assert not fleet.stalled()  # one whose client hangs since the first time may have ended, and said so
+            assert (
+                not fleet.stalled()
+            )  # a worker whose client hangs since the first outage may have ended and reported it
             line.mend()
         fleet.wait_committed(1000, revive=True)
         assert_exactly_once(service, fleet.finish(stream, revive=True))
 
 
 def test_slow_network(own: ProxiedKafka, line: Line, tmp_path: Path) -> None:
-    """Each direction takes 0.2 s, from the start, through a rebalance and a kill."""
+    """Each direction has a delay of 0.2 s, from the start, through a rebalance and a kill."""
     kafka = Broker(own.bootstrap, durable=True, kind="maven")
     line.slow_down(0.2)
     with under_load(tmp_path, kafka, seed=1103, through=line.bootstrap) as (service, fleet, stream):

@@ -1,4 +1,4 @@
-"""The output topic is missing: a worker says so and ends, and once the topic is there nothing that was not committed is lost."""
+"""The output topic is missing: a worker reports it and ends. Once the topic exists, no uncommitted event is lost."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_output_topic_deleted_under_the_worker(kafka: Broker, tmp_path: Path, de
         fleet.wait_committed(2000)
         _delete(service)
         assert fleet["w0"].wait(120) == 1
-        # Most times it names the topic. A transaction caught by the deletion may hang or be fenced, which is all that is said.
+        # Usually, the log names the topic. But a transaction that the deletion hits may only be reported as hanging or fenced.
         assert "Traceback" not in fleet["w0"].log
         _start_without_it(service, fleet)
         # An open transaction hides the offsets, until the broker ends it.
@@ -48,14 +48,14 @@ def test_output_topic_deleted_under_the_worker(kafka: Broker, tmp_path: Path, de
         create_topic(service.bootstrap, service.output, 4, {})
         fleet.start("w0")
         sent = fleet.finish(stream)
-        # What was committed before went with the topic.
+        # Results committed before were deleted with the topic.
         since = [event for event in sent if event.offset >= done.get((service.inputs[0], event.partition), 0)]
         assert 0 < len(since) < len(sent)
         assert verdict_of(service, since) == RIGHT
 
 
 def _start_without_it(service: Service, fleet: Fleet) -> None:
-    """What a supervisor gets to see."""
+    """Start a worker without the topic, and check what a supervisor sees."""
     fleet.start("w0")
     assert fleet["w0"].wait() == 1
     assert f"{service.output} (output)" in fleet["w0"].log
@@ -64,7 +64,7 @@ def _start_without_it(service: Service, fleet: Fleet) -> None:
 
 
 def _delete(service: Service) -> None:
-    """Delete the output topic, and wait until nobody knows it."""
+    """Delete the output topic, and wait until no broker knows it."""
     admin = AdminClient({"bootstrap.servers": service.bootstrap})
     admin.delete_topics([service.output])[service.output].result()
 

@@ -1,4 +1,4 @@
-"""How long readers see nothing when a worker goes, on whatever machine; `recovery.py` measures it on a quiet one."""
+"""How long readers see no results when a worker ends, on any machine. `recovery.py` measures it on a quiet machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.faults.recovery import CASES, Case, silence_of
 if TYPE_CHECKING:
     from tests.broker.choice import Broker
 
-# For a machine that is busy with other things: rebalances, starts and commits take their time on it.
+# For a busy machine, on which rebalances, starts and commits take longer.
 FACTOR, MORE = 2, 5.0  # the latter in seconds
 
 

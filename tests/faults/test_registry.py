@@ -37,7 +37,7 @@ def test_registry_away_then_back(kafka: Broker, registry: Apicurio, tmp_path: Pa
         change(service, input={"topics": list(service.inputs), **VECTOR_INPUT, "schema": subject})
 
         def register(doc: str) -> int:
-            """A version that reads the same, under an id of its own."""
+            """Register a version with the same fields, which gets its own ID."""
             definition = {**VECTOR_SCHEMA, "doc": doc}
             return int(client.register_schema(subject, Schema(json.dumps(definition), "AVRO")))
 
@@ -52,7 +52,7 @@ def test_registry_away_then_back(kafka: Broker, registry: Apicurio, tmp_path: Pa
                 lambda: fleet["w0"].metrics().get(f"{m.RETRIES.name}{{what=schemas}}", 0) >= 2, 60, "asking again"
             )
             fleet.kill("w1")
-            fleet.start("w1")  # can't start without it, says so and ends
+            fleet.start("w1")  # can't start without the registry, reports it and ends
             assert fleet["w1"].wait() == 1
             assert "check that the registry runs" in fleet["w1"].log.splitlines()[-1]
             assert "Traceback" not in fleet["w1"].log
@@ -65,6 +65,6 @@ def test_registry_away_then_back(kafka: Broker, registry: Apicurio, tmp_path: Pa
 
 
 def _by_newest(ids: list[int]) -> Iterator[Event]:
-    """Events under the newest schema id of the moment."""
+    """Events with the newest schema ID at the time."""
     for event in vectors(seed=1401):
         yield event._replace(value=frame(ids[-1]) + event.value[HEAD_BYTES:])

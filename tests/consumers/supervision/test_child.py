@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millstream.consumers.errors import NEEDS_CHANGE
-from millstream.consumers.supervision.child import CommandProcess, told_port
+from millstream.consumers.supervision.child import CommandProcess, reported_port
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     ],
 )
 def test_port_is_what_the_command_says_it_serves_at(log: str) -> None:
-    assert told_port(log) == 4321
+    assert reported_port(log) == 4321
 
 
 def test_port_of_something_else_is_none_of_ours() -> None:
-    assert told_port("model: connecting to the feature store on port 6379\n") is None
+    assert reported_port("model: connecting to the feature store on port 6379\n") is None
 
 
 @pytest.mark.process

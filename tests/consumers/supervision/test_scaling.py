@@ -142,7 +142,7 @@ def test_load_is_followed_up_at_once() -> None:
     decisions = follow([even(0.5)] * 5 + [even(3)] * 5)
     assert [decision.workers for decision in decisions] == [1] * 5 + [4] * 5
     assert decisions[5].action == "up"
-    assert decisions[5].reason.startswith("1 -> 4: 3,000 events/s come")
+    assert decisions[5].reason.startswith("1 -> 4: 3,000 events/s arrive")
 
 
 def test_load_is_followed_down_when_it_has_stayed_down() -> None:
@@ -180,7 +180,7 @@ def test_backlog_that_no_worker_moves_adds_none(backlog: float, stalled: float) 
     stuck = PartitionLoad(0.05 * RATE, backlog, stalled)
     decision, _ = decide(POLICY, Memory(), seen(0, 2, (stuck, *even(1.4, 11))))
     assert (decision.workers, decision.stuck) == (2, 1)
-    assert "1 partition does not move" in decision.reason
+    assert "1 partition makes no progress" in decision.reason
     moving, _ = decide(POLICY, Memory(), seen(0, 2, (PartitionLoad(0.05 * RATE, 1e9, 1), *even(1.4, 11))))
     assert moving.workers == 3
 

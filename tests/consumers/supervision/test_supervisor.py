@@ -69,7 +69,7 @@ def test_ended_worker_is_started_again_with_its_number_after_its_back_off() -> N
     floor.latest(0).ended = 1
     floor.supervisor.tick(10.0)
     assert (floor.supervisor.size, floor.supervisor.running) == (2, 1)
-    assert floor.said == ["worker 0 (pid 100) ended with status 1; it is started again in 1 s"]
+    assert floor.said == ["worker 0 (pid 100) ended with status 1; it restarts in 1 s"]
     floor.supervisor.tick(10.9)
     assert len(floor.started) == 2
     floor.supervisor.tick(11.1)
@@ -99,7 +99,7 @@ def test_worker_that_does_not_end_in_time_is_killed_and_that_is_said() -> None:
     floor.supervisor.tick(DRAIN + 1.1)
     assert floor.latest(0).told == ["drain", "kill"]
     assert (floor.supervisor.draining, len(floor.said)) == (0, 1)
-    assert "was killed; what it held is read again" in floor.said[0]
+    assert "was killed; its events in flight are read again" in floor.said[0]
 
 
 def test_draining_worker_is_not_started_again() -> None:
@@ -123,7 +123,7 @@ def test_crash_loop_is_said_once_with_the_log_and_the_others_go_on() -> None:
         floor.supervisor.tick(float(second))
     loops = [sentence for sentence in floor.said if "crash loop" in sentence]
     assert len(loops) == 1
-    assert f"{LOOP} ends in" in loops[0]
+    assert f"it ended {LOOP} times in" in loops[0]
     assert "last words of" in loops[0]
     assert floor.supervisor.looping == [0]
     assert floor.latest(1).told == []

@@ -37,7 +37,7 @@ def test_told_to_end_under_load_a_worker_commits_exactly_what_it_wrote(kafka: Br
             service.wait_written(at_least)
             assert worker.stop(how) == 0
             assert f"{how.name}: draining" in worker.log
-            assert "all that was read is written and committed" in worker.log
+            assert "all results are written and committed" in worker.log
         assert service.committed() != ends  # it ended in the middle
         assert _ids_below_committed(service) == Counter(map(id_of, service.predictions()))
     with Worker(service.file, "--until-idle") as last:

@@ -55,5 +55,5 @@ def test_check_says_how_far_an_event_may_reach(
 ) -> None:
     assert cli.run(["check", str(write(tmp_path, kafka).file)]) == 0
     said = capsys.readouterr().out
-    assert "input     items: float32 up to 40 items an event, from x" in said
-    assert "input     mask: float32 up to 40 items an event, a mask" in said
+    assert "input     items: float32 up to 40 items per event, from x" in said
+    assert "input     mask: float32 up to 40 items per event, a mask" in said

@@ -473,7 +473,7 @@ def test_record_that_would_take_hundreds_of_megabytes_as_objects_is_refused() ->
     body = [b"\x02" + zigzag(count) + entry * count + b"\x00" for count in (10, 1_000_000)]
     found = decoder.decode([frame(1) + one for one in body])
     assert found.rows.tolist() == [0]
-    assert "expected at most 2,097,152 bytes of a record that is read by itself" in found.bad[0].error
+    assert "expected at most 2,097,152 bytes, because records of this schema are read one by one" in found.bad[0].error
 
 
 @pytest.mark.usefixtures("one_by_one")

@@ -242,7 +242,7 @@ def test_arrays_within_too_many_arrays_are_left_to_msgspec() -> None:
     deep: Any = "int"
     for _ in range(10):
         deep = {"type": "array", "items": deep}
-    with pytest.raises(LookupError, match="arrays lie within arrays, more than 8 deep"):
+    with pytest.raises(LookupError, match="arrays are nested more than 8 deep"):
         readers(record(("x", deep)))
     found = JsonDecoder(Schema(3, "event", record(("x", deep))), ["x"]).decode([b'{"x": [[[[[[[[[[1]]]]]]]]]]}'])
     assert len(found.table) == 1
