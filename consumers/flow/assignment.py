@@ -53,7 +53,7 @@ class Assignment:
 
     def drop_read(self) -> None:
         """Drop the results of all records read so far, because they are read again."""
-        self._floor = max(self._epochs.values(), default=self._floor)
+        self._floor = max(self.epochs.values(), default=self._floor)
 
     def kept(self, ends: NextOffsets) -> NextOffsets:
         """Leave out partitions whose records are read again."""
@@ -65,7 +65,7 @@ class Assignment:
         Args:
             read_under: the epochs under which records were read.
         """
-        epochs = self._epochs
+        epochs = self.epochs
         if read_under is epochs and min(epochs.values(), default=0) > self._floor:
             return None
         return {p for p, epoch in read_under.items() if epochs.get(p) == epoch and epoch > self._floor}

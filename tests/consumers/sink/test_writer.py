@@ -50,12 +50,6 @@ class MemorySink:
         self._call()
         self.pushed.append(len(self.written))
 
-    def kept(self, ends: NextOffsets) -> NextOffsets:
-        return {} if self.dropping else ends
-
-    def drop(self) -> None:
-        self.dropping = True
-
     def _call(self) -> None:
         if self._calls_left == 0:
             raise DeliveryFailed("the broker refuses")
@@ -108,11 +102,18 @@ class NotingWindow(BatchWindow):
 
 
 class NotingAssignment(Assignment):
-    """Tells what is delivered."""
+    """Tells what is delivered, and the sink to drop what was read."""
 
-    def __init__(self, told: Callable[[NextOffsets], None]) -> None:
+    def __init__(self, told: Callable[[NextOffsets], None], sink: MemorySink) -> None:
         super().__init__()
         self.told = told
+        self.sink = sink
+
+    def drop_read(self) -> None:
+        self.sink.dropping = True
+
+    def kept(self, ends: NextOffsets) -> NextOffsets:
+        return {} if self.sink.dropping else ends
 
     def note_delivered(self, ends: NextOffsets) -> None:
         self.told(ends)
@@ -141,7 +142,7 @@ class Stage:
         self.sink = sink or MemorySink()
         self.acknowledged: list[int] = []  # the offset of the next record to read, at each checkpoint with one
         self.news = threading.Event()
-        self.assignment = NotingAssignment(self._acknowledge)
+        self.assignment = NotingAssignment(self._acknowledge, self.sink)
         self.read_again = self.assignment.rewind_wanted
         self.writer = Writer(
             self.answers,

@@ -57,9 +57,6 @@ class StandingSink:
             ends |= {partition: (part.block.epochs[partition], end) for partition, end in part.next_offsets().items()}
         return ends
 
-    def kept(self, ends: NextOffsets) -> NextOffsets:
-        return ends
-
     def checkpoint(self, _ends: NextOffsets) -> None: ...
     def start(self) -> None: ...
     def push(self) -> None: ...

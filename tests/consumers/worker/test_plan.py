@@ -141,6 +141,7 @@ class Made:
     def __init__(self, plan: Plan, executors: Sequence[Executor], in_flight: int) -> None:
         shared = shared_of(settings_of(plan, until_idle=True), CrashGuard(3, 100), Health(60), Metrics("p"))
         self.abandon = shared.ending.abandon
+        shared.assignment.add([("in", 0)])
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(build, "ExecutorPool", self._pool)
             patch.setattr(build, "Batcher", self._batcher)

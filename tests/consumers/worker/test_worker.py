@@ -126,12 +126,8 @@ class MemorySink:
     def abort(self) -> None:
         self._open = []
 
-    def kept(self, ends: NextOffsets) -> NextOffsets:
-        return ends
-
     def start(self) -> None: ...
     def push(self) -> None: ...
-    def drop(self) -> None: ...
 
 
 def run_until_idle(aborted: int) -> tuple[bool, MemorySource, MemorySink, Metrics]:

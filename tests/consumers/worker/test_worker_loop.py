@@ -80,9 +80,6 @@ class NotingSink:
             ends |= {partition: (part.block.epochs[partition], end) for partition, end in part.next_offsets().items()}
         return ends
 
-    def kept(self, ends: NextOffsets) -> NextOffsets:
-        return ends
-
     def abort(self) -> None:
         self.aborted += 1
 
