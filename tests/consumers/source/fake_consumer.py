@@ -91,6 +91,11 @@ class FakeConsumer:
         """At the next poll."""
         self._rebalance("lost", partitions)
 
+    @property
+    def has_told(self) -> bool:
+        """Whether nothing is left for the next poll: no rebalance, and no answer to an asynchronous commit."""
+        return not self._callbacks
+
     def report(self, error: KafkaError) -> None:
         """To `error_cb`, at the next poll."""
         self._callbacks.append(lambda: self.config["error_cb"](error))

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError
 from millstream.consumers.batch.batcher import Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.errors import Abandoned, EventRefused, StageFailed, TransactionAborted, WorkerError
+from millstream.consumers.execute.result_buffer import MAX_DELAY
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.observability.health import Health
 from millstream.consumers.source import kafka_source
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from millstream.consumers.events import BatchResult, NextOffsets
+    from millstream.inference.executors.interface import Tensors
 
 A = ("in", 0)
 LIMIT = 3  # workers that may end at an offset before its events run few at a time
@@ -244,6 +246,28 @@ def test_partition_that_goes_is_finished_and_committed_first() -> None:
     assert working.consumer.committed_offsets[A][0] == 6
     working.stop()
     assert working.drained is True
+
+
+def test_what_is_done_is_committed_while_a_revocation_waits_for_the_rest() -> None:
+    working = Working(200)  # two batches
+    gates = [threading.Event(), threading.Event()]
+
+    def hold(_inputs: Tensors) -> None:
+        assert gates[len(working.executor.sizes) - 1].wait(10)
+        time.sleep(2 * MAX_DELAY)  # the result of a quicker model would be kept for the next one
+
+    working.executor.before = hold
+    working.assign()
+    working.wait_until(lambda: bool(working.executor.sizes))
+    working.consumer.revoke(A)
+    working.wait_until(lambda: working.consumer.has_told)
+    gates[0].set()
+    working.wait_until(lambda: not working.consumer.has_told)  # a commit was sent
+    assert working.value(m.ASSIGNED) == 1
+    gates[1].set()
+    working.wait_until(lambda: working.value(m.ASSIGNED) == 0)
+    assert working.sink.written == list(range(200))
+    working.stop()
 
 
 def test_what_was_taken_back_is_read_again_once_the_broker_says_from_where() -> None:
