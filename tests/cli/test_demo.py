@@ -156,6 +156,6 @@ def test_shadow_is_judged_by_the_comparison_job(kafka: Broker) -> None:
     load = ("--events", "3000", "--rate", "1500")
     done = millstream("demo", "--shadow", *load, "--bootstrap", kafka.bootstrap, timeout=300)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    areas = [float(area) for area in re.findall(r"AUC (\d\.\d+) says", done.stdout)]
+    areas = [float(area) for area in re.findall(r"AUC (\d\.\d+) by the comparison job", done.stdout)]
     assert len(areas) == 2
     assert 0.5 < areas[0] < areas[1] < 1
