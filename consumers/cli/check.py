@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     check_labels(pipeline, plan.store)
     shadows = [load_version(pipeline.model.repository, *pipeline.shadow_model(shadow)) for shadow in pipeline.shadows]
     check_compared_output(pipeline, [plan.model, *shadows])
-    if refusal is None:
+    if refusal is None and pipeline.comparison.item is not None:
         check_compared_item(pipeline, [plan.model, *shadows], plan.executor.run(blank(plan.model.signature.inputs, 1)))
     if args.offline:
         console.print("topics    not checked (--offline)")

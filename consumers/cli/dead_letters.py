@@ -136,7 +136,7 @@ def _wanted(
             continue
         if args.position and stored.position not in args.position:
             continue
-        elif isinstance(stored, NoLetter):
+        if isinstance(stored, NoLetter):
             print(f"{stored.position}: {printable(stored.error)}", file=sys.stderr)
         elif selection.takes(stored.letter):
             yield stored

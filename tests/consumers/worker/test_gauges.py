@@ -13,15 +13,14 @@ from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.flow.in_flight import MEASURED_COST
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.observability.health import Health
-from millstream.consumers.source import kafka_source
 from millstream.consumers.source.crashes import CrashGuard
-from millstream.consumers.source.kafka_source import Source, Subscription
 from millstream.consumers.worker import gauges as module
 from millstream.consumers.worker.build import connect
 from millstream.consumers.worker.shared import shared_of
 from tests.consumers.in_memory import SIGNATURE, NegatingExecutor, NumberDecoder, ended
 from tests.consumers.measured import Measured
 from tests.consumers.source.fake_consumer import FakeConsumer
+from tests.consumers.worker.sources import source_on
 from tests.consumers.worker.test_worker import SETTINGS
 
 if TYPE_CHECKING:
@@ -71,15 +70,7 @@ class Working(Measured):
         self.sink = StandingSink()
         settings = replace(SETTINGS, exactly_once=False, until_idle=False)
         shared = shared_of(settings, CrashGuard(3, 100), Health(60.0), self.metrics)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(kafka_source, "Consumer", self.consumer.made)
-            source = Source(
-                {},
-                Subscription("g", ("in",), "earliest", {}, until_idle=False),
-                assignment=shared.assignment,
-                guard=shared.guard,
-                metrics=self.metrics,
-            )
+        source = source_on(self.consumer, shared)
         self.worker = connect(
             shared,
             source=source,

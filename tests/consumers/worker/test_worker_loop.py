@@ -16,9 +16,7 @@ from millstream.consumers.errors import Abandoned, EventRefused, StageFailed, Tr
 from millstream.consumers.execute.result_buffer import MAX_DELAY
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.observability.health import Health
-from millstream.consumers.source import kafka_source
 from millstream.consumers.source.crashes import MAX_SUSPECT_EVENTS, CrashGuard
-from millstream.consumers.source.kafka_source import Source, Subscription
 from millstream.consumers.worker import worker as loop
 from millstream.consumers.worker.build import connect
 from millstream.consumers.worker.shared import shared_of
@@ -26,6 +24,7 @@ from millstream.inference.errors import ExecutorUnavailable
 from tests.consumers.in_memory import SIGNATURE, NegatingExecutor, NumberDecoder, ended
 from tests.consumers.measured import Measured
 from tests.consumers.source.fake_consumer import FakeConsumer, failure
+from tests.consumers.worker.sources import source_on
 from tests.consumers.worker.test_worker import SETTINGS
 
 if TYPE_CHECKING:
@@ -108,15 +107,7 @@ class Working(Measured):
         )
         shared = shared_of(settings, CrashGuard(LIMIT, 1000), self.health, self.metrics)
         self.sink = NotingSink(shared.ending.abandon)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(kafka_source, "Consumer", self.consumer.made)
-            source = Source(
-                {},
-                Subscription("g", ("in",), "earliest", {}, until_idle=False),
-                assignment=shared.assignment,
-                guard=shared.guard,
-                metrics=self.metrics,
-            )
+        source = source_on(self.consumer, shared)
         self.worker = connect(
             shared,
             source=source,
