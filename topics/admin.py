@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.errors import TopicError
+from millstream.topics.quick_connect import QUICK_CONNECT
 from millstream.topics.unreachable import unreachable
 
 ANSWER_TIMEOUT = 10.0  # seconds
@@ -45,12 +46,19 @@ def roles(pipeline: Pipeline) -> list[tuple[str, str]]:
     ]
 
 
-class _Admin(AdminClient):
-    """Remembers why it can't connect, because a call that fails for this doesn't give the reason."""
+class Admin(AdminClient):
+    """A connection to the brokers. It connects in the background, and the functions below wait for that.
+
+    It remembers why it can't connect, because a call that fails for this doesn't give the reason.
+    """
 
     def __init__(self, client: Mapping[str, Any]) -> None:
+        """Args:
+        client: the settings of a Kafka client, with `bootstrap.servers`.
+        """
+        self.bootstrap = str(client["bootstrap.servers"])
         self._told: list[KafkaError] = []
-        settings: dict[str, Any] = {**client, "error_cb": self._told.append}
+        settings: dict[str, Any] = {**QUICK_CONNECT, **client, "error_cb": self._told.append}
         super().__init__(settings, logger=logging.getLogger("kafka.admin"))
 
     @property
@@ -60,18 +68,13 @@ class _Admin(AdminClient):
         return self._told
 
 
-def connect(client: Mapping[str, Any]) -> _Admin:
-    """Create an admin client."""
-    return _Admin(client)
-
-
-def states(client: Mapping[str, Any], names: Iterable[tuple[str, str]]) -> list[TopicState]:
+def states(admin: Admin, names: Iterable[tuple[str, str]]) -> list[TopicState]:
     """The state of the topics (role, name) on the broker.
 
     Raises:
         BrokerUnreachableError: no broker answers.
     """
-    found = _topics(connect(client), str(client["bootstrap.servers"]))
+    found = _topics(admin)
     return [
         TopicState(role, name, len(found[name].partitions), len(found[name].partitions[0].replicas))
         if name in found and found[name].partitions
@@ -80,39 +83,38 @@ def states(client: Mapping[str, Any], names: Iterable[tuple[str, str]]) -> list[
     ]
 
 
-def require(client: Mapping[str, Any], pipeline: Pipeline) -> None:
+def require(admin: Admin, pipeline: Pipeline) -> None:
     """Check that every topic of the pipeline exists.
 
     Raises:
         BrokerUnreachableError: no broker answers.
         TopicError: naming each that is missing, and what to do.
     """
-    missing = [state for state in states(client, roles(pipeline)) if state.partitions is None]
+    missing = [state for state in states(admin, roles(pipeline)) if state.partitions is None]
     if missing:
         names = ", ".join(f"{state.name} ({state.role})" for state in missing)
         raise TopicError(
-            f"these topics of {pipeline.path.name} do not exist on {client['bootstrap.servers']}, or may not be seen by this "
+            f"these topics of {pipeline.path.name} do not exist on {admin.bootstrap}, or may not be seen by this "
             f"user: {names}. Create them: millstream topics create {quote(str(pipeline.named))}"
         )
 
 
-def refuse_unfit_broker(client: Mapping[str, Any], pipeline: Pipeline) -> None:
+def refuse_unfit_broker(admin: Admin, pipeline: Pipeline) -> None:
     """Check that the broker supports what the pipeline needs.
 
     Raises:
         BrokerUnreachableError: no broker answers.
         TopicError: the pipeline needs exactly once, and this is the embedded broker.
     """
-    metadata = _metadata(connect(client), str(client["bootstrap.servers"]))
-    if pipeline.delivery == "exactly_once" and _is_embedded(metadata):
+    if pipeline.delivery == "exactly_once" and _is_embedded(_metadata(admin)):
         raise TopicError(
-            f"{pipeline.path.name} asks for `delivery: exactly_once`, but {client['bootstrap.servers']} is the embedded broker, "
+            f"{pipeline.path.name} asks for `delivery: exactly_once`, but {admin.bootstrap} is the embedded broker, "
             f"which does not keep the offsets of a transaction. Use a real broker (make broker), or at_least_once."
         )
 
 
 def create(
-    client: Mapping[str, Any],
+    admin: Admin,
     pipeline: Pipeline,
     *,
     partitions: int = BROKER_DEFAULT,
@@ -127,8 +129,7 @@ def create(
         BrokerUnreachableError: no broker answers.
         TopicError: the broker refused to create a topic.
     """
-    admin = connect(client)
-    there = _topics(admin, str(client["bootstrap.servers"]))
+    there = _topics(admin)
     missing = [(role, name) for role, name in roles(pipeline) if name not in there]
     if not missing:
         return []
@@ -144,21 +145,18 @@ def create(
     ]
     _create(admin, asked)
     made = [name for _, name in missing]
-    _wait_for(made, admin, str(client["bootstrap.servers"]))
+    _wait_for(made, admin)
     return made
 
 
-def ensure(
-    client: Mapping[str, Any], wanted: Mapping[str, Mapping[str, str]], *, partitions: int, replication: int
-) -> None:
+def ensure(admin: Admin, wanted: Mapping[str, Mapping[str, str]], *, partitions: int, replication: int) -> None:
     """Create the wanted topics (name -> settings) that don't exist yet, and wait until the brokers know them.
 
     Raises:
         BrokerUnreachableError: no broker answers.
         TopicError: the broker refused one, or one is there with another number of partitions.
     """
-    admin, bootstrap = connect(client), str(client["bootstrap.servers"])
-    there = _topics(admin, bootstrap)
+    there = _topics(admin)
     for name in wanted.keys() & there.keys():
         if len(there[name].partitions) != partitions:
             raise TopicError(
@@ -172,10 +170,10 @@ def ensure(
     ]
     if asked:
         _create(admin, asked)
-        _wait_for([topic.topic for topic in asked], admin, bootstrap)
+        _wait_for([topic.topic for topic in asked], admin)
 
 
-def _create(admin: _Admin, asked: list[NewTopic]) -> None:
+def _create(admin: Admin, asked: list[NewTopic]) -> None:
     for name, future in admin.create_topics(asked, request_timeout=ANSWER_TIMEOUT).items():
         try:
             future.result()
@@ -191,21 +189,20 @@ def _settings(role: str, room: int) -> dict[str, str]:
     return {"cleanup.policy": "compact"} if role == EVALUATIONS else {}
 
 
-def _wait_for(names: Sequence[str], admin: _Admin, bootstrap: str) -> None:
+def _wait_for(names: Sequence[str], admin: Admin) -> None:
     """Wait until the brokers know the topics, a little later than the controller, which creates them."""
     until = time.monotonic() + ANSWER_TIMEOUT
-    while time.monotonic() < until and not _topics(admin, bootstrap).keys() >= set(names):
+    while time.monotonic() < until and not _topics(admin).keys() >= set(names):
         time.sleep(0.05)
 
 
-def largest_records(client: Mapping[str, Any], names: Iterable[str]) -> dict[str, int]:
+def largest_records(admin: Admin, names: Iterable[str]) -> dict[str, int]:
     """`max.message.bytes` of each topic; Kafka's default if the user may not read it."""
-    admin = connect(client)
-    embedded = _is_embedded(_metadata(admin, str(client["bootstrap.servers"])))
+    embedded = _is_embedded(_metadata(admin))
     return {name: DEFAULT_MAX_BYTES if embedded else _max_bytes(admin, name) for name in names}
 
 
-def _max_bytes(admin: _Admin, topic: str) -> int:
+def _max_bytes(admin: Admin, topic: str) -> int:
     asked = ConfigResource(ResourceType.TOPIC, topic)
     try:
         found = admin.describe_configs([asked], request_timeout=ANSWER_TIMEOUT)[asked].result()
@@ -214,8 +211,8 @@ def _max_bytes(admin: _Admin, topic: str) -> int:
         return DEFAULT_MAX_BYTES
 
 
-def _topics(admin: _Admin, bootstrap: str) -> dict[str, Any]:
-    topics: dict[str, Any] = _metadata(admin, bootstrap).topics
+def _topics(admin: Admin) -> dict[str, Any]:
+    topics: dict[str, Any] = _metadata(admin).topics
     return topics
 
 
@@ -224,8 +221,8 @@ def _is_embedded(metadata: Any) -> bool:
     return str(metadata.cluster_id).startswith("mockCluster")
 
 
-def _metadata(admin: _Admin, bootstrap: str) -> Any:
+def _metadata(admin: Admin) -> Any:
     try:
         return admin.list_topics(timeout=ANSWER_TIMEOUT)
     except KafkaException as error:
-        raise unreachable(bootstrap, error.args[0], admin.causes) from None
+        raise unreachable(admin.bootstrap, error.args[0], admin.causes) from None

@@ -6,7 +6,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from millstream.pipeline.pipeline import Pipeline
-from millstream.topics.admin import ANSWER_TIMEOUT, connect
+from millstream.topics.admin import ANSWER_TIMEOUT, Admin
 from millstream.topics.errors import GroupTakenError
 
 _OWN_PREFIX = "millstream-"
@@ -25,7 +25,8 @@ def refuse_foreign_group(client: Mapping[str, Any], pipeline: Pipeline, group: s
     Raises:
         GroupTakenError: another pipeline or program is in the group.
     """
-    admin = connect(client)  # must live until the response comes
+    # A client of its own, which must live until the response comes, and end if none comes: see below.
+    admin = Admin(client)
     try:
         asked = admin.describe_consumer_groups([group], request_timeout=ANSWER_TIMEOUT)
         members = asked[group].result().members

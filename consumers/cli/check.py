@@ -11,7 +11,7 @@ from millstream.consumers.worker.plan import Plan, check_answers, make_plan
 from millstream.inference.repository import load_version
 from millstream.inference.signature import TensorInput, blank
 from millstream.schemas.directory import DirectoryStore
-from millstream.topics.admin import require
+from millstream.topics.admin import Admin, require
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     if args.offline:
         console.print("topics    not checked (--offline)")
     else:
-        require(pipeline.client_config(), pipeline)
+        require(Admin(pipeline.client_config()), pipeline)
         console.print(f"topics    all exist on {pipeline.kafka.bootstrap}", markup=False)
     if refusal is None:
         console.print("ok        a worker would start")

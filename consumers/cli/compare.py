@@ -16,7 +16,7 @@ from millstream.consumers.comparison.show import results
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
-from millstream.topics.admin import ensure, require, states
+from millstream.topics.admin import Admin, ensure, require, states
 
 log = logging.getLogger("millstream")
 
@@ -81,12 +81,13 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
             "Install Millstream's extra `comparison`. In a checkout: make .venv/.comparison. With a wheel: pip install "
             "'FILE.whl[comparison]'"
         ) from None
-    client = pipeline.client_config()
-    require(client, pipeline)
-    [topic] = states(client, [("comparisons", pipeline.comparison.topic)])
+    admin = Admin(pipeline.client_config())
+    require(admin, pipeline)
+    [topic] = states(admin, [("comparisons", pipeline.comparison.topic)])
     assert topic.partitions is not None  # `require` checked that the topic exists
     replication = topic.replication_factor or 1
-    ensure(client, own_topics(pipeline), partitions=topic.partitions, replication=replication)
+    ensure(admin, own_topics(pipeline), partitions=topic.partitions, replication=replication)
+    del admin  # it would keep its connections and threads
     if pipeline.labels is None:
         log.info(
             "the pipeline file has no `labels`: the job compares the models' results, but can't tell which are right"

@@ -22,7 +22,7 @@ from millstream.consumers.supervision.local_run import LocalRun
 from millstream.consumers.supervision.run_screen import Screen
 from millstream.consumers.supervision.scaling import Policy
 from millstream.pipeline.pipeline import Pipeline
-from millstream.topics.admin import refuse_unfit_broker, require, roles, states
+from millstream.topics.admin import Admin, refuse_unfit_broker, require, roles, states
 from millstream.topics.group import refuse_foreign_group
 
 
@@ -61,11 +61,13 @@ def run(args: argparse.Namespace) -> int:
     host = metrics_host(args, args.metrics_port)
     pipeline = read_pipeline(args)
     client = pipeline.client_config()
-    require(client, pipeline)
-    refuse_unfit_broker(client, pipeline)
+    admin = Admin(client)
+    require(admin, pipeline)
+    refuse_unfit_broker(admin, pipeline)
     refuse_foreign_group(client, pipeline, pipeline.group_id)
     inputs = [role for role in roles(pipeline) if role[0] == "input"]
-    partitions = sum(state.partitions or 0 for state in states(client, inputs))
+    partitions = sum(state.partitions or 0 for state in states(admin, inputs))
+    del admin  # it would keep its connections and threads
     policy = _policy(args, pipeline, partitions)
     console = Console()
     with Screen(console, plain=args.plain or not console.is_terminal, verbose=args.verbose) as screen:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from millstream.consumers.cli.arguments import add_pipeline, positive, read_pipeline
-from millstream.topics.admin import BROKER_DEFAULT, TopicState, create, roles, states
+from millstream.topics.admin import BROKER_DEFAULT, Admin, TopicState, create, roles, states
 
 PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line per topic, for `grep`
 
@@ -29,14 +29,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Create or show; returns 1 if a topic is missing."""
     pipeline = read_pipeline(args)
-    client = pipeline.client_config()
+    admin = Admin(pipeline.client_config())
     made: list[str] = []
     if args.action == "create":
-        made = create(client, pipeline, partitions=args.partitions, replication=args.replication_factor)
+        made = create(admin, pipeline, partitions=args.partitions, replication=args.replication_factor)
     table = Table(box=None, pad_edge=False)
     for heading in ("role", "topic", "partitions", "replicas", ""):
         table.add_column(heading, overflow="fold")  # a name is shown whole
-    found = states(client, roles(pipeline))
+    found = states(admin, roles(pipeline))
     for state in found:
         remark = _remark(state, made, args)
         table.add_row(

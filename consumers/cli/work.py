@@ -19,10 +19,11 @@ from millstream.consumers.cli.arguments import (
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.worker.build import build_worker
+from millstream.consumers.worker.clients import largest_outputs
 from millstream.consumers.worker.instance_id import take_instance_id
 from millstream.consumers.worker.plan import group_of, make_plan
 from millstream.consumers.worker.worker import Worker
-from millstream.topics.admin import refuse_unfit_broker, require
+from millstream.topics.admin import Admin, refuse_unfit_broker, require
 from millstream.topics.group import refuse_foreign_group
 
 log = logging.getLogger("millstream")
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.set_threshold(COLLECT_AFTER)
     pipeline = read_pipeline(args)
+    admin = Admin(pipeline.client_config())  # it connects while the next steps run
     metrics = Metrics(pipeline.name)
     health = Health(pipeline.limits.stall_after)
     server = None
@@ -80,12 +82,20 @@ def run(args: argparse.Namespace) -> int:
         server = HealthServer(health, metrics.registry, host, args.metrics_port)
         log.info("serving /metrics, /live and /ready on %s", server.address)
     try:
-        require(pipeline.client_config(), pipeline)
-        refuse_unfit_broker(pipeline.client_config(), pipeline)
+        require(admin, pipeline)
+        refuse_unfit_broker(admin, pipeline)
         plan = make_plan(pipeline, dedicated=args.role == "shadow")
         refuse_foreign_group(pipeline.client_config(), pipeline, group_of(plan))
         instance_id = take_instance_id(args.instance_id, group=group_of(plan), bootstrap=pipeline.kafka.bootstrap)
-        worker = build_worker(plan, health, metrics, instance_id=instance_id.name, until_idle=args.until_idle)
+        worker = build_worker(
+            plan,
+            health,
+            metrics,
+            largest_outputs=largest_outputs(plan, admin),
+            instance_id=instance_id.name,
+            until_idle=args.until_idle,
+        )
+        del admin  # it would keep its connections and threads
         _stop_on_signals(worker)
         log.info(
             "pid %d, instance ID %s, runs %s: %s on %s, with schema %s, id %d",

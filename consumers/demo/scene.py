@@ -16,7 +16,7 @@ import yaml
 from millstream.consumers.demo.example import example_folder
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
-from millstream.topics.admin import ANSWER_TIMEOUT, connect, create, roles
+from millstream.topics.admin import ANSWER_TIMEOUT, Admin, create, roles
 from millstream.topics.embedded import EmbeddedBroker
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ def scene(
         )
         try:
             for pipeline in placed.pipelines.values():
-                placed.created.extend(create(placed.client, pipeline, partitions=partitions))
+                placed.created.extend(create(Admin(placed.client), pipeline, partitions=partitions))
             yield placed
         finally:
             if placed.created:
@@ -129,7 +129,7 @@ def _topics(pipelines: dict[int, Pipeline]) -> list[str]:
 
 def _delete(placed: Scene) -> None:
     """Delete topics and groups. If that fails, log a warning and go on."""
-    admin = connect(placed.client)
+    admin = Admin(placed.client)
     try:
         groups = [pipeline.group_id for pipeline in placed.pipelines.values()]
         waiting = {

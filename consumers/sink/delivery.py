@@ -13,10 +13,12 @@ from millstream.consumers.events import NextOffsets
 from millstream.consumers.observability.metrics import KAFKA_ERRORS, RETRIES, Metrics
 from millstream.consumers.record_types import HeaderColumns
 from millstream.consumers.sink.client_log import producer_log
+from millstream.topics.quick_connect import QUICK_CONNECT
 
 log = logging.getLogger(__name__)
 
 PRODUCER_DEFAULTS = {
+    **QUICK_CONNECT,
     # Keys go to the same partitions as with Java's clients, so that topics can be joined.
     "partitioner": "murmur2_random",
     # About as long as a request takes. If records have waited for this time while a request is under way, the client checks in a

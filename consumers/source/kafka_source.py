@@ -25,10 +25,12 @@ from millstream.consumers.source.partition_names import ranges_of
 from millstream.consumers.source.reader import FINAL_ERRORS, UNREADABLE_ERRORS, reader_of
 from millstream.consumers.source.rewind import CLIENT_RETRIED_ERRORS, seek_committed
 from millstream.consumers.source.unreadable import UnreadableBatches
+from millstream.topics.quick_connect import QUICK_CONNECT
 
 log = logging.getLogger(__name__)
 
 CONSUMER_DEFAULTS = {
+    **QUICK_CONNECT,
     "isolation.level": "read_committed",
     # A newly assigned or resumed partition waits until the fetch under way is answered. The client's default is 500.
     "fetch.wait.max.ms": 100,

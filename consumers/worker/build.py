@@ -1,6 +1,6 @@
 """Creates the parts of a worker in the order of an event's path, and connects them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from queue import SimpleQueue
 
 from millstream.consumers.batch.batcher import Batcher
@@ -28,7 +28,7 @@ from millstream.consumers.sink.writer import Checkpoints, Writer
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.source.kafka_source import Source
 from millstream.consumers.source.offset_order import OffsetOrderCheck
-from millstream.consumers.worker.clients import largest_outputs, producer_settings, subscription_of
+from millstream.consumers.worker.clients import producer_settings, subscription_of
 from millstream.consumers.worker.compute import Compute
 from millstream.consumers.worker.plan import Plan, batches_ahead, outputs_of, settings_of
 from millstream.consumers.worker.shared import Shared, shared_of
@@ -39,13 +39,22 @@ MAX_UNCOMMITTED_SHARE = 1 / 2  # of the in-flight limit: a checkpoint is due whe
 DECODE_TIMEOUT = 90.0  # seconds that a decode may take at least: a slow registry may need half of them
 
 
-def build_worker(plan: Plan, health: Health, metrics: Metrics, *, instance_id: str, until_idle: bool) -> Worker:
+def build_worker(
+    plan: Plan,
+    health: Health,
+    metrics: Metrics,
+    *,
+    largest_outputs: Mapping[str, int],
+    instance_id: str,
+    until_idle: bool,
+) -> Worker:
     """Create a worker.
 
     Args:
         plan: the pipeline, loaded and checked.
         health: gets the worker's state.
         metrics: where to count.
+        largest_outputs: bytes of the largest record that each output topic accepts.
         instance_id: the worker's name in its group, the same over restarts.
         until_idle: whether the worker ends once all input is processed.
     """
@@ -62,7 +71,7 @@ def build_worker(plan: Plan, health: Health, metrics: Metrics, *, instance_id: s
         metrics=metrics,
     )
     shadows = make_shadows(plan.shadows, pipeline, plan.model, plan.store)
-    sink = _sink(plan, shared, shadows, instance_id)
+    sink = _sink(plan, shared, shadows, largest_outputs, instance_id)
     shadow_thread = _shadow_thread(plan, shared, shadows) if shadows and not plan.dedicated else None
     in_flight = pipeline.model.concurrent_batches
     ahead = batches_ahead(plan.executor.device, in_flight * len(plan.executors), pipeline.batch.max_events)
@@ -172,8 +181,7 @@ def _runner(executor: Executor, retry: Retry, shared: Shared) -> Runner:
     )
 
 
-def _sink(plan: Plan, shared: Shared, shadows: Sequence[Shadow], instance_id: str) -> Sink:
-    limits = largest_outputs(plan)
+def _sink(plan: Plan, shared: Shared, shadows: Sequence[Shadow], limits: Mapping[str, int], instance_id: str) -> Sink:
     outputs, producer = outputs_of(plan, limits), producer_settings(plan, limits)
     abandon, metrics = shared.ending.abandon, shared.metrics
     delivery: Delivery

@@ -8,7 +8,7 @@ from millstream.consumers.source.kafka_source import Subscription
 from millstream.consumers.worker.plan import Plan, group_of
 from millstream.pipeline.client_trial import membership
 from millstream.pipeline.pipeline import Pipeline
-from millstream.topics.admin import largest_records
+from millstream.topics.admin import Admin, largest_records
 from millstream.topics.group import client_id
 
 FETCH_MIN_BYTES = 100_000  # the broker answers at once if it has this many: full micro-batches of small events
@@ -32,11 +32,11 @@ def subscription_of(plan: Plan, instance_id: str, *, until_idle: bool) -> Subscr
     )
 
 
-def largest_outputs(plan: Plan) -> Mapping[str, int]:
+def largest_outputs(plan: Plan, admin: Admin) -> Mapping[str, int]:
     """The topics that the worker writes to, each with the size of the largest record that it accepts, in bytes."""
     pipeline = plan.pipeline
     comparisons = [pipeline.comparison.topic] if plan.dedicated else []
-    return largest_records(pipeline.client_config(), (pipeline.output.topic, pipeline.dead_letters.topic, *comparisons))
+    return largest_records(admin, (pipeline.output.topic, pipeline.dead_letters.topic, *comparisons))
 
 
 def producer_settings(plan: Plan, limits: Mapping[str, int]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def largest_record(kafka: Broker, topic: str) -> int:
 @pytest.mark.durable
 def test_all_topics_are_made_with_the_same_partitions(kafka: Broker, tmp_path: Path) -> None:
     pipeline = pipeline_without_topics(tmp_path, kafka)
-    client = pipeline.client_config()
+    client = admin.Admin(pipeline.client_config())
     names = [name for _, name in admin.roles(pipeline)]
     assert [state.partitions for state in admin.states(client, admin.roles(pipeline))] == [None] * 3
     assert admin.create(client, pipeline, partitions=2) == names
@@ -54,7 +54,7 @@ def test_missing_topics_are_named_with_what_to_do(kafka: Broker, tmp_path: Path)
     pipeline = pipeline_without_topics(tmp_path, kafka)
     create_topic(kafka.bootstrap, pipeline.input.topics[0], 1, {})
     with pytest.raises(TopicError) as raised:
-        admin.require(pipeline.client_config(), pipeline)
+        admin.require(admin.Admin(pipeline.client_config()), pipeline)
     said = str(raised.value)
     assert f"{pipeline.output.topic} (output)" in said
     assert pipeline.input.topics[0] not in said
@@ -70,7 +70,7 @@ def test_command_that_makes_missing_topics_names_the_file_as_it_was_named(
     monkeypatch.chdir(tmp_path.parent)
     pipeline = load_pipeline(Path(tmp_path.name, "my pipeline.yaml"), os.environ)
     with pytest.raises(TopicError, match=f"millstream topics create '{tmp_path.name}/my pipeline.yaml'$"):
-        admin.require(pipeline.client_config(), pipeline)
+        admin.require(admin.Admin(pipeline.client_config()), pipeline)
 
 
 @pytest.mark.durable
@@ -81,7 +81,7 @@ def test_dead_letter_topic_has_room_for_the_largest_event_and_its_key_once_more(
     pipeline = pipeline_without_topics(tmp_path, kafka)
     if limit is not None:
         create_topic(kafka.bootstrap, pipeline.input.topics[0], 1, {"max.message.bytes": str(limit)})
-    admin.create(pipeline.client_config(), pipeline, partitions=1)
+    admin.create(admin.Admin(pipeline.client_config()), pipeline, partitions=1)
     room = largest_record(kafka, pipeline.input.topics[0])
     assert room == limit or limit is None
     assert largest_record(kafka, pipeline.dead_letters.topic) >= 2 * room + 10_000
@@ -91,27 +91,27 @@ def test_dead_letter_topic_has_room_for_the_largest_event_and_its_key_once_more(
 def test_topic_that_the_broker_refuses_is_told_with_the_reason(kafka: Broker, tmp_path: Path) -> None:
     pipeline = pipeline_without_topics(tmp_path, kafka)
     with pytest.raises(TopicError, match=r"topic .*-events-0 could not be created: .*[Rr]eplication"):
-        admin.create(pipeline.client_config(), pipeline, replication=3)
+        admin.create(admin.Admin(pipeline.client_config()), pipeline, replication=3)
 
 
 def test_broker_that_is_away_is_told_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admin, "ANSWER_TIMEOUT", 0.5)
     address = f"127.0.0.1:{free_ports(1)[0]}"
     with pytest.raises(BrokerUnreachableError, match=f"no Kafka broker answers at {address} .*kafka.bootstrap"):
-        admin.states({"bootstrap.servers": address, "log_level": 0}, [("input", "any")])
+        admin.states(admin.Admin({"bootstrap.servers": address, "log_level": 0}), [("input", "any")])
 
 
 def test_existing_topics_are_seen(kafka: Broker, make_topic: MakeTopic) -> None:
     topic = make_topic()
     produce(kafka.bootstrap, topic, [(None, b"v")])
-    [state] = admin.states({"bootstrap.servers": kafka.bootstrap}, [("input", topic)])
+    [state] = admin.states(admin.Admin({"bootstrap.servers": kafka.bootstrap}), [("input", topic)])
     assert (state.partitions, state.replication_factor) == (4, 1)
 
 
 def test_wanted_topics_are_there_when_ensured_and_another_partition_count_is_refused(kafka: Broker) -> None:
     if not kafka.durable:
         pytest.skip("the mock makes no topics on request")
-    client, name = {"bootstrap.servers": kafka.bootstrap}, f"wanted-{uuid.uuid4().hex[:8]}"
+    client, name = admin.Admin({"bootstrap.servers": kafka.bootstrap}), f"wanted-{uuid.uuid4().hex[:8]}"
     for _ in range(2):
         admin.ensure(client, {name: {"cleanup.policy": "compact"}}, partitions=3, replication=1)
     assert [state.partitions for state in admin.states(client, [("own", name)])] == [3]
@@ -123,7 +123,7 @@ def test_host_that_does_not_resolve_is_named(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(admin, "ANSWER_TIMEOUT", 1.0)
     said = r"\(nohost\.invalid:9092.*resolve.*\)\. Correct the host's name in `kafka\.bootstrap`"
     with pytest.raises(BrokerUnreachableError, match=said):
-        admin.states({"bootstrap.servers": "nohost.invalid:9092", "log_level": 0}, [("input", "t")])
+        admin.states(admin.Admin({"bootstrap.servers": "nohost.invalid:9092", "log_level": 0}), [("input", "t")])
 
 
 def test_user_whom_the_broker_refuses_is_told_so_and_no_secret(kafka: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,5 +137,5 @@ def test_user_whom_the_broker_refuses_is_told_so_and_no_secret(kafka: Broker, mo
         "log_level": 0,
     }
     with pytest.raises(BrokerUnreachableError, match="SASL") as refused:
-        admin.states(client, [("input", "t")])
+        admin.states(admin.Admin(client), [("input", "t")])
     assert "sesame" not in str(refused.value)
