@@ -1,6 +1,7 @@
 """`millstream`: finds the command, runs it, and turns an error into a clear message and an exit code."""
 
 import argparse
+import gc
 import importlib
 import io
 import logging
@@ -82,7 +83,10 @@ def _parser(wanted: str | None) -> argparse.ArgumentParser:
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
         if name == wanted:
+            # An import creates many objects and frees few, so the garbage collector would search them in vain.
+            gc.disable()
             module = importlib.import_module(f"millstream.consumers.cli.{name.replace('-', '_')}")
+            gc.enable()
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     return parser
