@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -160,9 +161,13 @@ def delete_topics(bootstrap: str, prefix: str) -> None:
 
 @contextmanager
 def started(command: list[str], folder: Path, tree: Path = ROOT) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the command with the code in `tree`. Its output goes to `log` in the folder. The process ends with the context."""
+    """Run the command with the code in `tree`. Its output goes to `log` in the folder. The process ends with the context.
+
+    Python keeps the bytecode of what it imports, as pip does when it installs a package. Otherwise, each start would compile it.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, cwd=tree, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = subprocess.Popen(command, cwd=tree, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         yield process
     finally:
