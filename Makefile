@@ -6,7 +6,7 @@ C_PAGES := consumers/source/fetched.c consumers/sink/bulk.c schemas/columns.h sc
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-mock faults fuzz check format bench bench-gpu broker lock docs clean
+.PHONY: help demo wheel test test-unit test-mock faults fuzz check format bench bench-gpu broker lock docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,11 @@ bench-gpu: $(VENV)/.dev ## Decode, batch, executor and encode without Kafka, aga
 
 broker: $(VENV)/.dev ## A real Kafka broker on this machine (Java 17 and Maven), until Ctrl-C; ARGS="--port 9092"
 	@$(BIN)/python -m tests.broker $(ARGS)
+
+wheel: $(VENV)/.build ## Build a wheel in dist/, for machines without a checkout
+	@rm -f dist/*.whl
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
 
 docs: $(VENV)/.dev ## Write the reference pages anew from the code
 	@$(BIN)/python -m millstream.pipeline.reference

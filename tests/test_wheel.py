@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -69,7 +70,9 @@ def installed_into(environment: Path) -> Path:
 
 
 def run(command: Sequence[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=180, check=False)
+    # PYTHONPATH may name the checkout, which would hide the wheel.
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=folder, env=outside, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 
@@ -79,6 +82,20 @@ def test_wheel_puts_one_package_into_the_environment(environment: Path) -> None:
     assert package == "millstream"
     assert information.startswith("millstream-")
     assert information.endswith(".dist-info")
+
+
+def test_one_wheel_serves_every_python_of_a_platform(environment: Path) -> None:
+    (wheel,) = environment.parent.glob("*.whl")
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert wheel.name.endswith(f"-py3-none-{platform}.whl")
+
+
+def test_wheel_brings_every_extension_compiled(environment: Path) -> None:
+    """So a machine that has only the wheel needs no compiler."""
+    package = installed_into(environment) / "millstream"
+    sources = {path.stem for path in package.rglob("*.c")}
+    assert sources == {path.stem.removeprefix("lib") for path in package.rglob("lib*.so")}
+    assert len(sources) == 5
 
 
 def test_model_imports_the_packages_of_its_team(environment: Path, tmp_path: Path) -> None:
