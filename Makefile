@@ -12,7 +12,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # A spike and a shadow need a real broker: one is started for it where none is named.
-BROKER_FOR_DEMO = $(if $(findstring spike,$(ARGS))$(findstring shadow,$(ARGS)),$(if $(KAFKA_BOOTSTRAP)$(findstring --bootstrap,$(ARGS)),,$(BIN)/python -m tests.broker --run))
+BROKER_FOR_DEMO = $(if $(findstring spike,$(ARGS))$(findstring shadow,$(ARGS)),$(if $(KAFKA_BOOTSTRAP)$(findstring --bootstrap,$(ARGS)),,$(BIN)/millstream broker --cache .cache --run))
 demo: $(VENV)/.demo $(if $(findstring shadow,$(ARGS)),$(VENV)/.comparison) ## Real flights through the whole service; ARGS="--events 20000 --plain", ARGS="--load spike", ARGS=--shadow
 	@$(BROKER_FOR_DEMO) $(BIN)/millstream demo $(ARGS)
 
@@ -48,8 +48,8 @@ bench: $(VENV)/.dev ## Millstream beside what else there is, in one run, on a re
 bench-gpu: $(VENV)/.dev ## Decode, batch, executor and encode without Kafka, against the executor alone; ARGS="--executor onnx"
 	@$(BIN)/python -m benchmarks.gpu.run $(ARGS)
 
-broker: $(VENV)/.dev ## A real Kafka broker on this machine (Java 17 and Maven), until Ctrl-C; ARGS="--port 9092"
-	@$(BIN)/python -m tests.broker $(ARGS)
+broker: $(VENV)/.demo ## A Kafka broker on this machine, until Ctrl-C: a real one with Java 17 and Maven; ARGS="--port 9092"
+	@$(BIN)/millstream broker --cache .cache $(ARGS)
 
 wheel: $(VENV)/.build ## Build a wheel in dist/, for machines without a checkout
 	@rm -f dist/*.whl

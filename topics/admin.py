@@ -107,7 +107,8 @@ def refuse_unfit_broker(client: Mapping[str, Any], pipeline: Pipeline) -> None:
     if pipeline.delivery == "exactly_once" and _is_embedded(metadata):
         raise TopicError(
             f"{pipeline.path.name} asks for `delivery: exactly_once`, but {client['bootstrap.servers']} is the embedded broker, "
-            f"which does not keep the offsets of a transaction. Use a real broker (make broker), or at_least_once."
+            f"which does not keep the offsets of a transaction. Use a real broker (`millstream broker` with Java 17 and Maven), "
+            f"or at_least_once."
         )
 
 
@@ -128,10 +129,15 @@ def create(
         TopicError: the broker refused to create a topic.
     """
     admin = connect(client)
-    there = _topics(admin, str(client["bootstrap.servers"]))
+    metadata = _metadata(admin, str(client["bootstrap.servers"]))
+    there: dict[str, Any] = metadata.topics
     missing = [(role, name) for role, name in roles(pipeline) if name not in there]
     if not missing:
         return []
+    if _is_embedded(metadata):  # it answers no request to create a topic, but creates each one that a client asks for
+        for _, name in missing:
+            admin.list_topics(name, timeout=ANSWER_TIMEOUT)
+        return [name for _, name in missing]
     room = max([DEFAULT_MAX_BYTES, *(_max_bytes(admin, topic) for topic in pipeline.input.topics if topic in there)])
     asked = [
         NewTopic(
