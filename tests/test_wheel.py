@@ -115,6 +115,15 @@ def test_model_imports_the_packages_of_its_team(environment: Path, tmp_path: Pat
         assert "scales 9 9 7 6" in done.stderr
 
 
+def test_pages_and_dashboards_travel_with_the_wheel(environment: Path, tmp_path: Path) -> None:
+    command = str(environment / "bin" / "millstream")
+    listed = run([command, "docs"]).stdout
+    assert f"They lie in {installed_into(environment) / 'millstream' / 'docs'}." in listed
+    assert run([command, "docs", "runbook#millstreamdown"]).stdout.startswith("## MillstreamDown")
+    run([command, "dashboards", "--output", str(tmp_path / "monitoring")])
+    assert (tmp_path / "monitoring" / "prometheus" / "alerts.yml").is_file()
+
+
 def test_example_travels_with_the_wheel(environment: Path, tmp_path: Path) -> None:
     run([str(environment / "bin" / "millstream"), "init", str(tmp_path / "mine")])
     assert (tmp_path / "mine" / "pipeline.yaml").is_file()

@@ -36,6 +36,8 @@ COMMANDS = {
     "demo": "run the whole service on real flights",
     "options": "list every option of the pipeline file",
     "metrics": "list every metric of a worker",
+    "docs": "list the pages of the documentation, or print one",
+    "dashboards": "write the Grafana dashboards and the Prometheus rules",
 }
 """Command -> what it does. Each command is a module of this package with `add_arguments(parser)` and `run(args) -> exit code`. In
 the module's name, `_` stands for `-`."""

@@ -109,7 +109,7 @@ def _script(model: ModelVersion, device: str) -> Program:
         if not any(name.endswith("/constants.pkl") for name in archive.namelist()):
             raise ModelConfigError(
                 f"{model.file} holds no TorchScript: weights or a pickled module, which need the code that made them. Save the "
-                f"model with torch.export as model.pt2, or bring the code as model.py (docs/models.md)."
+                f"model with torch.export as model.pt2, or bring the code as model.py (`millstream docs models`)."
             )
     try:
         with warnings.catch_warnings():
