@@ -81,7 +81,7 @@ def test_demo_without_its_extra_says_how_to_install_it(tmp_path: Path) -> None:
     found = without(["polars"], ["demo"], tmp_path)
     assert found.returncode == 1
     assert found.stderr.startswith("The demo needs the package polars, which is not installed.")
-    assert "pip install 'FILE.whl[demo]'" in found.stderr
+    assert "-m pip install 'millstream[demo]'" in found.stderr
 
 
 def test_version_is_told(tmp_path: Path) -> None:

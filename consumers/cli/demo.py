@@ -95,8 +95,8 @@ def run(args: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
     except ModuleNotFoundError as error:
         print(
-            f"The demo needs the package {error.name}, which is not installed. Install Millstream's extra `demo`. In a checkout, "
-            "`make demo` does. With a wheel: pip install 'FILE.whl[demo]'",
+            f"The demo needs the package {error.name}, which is not installed. Install Millstream's extra `demo`: "
+            f"{sys.executable} -m pip install 'millstream[demo]'",
             file=sys.stderr,
         )
     return 1

@@ -1,6 +1,7 @@
 """Loads torch models, and calls them with arrays."""
 
 import importlib
+import sys
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -27,8 +28,8 @@ def torch() -> Any:
         return importlib.import_module("torch")
     except ImportError as error:
         raise ModelConfigError(
-            f"a model of the repository runs in torch, which can't be imported here ({line_of(error)}). Install it "
-            f"in Millstream's checkout: .venv/bin/pip install -e '.[torch]'"
+            f"a model of the repository runs in torch, which can't be imported here ({line_of(error)}). "
+            f"Install Millstream's extra `torch`: {sys.executable} -m pip install 'millstream[torch]'"
         ) from None
 
 
