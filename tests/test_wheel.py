@@ -115,6 +115,12 @@ def test_model_imports_the_packages_of_its_team(environment: Path, tmp_path: Pat
         assert "scales 9 9 7 6" in done.stderr
 
 
+def test_license_travels_with_the_wheel(environment: Path) -> None:
+    (information,) = installed_into(environment).glob("millstream-*.dist-info")
+    assert "License-Expression: Apache-2.0\n" in (information / "METADATA").read_text()
+    assert "Version 2.0, January 2004" in (information / "licenses" / "LICENSE").read_text()
+
+
 def test_pages_and_dashboards_travel_with_the_wheel(environment: Path, tmp_path: Path) -> None:
     command = str(environment / "bin" / "millstream")
     listed = run([command, "docs"]).stdout
