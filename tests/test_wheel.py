@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,6 +115,14 @@ def test_model_imports_the_packages_of_its_team(environment: Path, tmp_path: Pat
         done = run([str(environment / start[0]), *start[1:], "check", "--offline", str(tmp_path)], tmp_path.parent)
         assert "ok        a worker would start" in done.stdout
         assert "scales 9 9 7 6" in done.stderr
+
+
+def test_readme_names_every_dependency_for_an_environment_without_cuda() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (named,) = re.findall(r"^pip install (onnxruntime .+)$", readme, re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {re.split(r"[^\w-]", dependency)[0] for dependency in project["dependencies"]}
+    assert set(named.split()) == wanted - {"onnxruntime-gpu"}
 
 
 def test_license_travels_with_the_wheel(environment: Path) -> None:
