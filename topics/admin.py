@@ -121,6 +121,9 @@ def create(
 ) -> list[str]:
     """Create the pipeline's topics that don't exist yet, all with the same number of partitions.
 
+    By default, this is the number of the input topic, or the largest of several. If no input topic exists, it is the broker's
+    default.
+
     Returns:
         the names of the created topics.
 
@@ -138,6 +141,10 @@ def create(
         for _, name in missing:
             admin.list_topics(name, timeout=ANSWER_TIMEOUT)
         return [name for _, name in missing]
+    if partitions == BROKER_DEFAULT:
+        partitions = max(
+            (len(there[topic].partitions) for topic in pipeline.input.topics if topic in there), default=partitions
+        )
     room = max([DEFAULT_MAX_BYTES, *(_max_bytes(admin, topic) for topic in pipeline.input.topics if topic in there)])
     asked = [
         NewTopic(

@@ -66,9 +66,8 @@ def texts(file: Path) -> Iterator[str]:
 
 
 def test_messages_name_pages_by_the_command_that_prints_them() -> None:
-    said = {file: " ".join(texts(file)) for file in SOURCES}
-    by_file = {str(file.relative_to(ROOT)) for file, text in said.items() if re.search(r"\bdocs/[a-z-]+\.md", text)}
-    assert by_file == {"pipeline/reference.py"}  # it writes the page
+    said = {file: "\n".join(texts(file)) for file in SOURCES}
+    assert {file for file, text in said.items() if re.search(r"\bdocs/[a-z-]+\.md", text)} == set()
     named = {name for text in said.values() for name in re.findall(r"millstream docs ([a-z][a-z-]*(?:#\w+)?)", text)}
     assert len(named) > 3
     assert all(page(name) for name in named)
