@@ -6,13 +6,13 @@ C_PAGES := consumers/source/fetched.c consumers/sink/bulk.c schemas/columns.h sc
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-unit test-mock faults fuzz check format bench bench-gpu broker lock docs clean
+.PHONY: help demo wheel test test-unit test-mock faults fuzz check format bench bench-gpu broker lock docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # A spike and a shadow need a real broker: one is started for it where none is named.
-BROKER_FOR_DEMO = $(if $(findstring spike,$(ARGS))$(findstring shadow,$(ARGS)),$(if $(KAFKA_BOOTSTRAP)$(findstring --bootstrap,$(ARGS)),,$(BIN)/python -m tests.broker --run))
+BROKER_FOR_DEMO = $(if $(findstring spike,$(ARGS))$(findstring shadow,$(ARGS)),$(if $(KAFKA_BOOTSTRAP)$(findstring --bootstrap,$(ARGS)),,$(BIN)/millstream broker --cache .cache --run))
 demo: $(VENV)/.demo $(if $(findstring shadow,$(ARGS)),$(VENV)/.comparison) ## Real flights through the whole service; ARGS="--events 20000 --plain", ARGS="--load spike", ARGS=--shadow
 	@$(BROKER_FOR_DEMO) $(BIN)/millstream demo $(ARGS)
 
@@ -48,8 +48,13 @@ bench: $(VENV)/.dev ## Millstream beside what else there is, in one run, on a re
 bench-gpu: $(VENV)/.dev ## Decode, batch, executor and encode without Kafka, against the executor alone; ARGS="--executor onnx"
 	@$(BIN)/python -m benchmarks.gpu.run $(ARGS)
 
-broker: $(VENV)/.dev ## A real Kafka broker on this machine (Java 17 and Maven), until Ctrl-C; ARGS="--port 9092"
-	@$(BIN)/python -m tests.broker $(ARGS)
+broker: $(VENV)/.demo ## A Kafka broker on this machine, until Ctrl-C: a real one with Java 17 and Maven; ARGS="--port 9092"
+	@$(BIN)/millstream broker --cache .cache $(ARGS)
+
+wheel: $(VENV)/.build ## Build a wheel in dist/, for machines without a checkout
+	@rm -f dist/*.whl
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+	@ls dist/*.whl
 
 docs: $(VENV)/.dev ## Write the reference pages anew from the code
 	@$(BIN)/python -m millstream.pipeline.reference

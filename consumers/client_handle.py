@@ -61,7 +61,7 @@ def refusal() -> str | None:
         return None
     return (
         f"Millstream's native Kafka code was not tested with {_version()}, only with {', '.join(TESTED_VERSIONS)}. To try it all "
-        f"the same, set {VARIABLE}={Native.TRY} (docs/native.md)"
+        f"the same, set {VARIABLE}={Native.TRY} (`millstream docs native`)"
     )
 
 

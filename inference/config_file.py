@@ -70,14 +70,16 @@ def read_config_file(path: Path) -> ConfigFile:
         raise ModelConfigError(_told(path, error.fault)) from None
     except FileNotFoundError:
         raise ModelConfigError(
-            f"{path} is missing: it maps event fields to the model's tensors (docs/models.md)."
+            f"{path} is missing: it maps event fields to the model's tensors (`millstream docs models`)."
         ) from None
     except OSError as error:
         raise ModelConfigError(f"{path} can't be read: {error.strerror}.") from None
     if reader.faults:
         raise ModelConfigError("\n".join(_told(path, fault) for fault in reader.faults))
     if not isinstance(data, dict):
-        raise ModelConfigError(f"{path}: expected `inputs:` and `outputs:`, found {shown(data)} (docs/models.md).")
+        raise ModelConfigError(
+            f"{path}: expected `inputs:` and `outputs:`, found {shown(data)} (`millstream docs models`)."
+        )
     return _with_new_names(ConfigFile(path, data, reader.lines))
 
 
@@ -145,7 +147,7 @@ def problems_of(error: ValidationError, file: ConfigFile, allowed: Mapping[str, 
 def _message(detail: ErrorDetails, loc: Loc, allowed: Mapping[str, type[BaseModel]]) -> str:
     match detail["type"]:
         case "missing":
-            return "this option is missing (docs/models.md)."
+            return "this option is missing (`millstream docs models`)."
         case "extra_forbidden":
             keys = allowed["" if len(loc) == 1 else str(loc[0])].model_fields
             return _unknown_key(str(loc[-1]), list(keys))

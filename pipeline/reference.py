@@ -94,7 +94,11 @@ def json_schema() -> JsonSchema:
     schema = schema_tree(Pipeline)
     _allow_topic(schema["properties"]["input"])
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Millstream pipeline"}
-    return {**head, **_with_variables(schema), "description": "One pipeline; docs/pipeline.md lists every option."}
+    return {
+        **head,
+        **_with_variables(schema),
+        "description": "One pipeline; `millstream docs pipeline` lists every option.",
+    }
 
 
 def options_markdown() -> str:

@@ -182,7 +182,7 @@ class OnError(Section):
     stop: tuple[Reason, ...] = Field(
         (),
         description="Reasons at which the worker ends with a message, and commits nothing after the event. For pipelines in "
-        "which each event must get its prediction before any later one. docs/wire-format.md explains the reasons.",
+        "which each event must get its prediction before any later one. `millstream docs wire-format` explains the reasons.",
         examples=[["model_rejected"]],
     )
     skip: tuple[Literal["expired"], ...] = Field(
@@ -203,7 +203,9 @@ class Model(Section):
         "repository.",
     )
     repository: FilePath = Field(
-        "models", validate_default=True, description="Folder of models, laid out `<name>/<version>/` (docs/models.md)."
+        "models",
+        validate_default=True,
+        description="Folder of models, laid out `<name>/<version>/` (`millstream docs models`).",
     )
     inputs: dict[
         Text,
@@ -227,7 +229,8 @@ class Model(Section):
     trust: bool = Field(
         False,
         description="Whether to load a torch model (`model.pt2`, `model.pt`). Loading such a file can run "
-        "code and write files, also in `millstream check`. Write `true` only if you trust its author (docs/models.md). It "
+        "code and write files, also in `millstream check`. Write `true` only if you trust its author "
+        "(`millstream docs models`). It "
         "applies to shadows too.",
     )
     threads: int = Field(
@@ -280,7 +283,7 @@ class Batch(Section):
     target_p99: PositiveDuration | None = Field(
         None,
         description="How soon after being read 99 in 100 events are to have their result. A batch then waits for more events as "
-        "long as the rest leaves time, at most `max_wait` (docs/batching.md).",
+        "long as the rest leaves time, at most `max_wait` (`millstream docs batching`).",
     )
     max_bytes: Size = Field(
         "1MiB",
@@ -326,7 +329,8 @@ class Limits(Section):
         "128MiB",
         validate_default=True,
         description="Most bytes of all events in flight, by the memory that a worker may have: a quarter of it fetched ahead, "
-        "half of it read (an event counts as 2 x its value + 384 bytes; more for variable-length inputs, docs/models.md), a "
+        "half of it read (an event counts as 2 x its value + 384 bytes; more for variable-length inputs, `millstream docs "
+        "models`), a "
         "quarter of it written and not yet delivered.",
     )
     drain_timeout: PositiveDuration = Field(

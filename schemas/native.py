@@ -31,7 +31,7 @@ def choose_native(environ: Mapping[str, str]) -> None:
         expected = ", ".join(Native)
         raise ValueError(
             f"environment variable {VARIABLE}: expected one of {expected}; found {value!r}. Unset it for the default, on; "
-            f"docs/native.md says what the others do."
+            f"`millstream docs native` says what the others do."
         ) from None
 
 

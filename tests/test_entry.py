@@ -54,7 +54,7 @@ def test_help_lists_every_command_and_the_exit_codes(tmp_path: Path) -> None:
     assert (found.returncode, found.stderr) == (0, "")
     text = " ".join(found.stdout.split())
     assert all(f"{command} {summary}" in text for command, summary in COMMANDS.items())
-    assert "Exit codes: 0 done, 1 failed, 2 wrong use. `run` and `work` also use 3: failed" in text
+    assert "exit codes: 0 done, 1 failed, 2 wrong use. `run` and `work` also use 3: failed" in text
 
 
 def test_help_needs_no_model_runtime_and_no_kafka_client(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_demo_without_its_extra_says_how_to_install_it(tmp_path: Path) -> None:
     found = without(["polars"], ["demo"], tmp_path)
     assert found.returncode == 1
     assert found.stderr.startswith("The demo needs the package polars, which is not installed.")
-    assert "pip install 'FILE.whl[demo]'" in found.stderr
+    assert "-m pip install 'millstream[demo]'" in found.stderr
 
 
 def test_version_is_told(tmp_path: Path) -> None:

@@ -174,13 +174,6 @@ def test_no_name_says_nothing() -> None:
     assert [file for file in FILES if empty & set(Path(file).with_suffix("").parts)] == []
 
 
-def test_no_text_tells_to_install_what_no_index_has() -> None:
-    """Millstream is used from a checkout."""
-    pages = [page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").glob("*.md")]
-    texts = {file: (ROOT / file).read_text(encoding="utf-8") for file in (*FILES, *pages, "README.md")}
-    assert [file for file, text in texts.items() if "pip install 'millstream" in text] == []
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_is_a_module(command: str) -> None:
     functions = {

@@ -17,7 +17,6 @@ ALLOWED = {
     "tests/broker/raw_batch.py": {"_builder", "_relative_offset"},  # aiokafka's: it offers no way to send such a batch
     "tests/comparison/test_bounds.py": {"_windows", "_events"},  # no result shows what the join keeps in memory
     "tests/demo/test_spike_workers.py": {"_policy"},  # the simulated `millstream run` decides as the real one
-    "tests/deploy/test_compose.py": {"_parser"},  # commands are parsed and not run
     "tests/inference/test_signature.py": {"_fill_scalars"},  # counts the messages that it makes
     "tests/schemas/json/test_json_columns.py": {"_spare"},  # no result shows the memory that is filled anew
 }

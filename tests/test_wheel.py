@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,7 +72,9 @@ def installed_into(environment: Path) -> Path:
 
 
 def run(command: Sequence[str], folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=180, check=False)
+    # PYTHONPATH may name the checkout, which would hide the wheel.
+    outside = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=folder, env=outside, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 
@@ -79,6 +84,20 @@ def test_wheel_puts_one_package_into_the_environment(environment: Path) -> None:
     assert package == "millstream"
     assert information.startswith("millstream-")
     assert information.endswith(".dist-info")
+
+
+def test_one_wheel_serves_every_python_of_a_platform(environment: Path) -> None:
+    (wheel,) = environment.parent.glob("*.whl")
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    assert wheel.name.endswith(f"-py3-none-{platform}.whl")
+
+
+def test_wheel_brings_every_extension_compiled(environment: Path) -> None:
+    """So a machine that has only the wheel needs no compiler."""
+    package = installed_into(environment) / "millstream"
+    sources = {path.stem for path in package.rglob("*.c")}
+    assert sources == {path.stem.removeprefix("lib") for path in package.rglob("lib*.so")}
+    assert len(sources) == 5
 
 
 def test_model_imports_the_packages_of_its_team(environment: Path, tmp_path: Path) -> None:
@@ -96,6 +115,29 @@ def test_model_imports_the_packages_of_its_team(environment: Path, tmp_path: Pat
         done = run([str(environment / start[0]), *start[1:], "check", "--offline", str(tmp_path)], tmp_path.parent)
         assert "ok        a worker would start" in done.stdout
         assert "scales 9 9 7 6" in done.stderr
+
+
+def test_readme_names_every_dependency_for_an_environment_without_cuda() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (named,) = re.findall(r"^pip install (onnxruntime .+)$", readme, re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {re.split(r"[^\w-]", dependency)[0] for dependency in project["dependencies"]}
+    assert set(named.split()) == wanted - {"onnxruntime-gpu"}
+
+
+def test_license_travels_with_the_wheel(environment: Path) -> None:
+    (information,) = installed_into(environment).glob("millstream-*.dist-info")
+    assert "License-Expression: Apache-2.0\n" in (information / "METADATA").read_text()
+    assert "Version 2.0, January 2004" in (information / "licenses" / "LICENSE").read_text()
+
+
+def test_pages_and_dashboards_travel_with_the_wheel(environment: Path, tmp_path: Path) -> None:
+    command = str(environment / "bin" / "millstream")
+    listed = run([command, "docs"]).stdout
+    assert f"They lie in {installed_into(environment) / 'millstream' / 'docs'}." in listed
+    assert run([command, "docs", "runbook#millstreamdown"]).stdout.startswith("## MillstreamDown")
+    run([command, "dashboards", "--output", str(tmp_path / "monitoring")])
+    assert (tmp_path / "monitoring" / "prometheus" / "alerts.yml").is_file()
 
 
 def test_example_travels_with_the_wheel(environment: Path, tmp_path: Path) -> None:

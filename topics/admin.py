@@ -109,7 +109,8 @@ def refuse_unfit_broker(admin: Admin, pipeline: Pipeline) -> None:
     if pipeline.delivery == "exactly_once" and _is_embedded(_metadata(admin)):
         raise TopicError(
             f"{pipeline.path.name} asks for `delivery: exactly_once`, but {admin.bootstrap} is the embedded broker, "
-            f"which does not keep the offsets of a transaction. Use a real broker (make broker), or at_least_once."
+            f"which does not keep the offsets of a transaction. Use a real broker (`millstream broker` with Java 17 and Maven), "
+            f"or at_least_once."
         )
 
 
@@ -122,6 +123,9 @@ def create(
 ) -> list[str]:
     """Create the pipeline's topics that don't exist yet, all with the same number of partitions.
 
+    By default, this is the number of the input topic, or the largest of several. If no input topic exists, it is the broker's
+    default.
+
     Returns:
         the names of the created topics.
 
@@ -129,10 +133,19 @@ def create(
         BrokerUnreachableError: no broker answers.
         TopicError: the broker refused to create a topic.
     """
-    there = _topics(admin)
+    metadata = _metadata(admin)
+    there: dict[str, Any] = metadata.topics
     missing = [(role, name) for role, name in roles(pipeline) if name not in there]
     if not missing:
         return []
+    if _is_embedded(metadata):  # it answers no request to create a topic, but creates each one that a client asks for
+        for _, name in missing:
+            admin.list_topics(name, timeout=ANSWER_TIMEOUT)
+        return [name for _, name in missing]
+    if partitions == BROKER_DEFAULT:
+        partitions = max(
+            (len(there[topic].partitions) for topic in pipeline.input.topics if topic in there), default=partitions
+        )
     room = max([DEFAULT_MAX_BYTES, *(_max_bytes(admin, topic) for topic in pipeline.input.topics if topic in there)])
     asked = [
         NewTopic(

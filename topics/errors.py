@@ -15,3 +15,10 @@ class TopicError(TopicsError):
 
 class GroupTakenError(TopicsError):
     """Another pipeline or program uses the consumer group. Raised by `group`; the caller prints it and ends."""
+
+
+class BrokerError(TopicsError):
+    """Apache Kafka, or another server in Java, could not be fetched or started on this machine.
+
+    Raised by `local`. The message ends with the last lines of the log and what to do; the caller prints it and ends.
+    """

@@ -21,6 +21,7 @@ def unreachable(bootstrap: str, error: KafkaError, causes: Sequence[KafkaError] 
     said = " ".join(cause.str().split())
     advice = _ADVICE.get(
         cause.code(),
-        "Start one, correct `kafka.bootstrap` in the pipeline file, or check the user and TLS settings under `kafka.client`",
+        "Start one (`millstream broker`), correct `kafka.bootstrap` in the pipeline file, or check the user and TLS settings "
+        "under `kafka.client`",
     )
     return BrokerUnreachableError(f"no Kafka broker answers at {bootstrap} ({said}). {advice}.")

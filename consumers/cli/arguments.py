@@ -4,12 +4,16 @@ import argparse
 import math
 import os
 import sys
+from collections.abc import Collection
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from millstream.consumers.errors import WorkerError
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
+from millstream.topics.admin import roles, states
+from millstream.topics.errors import TopicError
 
 
 def add_pipeline(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +27,29 @@ def add_metrics_host(parser: argparse.ArgumentParser) -> None:
         "--metrics-host",
         metavar="HOST",
         help="address to serve metrics and probes on (default: 127.0.0.1, this machine only; 0.0.0.0: all network interfaces)",
+    )
+
+
+def add_json(parser: argparse.ArgumentParser, each: str) -> None:
+    """Add the option for output that programs read: one object for each of these, each on one line."""
+    parser.add_argument("--json", action="store_true", help=f"print one JSON object per {each}, each on one line")
+
+
+def refuse_unknown_topic(pipeline: Pipeline, name: str, choices: Collection[str] = ()) -> None:
+    """Check a topic that the command line names. One of the pipeline's own topics may be missing: then it can be created.
+
+    Raises:
+        BrokerUnreachableError: no broker answers.
+        TopicError: the broker has no such topic, and the pipeline doesn't use one of this name.
+    """
+    own = [topic for _, topic in roles(pipeline)]
+    if name in own or states(pipeline.client_config(), [("", name)])[0].partitions is not None:
+        return
+    close = get_close_matches(name, [*choices, *own], n=1)
+    meant = f" Did you mean {close[0]}?" if close else ""
+    raise TopicError(
+        f"--topic {name}: there is no such topic on {pipeline.kafka.bootstrap}, or this user may not see it.{meant} Choose one "
+        f"of {pipeline.path.name}: {', '.join([*choices, *own])}; or the name of another topic that exists."
     )
 
 

@@ -78,8 +78,7 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
     except ModuleNotFoundError as error:
         raise ComparisonError(
             f"`millstream compare` needs the package {error.name}, which is not installed. "
-            "Install Millstream's extra `comparison`. In a checkout: make .venv/.comparison. With a wheel: pip install "
-            "'FILE.whl[comparison]'"
+            f"Install Millstream's extra `comparison`: {sys.executable} -m pip install 'millstream[comparison]'"
         ) from None
     admin = Admin(pipeline.client_config())
     require(admin, pipeline)

@@ -95,8 +95,8 @@ def run(args: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
     except ModuleNotFoundError as error:
         print(
-            f"The demo needs the package {error.name}, which is not installed. Install Millstream's extra `demo`. In a checkout, "
-            "`make demo` does. With a wheel: pip install 'FILE.whl[demo]'",
+            f"The demo needs the package {error.name}, which is not installed. Install Millstream's extra `demo`: "
+            f"{sys.executable} -m pip install 'millstream[demo]'",
             file=sys.stderr,
         )
     return 1
@@ -123,7 +123,7 @@ def _spike(bootstrap: str | None, picture: Path, console: Console) -> int:
     if bootstrap is None:
         print(
             "The spike needs a real broker: its workers come and go with exactly-once delivery, and the embedded broker can't do "
-            "that. Run `make demo ARGS='--load spike'`, which starts a broker if Java 17 and Maven are installed, or name one: "
+            "that. Run `millstream broker --run millstream demo --load spike`, which needs Java 17 and Maven, or name one: "
             "--bootstrap HOST:PORT.",
             file=sys.stderr,
         )
@@ -145,8 +145,8 @@ def _shadow(bootstrap: str | None, events: int, rate: float, console: Console) -
     if bootstrap is None:
         print(
             "The demo with a shadow needs a real broker: the comparison job keeps its state in compacted topics. Run "
-            "`make demo ARGS=--shadow`, which starts a broker if Java 17 and Maven are installed, or name one: --bootstrap "
-            "HOST:PORT.",
+            "`millstream broker --run millstream demo --shadow`, which starts one if Java 17 and Maven are installed, or name "
+            "one: --bootstrap HOST:PORT.",
             file=sys.stderr,
         )
         return 1

@@ -14,8 +14,8 @@ README = """# A Millstream pipeline
 `pipeline.yaml` describes the pipeline; `millstream options` lists all its options. `schemas/` holds the events' Avro schema,
 `models/` the model, and `events.jsonl` 20 events to try it with. The example predicts which flights from New York arrive late.
 
-The commands need a Kafka broker at `127.0.0.1:9092`. To use another one, set the environment variable `KAFKA_BOOTSTRAP`. Run in
-this folder:
+The commands need a Kafka broker at `127.0.0.1:9092`. To use another one, set the environment variable `KAFKA_BOOTSTRAP`.
+`millstream broker` starts one. Run in this folder:
 
 ```
 {commands}
@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> int:
         _make(folder, README.format(commands=commands))
     except OSError as error:
         raise WorkerError(f"{folder}: the folder can't be created: {error.strerror}. Choose another place.") from None
-    print(f"{folder} holds a working pipeline. Next, with a Kafka broker at 127.0.0.1:9092 or KAFKA_BOOTSTRAP:\n")
+    print(f"{folder} holds a working pipeline. Next, with a Kafka broker at 127.0.0.1:9092 or KAFKA_BOOTSTRAP")
+    print("(`millstream broker` starts one):\n")
     print(f"cd {folder}\n{commands}")
     return 0
 

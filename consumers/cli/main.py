@@ -7,9 +7,11 @@ import io
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 
+from millstream.consumers.cli.parser import Parser
 from millstream.consumers.errors import NEEDS_CHANGE, EventRefused, PlanError, WorkerError, WorkersStopped
 from millstream.inference.errors import InferenceError, ModelConfigError
 from millstream.pipeline.errors import PipelineError
@@ -25,26 +27,30 @@ SUPERVISED = ("work", "run")
 COMMANDS = {
     "init": "create a folder with a working pipeline",
     "check": "check a pipeline's file, schemas, model and topics without running it",
+    "broker": "run a Kafka broker on this machine, to try things out",
     "topics": "create or show a pipeline's topics",
     "run": "run as many workers as the load needs",
     "work": "run a worker",
     "produce": "write feature events from JSON lines or CSV to the input topic",
-    "tail": "print predictions, or another of the pipeline's topics, as JSON lines",
+    "tail": "print predictions, or another of the pipeline's topics",
     "dead-letters": "list, show and replay the events that could not be processed",
     "lag": "show how far the pipeline is behind",
     "compare": "compare the primary with its shadows, also by late labels; or show the results",
     "demo": "run the whole service on real flights",
     "options": "list every option of the pipeline file",
     "metrics": "list every metric of a worker",
+    "docs": "list the pages of the documentation, or print one",
+    "dashboards": "write the Grafana dashboards and the Prometheus rules",
+    "completion": "print a script that completes commands and options in your shell",
 }
 """Command -> what it does. Each command is a module of this package with `add_arguments(parser)` and `run(args) -> exit code`. In
 the module's name, `_` stands for `-`."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line; returns the exit code. The last line of `--help` lists the codes."""
+    """Run one command line; returns the exit code. `--help` lists the codes."""
     name = next((word for word in arguments if not word.startswith("-")), None)
-    args = _parser(name).parse_args(arguments)
+    args = _parsed(name, arguments)
     try:
         choose_native(os.environ)
     except ValueError as error:
@@ -71,18 +77,21 @@ def run(arguments: Sequence[str]) -> int:
     return code
 
 
-def _parser(wanted: str | None) -> argparse.ArgumentParser:
-    """The parser. It imports only the module of the wanted command, so `--help` doesn't load a model runtime."""
-    parser = argparse.ArgumentParser(
+def command_line(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
+    """The parser. It imports only the modules of the `loaded` commands, so `--help` doesn't load a model runtime."""
+    parser = Parser(
         prog="millstream",
         description="Stream-processing inference on Kafka: feature events in, micro-batches through a model, predictions out.",
-        epilog="Exit codes: 0 done, 1 failed, 2 wrong use. `run` and `work` also use 3: failed, and a restart would fail, too.",
+    )
+    parser.epilog = (
+        "exit codes: 0 done, 1 failed, 2 wrong use.\n`run` and `work` also use 3: failed, and a restart would fail, too.\n\n"
+        f"{parser.epilog}"
     )
     parser.add_argument("--version", action="version", version=f"millstream {_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        if name == wanted:
+        if name in loaded:
             # An import creates many objects and frees few, so the garbage collector would search them in vain.
             gc.disable()
             module = importlib.import_module(f"millstream.consumers.cli.{name.replace('-', '_')}")
@@ -90,6 +99,19 @@ def _parser(wanted: str | None) -> argparse.ArgumentParser:
             module.add_arguments(command)
             command.set_defaults(run=module.run)
     return parser
+
+
+def _parsed(name: str | None, arguments: Sequence[str]) -> argparse.Namespace:
+    """The parsed command line. What is wrong ends the process, with the usage of the command that it is about."""
+    parser = command_line([name] if name in COMMANDS else [])
+    if name is not None and name not in COMMANDS:
+        close = get_close_matches(name, COMMANDS, n=1)
+        meant = f"Did you mean {close[0]}?" if close else "`millstream --help` lists all commands."
+        parser.error(f"there is no command {name!r}. {meant}")
+    args, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        args.parser.error(f"unknown arguments: {' '.join(unknown)}")
+    return args
 
 
 def _needs_change(error: Exception) -> bool:

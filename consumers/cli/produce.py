@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from millstream.consumers.cli.arguments import add_pipeline, positive, rate, read_pipeline
+from millstream.consumers.cli.arguments import add_pipeline, positive, rate, read_pipeline, refuse_unknown_topic
 from millstream.consumers.decode.named_fields import check_event_fields, schema_of
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.schema_store import open_store
@@ -54,6 +54,8 @@ def run(args: argparse.Namespace) -> int:
     pipeline = read_pipeline(args)
     definition, encode = _encoder(pipeline)
     topic = args.topic or pipeline.input.topics[0]
+    if args.topic is not None:
+        refuse_unknown_topic(pipeline, topic)
     with _opened(args.file) as file:
         writer = RecordWriter(pipeline.client_config(), topic)
         lines = _csv_lines(file, definition) if _is_csv(args) else _json_lines(file)

@@ -1,4 +1,4 @@
-"""`millstream tail`: prints the records of the pipeline's topics, decoded, as JSON lines."""
+"""`millstream tail`: prints the records of the pipeline's topics, decoded: a table on a terminal, else JSON lines."""
 
 import argparse
 import base64
@@ -8,7 +8,8 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
-from millstream.consumers.cli.arguments import add_pipeline, positive, read_pipeline
+from millstream.consumers.cli.arguments import add_pipeline, positive, read_pipeline, refuse_unknown_topic, seconds
+from millstream.consumers.cli.record_table import RecordTable
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable_json
@@ -18,10 +19,13 @@ from millstream.schemas.records import DEAD_LETTER
 from millstream.schemas.rows import decode_row
 from millstream.schemas.store import SchemaStore
 from millstream.schemas.wire import schema_id_of
+from millstream.topics.errors import TopicError
 from millstream.topics.records import ReadRecord, RecordReader
 
 MAX_READ_RECORDS = 500  # records of one read
 READ_TIMEOUT = 0.2  # seconds that one read waits for records
+ROLES = ("predictions", "dead-letters", "comparisons", "evaluations", "labels", "input")
+"""Names for the pipeline's topics."""
 SPARE_DEPTH = 30  # levels of nesting that are reserved for the JSON around a value
 
 
@@ -31,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topic",
         default="predictions",
-        help="predictions (the default), dead-letters, comparisons, evaluations, labels, input, or a topic's name",
+        help=f"{', '.join(ROLES)} (default: predictions), or a topic's name",
     )
     parser.add_argument(
         "--comparisons",
@@ -44,7 +48,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--from-beginning", action="store_true", help="also print existing records (default: only new ones)"
     )
     parser.add_argument("--limit", type=positive, metavar="N", help="stop after N records")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop after this time without a record")
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="stop after this time without a record")
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object per record; the default if the output isn't a terminal",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -52,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
     pipeline = read_pipeline(args)
     store = open_store(pipeline)
     topics = _topics(pipeline, args.topic)
+    show = _show_json if args.json or not sys.stdout.isatty() else RecordTable(topics).show
     left = args.limit
     with RecordReader(pipeline.client_config(), topics, from_beginning=args.from_beginning) as reader:
         print(f"reading {', '.join(topics)}; Ctrl-C ends", file=sys.stderr, flush=True)
@@ -66,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
                     )
                 away = reader.away
                 for record in records:
-                    print(_line(as_json(record, store)))
+                    show(as_json(record, store))
                 if records:
                     sys.stdout.flush()
                     came = time.monotonic()
@@ -80,16 +90,28 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _topics(pipeline: Pipeline, name: str) -> tuple[str, ...]:
-    if name == "input":
-        return pipeline.input.topics
-    roles = {
-        "predictions": pipeline.output.topic,
-        "dead-letters": pipeline.dead_letters.topic,
-        "comparisons": pipeline.comparison.topic,
-        "evaluations": pipeline.comparison.evaluations,
-        **({"labels": pipeline.labels.topic} if pipeline.labels else {}),
+    """The topics that a role or a topic's name stands for. Raises TopicError if there is none."""
+    comparison = pipeline.comparison
+    topics = {
+        "predictions": (pipeline.output.topic,),
+        "dead-letters": (pipeline.dead_letters.topic,),
+        **({"comparisons": (comparison.topic,), "evaluations": (comparison.evaluations,)} if pipeline.shadows else {}),
+        **({"labels": (pipeline.labels.topic,)} if pipeline.labels else {}),
+        "input": pipeline.input.topics,
     }
-    return (roles.get(name, name),)
+    if name in ROLES and name not in topics:
+        section, page = ("labels", "comparison") if name == "labels" else ("shadows", "shadows")
+        raise TopicError(
+            f"--topic {name}: {pipeline.path.name} has no `{section}`, so this pipeline has no such topic. "
+            f"`millstream docs {page}` says what they are for."
+        )
+    if name not in topics:
+        refuse_unknown_topic(pipeline, name, list(topics))
+    return topics.get(name, (name,))
+
+
+def _show_json(shown: dict[str, Any]) -> None:
+    print(_line(shown))
 
 
 def as_json(record: ReadRecord, store: SchemaStore) -> dict[str, Any]:

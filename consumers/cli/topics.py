@@ -1,12 +1,14 @@
 """`millstream topics create|show`: creates or shows the pipeline's topics."""
 
 import argparse
+import json
 import sys
+from dataclasses import asdict
 
 from rich.console import Console
 from rich.table import Table
 
-from millstream.consumers.cli.arguments import add_pipeline, positive, read_pipeline
+from millstream.consumers.cli.arguments import add_json, add_pipeline, positive, read_pipeline
 from millstream.topics.admin import BROKER_DEFAULT, Admin, TopicState, create, roles, states
 
 PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line per topic, for `grep`
@@ -18,12 +20,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     making = actions.add_parser("create", help="create the topics that don't exist yet")
     add_pipeline(making)
     making.add_argument(
-        "--partitions", type=positive, default=BROKER_DEFAULT, help="of each topic (default: the broker's)"
+        "--partitions",
+        type=positive,
+        default=BROKER_DEFAULT,
+        metavar="N",
+        help="of each new topic (default: as many as the input topic has; if there is none yet, the broker's default)",
     )
     making.add_argument(
-        "--replication-factor", type=positive, default=BROKER_DEFAULT, help="of each topic (default: the broker's)"
+        "--replication-factor",
+        type=positive,
+        default=BROKER_DEFAULT,
+        metavar="N",
+        help="of each new topic (default: the broker's)",
     )
-    add_pipeline(actions.add_parser("show", help="show the topics"))
+    add_json(making, "topic")
+    showing = actions.add_parser("show", help="show the topics")
+    add_pipeline(showing)
+    add_json(showing, "topic")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -33,23 +46,29 @@ def run(args: argparse.Namespace) -> int:
     made: list[str] = []
     if args.action == "create":
         made = create(admin, pipeline, partitions=args.partitions, replication=args.replication_factor)
+    found = states(admin, roles(pipeline))
+    missing = any(state.partitions is None for state in found)
+    if args.json:
+        for state in found:
+            print(json.dumps({**asdict(state), "remark": _remark(state, made, args)}))
+        return int(missing)
     table = Table(box=None, pad_edge=False)
     for heading in ("role", "topic", "partitions", "replicas", ""):
         table.add_column(heading, overflow="fold")  # a name is shown whole
-    found = states(admin, roles(pipeline))
     for state in found:
         remark = _remark(state, made, args)
         table.add_row(
             state.role, state.name, str(state.partitions or "-"), str(state.replication_factor or "-"), remark
         )
     Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table)
-    return 1 if any(state.partitions is None for state in found) else 0
+    return int(missing)
 
 
 def _remark(state: TopicState, made: list[str], args: argparse.Namespace) -> str:
     if state.partitions is None:
         return "missing"
-    if state.name in made:
-        return "created"
     wanted = args.partitions if args.action == "create" else BROKER_DEFAULT
-    return "" if wanted in {BROKER_DEFAULT, state.partitions} else f"exists: not changed to {wanted} partitions"
+    as_wanted = wanted in {BROKER_DEFAULT, state.partitions}
+    if state.name in made:
+        return "created" if as_wanted else f"created, but not with {wanted} partitions: the embedded broker chooses"
+    return "" if as_wanted else f"exists: not changed to {wanted} partitions"

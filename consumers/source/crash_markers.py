@@ -97,7 +97,8 @@ class CrashMarkers:
         log.log(
             logging.WARNING if self._refused in LOGGED_ATTEMPTS else logging.DEBUG,
             "the broker does not tell the committed offsets of %s: %s; asked %d times, and goes on asking. A transaction may "
-            "be open there: a lost worker's for 10 s at most, one that the broker forgot until it is ended (docs/guarantees.md)",
+            "be open there: a lost worker's for 10 s at most, one that the broker forgot until it is ended "
+            "(`millstream docs guarantees`)",
             *(ranges_of(self.new), error.str(), self._refused),
         )
 

@@ -60,7 +60,7 @@ class OffsetOrderCheck:
                         f"the Kafka client began {partition[0]}/{partition[1]} at offset {own[0]}, though everything below "
                         f"{last + 1} is committed. This worker ends before an event is answered twice; a new one reads on from "
                         f"the committed offsets. Where that repeats itself, the brokers have lost records: "
-                        f"docs/runbook.md, MillstreamWorkersRestarting."
+                        f"`millstream docs runbook#millstreamworkersrestarting`."
                     )
             if own[0] <= last or (own[1:] <= own[:-1]).any():
                 self._floor = max(epochs.values(), default=0)

@@ -31,7 +31,8 @@ class UnreadableBatches:
             logged = now
             log.error(
                 "%s/%d stands still at offset %d: the batch there can't be read (%s). It may inflate to more than 100 MB, or be "
-                "damaged. Nothing behind it is predicted until the batch is skipped: docs/runbook.md#millstreameventblocked",
+                "damaged. Nothing behind it is predicted until the batch is skipped: "
+                "`millstream docs runbook#millstreameventblocked`",
                 *(topic, number, offset, error),
             )
         self._blocked[partition] = offset, since, logged

@@ -1,7 +1,6 @@
 """Runs Millstream's commands as child processes, and watches their logs and metrics. They end when the parent ends."""
 
 import http.client
-import os
 import re
 import signal
 import subprocess
@@ -9,7 +8,7 @@ import sys
 import threading
 import urllib.request
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,12 +16,12 @@ from typing import Self
 from prometheus_client.parser import text_string_to_metric_families
 
 from millstream.consumers.errors import WorkerError
+from millstream.topics.local.child import bound
 
 # -P: don't put the working folder on the import path, because it may contain packages of any name.
 MILLSTREAM = (sys.executable, "-P", "-m", "millstream")
 """The `millstream` command without arguments."""
 LAST_LINES = 15  # lines of the log that an error shows
-_DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
 _PORT = re.compile(r"/(?:metrics|ready) on port (\d+)\b")
 _READY = " INFO millstream.consumers.worker.worker: ready"  # end of the line that a worker logs when it is ready
 _LOGGED = re.compile(r"\S+ \S+ (DEBUG|INFO|WARNING|ERROR|CRITICAL) ")  # start of a log line
@@ -156,11 +155,6 @@ class CommandProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.kill()
-
-
-def bound(command: Sequence[str]) -> list[str]:
-    """The command, wrapped so that its process ends when the thread that starts it ends (on Linux), even by a kill."""
-    return [sys.executable, "-I", "-S", str(_DIE_WITH_PARENT), str(os.getpid()), *command]
 
 
 def reported_port(log: str) -> int | None:

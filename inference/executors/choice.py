@@ -28,7 +28,8 @@ def open_executor(
         # Python, loads compiled libraries out of the archive, and TorchScript may write files (`torch.save`).
         raise ModelConfigError(
             f"{model.file} can run code and write files where it is loaded, so a torch model is loaded only from an author whom "
-            f"you trust. Write `trust: true` under `model:` in the pipeline file, or export the model to ONNX (docs/models.md)."
+            f"you trust. Write `trust: true` under `model:` in the pipeline file, or export the model to ONNX "
+            "(`millstream docs models`)."
         )
     executor = _open(model, device, threads, max_events)
     return executor if model.signature.max_length is None else ByLength(model, executor)

@@ -57,7 +57,9 @@ class PythonExecutor:
         self._model = self._module.make("Model", model.file.parent, self.device)
         if not callable(getattr(self._model, "predict", None)):
             self._module.forget()
-            raise ModelConfigError(f"{model.file}: class `Model` has no `predict(self, inputs)` (docs/models.md).")
+            raise ModelConfigError(
+                f"{model.file}: class `Model` has no `predict(self, inputs)` (`millstream docs models`)."
+            )
 
     def warm_up(self) -> None:
         """See `Executor.warm_up`. Raises ModelConfigError if the outputs don't fit config.yaml."""

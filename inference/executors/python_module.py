@@ -44,7 +44,7 @@ class ModelModule:
         if not callable(made):
             self.forget()
             raise ModelConfigError(
-                f"{self._file} has no class `{name}`: expected `class {name}` with `predict` (docs/models.md)."
+                f"{self._file} has no class `{name}`: expected `class {name}` with `predict` (`millstream docs models`)."
             )
         try:
             return made(*arguments)

@@ -1,6 +1,7 @@
 """Loads torch models, and calls them with arrays."""
 
 import importlib
+import sys
 import warnings
 import zipfile
 from collections.abc import Mapping
@@ -27,8 +28,8 @@ def torch() -> Any:
         return importlib.import_module("torch")
     except ImportError as error:
         raise ModelConfigError(
-            f"a model of the repository runs in torch, which can't be imported here ({line_of(error)}). Install it "
-            f"in Millstream's checkout: .venv/bin/pip install -e '.[torch]'"
+            f"a model of the repository runs in torch, which can't be imported here ({line_of(error)}). "
+            f"Install Millstream's extra `torch`: {sys.executable} -m pip install 'millstream[torch]'"
         ) from None
 
 
@@ -109,7 +110,7 @@ def _script(model: ModelVersion, device: str) -> Program:
         if not any(name.endswith("/constants.pkl") for name in archive.namelist()):
             raise ModelConfigError(
                 f"{model.file} holds no TorchScript: weights or a pickled module, which need the code that made them. Save the "
-                f"model with torch.export as model.pt2, or bring the code as model.py (docs/models.md)."
+                f"model with torch.export as model.pt2, or bring the code as model.py (`millstream docs models`)."
             )
     try:
         with warnings.catch_warnings():

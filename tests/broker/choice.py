@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from millstream.topics.embedded import EmbeddedBroker
-from tests.broker.kafka_jars import missing_for_maven
-from tests.broker.maven import MavenKafka
+from tests.broker.maven import MavenKafka, missing_for_maven
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

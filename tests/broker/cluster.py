@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from tests.broker.maven import MavenKafka, random_uuid, server_settings
-from tests.broker.ports import free_ports
+from millstream.topics.local.kafka import random_uuid, server_settings
+from millstream.topics.local.ports import free_ports
+from tests.broker.maven import MavenKafka
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,184 +1,22 @@
-"""Apache Kafka as a child process of the tests: one node in KRaft combined mode."""
+"""Apache Kafka for the tests, as `millstream broker` runs it. Its jars are kept in the checkout."""
 
 from __future__ import annotations
 
-import atexit
-import base64
-import os
-import shutil
-import signal
-import subprocess
-import tempfile
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
+from millstream.topics.local.kafka import LocalKafka
+from millstream.topics.local.kafka_jars import missing_for_kafka
 
-from tests.broker.child import end, start
-from tests.broker.errors import BrokerError
-from tests.broker.fetch import last_lines
-from tests.broker.kafka_jars import kafka_jars
-from tests.broker.ports import free_ports
-
-if TYPE_CHECKING:
-    from types import TracebackType
-
-_READY_TIMEOUT_S = 90.0
+CACHE = Path(__file__).resolve().parents[2] / ".cache"
 
 
-class MavenKafka:
-    """A durable broker with data of its own, in a temporary folder; a context manager.
-
-    It never outlives the process that started it, nor (on Linux) the thread that did: start it from one that stays.
-    """
-
-    heap = "512m"  # most memory of its Java
+class MavenKafka(LocalKafka):
+    """A durable broker with data of its own, in a temporary folder; a context manager."""
 
     def __init__(self, port: int | None = None, cluster_id: str | None = None) -> None:
-        self._port, self._controller_port = (port, *free_ports(1)) if port else free_ports(2)
-        self._cluster_id = cluster_id or random_uuid()
-        self._folder: Path | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def bootstrap(self) -> str:
-        """`host:port`; it stays the same over a restart."""
-        return f"127.0.0.1:{self._port}"
-
-    @property
-    def running(self) -> bool:
-        """Whether its process is there."""
-        return self._process is not None and self._process.poll() is None
-
-    def start(self) -> None:
-        """Start the broker, on the data that an earlier start left, and wait until it answers. Raises BrokerError."""
-        self.launch()
-        self.wait_ready()
-
-    def launch(self) -> None:
-        """Start it and go on."""
-        jars = kafka_jars()
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="millstream-kafka-"))
-            atexit.register(self.stop)  # also when the tests are interrupted
-            self._format(jars, self._folder)
-        java = ["java", "-Xms256m", f"-Xmx{self.heap}", "-cp", f"{jars}/*", "kafka.Kafka", "server.properties"]
-        self._process = start(java, self._folder / "broker.log", cwd=self._folder)
-
-    def wait_ready(self) -> None:
-        """Wait until it answers. Raises BrokerError."""
-        assert self._process is not None
-        assert self._folder is not None
-        try:
-            self._wait_until_ready(self._process, self._folder / "broker.log")
-        except BaseException:
-            self.stop()
-            raise
-
-    def kill(self) -> None:
-        """End the broker as a crash does (SIGKILL). Its data stays: `start` brings it back."""
-        self._end(signal.SIGKILL)
-
-    def restart(self) -> None:
-        """Shut the broker down in order and start it on the same data and port."""
-        self._end(signal.SIGTERM)
-        self.start()
-
-    def stop(self) -> None:
-        """End the broker and delete its data."""
-        self._end(signal.SIGTERM)
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-            atexit.unregister(self.stop)
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    def _settings(self) -> dict[str, object]:
-        """Its server.properties."""
-        return server_settings(1, self._port, self._controller_port)
-
-    def _format(self, jars: Path, folder: Path) -> None:
-        settings = "".join(f"{name}={value}\n" for name, value in self._settings().items())
-        (folder / "server.properties").write_text(settings)
-        command = ["java", "-cp", f"{jars}/*", "kafka.tools.StorageTool", "format"]
-        done = subprocess.run(
-            [*command, "-t", self._cluster_id, "-c", "server.properties"],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            self.stop()
-            raise BrokerError(f"Apache Kafka could not format its storage:\n{done.stdout}{done.stderr}")
-
-    def _wait_until_ready(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        """Ready means that *our* broker answers: the port may have become another's since it was checked."""
-        client = AdminClient(
-            {"bootstrap.servers": self.bootstrap, "reconnect.backoff.max.ms": 200, "log_level": 0},
-        )
-        deadline = time.monotonic() + _READY_TIMEOUT_S
-        answer = ""
-        while time.monotonic() < deadline and process.poll() is None:
-            try:
-                cluster_id = str(client.list_topics(timeout=1.0).cluster_id)
-            except KafkaException as error:
-                answer = str(error)
-                continue
-            if cluster_id == self._cluster_id:
-                return
-            answer = f"cluster {cluster_id} answers there"
-        state = "not ready in time" if process.poll() is None else f"ended with status {process.returncode}"
-        raise BrokerError(
-            f"Apache Kafka did not start on {self.bootstrap}: {state}; {answer}. Its log ends:\n{last_lines(log)}"
-        )
-
-    def _end(self, how: signal.Signals) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            end(process, how)
+        super().__init__(CACHE, port, cluster_id)
 
 
-def random_uuid() -> str:
-    """A cluster id as Kafka writes them: 16 random bytes in URL-safe base64, no leading dash, no padding."""
-    while (text := base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")).startswith("-"):
-        pass
-    return text
-
-
-def server_settings(node_id: int, port: int, controller_port: int) -> dict[str, object]:
-    """Settings that start fast: few internal partitions, one replica, groups that form at once."""
-    return {
-        "process.roles": "broker,controller",
-        "node.id": node_id,
-        "controller.quorum.voters": f"{node_id}@127.0.0.1:{controller_port}",
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "controller.listener.names": "CONTROLLER",
-        "inter.broker.listener.name": "PLAINTEXT",
-        "log.dirs": "data",
-        "offsets.topic.replication.factor": 1,
-        "transaction.state.log.replication.factor": 1,
-        "transaction.state.log.min.isr": 1,
-        "share.coordinator.state.topic.replication.factor": 1,
-        "share.coordinator.state.topic.min.isr": 1,
-        "group.initial.rebalance.delay.ms": 0,
-        # A killed broker may register again only when its old session is over.
-        "broker.session.timeout.ms": 4000,
-        "broker.heartbeat.interval.ms": 500,
-        "auto.create.topics.enable": "false",
-        "offsets.topic.num.partitions": 4,
-        "transaction.state.log.num.partitions": 4,
-        "log.cleaner.dedupe.buffer.size": 20971520,
-    }
+def missing_for_maven() -> str | None:
+    """What this machine lacks to run `MavenKafka`, as a sentence's end; None when it lacks nothing."""
+    return missing_for_kafka(CACHE)

@@ -12,8 +12,8 @@ import yaml
 
 from millstream.consumers.cli import main as cli
 from millstream.topics import admin
+from millstream.topics.local.ports import free_ports
 from tests.broker.choice import Broker
-from tests.broker.ports import free_ports
 from tests.consumers.python_service import python_service
 from tests.consumers.service import flights_service, vector_service
 

@@ -45,7 +45,7 @@ def test_missing_package_is_named_with_what_to_install(tmp_path: Path, package: 
     )
     assert done.returncode == 1
     assert f"needs the package {package}" in done.stderr
-    assert "In a checkout: make .venv/.comparison. With a wheel: pip install 'FILE.whl[comparison]'" in done.stderr
+    assert f"{sys.executable} -m pip install 'millstream[comparison]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

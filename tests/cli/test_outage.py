@@ -8,8 +8,8 @@ import pytest
 from millstream.consumers.demo.example import example_folder
 from millstream.consumers.supervision.child import MILLSTREAM
 from millstream.topics.embedded import EmbeddedBroker
+from millstream.topics.local.ports import free_ports
 from tests.broker.clients import produce
-from tests.broker.ports import free_ports
 from tests.cli.command import ENVIRON, millstream
 
 

@@ -1,4 +1,7 @@
 import json
+import os
+import pty
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -140,11 +143,56 @@ def test_follows_what_comes_after_its_start_until_interrupted(
 
 
 @pytest.mark.durable  # the mock makes topics that are asked for
-def test_missing_topic_is_one_clear_message(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
+def test_missing_topic_of_the_pipeline_can_be_created(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
     topics = flights_pipeline(tmp_path, kafka.bootstrap, make_topic)
-    done = millstream("tail", tmp_path, "--topic", f"{topics['departures']}-not-there")
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(file.read_text().replace(topics["predictions"], f"{topics['predictions']}-not-there"))
+    done = millstream("tail", tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert "millstream topics create" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "predictoins",
+            "there is no such topic on .*\\. Did you mean predictions\\? Choose one of pipeline.yaml: predictions, ",
+        ),
+        ("labels", "pipeline.yaml has no `labels`, so this pipeline has no such topic"),
+        ("evaluations", "pipeline.yaml has no `shadows`, so this pipeline has no such topic"),
+    ],
+)
+def test_topic_that_the_pipeline_has_not_is_one_clear_message(
+    tmp_path: Path, kafka: Broker, make_topic: MakeTopic, name: str, said: str
+) -> None:
+    flights_pipeline(tmp_path, kafka.bootstrap, make_topic)
+    done = millstream("tail", tmp_path, "--topic", name)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.search(said, done.stderr)
+    assert "topics create" not in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=str)
+def test_terminal_shows_a_table_unless_json_is_wanted(
+    tmp_path: Path, kafka: Broker, make_topic: MakeTopic, options: list[str]
+) -> None:
+    topics = flights_pipeline(tmp_path, kafka.bootstrap, make_topic)
+    produce(kafka.bootstrap, topics["departures"], [(b"a", EVENT)])
+    ours, theirs = pty.openpty()
+    command = [COMMAND, "tail", str(tmp_path), "--topic", "input", "--from-beginning", "--limit", "1", *options]
+    done = subprocess.run(command, stdout=theirs, env=ENVIRON, timeout=60, check=False)
+    os.close(theirs)
+    shown = os.read(ours, 100_000).decode()
+    os.close(ours)
+    assert done.returncode == 0
+    if options:
+        assert json.loads(shown)["key"] == "a"
+    else:
+        heading, line = shown.splitlines()
+        assert "time (UTC)" in heading
+        assert f"id={ROW['id']}"[:20] in line
 
 
 @pytest.mark.parametrize("depth", range(900, 1000, 3))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from millstream.consumers.cli import main as cli
+from tests.broker.clients import create_topic
 from tests.consumers.service import vector_service
 
 if TYPE_CHECKING:
@@ -43,6 +45,21 @@ def test_create_makes_what_is_missing_and_is_a_no_op_after_that(
 
     assert cli.run(["topics", "show", str(service.file)]) == 0
     assert rows_of(capsys.readouterr().out) == there
+
+
+@pytest.mark.durable
+def test_new_topics_get_the_partitions_of_the_input_topic(
+    kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = vector_service(tmp_path, kafka, with_topics=False)
+    create_topic(kafka.bootstrap, service.inputs[0], 6, {})
+    assert cli.run(["topics", "create", str(service.file), "--json"]) == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["name"]: (row["partitions"], row["remark"]) for row in found} == {
+        service.inputs[0]: (6, ""),
+        service.output: (6, "created"),
+        service.letters: (6, "created"),
+    }
 
 
 def test_number_of_partitions_must_be_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.comparisons import ComparisonEncoder, Variant
 from millstream.schemas.records import COMPARISON
-from tests.broker.child import start
+from millstream.topics.local.child import start
 from tests.broker.clients import create_topic, wait_until
 
 if TYPE_CHECKING:

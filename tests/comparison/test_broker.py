@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.broker.choice import Broker
-from tests.broker.kafka_jars import missing_for_maven
-from tests.broker.maven import MavenKafka
+from tests.broker.maven import MavenKafka, missing_for_maven
 from tests.comparison.scene import Events, Job, check, comparison_scene
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 from prometheus_client.parser import text_string_to_metric_families
 
 from millstream.consumers.supervision.child import MILLSTREAM, reported_port
-from tests.broker.child import start
+from millstream.topics.local.child import start
 from tests.broker.clients import wait_until
 
 if TYPE_CHECKING:

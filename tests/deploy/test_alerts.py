@@ -44,7 +44,7 @@ def test_every_alert_has_a_section_in_the_runbook_and_every_section_an_alert() -
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
 def test_every_alert_says_how_bad_it_is_and_where_to_read_on(rule: dict[str, Any]) -> None:
-    assert rule["annotations"]["runbook"] == f"docs/runbook.md#{rule['alert'].lower()}"
+    assert rule["annotations"]["runbook"] == f"millstream docs runbook#{rule['alert'].lower()}"
     assert rule["annotations"]["summary"].endswith(".")
     section = RUNBOOK.split(f"## {rule['alert']}\n")[1].split("\n## ")[0]
     assert f"**Severity:** {rule['labels']['severity']}" in section

@@ -21,13 +21,13 @@ def test_commands_are_ones_that_the_cli_takes(name: str) -> None:
     program, command, *rest = command_of(name)
     assert program == "millstream"
     words = [path_here(word, name) for word in rest]
-    args = main._parser(command).parse_args([command, *words])
+    args = main.command_line([command]).parse_args([command, *words])
     assert (args.pipeline / "pipeline.yaml").is_file()
 
 
 def test_the_image_runs_a_command_that_the_cli_takes() -> None:
     words = re.findall(r'"([^"]+)"', DOCKERFILE.rpartition("\nCMD ")[2].splitlines()[0])
-    args = main._parser(words[0]).parse_args(words)
+    args = main.command_line([words[0]]).parse_args(words)
     assert (args.metrics_port, args.metrics_host) == (9108, "0.0.0.0")
     assert "127.0.0.1:9108/live" in DOCKERFILE
     assert DOCKERFILE.index("USER millstream") > DOCKERFILE.index("AS runtime")

@@ -15,8 +15,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from millstream.consumers.supervision.child import MILLSTREAM
-from tests.broker.kafka_jars import missing_for_maven
-from tests.broker.maven import MavenKafka
+from tests.broker.maven import MavenKafka, missing_for_maven
 from tests.deploy.compose import command_of, path_here
 from tests.deploy.dashboards import queries
 from tests.deploy.programs import ROOT, Program

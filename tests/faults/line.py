@@ -7,8 +7,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
+from millstream.topics.local.ports import free_ports
 from tests.broker.maven import MavenKafka
-from tests.broker.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

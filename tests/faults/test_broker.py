@@ -9,8 +9,7 @@ import pytest
 
 from tests.broker.choice import Broker
 from tests.broker.clients import wait_until
-from tests.broker.kafka_jars import missing_for_maven
-from tests.broker.maven import MavenKafka
+from tests.broker.maven import MavenKafka, missing_for_maven
 from tests.faults.disk import SmallDisk
 from tests.faults.service import FreezableKafka, assert_exactly_once, under_load
 

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from tests.broker.choice import Broker
 from tests.broker.clients import wait_until
 from tests.broker.cluster import NODES, KafkaCluster
-from tests.broker.kafka_jars import missing_for_maven
+from tests.broker.maven import missing_for_maven
 from tests.faults.service import assert_exactly_once, under_load
 
 if TYPE_CHECKING:

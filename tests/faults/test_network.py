@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.broker.choice import Broker
-from tests.broker.kafka_jars import missing_for_maven
+from tests.broker.maven import missing_for_maven
 from tests.faults.line import Line, ProxiedKafka
 from tests.faults.service import assert_exactly_once, under_load
 

@@ -6,19 +6,18 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from millstream.consumers.supervision.child import MILLSTREAM
+from millstream.topics.errors import BrokerError
+from millstream.topics.local.ports import free_ports
 from tests.broker.choice import Broker, choose
 from tests.broker.clients import Row, committed, create_topic, produce, read_all, wait_until
-from tests.broker.errors import BrokerError
-from tests.broker.kafka_jars import missing_for_maven
-from tests.broker.maven import MavenKafka
-from tests.broker.ports import free_ports
+from tests.broker.maven import CACHE, MavenKafka, missing_for_maven
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,7 +122,7 @@ def test_broker_command_leaves_no_broker_behind(own_kafka: MavenKafka, tmp_path:
     del own_kafka  # it is here for the jars, and so that two brokers run side by side
     (port,) = free_ports(1)
     command = subprocess.Popen(
-        [sys.executable, "-m", "tests.broker", "--port", str(port)],
+        [*MILLSTREAM, "broker", "--port", str(port), "--cache", str(CACHE)],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,

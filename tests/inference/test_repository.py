@@ -130,7 +130,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     assert str(folder) in str(refused.value)
     (folder / "model.onnx").touch()
     (folder / "config.yaml").unlink()
-    with pytest.raises(ModelConfigError, match=r"maps event fields .* \(docs/models.md\)") as refused:
+    with pytest.raises(ModelConfigError, match=r"maps event fields .* \(`millstream docs models`\)") as refused:
         load_version(tmp_path, "late")
     assert str(folder / "config.yaml") in str(refused.value)
 

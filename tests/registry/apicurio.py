@@ -12,10 +12,11 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tests.broker.child import end, start
-from tests.broker.errors import BrokerError
-from tests.broker.fetch import CACHE, OUTPUT, fetched, last_lines, missing_for
-from tests.broker.ports import free_ports
+from millstream.topics.errors import BrokerError
+from millstream.topics.local.child import end, start
+from millstream.topics.local.fetch import OUTPUT, fetched, last_lines, missing_for
+from millstream.topics.local.ports import free_ports
+from tests.broker.maven import CACHE
 
 if TYPE_CHECKING:
     import subprocess

@@ -9,7 +9,7 @@ from socket import create_connection
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from typing import TYPE_CHECKING, Self
 
-from tests.broker.ports import free_ports
+from millstream.topics.local.ports import free_ports
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -14,8 +14,8 @@ from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics import admin
 from millstream.topics.errors import BrokerUnreachableError, TopicError
+from millstream.topics.local.ports import free_ports
 from tests.broker.clients import create_topic, produce
-from tests.broker.ports import free_ports
 from tests.consumers.service import vector_service
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from millstream.pipeline.loading import load_pipeline
 from millstream.topics import group
-from tests.broker.ports import free_ports
+from millstream.topics.local.ports import free_ports
 from tests.pipeline.pipeline_files import SMALL
 
 

@@ -12,8 +12,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from millstream.topics import lag
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.lag import LagReader, PartitionLag
+from millstream.topics.local.ports import free_ports
 from tests.broker.clients import produce, read_all, wait_until
-from tests.broker.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,7 @@ from millstream.consumers.observability import metrics as m
 from millstream.schemas.wire import HEAD_BYTES, frame
 from tests.broker.choice import Broker
 from tests.broker.clients import produce
-from tests.broker.kafka_jars import missing_for_maven
-from tests.broker.maven import MavenKafka
+from tests.broker.maven import MavenKafka, missing_for_maven
 from tests.consumers.feeder import Feeder
 from tests.consumers.processes import Worker
 from tests.consumers.service import VECTOR_INPUT, id_of, vector_service

@@ -8,7 +8,7 @@ from millstream.inference.errors import ExecutorLost, ExecutorUnavailable, Model
 from millstream.inference.executors.python import PythonExecutor
 from millstream.inference.executors.python_module import ModelModule
 from millstream.inference.repository import load_version
-from tests.broker.ports import free_ports
+from millstream.topics.local.ports import free_ports
 from tests.inference.python_models import DOUBLING, predicting, write_python
 
 ONE = {"x": np.ones((1, 2), np.float32)}

@@ -1,11 +1,11 @@
-"""Apache Kafka's jars, fetched by Maven once and kept in `.cache/kafka`."""
+"""Apache Kafka's jars, which Maven fetches once."""
 
 from __future__ import annotations
 
 import hashlib
 from typing import TYPE_CHECKING
 
-from tests.broker.fetch import CACHE, OUTPUT, fetched, missing_for
+from millstream.topics.local.fetch import OUTPUT, fetched, missing_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,21 +17,21 @@ _ARTIFACTS = (
     "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
     "org.apache.logging.log4j:log4j-core:2.24.3",
 )
-_JARS = CACHE / "kafka" / f"jars-{hashlib.sha256(' '.join(_ARTIFACTS).encode()).hexdigest()[:12]}"
+_FOLDER = f"jars-{hashlib.sha256(' '.join(_ARTIFACTS).encode()).hexdigest()[:12]}"
 
 
-def missing_for_maven() -> str | None:
-    """What this machine lacks to run `MavenKafka`, as a sentence's end; None when it lacks nothing."""
-    return missing_for(_JARS)
+def missing_for_kafka(cache: Path) -> str | None:
+    """What this machine lacks to run `LocalKafka`, as a sentence's end; None if it lacks nothing."""
+    return missing_for(cache / "kafka" / _FOLDER)
 
 
-def kafka_jars() -> Path:
-    """The folder with Kafka's jars; fetches them where they are missing (43 MB). Raises BrokerError."""
+def kafka_jars(cache: Path) -> Path:
+    """The folder with Kafka's jars. If they are not in `cache` yet, they are fetched (43 MB). Raises BrokerError."""
     return fetched(
-        _JARS,
+        cache / "kafka" / _FOLDER,
         ["dependency:copy-dependencies", f"-DoutputDirectory={OUTPUT}", "-DincludeScope=runtime"],
         what="Apache Kafka",
-        instead="test against another broker: set KAFKA_BOOTSTRAP, or MILLSTREAM_TEST_BROKER=mock",
+        instead="use another broker: set KAFKA_BOOTSTRAP",
         pom=_pom(),
     )
 
@@ -45,6 +45,6 @@ def _pom() -> str:
     )
     return (
         "<project><modelVersion>4.0.0</modelVersion>"
-        "<groupId>millstream</groupId><artifactId>test-broker</artifactId><version>1</version>"
+        "<groupId>millstream</groupId><artifactId>local-broker</artifactId><version>1</version>"
         f"<dependencies>{dependencies}</dependencies></project>\n"
     )

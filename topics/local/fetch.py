@@ -1,4 +1,4 @@
-"""What Maven fetches for the tests' servers, kept in `.cache`."""
+"""Fetches servers in Java with Maven, once. A folder keeps them."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ import fcntl
 import re
 import shutil
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.broker.errors import BrokerError
+from millstream.topics.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
-CACHE = Path(__file__).resolve().parents[2] / ".cache"
-OUTPUT = "out"  # where Maven's goals shall put what they fetch
+OUTPUT = "out"  # folder where Maven's goals put what they fetch
 _TIMEOUT_S = 600
 
 
 def missing_for(folder: Path) -> str | None:
-    """What this machine lacks to run what is or will be in `folder`, as a sentence's end; None when it lacks nothing."""
+    """What this machine lacks to run the server in `folder`, or to fetch it there, as a sentence's end; None if nothing."""
     if shutil.which("java") is None:
         return "java is not installed"
     shown = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
@@ -33,14 +32,14 @@ def missing_for(folder: Path) -> str | None:
 
 
 def fetched(folder: Path, goal: Sequence[str], *, what: str, instead: str, pom: str | None = None) -> Path:
-    """Return `folder`; where it is missing, run Maven's goal and keep what that put into `OUTPUT`.
+    """Return `folder`. If it is missing, run Maven's goal, and keep what that put into `OUTPUT`.
 
-    Raises BrokerError, which names `what` could not be fetched and ends with what to do `instead`.
+    Raises BrokerError: it names `what` could not be fetched, and ends with what to do `instead`.
     """
     cache = folder.parent
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another test run may be fetching it
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be fetching it
         if not folder.exists():
             _fetch(folder, goal, what, instead, pom)
     return folder

@@ -1,0 +1,102 @@
+"""`millstream broker`: runs Apache Kafka on this machine, else the embedded broker, until Ctrl-C."""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from millstream.consumers.cli.arguments import port_number
+from millstream.topics.embedded import EmbeddedBroker
+from millstream.topics.errors import BrokerError
+from millstream.topics.local.kafka import LocalKafka
+from millstream.topics.local.kafka_jars import missing_for_kafka
+
+PORT = 9092
+REAL = """Apache Kafka runs on {bootstrap}. Its data is temporary: it is deleted at the end.
+Use it in another terminal:
+    export KAFKA_BOOTSTRAP={bootstrap}
+Ctrl-C ends it."""
+EMBEDDED = """The embedded broker runs on {bootstrap}: it is no Kafka, and can do less.
+  - It has no data on disk: when it ends, all topics and offsets are lost.
+  - A partition keeps its last 5 MB. It drops older events, even if nobody has read them.
+  - Each topic has {partitions} partitions. Settings of topics are ignored.
+  - It has no transactions: use `delivery: at_least_once`. `millstream compare` and `dead-letters replay` need Kafka.
+Apache Kafka can't run here: {missing}. Install Java 17 and Maven for it.
+Use the embedded broker in another terminal:
+    export KAFKA_BOOTSTRAP={bootstrap}
+Ctrl-C ends it."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See `cli.main`."""
+    parser.add_argument(
+        "--port",
+        type=port_number,
+        metavar="PORT",
+        help=f"port of Apache Kafka (default: {PORT}). The embedded broker takes any free port",
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        metavar="DIR",
+        help="folder that keeps Apache Kafka, which Maven downloads once, 43 MB (default: ~/.cache/millstream)",
+    )
+    parser.add_argument(
+        "--run",
+        dest="command",  # `run` is the command's function
+        nargs=argparse.REMAINDER,
+        metavar="COMMAND",
+        help="run this command with KAFKA_BOOTSTRAP set, on Apache Kafka and a free port, and end with it",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the best broker that this machine can run, until SIGINT or SIGTERM."""
+    cache: Path = args.cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millstream"
+    missing = missing_for_kafka(cache)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    try:
+        if args.command is not None:
+            return _run(args.command, cache, missing)
+        if missing is None:
+            _wait_with_kafka(cache, PORT if args.port is None else args.port)
+        elif args.port is not None:
+            raise BrokerError(
+                f"--port {args.port}: Apache Kafka can't run here: {missing}. Install Java 17 and Maven, or leave out --port for "
+                "the embedded broker, which can't choose its port."
+            )
+        else:
+            with EmbeddedBroker() as broker:
+                _wait(EMBEDDED.format(bootstrap=broker.bootstrap, partitions=broker.partitions, missing=missing))
+    except KeyboardInterrupt:  # the way to end it
+        pass
+    return 0
+
+
+def _wait_with_kafka(cache: Path, port: int) -> None:
+    with LocalKafka(cache, port or None) as kafka:
+        _wait(REAL.format(bootstrap=kafka.bootstrap))
+
+
+def _wait(message: str) -> None:
+    print(message, flush=True)
+    signal.pause()
+
+
+def _run(command: list[str], cache: Path, missing: str | None) -> int:
+    if not command:
+        raise BrokerError("--run: expected a command behind it, for example: --run millstream demo --shadow")
+    if missing is not None:
+        raise BrokerError(f"--run: Apache Kafka can't run here: {missing}. Install Java 17 and Maven.")
+    print("Starting Apache Kafka (the first time, Maven downloads it: 43 MB) ...", flush=True)
+    with LocalKafka(cache) as kafka:
+        signal.signal(
+            signal.SIGINT, signal.SIG_IGN
+        )  # the command gets it, too, and ends in order; then this process ends
+        try:
+            done = subprocess.run(command, env={**os.environ, "KAFKA_BOOTSTRAP": kafka.bootstrap}, check=False)
+        except OSError as error:
+            raise BrokerError(f"--run {command[0]}: the command can't be started: {error.strerror}.") from None
+        return done.returncode

@@ -1,0 +1,38 @@
+"""`millstream dashboards`: writes the Grafana dashboards and the Prometheus rules, which come with Millstream."""
+
+import argparse
+import shutil
+from pathlib import Path
+
+from millstream.consumers.cli.shipped import shipped
+from millstream.consumers.errors import WorkerError
+
+WRITTEN = {
+    "grafana/dashboards": "dashboards: import the files, or provision the folder",
+    "grafana/provisioning": "examples that provision Grafana with the dashboards and a data source",
+    "prometheus": "recording.yml and alerts.yml: add both to `rule_files`; prometheus.yml: an example of the scrape jobs",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See `cli.main`."""
+    parser.add_argument(
+        "--output", type=Path, metavar="DIR", required=True, help="the folder to create; must be empty if it exists"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Copy the files, and say what they are for."""
+    folder: Path = args.output
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        found = "a folder that isn't empty" if folder.is_dir() else "a file"
+        raise WorkerError(f"{folder}: expected a new or empty folder, found {found}. Choose another name.")
+    try:
+        for part in WRITTEN:
+            shutil.copytree(shipped("deploy") / part, folder / part)
+    except OSError as error:
+        raise WorkerError(f"{folder}: the files can't be written: {error.strerror}. Choose another place.") from None
+    for part, purpose in WRITTEN.items():
+        print(f"{folder / part}: {purpose}")
+    print("`millstream docs dashboards` says how to use them.")
+    return 0

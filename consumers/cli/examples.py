@@ -1,0 +1,105 @@
+"""The examples at the end of each command's help."""
+
+EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
+    "millstream": (
+        ("millstream broker", "a Kafka broker to try things out, in a terminal of its own"),
+        ("millstream init my-pipeline", "a folder with a working pipeline"),
+        ("millstream topics create my-pipeline", "the pipeline's topics"),
+        ("millstream produce my-pipeline my-pipeline/events.jsonl", "write events"),
+        ("millstream work my-pipeline --until-idle", "predict them"),
+        ("millstream tail my-pipeline --from-beginning", "see the predictions"),
+        ("millstream docs running", "read how to run workers"),
+    ),
+    "millstream init": (("millstream init my-pipeline", "create my-pipeline/pipeline.yaml and all that it needs"),),
+    "millstream check": (
+        ("millstream check my-pipeline", "check the file, the schemas, the model and the topics"),
+        ("millstream check my-pipeline --offline", "check all that needs no broker"),
+    ),
+    "millstream broker": (
+        ("millstream broker", "listen on port 9092, until Ctrl-C"),
+        ("millstream broker --port 9192", "on another port"),
+        ("millstream broker --run millstream demo --shadow", "run a command that needs a real broker"),
+    ),
+    "millstream topics": (
+        ("millstream topics create my-pipeline", "create the topics that are missing"),
+        ("millstream topics show my-pipeline", "show all topics"),
+    ),
+    "millstream topics create": (
+        ("millstream topics create my-pipeline", "with as many partitions as the input topic has"),
+        ("millstream topics create my-pipeline --partitions 8 --replication-factor 3", "for production"),
+    ),
+    "millstream topics show": (
+        ("millstream topics show my-pipeline", "show the topics; exit code 1 if one is missing"),
+        ("millstream topics show my-pipeline --json", "one JSON object per topic"),
+    ),
+    "millstream run": (
+        ("millstream run my-pipeline --min 1 --max 4", "1 to 4 workers, as the load needs"),
+        ("millstream run my-pipeline --workers 2 --metrics-port 9108", "always 2, with metrics for Prometheus"),
+    ),
+    "millstream work": (
+        ("millstream work my-pipeline", "run until Ctrl-C or SIGTERM"),
+        ("millstream work my-pipeline --until-idle", "process the existing events, and end"),
+        (
+            "millstream work my-pipeline --metrics-port 9108 --log-level warning",
+            "with probes and metrics, for a supervisor",
+        ),
+    ),
+    "millstream produce": (
+        ("millstream produce my-pipeline events.jsonl", "one JSON object per line"),
+        ("millstream produce my-pipeline events.csv --rate 100", "CSV with a header row, 100 events per second"),
+        ("millstream produce my-pipeline --skip-bad", "from standard input; report bad rows and continue"),
+    ),
+    "millstream tail": (
+        ("millstream tail my-pipeline", "new predictions, until Ctrl-C"),
+        ("millstream tail my-pipeline --from-beginning --limit 3 --json", "the first 3 as JSON lines"),
+        ("millstream tail my-pipeline --topic dead-letters --timeout 5", "dead letters, until none comes for 5 s"),
+    ),
+    "millstream dead-letters": (
+        ("millstream dead-letters list my-pipeline", "list them, with a summary by reason"),
+        ("millstream dead-letters show my-pipeline 0@17", "show one"),
+        ("millstream dead-letters replay my-pipeline --dry-run", "see what a replay would write"),
+    ),
+    "millstream dead-letters list": (
+        ("millstream dead-letters list my-pipeline --since 2h", "those of the last two hours"),
+        ("millstream dead-letters list my-pipeline --reason unfit --json", "those of one reason, as JSON lines"),
+    ),
+    "millstream dead-letters show": (
+        ("millstream dead-letters show my-pipeline 0@17", "the letter in partition 0 at offset 17"),
+    ),
+    "millstream dead-letters replay": (
+        ("millstream dead-letters replay my-pipeline --reason unfit", "those of one reason, after its cause is fixed"),
+        ("millstream dead-letters replay my-pipeline --position 0@17 --yes", "one, without a question"),
+    ),
+    "millstream lag": (
+        ("millstream lag my-pipeline", "once"),
+        ("millstream lag my-pipeline --watch --interval 5", "every 5 seconds, with the time to drain"),
+        ("millstream lag my-pipeline --serve 9109", "for Prometheus, even if no worker runs"),
+    ),
+    "millstream compare": (
+        ("millstream compare my-pipeline", "run the comparison job until Ctrl-C or SIGTERM"),
+        ("millstream compare my-pipeline --show", "print the results so far"),
+    ),
+    "millstream demo": (
+        ("millstream demo", "20,000 flights through two model versions; about a minute"),
+        ("millstream demo --events 2000 --plain", "fewer, with one line per second"),
+        ("millstream broker --run millstream demo --load spike", "how workers are added under load"),
+    ),
+    "millstream options": (
+        ("millstream options", "all options, as Markdown"),
+        ("millstream options --json-schema", "for editors that check the file"),
+    ),
+    "millstream metrics": (("millstream metrics", "a Markdown table"),),
+    "millstream docs": (
+        ("millstream docs", "list the pages"),
+        ("millstream docs models", "print a page"),
+        ("millstream docs runbook#millstreamdown", "print a section of a page"),
+    ),
+    "millstream dashboards": (
+        ("millstream dashboards --output monitoring", "write monitoring/grafana and monitoring/prometheus"),
+    ),
+    "millstream completion": (
+        ("millstream completion bash >> ~/.bashrc", "for new shells"),
+        ("millstream completion zsh > ~/.zfunc/_millstream", "with ~/.zfunc in $fpath"),
+    ),
+}
+"""Command -> (command line, what it does)."""

@@ -1,0 +1,33 @@
+"""The parser of the command line and of each command: its help ends with examples."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from millstream.consumers.cli.examples import EXAMPLES
+
+FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
+"""How shells complete a path, as shtab names it (`shtab.FILE`)."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Parses a command. The parsed arguments have the parser of their command as `parser`, for errors that are found later."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+        self.epilog = examples_text(self.prog)
+        self.set_defaults(parser=self)
+
+    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
+        """Also tells the shell which arguments are paths."""
+        action = super().add_argument(*names, **settings)
+        if settings.get("type") is Path:
+            action.complete = FILES  # type: ignore[attr-defined]
+        return action
+
+
+def examples_text(command: str) -> str:
+    """The examples of a command, as `--help` shows them."""
+    examples = EXAMPLES.get(command, ())
+    width = max((len(line) for line, _ in examples), default=0)
+    return "\n".join(["examples:", *(f"  {line:<{width}}  # {purpose}" for line, purpose in examples)])
