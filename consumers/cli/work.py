@@ -8,6 +8,8 @@ import signal
 import sys
 from types import FrameType
 
+from prometheus_client.exposition import generate_latest
+
 from millstream.consumers.cli.arguments import (
     add_former_name,
     add_metrics_host,
@@ -18,10 +20,12 @@ from millstream.consumers.cli.arguments import (
 )
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.observability.totals import Totals
 from millstream.consumers.worker.build import build_worker
 from millstream.consumers.worker.instance_id import take_instance_id
 from millstream.consumers.worker.plan import group_of, make_plan
 from millstream.consumers.worker.worker import Worker
+from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import refuse_unfit_broker, require
 from millstream.topics.group import refuse_foreign_group
 
@@ -98,7 +102,10 @@ def run(args: argparse.Namespace) -> int:
             plan.reader.id,
         )
         gc.freeze()  # the objects loaded so far stay, so the garbage collector needn't scan them again
-        drained = worker.run()
+        try:
+            drained = worker.run()
+        finally:
+            _log_totals(metrics, pipeline)
         instance_id.release()
     finally:
         if server is not None:
@@ -109,6 +116,13 @@ def run(args: argparse.Namespace) -> int:
         else "ended before all events in flight were finished"
     )
     return 0 if drained else 1
+
+
+def _log_totals(metrics: Metrics, pipeline: Pipeline) -> None:
+    totals = Totals.of_metrics(generate_latest(metrics.registry).decode())
+    log.info("%s", totals)
+    if (advice := totals.advice(pipeline.named)) is not None:
+        log.info("%s", advice)
 
 
 def _stop_on_signals(worker: Worker) -> None:
