@@ -45,7 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_metrics_host(parser)
     parser.add_argument(
-        "--plain", action="store_true", help="print one line per second; the default if the output isn't a terminal"
+        "--plain",
+        action="store_true",
+        help="print a line when something changes, and one a minute; the default if the output isn't a terminal",
     )
     parser.add_argument(
         "--instance-id-prefix",
