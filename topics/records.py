@@ -1,6 +1,5 @@
 """Reads and writes records without a consumer group, for the command line and the demo. Workers have their own clients."""
 
-import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from millstream.topics.client_log import client_log
 from millstream.topics.errors import TopicError
 from millstream.topics.unreachable import unreachable
 
@@ -67,7 +67,7 @@ class RecordReader:
                 "auto.offset.reset": "earliest",
                 "error_cb": self._on_error,
             },
-            logger=logging.getLogger("kafka.reader"),
+            logger=client_log("reader"),
         )
         try:
             self._consumer.assign(
@@ -161,7 +161,7 @@ class RecordWriter:
                 "message.max.bytes": 100_000_000,  # only the broker's limit should count
                 "on_delivery": self._on_delivery,
             },
-            logger=logging.getLogger("kafka.writer"),
+            logger=client_log("writer"),
         )
         try:
             _partitions(self._producer, topic)

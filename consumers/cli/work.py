@@ -18,6 +18,7 @@ from millstream.consumers.cli.arguments import (
     port_number,
     read_pipeline,
 )
+from millstream.consumers.observability.broker_watch import BrokerWatch
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.observability.totals import Totals
@@ -27,6 +28,7 @@ from millstream.consumers.worker.plan import group_of, make_plan
 from millstream.consumers.worker.worker import Worker
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import refuse_unfit_broker, require
+from millstream.topics.broker_probe import BrokerProbe
 from millstream.topics.group import refuse_foreign_group
 
 log = logging.getLogger("millstream")
@@ -78,6 +80,7 @@ def run(args: argparse.Namespace) -> int:
     pipeline = read_pipeline(args)
     metrics = Metrics(pipeline.name)
     health = Health(pipeline.limits.stall_after)
+    watch = BrokerWatch(pipeline.kafka.bootstrap, lambda: BrokerProbe(pipeline.client_config()), health)
     server = None
     if args.metrics_port is not None:
         # Open the port before the start, so that probes show what the worker waits for.
@@ -89,7 +92,14 @@ def run(args: argparse.Namespace) -> int:
         plan = make_plan(pipeline, dedicated=args.role == "shadow")
         refuse_foreign_group(pipeline.client_config(), pipeline, group_of(plan))
         instance_id = take_instance_id(args.instance_id, group=group_of(plan), bootstrap=pipeline.kafka.bootstrap)
-        worker = build_worker(plan, health, metrics, instance_id=instance_id.name, until_idle=args.until_idle)
+        worker = build_worker(
+            plan,
+            health,
+            metrics,
+            lost_broker=watch.suspect,
+            instance_id=instance_id.name,
+            until_idle=args.until_idle,
+        )
         _stop_on_signals(worker)
         log.info(
             "pid %d, instance ID %s, runs %s: %s on %s, with schema %s, id %d",
@@ -103,7 +113,8 @@ def run(args: argparse.Namespace) -> int:
         )
         gc.freeze()  # the objects loaded so far stay, so the garbage collector needn't scan them again
         try:
-            drained = worker.run()
+            with watch:
+                drained = worker.run()
         finally:
             _log_totals(metrics, pipeline)
         instance_id.release()

@@ -21,7 +21,7 @@ from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.shadow.comparison_sink import ComparisonSink
 from millstream.consumers.shadow.shadow_plan import count_undelivered, make_shadows
 from millstream.consumers.shadow.shadow_thread import Shadow, ShadowThread
-from millstream.consumers.sink.delivery import AtLeastOnce, BestEffort, Delivery
+from millstream.consumers.sink.delivery import AtLeastOnce, BestEffort, Delivery, LostBroker
 from millstream.consumers.sink.result_sink import Sink
 from millstream.consumers.sink.transactions import ExactlyOnce
 from millstream.consumers.sink.writer import Checkpoints, Writer
@@ -39,13 +39,22 @@ MAX_UNCOMMITTED_SHARE = 1 / 2  # of the in-flight limit: a checkpoint is due whe
 DECODE_TIMEOUT = 90.0  # seconds that a decode may take at least: a slow registry may need half of them
 
 
-def build_worker(plan: Plan, health: Health, metrics: Metrics, *, instance_id: str, until_idle: bool) -> Worker:
+def build_worker(
+    plan: Plan,
+    health: Health,
+    metrics: Metrics,
+    *,
+    lost_broker: LostBroker,
+    instance_id: str,
+    until_idle: bool,
+) -> Worker:
     """Create a worker.
 
     Args:
         plan: the pipeline, loaded and checked.
         health: gets the worker's state.
         metrics: where to count.
+        lost_broker: called when one of its clients loses a broker.
         instance_id: the worker's name in its group, the same over restarts.
         until_idle: whether the worker ends once all input is processed.
     """
@@ -60,10 +69,11 @@ def build_worker(plan: Plan, health: Health, metrics: Metrics, *, instance_id: s
         assignment=shared.assignment,
         guard=guard,
         metrics=metrics,
+        lost_broker=lost_broker,
     )
     shadows = make_shadows(plan.shadows, pipeline, plan.model, plan.store)
-    sink = _sink(plan, shared, shadows, instance_id)
-    shadow_thread = _shadow_thread(plan, shared, shadows) if shadows and not plan.dedicated else None
+    sink = _sink(plan, shared, shadows, instance_id, lost_broker)
+    shadow_thread = _shadow_thread(plan, shared, shadows, lost_broker) if shadows and not plan.dedicated else None
     in_flight = pipeline.model.concurrent_batches
     ahead = batches_ahead(plan.executor.device, in_flight * len(plan.executors), pipeline.batch.max_events)
     return connect(
@@ -172,17 +182,22 @@ def _runner(executor: Executor, retry: Retry, shared: Shared) -> Runner:
     )
 
 
-def _sink(plan: Plan, shared: Shared, shadows: Sequence[Shadow], instance_id: str) -> Sink:
+def _sink(plan: Plan, shared: Shared, shadows: Sequence[Shadow], instance_id: str, lost_broker: LostBroker) -> Sink:
     limits = largest_outputs(plan)
     outputs, producer = outputs_of(plan, limits), producer_settings(plan, limits)
     abandon, metrics = shared.ending.abandon, shared.metrics
     delivery: Delivery
     if shared.settings.exactly_once:
         delivery = ExactlyOnce(
-            producer, transactional_id=instance_id, assignment=shared.assignment, abandon=abandon, metrics=metrics
+            producer,
+            transactional_id=instance_id,
+            assignment=shared.assignment,
+            abandon=abandon,
+            metrics=metrics,
+            lost_broker=lost_broker,
         )
     else:
-        delivery = AtLeastOnce(producer, abandon=abandon, metrics=metrics)
+        delivery = AtLeastOnce(producer, abandon=abandon, metrics=metrics, lost_broker=lost_broker)
     if not plan.dedicated:
         return Sink(delivery, outputs, assignment=shared.assignment, metrics=metrics)
     topic = plan.pipeline.comparison.topic
@@ -198,11 +213,16 @@ def _sink(plan: Plan, shared: Shared, shadows: Sequence[Shadow], instance_id: st
     )
 
 
-def _shadow_thread(plan: Plan, shared: Shared, shadows: Sequence[Shadow]) -> ShadowThread:
+def _shadow_thread(plan: Plan, shared: Shared, shadows: Sequence[Shadow], lost_broker: LostBroker) -> ShadowThread:
     pipeline, metrics = plan.pipeline, shared.metrics
     return ShadowThread(
         shadows,
-        BestEffort(pipeline.client_config(), lost=lambda: count_undelivered(shadows, metrics), metrics=metrics),
+        BestEffort(
+            pipeline.client_config(),
+            lost=lambda: count_undelivered(shadows, metrics),
+            metrics=metrics,
+            lost_broker=lost_broker,
+        ),
         topic=pipeline.comparison.topic,
         max_load=min(shadow.section.max_load for shadow in plan.shadows),
         room=8 * pipeline.batch.max_events,

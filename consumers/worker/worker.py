@@ -241,7 +241,8 @@ class Worker:
         return done.is_set() and self._commit(wait=True) and not self._assignment.rewind_wanted.is_set()
 
     def _set_ready(self) -> None:
-        ready = self._source.assigned_once and self._health.outage is None
+        away = self._health.outage or self._health.broker_away
+        ready = self._source.assigned_once and away is None
         self._metrics.set(m.READY, ready)
         if self._source.assigned_once and not self._health.ready:
             self._health.ready = True
