@@ -4,9 +4,7 @@ import argparse
 import gc
 import logging
 import os
-import signal
 import sys
-from types import FrameType
 
 from prometheus_client.exposition import generate_latest
 
@@ -18,6 +16,7 @@ from millstream.consumers.cli.arguments import (
     port_number,
     read_pipeline,
 )
+from millstream.consumers.cli.signals import stop_on_signals
 from millstream.consumers.observability.broker_watch import BrokerWatch
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.metrics import Metrics
@@ -100,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
             instance_id=instance_id.name,
             until_idle=args.until_idle,
         )
-        _stop_on_signals(worker)
+        _stop_on_signals(worker, pipeline.limits.drain_timeout)
         log.info(
             "pid %d, instance ID %s, runs %s: %s on %s, with schema %s, id %d",
             os.getpid(),
@@ -136,10 +135,19 @@ def _log_totals(metrics: Metrics, pipeline: Pipeline) -> None:
         log.info("%s", advice)
 
 
-def _stop_on_signals(worker: Worker) -> None:
-    def stop(number: int, _frame: FrameType | None) -> None:
-        log.info("%s: draining", signal.Signals(number).name)
+def _stop_on_signals(worker: Worker, drain_timeout: float) -> None:
+    def drain(name: str) -> None:
+        log.info(
+            "%s: draining: the worker finishes and commits its %d events in flight, with the batch that runs, for at most %g s "
+            "(limits.drain_timeout). A second Ctrl-C stops it at once: the next worker then reads these events again",
+            name,
+            worker.in_flight,
+            drain_timeout,
+        )
         worker.stop()
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    def stop_at_once(name: str) -> None:
+        log.warning("%s again: stopping at once", name)
+        worker.stop_at_once()
+
+    stop_on_signals(drain, stop_at_once)

@@ -42,6 +42,7 @@ class LocalRun:
         self._status: Status | None = None
         self._readings: dict[int, Reading] = {}
         self._stopping = threading.Event()
+        self._at_once = threading.Event()
         self._ended = threading.Event()
         self._started = 0  # workers, with those that were restarted
         self._totals: list[Totals] = []  # of the workers that ended
@@ -56,6 +57,11 @@ class LocalRun:
 
     def stop(self) -> None:
         """Drain all workers and end. A signal handler may call this."""
+        self._stopping.set()
+
+    def stop_at_once(self) -> None:
+        """End without finishing the events in flight. As `stop`."""
+        self._at_once.set()
         self._stopping.set()
 
     def serve(self, host: str, port: int | None) -> bool:
@@ -82,9 +88,9 @@ class LocalRun:
             self._supervisor.resize(self._policy.min_workers, time.monotonic())
             reading.start()
             self._loop(health)
-            drained = self._supervisor.stop()
+            drained = self._supervisor.stop(self._at_once)
         except WorkersStopped:
-            self._supervisor.stop()  # wait for the workers that already drain
+            self._supervisor.stop(self._at_once)  # wait for the workers that already drain
             raise
         finally:
             self._supervisor.kill()
@@ -114,7 +120,10 @@ class LocalRun:
                 self._supervisor.note_ready()
             self._supervisor.resize(status.decision.workers, now)
         self._screen.end_line()
-        self._screen.say(f"draining {counted(self._supervisor.running)}")
+        self._screen.say(
+            f"draining {counted(self._supervisor.running)}: they finish and commit their events in flight, for at most "
+            f"{self._pipeline.limits.drain_timeout:g} s (limits.drain_timeout). A second Ctrl-C stops them at once"
+        )
 
     def _read_workers(self) -> None:
         """Read each worker's metrics again and again. Runs in its own thread: a worker that hangs delays it by 1 s."""

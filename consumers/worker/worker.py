@@ -89,6 +89,16 @@ class Worker:
         """Ask the worker to drain and end. A signal handler may call it."""
         self._ending.stopping.set()
 
+    def stop_at_once(self) -> None:
+        """Ask the worker to end without finishing its events in flight: the next worker reads them again. As `stop`."""
+        self._ending.at_once.set()
+        self._ending.stopping.set()
+
+    @property
+    def in_flight(self) -> int:
+        """The number of events that are read, and whose results are not final yet."""
+        return self._budget.events
+
     def run(self) -> bool:
         """Work until asked to stop. With `until_idle`, also end once all input is processed.
 
@@ -152,7 +162,7 @@ class Worker:
         """
         until = time.monotonic() + self._settings.drain_timeout
         while not (drained := self._finish(list(self._assignment.epochs))):
-            if self._ending.failure is not None or time.monotonic() >= until:
+            if self._ending.failure is not None or self._ending.at_once.is_set() or time.monotonic() >= until:
                 break
             self._turn()
         return drained
@@ -269,11 +279,15 @@ class Worker:
         self._inbox.put(Barrier(done))
         until = time.monotonic() + self._settings.drain_timeout
         while not done.wait(POLL_INTERVAL) and time.monotonic() < until and self._ending.failure is None:
+            if self._ending.at_once.is_set():
+                break
             self._health.turn()
             self._commit(wait=False)  # else a crash meanwhile would repeat the results of all this time
         # If the results are not done because the broker is away, a commit that waits would take even longer.
         committed = self._commit(wait=done.is_set())
-        if not done.is_set() and self._ending.failure is None:
+        if not done.is_set() and self._ending.at_once.is_set():
+            log.warning("%d events were not finished: they are not committed, and are read again", self._budget.events)
+        elif not done.is_set() and self._ending.failure is None:
             log.warning(
                 "%d events were not finished within the drain time of %g s: they are not committed, and are read again. With a "
                 "slow model, raise `limits.drain_timeout` (and what your supervisor grants), or lower `limits.in_flight_events`",
@@ -290,12 +304,12 @@ class Worker:
         self._ending.abandon.set()
         self._inbox.put(None)
         try:
-            if self._shadows is not None:
+            if self._shadows is not None and not self._ending.at_once.is_set():
                 self._shadows.close()
         finally:
             self._source.close(self._ending.failure)
         for thread in self._threads:
-            thread.join(THREAD_JOIN_TIMEOUT)
+            thread.join(0.0 if self._ending.at_once.is_set() else THREAD_JOIN_TIMEOUT)
         if not any(thread.is_alive() for thread in self._threads):
             for executor in self._executors:
                 executor.close()
