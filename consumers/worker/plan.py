@@ -89,6 +89,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
         pipeline.model.version,
         _field_overrides(pipeline),
         lambda tensor: pipeline.at("model", "inputs", tensor),
+        pipeline.at("model"),
     )
     shadows = load_shadows(pipeline, model, dedicated=dedicated)
     if dedicated and not shadows:
