@@ -58,6 +58,9 @@ class RecordReader:
             TopicError: a topic does not exist.
         """
         self.away = False  # whether no broker has answered in `read` since the last record
+        self.existing = dict.fromkeys(
+            topics, 0
+        )  # offsets of each topic that were there at the start: no fewer than records
         self._consumer = Consumer(
             {
                 **client,
@@ -70,14 +73,14 @@ class RecordReader:
             logger=client_log("reader"),
         )
         try:
-            self._consumer.assign(
-                [
+            places = []
+            for topic in topics:
+                for number in _partitions(self._consumer, topic):
                     # Requested here, because the client itself would look for the end later.
-                    TopicPartition(topic, number, bounds(self._consumer, topic, number)[0 if from_beginning else 1])
-                    for topic in topics
-                    for number in _partitions(self._consumer, topic)
-                ]
-            )
+                    low, high = bounds(self._consumer, topic, number)
+                    self.existing[topic] += high - low
+                    places.append(TopicPartition(topic, number, low if from_beginning else high))
+            self._consumer.assign(places)
         except KafkaException as error:
             self._consumer.close()
             raise unreachable(str(client["bootstrap.servers"]), error.args[0]) from None

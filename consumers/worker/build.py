@@ -226,7 +226,8 @@ def _shadow_thread(plan: Plan, shared: Shared, shadows: Sequence[Shadow], lost_b
         topic=pipeline.comparison.topic,
         max_load=min(shadow.section.max_load for shadow in plan.shadows),
         room=8 * pipeline.batch.max_events,
-        busy=shared.budget.has_backlog,
+        # All events of a worker that ends when it is idle are a backlog. It would skip them all.
+        busy=(lambda: False) if shared.settings.until_idle else shared.budget.has_backlog,
         assignment=shared.assignment,
         metrics=metrics,
     )

@@ -136,7 +136,7 @@ class Worker:
         while True:
             while not self._ending.stopping.is_set() and self._ending.failure is None:
                 self._turn()
-                if self._settings.until_idle and self._source.idle and not self._budget.events:
+                if self._settings.until_idle and self._is_idle():
                     break
             if isinstance(self._ending.failure, EventRefused):
                 self._commit(wait=True)  # the events before it
@@ -145,6 +145,10 @@ class Worker:
             # A transaction aborted while the worker drained: its events are still to be read again, so the worker is not idle.
             if self._rewinds == rewinds or self._ending.stopping.is_set() or self._ending.failure is not None:
                 return drained
+
+    def _is_idle(self) -> bool:
+        shadows_work = self._shadows is not None and self._shadows.at_work
+        return self._source.idle and not self._budget.events and not shadows_work
 
     def _warm_up(self) -> bool:
         """Warm the executors up, and wait through an outage. Returns False if the worker was asked to end meanwhile."""
