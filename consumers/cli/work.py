@@ -23,7 +23,7 @@ from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.observability.totals import Totals
 from millstream.consumers.worker.build import build_worker
 from millstream.consumers.worker.instance_id import take_instance_id
-from millstream.consumers.worker.plan import group_of, make_plan
+from millstream.consumers.worker.plan import Plan, group_of, make_plan
 from millstream.consumers.worker.worker import Worker
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import refuse_unfit_broker, require
@@ -100,16 +100,7 @@ def run(args: argparse.Namespace) -> int:
             until_idle=args.until_idle,
         )
         _stop_on_signals(worker, pipeline.limits.drain_timeout)
-        log.info(
-            "pid %d, instance ID %s, runs %s: %s on %s, with schema %s, id %d",
-            os.getpid(),
-            instance_id.name,
-            pipeline.name,
-            plan.model.place,
-            plan.executor.device,
-            plan.reader.name,
-            plan.reader.id,
-        )
+        _log_start(instance_id.name, plan)
         gc.freeze()  # the objects loaded so far stay, so the garbage collector needn't scan them again
         try:
             with watch:
@@ -126,6 +117,19 @@ def run(args: argparse.Namespace) -> int:
         else "ended before all events in flight were finished"
     )
     return 0 if drained else 1
+
+
+def _log_start(instance_id: str, plan: Plan) -> None:
+    log.info(
+        "pid %d, instance ID %s, runs %s: %s on %s, with schema %s, id %d",
+        os.getpid(),
+        instance_id,
+        plan.pipeline.name,
+        plan.model.place,
+        plan.executor.device,
+        plan.reader.name,
+        plan.reader.id,
+    )
 
 
 def _log_totals(metrics: Metrics, pipeline: Pipeline) -> None:
