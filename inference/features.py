@@ -1,5 +1,6 @@
 """Fills the model's input tensors from event fields, and rejects events that don't fit, with the reason."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -40,7 +41,7 @@ def to_tensors(table: Table, inputs: Sequence[TensorInput], *, allow_nan: bool) 
             fill = _fill_array if entry.array else _fill_scalars
             filled[entry.tensor] = array = fill(table, entry, problems)
             if not allow_nan:
-                _find_nan(array, entry, problems)
+                _find_nan(table, array, entry, problems)
     if varying := [entry for entry in inputs if entry.max_length is not None and not entry.mask]:
         filled |= _fill_ragged(table, varying, problems, allow_nan=allow_nan)
     if not problems:
@@ -52,7 +53,7 @@ def to_tensors(table: Table, inputs: Sequence[TensorInput], *, allow_nan: bool) 
     return Features({name: array[rows] for name, array in filled.items()}, rows, unfit)
 
 
-def _find_nan(array: npt.NDArray[Any], entry: TensorInput, problems: dict[int, str]) -> None:
+def _find_nan(table: Table, array: npt.NDArray[Any], entry: TensorInput, problems: dict[int, str]) -> None:
     """Add the events with NaN or infinity to `problems`."""
     if array.dtype.kind != "f" or (is_finite := np.isfinite(array)).all():
         return
@@ -60,7 +61,17 @@ def _find_nan(array: npt.NDArray[Any], entry: TensorInput, problems: dict[int, s
     for row in np.flatnonzero(~is_finite.all(axis=1)).tolist():
         at = int(is_finite[row].argmin())
         where = f"`{entry.fields[0]}`[{at}]" if entry.array else f"`{entry.fields[at]}`"
-        problems.setdefault(row, f"field {where} is NaN or infinite, which tensor `{entry.tensor}` does not take")
+        found = _not_finite(table[entry.fields[0 if entry.array else at]], row, at, entry.dtype)
+        problems.setdefault(row, f"field {where} is {found}, which tensor `{entry.tensor}` does not take")
+
+
+def _not_finite(column: Column, row: int, at: int, dtype: str) -> str:
+    """What the field holds where the tensor has NaN or infinity. `at`: the place in a list."""
+    (found,) = column.take(np.array([row])).to_list()
+    if isinstance(found, list):
+        found = found[at]
+    too_large = isinstance(found, float) and math.isfinite(found)
+    return f"{found}, too large for {dtype}" if too_large else "NaN or infinite"
 
 
 def _fill_scalars(table: Table, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[Any]:
@@ -145,7 +156,7 @@ def _fill_ragged(
     for entry, lists in zip(inputs, columns, strict=True):
         tensor = Ragged.of_lengths(_items(lists, entry, problems), lists.lengths)
         if not allow_nan:
-            _find_nan_items(tensor, entry, problems)
+            _find_nan_items(lists, tensor, entry, problems)
         tensors[entry.tensor] = tensor
     return tensors
 
@@ -171,13 +182,14 @@ def _items(lists: ListColumn, entry: TensorInput, problems: dict[int, str]) -> n
     return items
 
 
-def _find_nan_items(tensor: Ragged, entry: TensorInput, problems: dict[int, str]) -> None:
+def _find_nan_items(lists: ListColumn, tensor: Ragged, entry: TensorInput, problems: dict[int, str]) -> None:
     """Like `_find_nan`, for ragged items."""
     if tensor.values.dtype.kind != "f" or (is_finite := np.isfinite(tensor.values)).all():
         return
     for row, at in _first_of_each_event(~is_finite, tensor.offsets):
+        found = _not_finite(lists, row, at, entry.dtype)
         problems.setdefault(
-            row, f"field `{entry.fields[0]}`[{at}] is NaN or infinite, which tensor `{entry.tensor}` does not take"
+            row, f"field `{entry.fields[0]}`[{at}] is {found}, which tensor `{entry.tensor}` does not take"
         )
 
 

@@ -97,18 +97,20 @@ def load_version(
     version: int | None = None,
     fields: Fields | None = None,
     mapped_at: Callable[[str], str] = lambda tensor: f"pipeline file: model.inputs.{tensor}",
+    named_at: str = "pipeline file: model",
 ) -> ModelVersion:
     """Find a model version and read its config.yaml.
 
     Args:
         repository: the model repository's folder.
         name: the model's name, a folder in it.
-        version: the number of its folder; None takes the highest.
+        version: the number of its folder; None takes the only one.
         fields: tensor -> event field (an array) or fields (scalars). They replace those in config.yaml.
         mapped_at: returns the place of a tensor's mapping in the pipeline file, for messages.
+        named_at: the place of the model's name and version in the pipeline file, for messages.
 
     Raises:
-        ModelConfigError: there is no such version, or its config.yaml is wrong.
+        ModelConfigError: there is no such version, several and none is named, or its config.yaml is wrong.
     """
     folder = repository / name
     if not folder.is_dir():
@@ -126,7 +128,12 @@ def load_version(
     if not versions or (version is not None and version not in versions):
         wanted = "no version" if version is None else f"no version {version}"
         raise ModelConfigError(f"model `{name}` has {wanted} in {folder} (there: {_listed(versions)}).")
-    chosen = versions[-1] if version is None else version
+    if version is None and len(versions) > 1:
+        raise ModelConfigError(
+            f"{named_at}: expected a `version`, because model `{name}` has several in {folder}; found none. Name the one that "
+            f"makes the predictions: write `version: {versions[-1]}` under `model:` (there: {_listed(versions)})."
+        )
+    chosen = versions[0] if version is None else version
     place = folder / str(chosen)
     # Checked before config.yaml, because a folder without a model lacks more than its config.
     files = [place / file for file in EXECUTORS if (place / file).is_file()]

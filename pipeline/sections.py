@@ -199,8 +199,7 @@ class Model(Section):
     name: Name = Field(description="Name of the model: its folder in the repository.", examples=["my-model"])
     version: Version | None = Field(
         None,
-        description="Version of the model. Set it to decide when a new version is used. Without it, the highest in the "
-        "repository.",
+        description="Version of the model. It must be named if the repository has several.",
     )
     repository: FilePath = Field(
         "models",

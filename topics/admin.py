@@ -1,6 +1,5 @@
 """Reads the state and the settings of topics, and creates topics."""
 
-import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,11 +10,15 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
 from millstream.pipeline.pipeline import Pipeline
+from millstream.topics.client_log import client_log
 from millstream.topics.errors import TopicError
 from millstream.topics.quick_connect import QUICK_CONNECT
 from millstream.topics.unreachable import unreachable
 
 ANSWER_TIMEOUT = 10.0  # seconds
+RESOLVE_TIMEOUT = 1.0  # seconds, within which a name server says that it doesn't know a host
+UNRESOLVED = {KafkaError._RESOLVE, KafkaError._ALL_BROKERS_DOWN}
+"""All that a client reports if it finds no address for any of its hosts."""
 BROKER_DEFAULT = -1
 # A dead letter has its event, the event's key a second time, and a few more fields. If an event just fits into its topic, its
 # dead letter must fit too. Otherwise no worker would ever get past it.
@@ -59,7 +62,7 @@ class Admin(AdminClient):
         self.bootstrap = str(client["bootstrap.servers"])
         self._told: list[KafkaError] = []
         settings: dict[str, Any] = {**QUICK_CONNECT, **client, "error_cb": self._told.append}
-        super().__init__(settings, logger=logging.getLogger("kafka.admin"))
+        super().__init__(settings, logger=client_log("admin"))
 
     @property
     def causes(self) -> Sequence[KafkaError]:
@@ -236,6 +239,15 @@ def _is_embedded(metadata: Any) -> bool:
 
 def _metadata(admin: Admin) -> Any:
     try:
-        return admin.list_topics(timeout=ANSWER_TIMEOUT)
+        return _listed(admin)
     except KafkaException as error:
         raise unreachable(admin.bootstrap, error.args[0], admin.causes) from None
+
+
+def _listed(admin: Admin) -> Any:
+    try:
+        return admin.list_topics(timeout=RESOLVE_TIMEOUT)
+    except KafkaException:
+        if {cause.code() for cause in admin.causes} == UNRESOLVED:
+            raise
+        return admin.list_topics(timeout=ANSWER_TIMEOUT - RESOLVE_TIMEOUT)

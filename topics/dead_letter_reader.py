@@ -1,6 +1,5 @@
 """Reads a dead-letter topic to its end, and single events from their own topics."""
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +8,7 @@ from typing import Any, Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterError
+from millstream.topics.client_log import client_log
 from millstream.topics.dead_letters import NoLetter, Position, StoredLetter, Unread, marked
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.records import ANSWER_TIMEOUT, TRANSIENT_ERRORS, ReadRecord, bounds, headers_of
@@ -221,7 +221,7 @@ def _consumer(client: Mapping[str, Any], isolation: str) -> Consumer:
             "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 50,  # the broker reports the end of a partition after this time
         },
-        logger=logging.getLogger("kafka.reader"),
+        logger=client_log("reader"),
     )
 
 

@@ -1,6 +1,5 @@
 """Measures how far a group is behind its topics. It asks the broker, so it also works without workers."""
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -10,6 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from millstream.topics.client_log import client_log
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.records import asked_again
 
@@ -102,9 +102,7 @@ class LagReader:
         # The first one gets the committed offsets at once. A consumer that reads committed records gets them only when no open
         # transaction has newer ones: seconds later if workers commit all the time, and never if one hangs. That one is only for
         # samples.
-        self._consumer = Consumer(
-            {**mine, "isolation.level": "read_uncommitted"}, logger=logging.getLogger("kafka.lag")
-        )
+        self._consumer = Consumer({**mine, "isolation.level": "read_uncommitted"}, logger=client_log("lag"))
         self._sampler = Consumer(
             {
                 **mine,
@@ -113,9 +111,9 @@ class LagReader:
                 "auto.offset.reset": "earliest",
                 "enable.partition.eof": True,
             },
-            logger=logging.getLogger("kafka.lag"),
+            logger=client_log("lag"),
         )
-        self._admin = AdminClient(dict(client), logger=logging.getLogger("kafka.lag"))
+        self._admin = AdminClient(dict(client), logger=client_log("lag"))
 
     def read(self) -> list[PartitionLag]:
         """The lag of every partition, by topic and number.

@@ -1,6 +1,5 @@
 """Reads and writes records without a consumer group, for the command line and the demo. Workers have their own clients."""
 
-import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from millstream.topics.client_log import client_log
 from millstream.topics.errors import TopicError
 from millstream.topics.unreachable import unreachable
 
@@ -58,6 +58,9 @@ class RecordReader:
             TopicError: a topic does not exist.
         """
         self.away = False  # whether no broker has answered in `read` since the last record
+        self.existing = dict.fromkeys(
+            topics, 0
+        )  # offsets of each topic that were there at the start: no fewer than records
         self._consumer = Consumer(
             {
                 **client,
@@ -67,17 +70,17 @@ class RecordReader:
                 "auto.offset.reset": "earliest",
                 "error_cb": self._on_error,
             },
-            logger=logging.getLogger("kafka.reader"),
+            logger=client_log("reader"),
         )
         try:
-            self._consumer.assign(
-                [
+            places = []
+            for topic in topics:
+                for number in _partitions(self._consumer, topic):
                     # Requested here, because the client itself would look for the end later.
-                    TopicPartition(topic, number, bounds(self._consumer, topic, number)[0 if from_beginning else 1])
-                    for topic in topics
-                    for number in _partitions(self._consumer, topic)
-                ]
-            )
+                    low, high = bounds(self._consumer, topic, number)
+                    self.existing[topic] += high - low
+                    places.append(TopicPartition(topic, number, low if from_beginning else high))
+            self._consumer.assign(places)
         except KafkaException as error:
             self._consumer.close()
             raise unreachable(str(client["bootstrap.servers"]), error.args[0]) from None
@@ -161,7 +164,7 @@ class RecordWriter:
                 "message.max.bytes": 100_000_000,  # only the broker's limit should count
                 "on_delivery": self._on_delivery,
             },
-            logger=logging.getLogger("kafka.writer"),
+            logger=client_log("writer"),
         )
         try:
             _partitions(self._producer, topic)

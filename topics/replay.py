@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT_MS
 from millstream.pipeline.pipeline import Pipeline
+from millstream.topics.client_log import client_log
 from millstream.topics.dead_letter_reader import DeadLetterReader
 from millstream.topics.dead_letters import Position, Replay, Stays, StoredLetter, marker, replay_of
 from millstream.topics.errors import TopicError
@@ -115,7 +116,7 @@ class Replayer:
                 "batch.num.messages": 1,  # so that the broker refuses a single event
                 "linger.ms": 0,
             },
-            logger=logging.getLogger("kafka.replay"),
+            logger=client_log("replay"),
         )
 
     def start(self) -> None:

@@ -16,12 +16,25 @@ _ADVICE = {
 
 def unreachable(bootstrap: str, error: KafkaError, causes: Sequence[KafkaError] = ()) -> BrokerUnreachableError:
     """The error for a broker that does not answer: with its cause, if the client has reported one to its `error_cb`."""
-    told = [cause for cause in causes if cause.code() not in _CONSEQUENT_ERRORS]
-    cause = told[-1] if told else error
-    said = " ".join(cause.str().split())
+    cause = _first_cause(error, causes)
     advice = _ADVICE.get(
         cause.code(),
         "Start one (`millstream broker`), correct `kafka.bootstrap` in the pipeline file, or check the user and TLS settings "
         "under `kafka.client`",
     )
-    return BrokerUnreachableError(f"no Kafka broker answers at {bootstrap} ({said}). {advice}.")
+    away = "the host's name is not known:" if cause.code() == KafkaError._RESOLVE else "no Kafka broker answers at"
+    return BrokerUnreachableError(f"{away} {bootstrap} ({_said(cause)}). {advice}.")
+
+
+def cause_of(error: KafkaError, causes: Sequence[KafkaError]) -> str:
+    """The client's own words for why no broker answers."""
+    return _said(_first_cause(error, causes))
+
+
+def _first_cause(error: KafkaError, causes: Sequence[KafkaError]) -> KafkaError:
+    told = [cause for cause in causes if cause.code() not in _CONSEQUENT_ERRORS]
+    return told[-1] if told else error
+
+
+def _said(cause: KafkaError) -> str:
+    return " ".join(cause.str().split())

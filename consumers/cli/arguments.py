@@ -12,7 +12,7 @@ from typing import Any
 from millstream.consumers.errors import WorkerError
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
-from millstream.topics.admin import roles, states
+from millstream.topics.admin import Admin, roles, states
 from millstream.topics.errors import TopicError
 
 
@@ -43,7 +43,7 @@ def refuse_unknown_topic(pipeline: Pipeline, name: str, choices: Collection[str]
         TopicError: the broker has no such topic, and the pipeline doesn't use one of this name.
     """
     own = [topic for _, topic in roles(pipeline)]
-    if name in own or states(pipeline.client_config(), [("", name)])[0].partitions is not None:
+    if name in own or states(Admin(pipeline.client_config()), [("", name)])[0].partitions is not None:
         return
     close = get_close_matches(name, [*choices, *own], n=1)
     meant = f" Did you mean {close[0]}?" if close else ""

@@ -13,10 +13,12 @@ from millstream.consumers.comparison.errors import ComparisonError
 from millstream.consumers.comparison.metrics import ComparisonMetrics
 from millstream.consumers.comparison.names import own_topics
 from millstream.consumers.comparison.show import results
+from millstream.consumers.observability.broker_watch import BrokerWatch
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import Admin, ensure, require, states
+from millstream.topics.broker_probe import BrokerProbe
 
 log = logging.getLogger("millstream")
 
@@ -25,6 +27,8 @@ OWN_LOGGERS = ("millstream",)
 QUIET_LOGGERS = ("faust", "mode", "aiokafka", "asyncio")
 # Faust's consumer has a thread of its own. With Python's default of 5 ms, it waits up to 5 ms for each of its turns.
 SWITCH_INTERVAL = 0.0005  # seconds
+# Faust's client reports a lost broker only in log lines, many a second. So the job asks by itself.
+BROKER_INTERVAL = 10.0  # seconds
 PIPED_WIDTH = 80  # columns of output that doesn't go to a terminal
 
 
@@ -104,7 +108,9 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
         models = (pipeline.shadow_model(shadow) for shadow in pipeline.shadows)
         shadows = ", ".join(f"{name} version {version}" for name, version in models)
         log.info("comparing %s of %s with %s", pipeline.model.name, pipeline.name, shadows)
-        run_until_stopped(app.faust)
+        bootstrap = pipeline.kafka.bootstrap
+        with BrokerWatch(bootstrap, lambda: BrokerProbe(pipeline.client_config()), health, every=BROKER_INTERVAL):
+            run_until_stopped(app.faust)
 
 
 def _log_to_stderr(level: str) -> None:

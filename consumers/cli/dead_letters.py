@@ -42,6 +42,7 @@ PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line 
 MAX_ERROR_LENGTH = 100  # characters of an error in the table
 MAX_CELL_LENGTH = 300  # characters of any other cell: longer than a topic's name
 MAX_LISTED_ROWS = 10_000  # rows of the table, which is held in memory until it is printed
+MAX_SHOWN_HEADERS = 20  # headers of one letter
 MAX_REASONS = 50  # reasons in the summary: forged letters may each have a different one
 ROW_BYTES = 16  # bytes in a row of a hex dump
 
@@ -237,10 +238,13 @@ def _show(stored: StoredLetter | NoLetter, topic: str, store: SchemaStore) -> in
         "event": f"{letter.topic}/{letter.partition}@{letter.offset}",
         "timestamp": f"{event['timestamp'] or 'none'} ({letter.timestamp_type or 'type not known'})",
         "key": json.dumps(event["key"]),
-        **{f"header {name}": json.dumps(text) for name, text in event.get("headers", [])},
-        "value": "left out: see the error" if value is None else f"{len(value)} bytes",
     }
-    for name, text in lines.items():
+    headers = event.get("headers", [])
+    rows = [*lines.items(), *((f"header {name}", json.dumps(text)) for name, text in headers[:MAX_SHOWN_HEADERS])]
+    if len(headers) > MAX_SHOWN_HEADERS:
+        rows.append(("headers", f"{len(headers) - MAX_SHOWN_HEADERS} more"))
+    rows.append(("value", "left out: see the error" if value is None else f"{len(value)} bytes"))
+    for name, text in rows:
         print(f"{printable(name):<12} {printable(str(text))}")
     if value is not None:
         decoded = "error" not in event

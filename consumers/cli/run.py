@@ -2,10 +2,8 @@
 
 import argparse
 import os
-import signal
 import socket
 import sys
-from types import FrameType
 
 from rich.console import Console
 
@@ -18,6 +16,7 @@ from millstream.consumers.cli.arguments import (
     positive,
     read_pipeline,
 )
+from millstream.consumers.cli.signals import stop_on_signals
 from millstream.consumers.supervision.local_run import LocalRun
 from millstream.consumers.supervision.run_screen import Screen
 from millstream.consumers.supervision.scaling import Policy
@@ -45,7 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_metrics_host(parser)
     parser.add_argument(
-        "--plain", action="store_true", help="print one line per second; the default if the output isn't a terminal"
+        "--plain",
+        action="store_true",
+        help="print a line when something changes, and one a minute; the default if the output isn't a terminal",
     )
     parser.add_argument(
         "--instance-id-prefix",
@@ -77,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
                 f"so more than {partitions} workers have nothing to do"
             )
         local = LocalRun(pipeline, policy, screen, instance_id_prefix=args.instance_id_prefix or socket.gethostname())
-        _stop_on_signals(local)
+        stop_on_signals(lambda _name: local.stop(), lambda _name: local.stop_at_once())
         return 0 if local.serve(host, args.metrics_port) else 1
 
 
@@ -99,11 +100,3 @@ def _policy(args: argparse.Namespace, pipeline: Pipeline, partitions: int) -> Po
 def _refuse(message: str) -> None:
     print(message, file=sys.stderr)
     raise SystemExit(2)
-
-
-def _stop_on_signals(local: LocalRun) -> None:
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        local.stop()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)

@@ -5,6 +5,7 @@ import base64
 import json
 import sys
 import time
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -65,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
     left = args.limit
     with RecordReader(pipeline.client_config(), topics, from_beginning=args.from_beginning) as reader:
         print(f"reading {', '.join(topics)}; Ctrl-C ends", file=sys.stderr, flush=True)
+        _say_existing(reader.existing, from_beginning=args.from_beginning)
         came = time.monotonic()
         away = False
         try:
@@ -87,6 +89,17 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:  # the way to end it
             pass
     return 0
+
+
+def _say_existing(existing: Mapping[str, int], *, from_beginning: bool) -> None:
+    """Say where there is nothing to print, and where there is but it isn't printed. Without this, it is silent in both cases."""
+    for topic, count in existing.items():
+        if count and not from_beginning:
+            print(
+                f"{topic} has up to {count} earlier records: --from-beginning prints them", file=sys.stderr, flush=True
+            )
+        elif not count:
+            print(f"{topic} has no records yet", file=sys.stderr, flush=True)
 
 
 def _topics(pipeline: Pipeline, name: str) -> tuple[str, ...]:

@@ -4,9 +4,9 @@ import argparse
 import gc
 import logging
 import os
-import signal
 import sys
-from types import FrameType
+
+from prometheus_client.exposition import generate_latest
 
 from millstream.consumers.cli.arguments import (
     add_former_name,
@@ -16,14 +16,19 @@ from millstream.consumers.cli.arguments import (
     port_number,
     read_pipeline,
 )
+from millstream.consumers.cli.signals import stop_on_signals
+from millstream.consumers.observability.broker_watch import BrokerWatch
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.observability.totals import Totals
 from millstream.consumers.worker.build import build_worker
 from millstream.consumers.worker.clients import largest_outputs
 from millstream.consumers.worker.instance_id import take_instance_id
-from millstream.consumers.worker.plan import group_of, make_plan
+from millstream.consumers.worker.plan import Plan, group_of, make_plan
 from millstream.consumers.worker.worker import Worker
+from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import Admin, refuse_unfit_broker, require
+from millstream.topics.broker_probe import BrokerProbe
 from millstream.topics.group import refuse_foreign_group
 
 log = logging.getLogger("millstream")
@@ -76,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
     admin = Admin(pipeline.client_config())  # it connects while the next steps run
     metrics = Metrics(pipeline.name)
     health = Health(pipeline.limits.stall_after)
+    watch = BrokerWatch(pipeline.kafka.bootstrap, lambda: BrokerProbe(pipeline.client_config()), health)
     server = None
     if args.metrics_port is not None:
         # Open the port before the start, so that probes show what the worker waits for.
@@ -92,23 +98,19 @@ def run(args: argparse.Namespace) -> int:
             health,
             metrics,
             largest_outputs=largest_outputs(plan, admin),
+            lost_broker=watch.suspect,
             instance_id=instance_id.name,
             until_idle=args.until_idle,
         )
         del admin  # it would keep its connections and threads
-        _stop_on_signals(worker)
-        log.info(
-            "pid %d, instance ID %s, runs %s: %s on %s, with schema %s, id %d",
-            os.getpid(),
-            instance_id.name,
-            pipeline.name,
-            plan.model.place,
-            plan.executor.device,
-            plan.reader.name,
-            plan.reader.id,
-        )
+        _stop_on_signals(worker, pipeline.limits.drain_timeout)
+        _log_start(instance_id.name, plan)
         gc.freeze()  # the objects loaded so far stay, so the garbage collector needn't scan them again
-        drained = worker.run()
+        try:
+            with watch:
+                drained = worker.run()
+        finally:
+            _log_totals(metrics, pipeline)
         instance_id.release()
     finally:
         if server is not None:
@@ -121,10 +123,39 @@ def run(args: argparse.Namespace) -> int:
     return 0 if drained else 1
 
 
-def _stop_on_signals(worker: Worker) -> None:
-    def stop(number: int, _frame: FrameType | None) -> None:
-        log.info("%s: draining", signal.Signals(number).name)
+def _log_start(instance_id: str, plan: Plan) -> None:
+    log.info(
+        "pid %d, instance ID %s, runs %s: %s on %s, with schema %s, id %d",
+        os.getpid(),
+        instance_id,
+        plan.pipeline.name,
+        plan.model.place,
+        plan.executor.device,
+        plan.reader.name,
+        plan.reader.id,
+    )
+
+
+def _log_totals(metrics: Metrics, pipeline: Pipeline) -> None:
+    totals = Totals.of_metrics(generate_latest(metrics.registry).decode())
+    log.info("%s", totals)
+    if (advice := totals.advice(pipeline.named)) is not None:
+        log.info("%s", advice)
+
+
+def _stop_on_signals(worker: Worker, drain_timeout: float) -> None:
+    def drain(name: str) -> None:
+        log.info(
+            "%s: draining: the worker finishes and commits its %d events in flight, with the batch that runs, for at most %g s "
+            "(limits.drain_timeout). A second Ctrl-C stops it at once: the next worker then reads these events again",
+            name,
+            worker.in_flight,
+            drain_timeout,
+        )
         worker.stop()
 
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
+    def stop_at_once(name: str) -> None:
+        log.warning("%s again: stopping at once", name)
+        worker.stop_at_once()
+
+    stop_on_signals(drain, stop_at_once)

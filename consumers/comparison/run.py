@@ -37,23 +37,31 @@ def run_until_stopped(app: faust.App) -> None:
 
 
 async def _run(app: Any, loop: asyncio.AbstractEventLoop) -> None:
-    told = asyncio.Event()
+    told, at_once = asyncio.Event(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, told.set)
+        loop.add_signal_handler(number, _tell, told, at_once)
     app.finalize()
     running = asyncio.create_task(_start_and_wait(app))
     stopping = asyncio.create_task(told.wait())
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     crashed = app.crash_reason or (running.exception() if running.done() else None)
     if crashed is None:
-        log.info("stopping")
-        await _step(app.consumer.commit(), "commit")
-    await _step(app.consumer.stop(), "leave the group")
-    await _step(app.producer.stop(), "send what is left")
+        log.info(
+            "stopping: the job commits, leaves the group and sends its last records, for at most %g s. A second Ctrl-C stops it "
+            "at once: then the next job reads some records again",
+            3 * STEP_TIMEOUT,
+        )
+        await _step(app.consumer.commit(), "commit", at_once)
+    await _step(app.consumer.stop(), "leave the group", at_once)
+    await _step(app.producer.stop(), "send what is left", at_once)
     if crashed is not None or not told.is_set():
         raise ComparisonError(
             f"the comparison job can't continue: {type(crashed).__name__}: {crashed}. All its state is in Kafka: start it again."
         )
+
+
+def _tell(told: asyncio.Event, at_once: asyncio.Event) -> None:
+    (at_once if told.is_set() else told).set()
 
 
 async def _start_and_wait(app: Any) -> None:
@@ -61,11 +69,17 @@ async def _start_and_wait(app: Any) -> None:
     await app.wait_until_stopped()
 
 
-async def _step(work: Awaitable[object], what: str) -> None:
+async def _step(work: Awaitable[object], what: str, at_once: asyncio.Event) -> None:
     """One step of the shutdown. If it fails, nothing is lost: records whose offsets aren't committed are read again."""
-    try:
-        await asyncio.wait_for(work, STEP_TIMEOUT)
-    except Exception as error:
+    step, hurry = asyncio.ensure_future(work), asyncio.ensure_future(at_once.wait())
+    await asyncio.wait({step, hurry}, timeout=STEP_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
+    hurry.cancel()
+    if not step.done():
+        step.cancel()
+        log.warning(
+            "shutdown: did not wait to %s%s", what, "" if at_once.is_set() else f" for more than {STEP_TIMEOUT:g} s"
+        )
+    elif (error := step.exception()) is not None:
         log.warning("shutdown: could not %s: %s: %s", what, type(error).__name__, error)
 
 

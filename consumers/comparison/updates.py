@@ -127,7 +127,8 @@ class Updates:
             try:
                 lags = await asyncio.to_thread(self._lags.read)
             except TopicsError as error:  # the windows stay open until the broker is back
-                log.warning("%s", error)
+                # In an outage, the job has said already that no broker answers.
+                log.log(logging.WARNING if self._health.broker_away is None else logging.DEBUG, "%s", error)
                 return
             watermarks = dict(self._progress.look(lags, watermarks))
         for partition in self._streams.assigned(self._streams.comparisons):

@@ -16,6 +16,9 @@ from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.inference.executors.interface import Inputs, Tensors
 
+# Deadlines that look like seconds since 1970: from 1990 to 2100. As milliseconds, they are in January or February of 1970.
+LIKE_SECONDS = range(631_152_000, 4_102_444_800)
+
 
 class Runner:
     """Runs micro-batches on one executor. One thread calls it."""
@@ -110,8 +113,11 @@ def _answered(
 
 
 def _expired(batch: MicroBatch, row: int) -> Rejection:
-    late = _now() - int(batch.deadlines()[row])
-    return Rejection("expired", f"its deadline was {late} ms before the model would have run it")
+    deadline = int(batch.deadlines()[row])
+    error = f"its deadline was {_now() - deadline} ms before the model would have run it"
+    if deadline in LIKE_SECONDS:
+        error += f": {deadline} looks like seconds, but deadlines are milliseconds since 1970 (UTC). Multiply by 1000"
+    return Rejection("expired", error)
 
 
 def _now() -> int:

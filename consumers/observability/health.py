@@ -22,6 +22,7 @@ class Health:
         self.turned = time.monotonic()  # when the last turn of the loop began
         self.ready = False
         self.waiting_for = ""  # why the worker is not ready
+        self.broker_away: str | None = None  # a sentence while no broker answers
         self._away: dict[tuple[str, int], str] = {}  # (what is away, the thread that waits for it) -> the error
 
     def turn(self) -> None:
@@ -51,7 +52,7 @@ class Health:
 
     def readiness(self) -> tuple[bool, str]:
         """Whether the worker processes events, and a sentence."""
-        if self.ready and (outage := self.outage):
+        if (outage := self.broker_away or (self.outage if self.ready else None)) is not None:
             return False, f"not ready: {outage}"
         return self.ready, "ready" if self.ready else f"not ready: {self.waiting_for or 'starting'}"
 

@@ -177,7 +177,8 @@ KAFKA_ERRORS = Metric("millstream_kafka_errors_total", "counter", "Errors that t
 READY = Metric(
     "millstream_ready",
     "gauge",
-    "1 after warm-up and the first assignment until the worker drains, but for while the executor or the schemas are away.",
+    "1 after warm-up and the first assignment until the worker drains, but for while the broker, the executor or the schemas are "
+    "away.",
 )
 
 ALL = (

@@ -152,6 +152,7 @@ class ShadowThread:
         self._metrics = metrics
         self._queue: SimpleQueue[tuple[BatchResult, NextOffsets] | None] = SimpleQueue()
         self._waiting = 0  # events in the queue
+        self._unfinished = 0  # batches that are queued or run
         self._lock = threading.Lock()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
@@ -166,9 +167,15 @@ class ShadowThread:
             full = self._waiting + events > max(self._room, events)
             if not full and not self._busy():
                 self._waiting += events
+                self._unfinished += 1
                 self._queue.put((answered, ends))
                 return
         self._leave_out(events, "shed")
+
+    @property
+    def at_work(self) -> bool:
+        """Whether batches are queued or run."""
+        return self._unfinished > 0
 
     def close(self) -> None:
         """Compare the queued batches for a short time, and count the others as skipped."""
@@ -195,6 +202,8 @@ class ShadowThread:
             except Exception:
                 log.exception("a batch was not compared")
                 self._leave_out(len(answered.rows), "failed")
+            with self._lock:
+                self._unfinished -= 1
 
     def _compare(self, answered: BatchResult, ends: NextOffsets) -> None:
         if not self._wait_committed(ends):

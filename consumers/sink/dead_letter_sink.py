@@ -35,6 +35,7 @@ class DeadLetterOutput:
     encoder: DeadLetterEncoder
     max_bytes: int  # of the largest record that the topic accepts
     skip: frozenset[str]  # reasons without a dead letter
+    file: str  # the pipeline file for the commands in messages, quoted for a shell
 
 
 @dataclass(frozen=True, slots=True)

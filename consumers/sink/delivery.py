@@ -12,8 +12,9 @@ from millstream.consumers.errors import Abandoned, DeliveryFailed
 from millstream.consumers.events import NextOffsets
 from millstream.consumers.observability.metrics import KAFKA_ERRORS, RETRIES, Metrics
 from millstream.consumers.record_types import HeaderColumns
-from millstream.consumers.sink.client_log import producer_log
+from millstream.topics.client_log import client_log
 from millstream.topics.quick_connect import QUICK_CONNECT
+from millstream.topics.records import TRANSIENT_ERRORS
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,10 @@ ADVICE = FINAL_ERRORS | {
 """Advice by the code of the error that ends a worker. After a code outside `FINAL_ERRORS`, a transaction is repeated."""
 
 
+LostBroker = Callable[[str], object]
+"""Called with the error when the client loses a broker."""
+
+
 class Delivery(Protocol):
     """Takes output records, and makes them final together with the input's offsets. One thread calls it."""
 
@@ -107,8 +112,14 @@ class _Outbox:
     """A producer with its callbacks."""
 
     def __init__(
-        self, client: Mapping[str, Any], own: Mapping[str, Any], abandon: threading.Event, metrics: Metrics
+        self,
+        client: Mapping[str, Any],
+        own: Mapping[str, Any],
+        abandon: threading.Event,
+        metrics: Metrics,
+        lost_broker: LostBroker,
     ) -> None:
+        self._lost_broker = lost_broker
         self._abandon = abandon
         self._metrics = metrics
         self._failure: KafkaError | None = None
@@ -123,7 +134,7 @@ class _Outbox:
                 "error_cb": self._error_cb,
                 "on_delivery": self._undelivered,
             },
-            logger=producer_log(),
+            logger=client_log("producer"),
         )
 
     def serve(self) -> None:
@@ -139,7 +150,10 @@ class _Outbox:
         self._metrics.count(KAFKA_ERRORS, 1, error.name())
         if error.fatal() and self._failure is None:
             self._failure = error
-        log.warning("Kafka producer: %s", error.str())
+        if error.code() in TRANSIENT_ERRORS:
+            self._lost_broker(error.str())
+        else:
+            log.warning("Kafka producer: %s", error.str())
 
 
 class Counted(_Outbox):
@@ -206,8 +220,15 @@ class AtLeastOnce(Counted):
 
     publishes_at_checkpoint = False
 
-    def __init__(self, client: Mapping[str, Any], *, abandon: threading.Event, metrics: Metrics) -> None:
-        super().__init__(client, AT_LEAST_ONCE, abandon, metrics)
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        *,
+        abandon: threading.Event,
+        metrics: Metrics,
+        lost_broker: LostBroker = lambda _error: None,
+    ) -> None:
+        super().__init__(client, AT_LEAST_ONCE, abandon, metrics, lost_broker)
 
     def start(self) -> None:
         """See `Delivery`."""
@@ -242,14 +263,22 @@ class AtLeastOnce(Counted):
 class BestEffort(_Outbox):
     """A producer for records that may be lost. It counts those that it can't write."""
 
-    def __init__(self, client: Mapping[str, Any], *, lost: Callable[[], object], metrics: Metrics) -> None:
+    def __init__(
+        self,
+        client: Mapping[str, Any],
+        *,
+        lost: Callable[[], object],
+        metrics: Metrics,
+        lost_broker: LostBroker = lambda _error: None,
+    ) -> None:
         """Args:
         client: the pipeline's client settings.
         lost: called for each record that was not written.
         metrics: where to count.
+        lost_broker: see `LostBroker`.
         """
         self._lost = lost
-        super().__init__(client, BEST_EFFORT, threading.Event(), metrics)
+        super().__init__(client, BEST_EFFORT, threading.Event(), metrics, lost_broker)
 
     def produce(self, topic: str, value: bytes, key: bytes) -> None:
         """Produce a record, or drop it."""

@@ -31,6 +31,7 @@ from millstream.consumers.sink.coalesce import coalesce
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput, DeadLetterSink, record_bytes
 from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.isolating_encoder import IsolatingEncoder, PredictionColumns
+from millstream.consumers.sink.refusals import Refusals
 from millstream.schemas.packed import lengths_of, taken
 from millstream.schemas.predictions import PredictionRows
 
@@ -72,6 +73,7 @@ class Sink:
         self._written: list[tuple[float, npt.NDArray[np.int64]]] = []
         self._encoder = IsolatingEncoder(outputs.predictions, metrics)
         self._dead_letters = DeadLetterSink(delivery, outputs.dead_letters, metrics)
+        self._refusals = Refusals(outputs.dead_letters.file)
 
     def start(self) -> None:
         """Start the producer. May wait for the broker. Raises DeliveryFailed, Abandoned."""
@@ -154,6 +156,9 @@ class Sink:
         keys = part.event_keys if len(events) == len(good) else taken(part.event_keys, events)
         written = self._produce(block, rows, values, keys, ours, dead)
         self._dead_letters.write(block, dead)
+        skip = self._outputs.dead_letters.skip
+        letters = {row: why for row, why in dead.items() if why.reason not in skip}
+        self._refusals.note(block, letters, len(written) + len(dead))
         model = (self._outputs.model, str(self._outputs.version), self._outputs.variant)
         self._metrics.count(PREDICTIONS, len(written), *model)
         self._written.append((time.time(), block.timestamps[written]))

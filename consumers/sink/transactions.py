@@ -17,7 +17,7 @@ from millstream.consumers.observability.metrics import RETRIES, TRANSACTIONS, Me
 from millstream.consumers.record_types import HeaderColumns
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.sink.bulk import Bulk
-from millstream.consumers.sink.delivery import FINAL_ERRORS, POLL_INTERVAL, Counted, failed
+from millstream.consumers.sink.delivery import FINAL_ERRORS, POLL_INTERVAL, Counted, LostBroker, failed
 from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT_MS
 from millstream.topics.records import FENCED_ERRORS
 
@@ -39,6 +39,7 @@ EXACTLY_ONCE = {
 # if its records come too early, the client retries after 20 ms, whatever its settings.
 COMMIT_SETTLE_TIME = 0.005
 CONNECT_TIMEOUT = 1.0  # seconds to wait for the first connection to a broker
+LOG_INTERVAL = 60.0  # seconds between two lines about steps that are repeated
 STEP_TIMEOUT = 5.0  # seconds that a call for one step of a transaction may take; then it is repeated
 # Seconds after which a step hangs for good, since it should have timed out (github.com/confluentinc/librdkafka/issues/5456).
 HANG_TIMEOUT = 20.0
@@ -63,6 +64,7 @@ class ExactlyOnce(Counted):
         assignment: Assignment,
         abandon: threading.Event,
         metrics: Metrics,
+        lost_broker: LostBroker = lambda _error: None,
     ) -> None:
         """Args:
         client: the pipeline's client settings.
@@ -70,10 +72,10 @@ class ExactlyOnce(Counted):
         assignment: shows before a commit whether the partitions are still assigned.
         abandon: set when the worker must not wait any longer.
         metrics: where to count.
+        lost_broker: see `LostBroker`.
         """
-        super().__init__(
-            {**TRANSACTION_DEFAULTS, **client}, {**EXACTLY_ONCE, "transactional.id": transactional_id}, abandon, metrics
-        )
+        own = {**EXACTLY_ONCE, "transactional.id": transactional_id}
+        super().__init__({**TRANSACTION_DEFAULTS, **client}, own, abandon, metrics, lost_broker)
         self._assignment = assignment
         self._bulk = _bulk(self._producer, self._error_cb)
         # After an aborted transaction, records go one by one, to learn which one fails.
@@ -81,6 +83,7 @@ class ExactlyOnce(Counted):
         self._open = False
         self._ended = 0.0  # when the last transaction was committed, seconds on the monotonic clock
         self._begun = 0.0  # when the transaction was opened, seconds on the monotonic clock
+        self._warned = -LOG_INTERVAL  # when the log last said that a step is repeated, seconds on the monotonic clock
         self._watchdog = Watchdog(HANG_TIMEOUT)
 
     def start(self) -> None:
@@ -180,7 +183,10 @@ class ExactlyOnce(Counted):
                     raise self._answer(self._failed_topic, error) from None
                 # A step that timed out goes on inside the client. Only the same call again resumes it.
                 self._metrics.count(RETRIES, 1, f"transaction_{name}")
-                log.warning("transaction, %s: %s; trying again", name, error.str())
+                level = logging.WARNING if started - self._warned >= LOG_INTERVAL else logging.DEBUG
+                if level == logging.WARNING:
+                    self._warned = started
+                log.log(level, "transaction, %s: %s; trying again", name, error.str())
                 self._check()
                 self._abandon.wait(POLL_INTERVAL)
                 tried += min(time.monotonic() - started, STEP_TIMEOUT + POLL_INTERVAL)

@@ -25,7 +25,9 @@ from millstream.consumers.source.partition_names import ranges_of
 from millstream.consumers.source.reader import FINAL_ERRORS, UNREADABLE_ERRORS, reader_of
 from millstream.consumers.source.rewind import CLIENT_RETRIED_ERRORS, seek_committed
 from millstream.consumers.source.unreadable import UnreadableBatches
+from millstream.topics.client_log import client_log
 from millstream.topics.quick_connect import QUICK_CONNECT
+from millstream.topics.records import TRANSIENT_ERRORS
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +72,7 @@ class Source:
         assignment: Assignment,
         guard: CrashGuard,
         metrics: Metrics,
+        lost_broker: Callable[[str], object] = lambda _error: None,
     ) -> None:
         """Create the consumer. It reads nothing before `subscribe`.
 
@@ -79,7 +82,9 @@ class Source:
             assignment: gets this worker's partitions and their committed offsets.
             guard: gets the number of workers that ended where this one begins.
             metrics: where to count.
+            lost_broker: called with the error when the client loses a broker.
         """
+        self._lost_broker = lost_broker
         self._subscription = subscription
         self._assignment = assignment
         self._before_revoke: Callable[[list[Partition]], object] = lambda _gone: None
@@ -106,7 +111,7 @@ class Source:
                 "error_cb": error_cb,
                 "on_commit": self._on_commit,
             },
-            logger=logging.getLogger("kafka.consumer"),
+            logger=client_log("consumer"),
         )
         self._reader = reader_of(self._consumer, error_cb, self._note_event)
         self.markers = CrashMarkers(self._consumer, guard, subscription.start)
@@ -324,8 +329,8 @@ class Source:
         self._metrics.count(KAFKA_ERRORS, 1, error.name())
         if error.fatal():
             self._fatal = error
-        log.log(
-            logging.WARNING if error.code() in CLIENT_RETRIED_ERRORS else logging.ERROR,
-            "Kafka consumer: %s",
-            error.str(),
-        )
+        if error.code() in TRANSIENT_ERRORS:
+            self._lost_broker(error.str())
+            return
+        level = logging.WARNING if error.code() in CLIENT_RETRIED_ERRORS else logging.ERROR
+        log.log(level, "Kafka consumer: %s", error.str())

@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 from millstream.consumers.errors import WorkersStopped
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.lag_metrics import LagCollector, LagLook, LagWatch, reader_of
+from millstream.consumers.observability.totals import Totals, total
 from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status
 from millstream.consumers.supervision.child import CommandProcess
 from millstream.consumers.supervision.merged_metrics import MergedCollector, StatusCollector
@@ -41,17 +42,26 @@ class LocalRun:
         self._status: Status | None = None
         self._readings: dict[int, Reading] = {}
         self._stopping = threading.Event()
+        self._at_once = threading.Event()
         self._ended = threading.Event()
+        self._started = 0  # workers, with those that were restarted
+        self._totals: list[Totals] = []  # of the workers that ended
 
         def start(number: int) -> CommandProcess:
             instance_id = ("--instance-id", f"{instance_id_prefix}-{number}")  # a restarted worker keeps it
-            return CommandProcess("work", pipeline.path, *instance_id, log=lambda line: screen.log(number, line))
+            self._started += 1
+            return CommandProcess("work", pipeline.path, *instance_id, log=lambda line: self._log(number, line))
 
         drain = pipeline.limits.drain_timeout + EXIT_TIMEOUT
         self._supervisor = Supervisor(start, drain_timeout=drain, say=screen.say)
 
     def stop(self) -> None:
         """Drain all workers and end. A signal handler may call this."""
+        self._stopping.set()
+
+    def stop_at_once(self) -> None:
+        """End without finishing the events in flight. As `stop`."""
+        self._at_once.set()
         self._stopping.set()
 
     def serve(self, host: str, port: int | None) -> bool:
@@ -78,13 +88,14 @@ class LocalRun:
             self._supervisor.resize(self._policy.min_workers, time.monotonic())
             reading.start()
             self._loop(health)
-            drained = self._supervisor.stop()
+            drained = self._supervisor.stop(self._at_once)
         except WorkersStopped:
-            self._supervisor.stop()  # wait for the workers that already drain
+            self._supervisor.stop(self._at_once)  # wait for the workers that already drain
             raise
         finally:
             self._supervisor.kill()
             self._ended.set()
+            self._say_totals()
             watch.close()
             if server is not None:
                 server.close()
@@ -109,7 +120,10 @@ class LocalRun:
                 self._supervisor.note_ready()
             self._supervisor.resize(status.decision.workers, now)
         self._screen.end_line()
-        self._screen.say(f"draining {counted(self._supervisor.running)}")
+        self._screen.say(
+            f"draining {counted(self._supervisor.running)}: they finish and commit their events in flight, for at most "
+            f"{self._pipeline.limits.drain_timeout:g} s (limits.drain_timeout). A second Ctrl-C stops them at once"
+        )
 
     def _read_workers(self) -> None:
         """Read each worker's metrics again and again. Runs in its own thread: a worker that hangs delays it by 1 s."""
@@ -119,6 +133,20 @@ class LocalRun:
                 for number, worker in self._supervisor.workers().items()
                 if (text := worker.scrape()) is not None
             }
+
+    def _log(self, number: int, line: str) -> None:
+        if (totals := Totals.of_line(line)) is not None:
+            self._totals.append(totals)
+        self._screen.log(number, line)
+
+    def _say_totals(self) -> None:
+        if not self._totals:
+            return
+        totals, uncounted = total(self._totals), self._started - len(self._totals)
+        lost = f"; without {counted(uncounted)} that ended without a count" if uncounted else ""
+        self._screen.say(f"{totals} (of {counted(len(self._totals))}{lost})")
+        if (advice := totals.advice(self._pipeline.named)) is not None:
+            self._screen.say(advice)
 
     def _lag(self) -> LagLook | None:
         return None if self._status is None else self._status.lag

@@ -1,9 +1,12 @@
-"""The output of `millstream run`: a status line every second, and a line for each thing that happens.
+"""The output of `millstream run`: a status line, and a line for each thing that happens.
 
-In a terminal, the status line stays at the bottom and is updated in place.
+In a terminal, the status line stays at the bottom and is updated every second. Elsewhere it is printed when the workers, the
+decision or what is known of the lag changes, and once a minute.
 """
 
 import re
+import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -15,24 +18,31 @@ from millstream.consumers.supervision.autoscaler import Status
 from millstream.topics.lag_trend import drain_text
 
 _INFORMATION = re.compile(r"\S+ \S+ (DEBUG|INFO) ")  # start of a log line of level DEBUG or INFO
+STATUS_INTERVAL = 60.0  # seconds between two status lines outside of a terminal, if nothing changes
 MIN_BACKLOG_SECONDS = 1.0  # with a smaller lag, the time to drain isn't shown
 
 
 class Screen:
     """Prints the output; a context manager."""
 
-    def __init__(self, console: Console, *, plain: bool, verbose: bool) -> None:
+    def __init__(
+        self, console: Console, *, plain: bool, verbose: bool, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._console = console
         self._verbose = verbose
+        self._clock = clock
+        self._shown: object = None  # what the last status line outside of a terminal was about
+        self._shown_at = 0.0
         self._live = None if plain else Live(console=console, auto_refresh=False, transient=True)
 
     def show(self, status: Status, problem: str) -> None:
         """Print or update the status line."""
         text = status_text(status, problem)
-        if self._live is None:
-            self._print(text)
-        else:
+        if self._live is not None:
             self._live.update(Text(text), refresh=True)
+        elif (about := _about(status, problem)) != self._shown or self._clock() - self._shown_at >= STATUS_INTERVAL:
+            self._shown, self._shown_at = about, self._clock()
+            self._print(text)
 
     def say(self, sentence: str) -> None:
         """Print a sentence about something that happened."""
@@ -61,6 +71,20 @@ class Screen:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.end_line()
+
+
+def _about(status: Status, problem: str) -> object:
+    """The part of the status that changes only if something happens: no rates, no lag."""
+    fleet, decision = status.fleet, status.decision
+    return (
+        status.ready,
+        fleet.size,
+        fleet.draining,
+        decision.workers,
+        decision.action,
+        status.lag is None,
+        bool(problem),
+    )
 
 
 def status_text(status: Status, problem: str) -> str:

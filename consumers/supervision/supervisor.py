@@ -1,6 +1,7 @@
 """Keeps a number of workers running on this machine: starts, restarts and drains them."""
 
 import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from millstream.consumers.supervision.restarts import Restarts
 
 # The run gives up if a worker ended this many times in a row and no worker was ever ready: then the pipeline is broken.
 GIVE_UP = 3
+AT_ONCE_TIMEOUT = 10.0  # seconds that a worker told to stop at once has to leave the group
 WELL = (0, -signal.SIGTERM)  # good statuses of a worker told to end: it drained, or it had not read any events yet
 
 
@@ -128,15 +130,28 @@ class Supervisor:
         for draining in list(self._draining):
             self._check_draining(draining, now)
 
-    def stop(self) -> bool:
-        """Drain all workers and wait for their ends; returns whether all finished their events in flight."""
+    def stop(self, at_once: threading.Event) -> bool:
+        """Drain all workers and wait for their ends; returns whether all finished their events in flight.
+
+        Args:
+            at_once: once it is set, the workers are told again, which makes them end without finishing their events.
+        """
         self.resize(0, time.monotonic())
-        good = True
+        good, told = True, False
         while self._draining:
+            if at_once.is_set() and not told:
+                told = True
+                self._stop_at_once(time.monotonic())
             for draining in list(self._draining):
                 good = self._check_draining(draining, time.monotonic()) and good
             time.sleep(0.02)
         return good
+
+    def _stop_at_once(self, now: float) -> None:
+        self._say("stopping at once: the next workers read the events in flight again")
+        for draining in self._draining:
+            draining.worker.drain()
+            draining.until = now + AT_ONCE_TIMEOUT
 
     def kill(self) -> None:
         """Kill all workers."""
@@ -201,7 +216,7 @@ class Supervisor:
         if status is None:
             draining.worker.kill()
             self._say(
-                f"worker {draining.number} (pid {draining.worker.pid}) did not end within {self._drain_timeout:g} s and was "
+                f"worker {draining.number} (pid {draining.worker.pid}) did not end in time and was "
                 f"killed; its events in flight are read again. If the model is slow, raise `limits.drain_timeout`, or lower "
                 f"`limits.in_flight_events`"
             )

@@ -21,7 +21,7 @@ from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.shadow.comparison_sink import ComparisonSink
 from millstream.consumers.shadow.shadow_plan import count_undelivered, make_shadows
 from millstream.consumers.shadow.shadow_thread import Shadow, ShadowThread
-from millstream.consumers.sink.delivery import AtLeastOnce, BestEffort, Delivery
+from millstream.consumers.sink.delivery import AtLeastOnce, BestEffort, Delivery, LostBroker
 from millstream.consumers.sink.result_sink import Sink
 from millstream.consumers.sink.transactions import ExactlyOnce
 from millstream.consumers.sink.writer import Checkpoints, Writer
@@ -45,6 +45,7 @@ def build_worker(
     metrics: Metrics,
     *,
     largest_outputs: Mapping[str, int],
+    lost_broker: LostBroker,
     instance_id: str,
     until_idle: bool,
 ) -> Worker:
@@ -55,6 +56,7 @@ def build_worker(
         health: gets the worker's state.
         metrics: where to count.
         largest_outputs: bytes of the largest record that each output topic accepts.
+        lost_broker: called when one of its clients loses a broker.
         instance_id: the worker's name in its group, the same over restarts.
         until_idle: whether the worker ends once all input is processed.
     """
@@ -69,10 +71,11 @@ def build_worker(
         assignment=shared.assignment,
         guard=guard,
         metrics=metrics,
+        lost_broker=lost_broker,
     )
     shadows = make_shadows(plan.shadows, pipeline, plan.model, plan.store)
-    sink = _sink(plan, shared, shadows, largest_outputs, instance_id)
-    shadow_thread = _shadow_thread(plan, shared, shadows) if shadows and not plan.dedicated else None
+    sink = _sink(plan, shared, shadows, largest_outputs, instance_id, lost_broker)
+    shadow_thread = _shadow_thread(plan, shared, shadows, lost_broker) if shadows and not plan.dedicated else None
     in_flight = pipeline.model.concurrent_batches
     ahead = batches_ahead(plan.executor.device, in_flight * len(plan.executors), pipeline.batch.max_events)
     return connect(
@@ -181,16 +184,28 @@ def _runner(executor: Executor, retry: Retry, shared: Shared) -> Runner:
     )
 
 
-def _sink(plan: Plan, shared: Shared, shadows: Sequence[Shadow], limits: Mapping[str, int], instance_id: str) -> Sink:
+def _sink(
+    plan: Plan,
+    shared: Shared,
+    shadows: Sequence[Shadow],
+    limits: Mapping[str, int],
+    instance_id: str,
+    lost_broker: LostBroker,
+) -> Sink:
     outputs, producer = outputs_of(plan, limits), producer_settings(plan, limits)
     abandon, metrics = shared.ending.abandon, shared.metrics
     delivery: Delivery
     if shared.settings.exactly_once:
         delivery = ExactlyOnce(
-            producer, transactional_id=instance_id, assignment=shared.assignment, abandon=abandon, metrics=metrics
+            producer,
+            transactional_id=instance_id,
+            assignment=shared.assignment,
+            abandon=abandon,
+            metrics=metrics,
+            lost_broker=lost_broker,
         )
     else:
-        delivery = AtLeastOnce(producer, abandon=abandon, metrics=metrics)
+        delivery = AtLeastOnce(producer, abandon=abandon, metrics=metrics, lost_broker=lost_broker)
     if not plan.dedicated:
         return Sink(delivery, outputs, assignment=shared.assignment, metrics=metrics)
     topic = plan.pipeline.comparison.topic
@@ -206,15 +221,21 @@ def _sink(plan: Plan, shared: Shared, shadows: Sequence[Shadow], limits: Mapping
     )
 
 
-def _shadow_thread(plan: Plan, shared: Shared, shadows: Sequence[Shadow]) -> ShadowThread:
+def _shadow_thread(plan: Plan, shared: Shared, shadows: Sequence[Shadow], lost_broker: LostBroker) -> ShadowThread:
     pipeline, metrics = plan.pipeline, shared.metrics
     return ShadowThread(
         shadows,
-        BestEffort(pipeline.client_config(), lost=lambda: count_undelivered(shadows, metrics), metrics=metrics),
+        BestEffort(
+            pipeline.client_config(),
+            lost=lambda: count_undelivered(shadows, metrics),
+            metrics=metrics,
+            lost_broker=lost_broker,
+        ),
         topic=pipeline.comparison.topic,
         max_load=min(shadow.section.max_load for shadow in plan.shadows),
         room=8 * pipeline.batch.max_events,
-        busy=shared.budget.has_backlog,
+        # All events of a worker that ends when it is idle are a backlog. It would skip them all.
+        busy=(lambda: False) if shared.settings.until_idle else shared.budget.has_backlog,
         assignment=shared.assignment,
         metrics=metrics,
     )

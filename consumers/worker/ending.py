@@ -13,6 +13,7 @@ class Ending:
         answers: the queue of the write thread. After a failure it gets None, which ends the thread.
         """
         self.stopping = threading.Event()  # set: drain, then end
+        self.at_once = threading.Event()  # set: end without draining
         self.abandon = threading.Event()  # set: stop waiting for Kafka, the schemas or the executor
         self.failure: BaseException | None = None  # the first one
         self._answers = answers

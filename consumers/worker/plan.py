@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
         pipeline.model.version,
         _field_overrides(pipeline),
         lambda tensor: pipeline.at("model", "inputs", tensor),
+        pipeline.at("model"),
     )
     shadows = load_shadows(pipeline, model, dedicated=dedicated)
     if dedicated and not shadows:
@@ -208,6 +210,7 @@ def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
             encoder=letters,
             max_bytes=limits[pipeline.dead_letters.topic],
             skip=frozenset(pipeline.on_error.skip),
+            file=quote(str(pipeline.named)),
         ),
         carry_headers=frozenset(pipeline.output.carry_headers),
         stop_at=frozenset(pipeline.on_error.stop),

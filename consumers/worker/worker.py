@@ -89,6 +89,16 @@ class Worker:
         """Ask the worker to drain and end. A signal handler may call it."""
         self._ending.stopping.set()
 
+    def stop_at_once(self) -> None:
+        """Ask the worker to end without finishing its events in flight: the next worker reads them again. As `stop`."""
+        self._ending.at_once.set()
+        self._ending.stopping.set()
+
+    @property
+    def in_flight(self) -> int:
+        """The number of events that are read, and whose results are not final yet."""
+        return self._budget.events
+
     def run(self) -> bool:
         """Work until asked to stop. With `until_idle`, also end once all input is processed.
 
@@ -126,7 +136,7 @@ class Worker:
         while True:
             while not self._ending.stopping.is_set() and self._ending.failure is None:
                 self._turn()
-                if self._settings.until_idle and self._source.idle and not self._budget.events:
+                if self._settings.until_idle and self._is_idle():
                     break
             if isinstance(self._ending.failure, EventRefused):
                 self._commit(wait=True)  # the events before it
@@ -135,6 +145,10 @@ class Worker:
             # A transaction aborted while the worker drained: its events are still to be read again, so the worker is not idle.
             if self._rewinds == rewinds or self._ending.stopping.is_set() or self._ending.failure is not None:
                 return drained
+
+    def _is_idle(self) -> bool:
+        shadows_work = self._shadows is not None and self._shadows.at_work
+        return self._source.idle and not self._budget.events and not shadows_work
 
     def _warm_up(self) -> bool:
         """Warm the executors up, and wait through an outage. Returns False if the worker was asked to end meanwhile."""
@@ -152,7 +166,7 @@ class Worker:
         """
         until = time.monotonic() + self._settings.drain_timeout
         while not (drained := self._finish(list(self._assignment.epochs))):
-            if self._ending.failure is not None or time.monotonic() >= until:
+            if self._ending.failure is not None or self._ending.at_once.is_set() or time.monotonic() >= until:
                 break
             self._turn()
         return drained
@@ -241,7 +255,8 @@ class Worker:
         return done.is_set() and self._commit(wait=True) and not self._assignment.rewind_wanted.is_set()
 
     def _set_ready(self) -> None:
-        ready = self._source.assigned_once and self._health.outage is None
+        away = self._health.outage or self._health.broker_away
+        ready = self._source.assigned_once and away is None
         self._metrics.set(m.READY, ready)
         if self._source.assigned_once and not self._health.ready:
             self._health.ready = True
@@ -268,11 +283,15 @@ class Worker:
         self._inbox.put(Barrier(done))
         until = time.monotonic() + self._settings.drain_timeout
         while not done.wait(POLL_INTERVAL) and time.monotonic() < until and self._ending.failure is None:
+            if self._ending.at_once.is_set():
+                break
             self._health.turn()
             self._commit(wait=False)  # else a crash meanwhile would repeat the results of all this time
         # If the results are not done because the broker is away, a commit that waits would take even longer.
         committed = self._commit(wait=done.is_set())
-        if not done.is_set() and self._ending.failure is None:
+        if not done.is_set() and self._ending.at_once.is_set():
+            log.warning("%d events were not finished: they are not committed, and are read again", self._budget.events)
+        elif not done.is_set() and self._ending.failure is None:
             log.warning(
                 "%d events were not finished within the drain time of %g s: they are not committed, and are read again. With a "
                 "slow model, raise `limits.drain_timeout` (and what your supervisor grants), or lower `limits.in_flight_events`",
@@ -289,12 +308,12 @@ class Worker:
         self._ending.abandon.set()
         self._inbox.put(None)
         try:
-            if self._shadows is not None:
+            if self._shadows is not None and not self._ending.at_once.is_set():
                 self._shadows.close()
         finally:
             self._source.close(self._ending.failure)
         for thread in self._threads:
-            thread.join(THREAD_JOIN_TIMEOUT)
+            thread.join(0.0 if self._ending.at_once.is_set() else THREAD_JOIN_TIMEOUT)
         if not any(thread.is_alive() for thread in self._threads):
             for executor in self._executors:
                 executor.close()

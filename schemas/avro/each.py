@@ -100,9 +100,15 @@ class RecordReader:
 
 
 def malformation(error: Exception) -> str:
-    """fastavro's error for a malformed record, without the address of its buffer."""
-    said = str(error).partition(" from <_io.")[0] or "the record ends before its fields do"
-    return f"{type(error).__name__}: {said}"
+    """What is wrong with a malformed record, for a reader who knows neither fastavro nor Python."""
+    match error:
+        case UnicodeDecodeError():
+            return f"a text is not UTF-8 ({error.reason} at its byte {error.start})"
+        case IndexError():
+            return "the index of a union's branch or of an enum's symbol is beyond the schema's last"
+        case MemoryError():
+            return "a length is larger than the memory"
+    return str(error).partition(" from <_io.")[0] or "the record ends before its fields do"
 
 
 def _bad(row: int, fault: Unreadable) -> BadRecord:

@@ -279,3 +279,11 @@ def test_reasons_written_by_hand_fill_no_screen(kafka: Broker, tmp_path: Path) -
     text = millstream("dead-letters", "list", service.file, "--limit", "1").stdout
     assert "\n200 dead letters: 150 of other reasons, " in text
     assert len(text) < 20_000
+
+
+def test_letter_with_many_headers_shows_the_first_and_their_number(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    write_letters(kafka.bootstrap, service.letters, [a_letter(headers=tuple((f"h{n}", b"v") for n in range(3000)))])
+    shown = millstream("dead-letters", "show", service.file, "0@0").stdout
+    assert 'header h19   "v"\nheaders      2980 more\n' in shown
+    assert "header h20" not in shown

@@ -146,6 +146,7 @@ def test_killed_worker_is_replaced_and_every_event_is_answered_once(kafka: Broke
         assert not any(alive(pid) for pid in workers)
     assert f"(pid {victim}) ended by signal 9; it restarts in 1 s" in run.log
     assert run.log.rstrip().endswith("-- all workers drained")
+    assert "(of 2 workers; without 1 worker that ended without a count)" in run.log
     assert sorted(map(id_of, service.predictions())) == [f"event-{number:010d}" for number in range(4000)]
 
 

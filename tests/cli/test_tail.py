@@ -113,9 +113,10 @@ def test_from_beginning_prints_what_is_there(tmp_path: Path, kafka: Broker, make
 
 
 def test_timeout_ends_a_quiet_topic(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
-    flights_pipeline(tmp_path, kafka.bootstrap, make_topic)
+    topics = flights_pipeline(tmp_path, kafka.bootstrap, make_topic)
     done = millstream("tail", tmp_path, "--from-beginning", "--timeout", "0.5")
     assert (done.returncode, done.stdout) == (0, "")
+    assert f"{topics['predictions']} has no records yet" in done.stderr
 
 
 def test_follows_what_comes_after_its_start_until_interrupted(
@@ -137,7 +138,9 @@ def test_follows_what_comes_after_its_start_until_interrupted(
             assert json.loads(tail.stdout.readline())["key"] == "after"
             tail.send_signal(signal.SIGINT)
             assert tail.wait(20) == 0
-            assert tail.stdout.read() == tail.stderr.read() == b""
+            assert tail.stdout.read() == b""
+            earlier = f"{topics['departures']} has up to 1 earlier records: --from-beginning prints them\n"
+            assert tail.stderr.read().decode() == earlier
         finally:
             tail.kill()
 

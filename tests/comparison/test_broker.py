@@ -45,3 +45,19 @@ def test_broker_killed_in_a_window_and_started_anew(tmp_path: Path, full: bool) 
                 check(row, events)
             assert job.stop() == 0
             assert "Traceback" not in job.log
+
+
+def test_job_says_once_that_the_broker_is_away_and_once_that_it_is_back(tmp_path: Path) -> None:
+    with MavenKafka() as own:
+        scene = comparison_scene(tmp_path, Broker(own.bootstrap, durable=True, kind="maven"))
+        with Job(scene, "--metrics-port", "0") as job:
+            job.wait_for(lambda: job.metric("millstream_comparison_update_seconds") > 0, "at work")
+            own.kill()
+            job.wait_for(lambda: "does not answer; waiting, nothing is lost" in job.log, "told that the broker is away")
+            own.start()
+            job.wait_for(lambda: "answers again, after" in job.log, "told that the broker is back")
+            assert job.log.count("does not answer") == 1, job.log
+            assert job.log.count("the lag can't be read") <= 1, (
+                job.log
+            )  # it may notice before the job has asked the broker
+            assert job.stop() == 0

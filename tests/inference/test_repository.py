@@ -49,11 +49,16 @@ def test_config_becomes_a_signature(tmp_path: Path) -> None:
     assert found.place == f"model late version 1 ({folder / 'config.yaml'})"
 
 
-def test_highest_version_is_by_number_and_not_by_name(tmp_path: Path) -> None:
+def test_one_of_several_versions_must_be_named(tmp_path: Path) -> None:
     for version in ("9", "10", "draft"):
         put(tmp_path, version=version)
-    assert load_version(tmp_path, "late").version == 10
     assert load_version(tmp_path, "late", 9).version == 9
+    with pytest.raises(ModelConfigError) as refused:
+        load_version(tmp_path, "late", named_at="p.yaml:7: model")
+    assert str(refused.value) == (
+        f"p.yaml:7: model: expected a `version`, because model `late` has several in {tmp_path / 'late'}; found none. Name the "
+        "one that makes the predictions: write `version: 10` under `model:` (there: 9, 10)."
+    )
 
 
 def test_pipeline_may_map_other_fields(tmp_path: Path) -> None:

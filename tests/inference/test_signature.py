@@ -127,7 +127,7 @@ def test_events_wrong_in_different_ways_are_all_found() -> None:
     [
         (None, "float32", "field `a` is null, but tensor `scalars` needs a value"),
         (math.nan, "float32", "field `a` is NaN or infinite, which tensor `scalars` does not take"),
-        (1e300, "float32", "field `a` is NaN or infinite, which tensor `scalars` does not take"),
+        (1e300, "float32", "field `a` is 1e+300, too large for float32, which tensor `scalars` does not take"),
         (2**31, "int32", "field `a` is 2147483648, out of range for int32, but tensor `scalars` needs a value"),
     ],
 )
@@ -149,6 +149,7 @@ def test_unfit_scalar_names_field_tensor_and_what_was_found(a: float | None, dty
         ([1.0, 2.0], "field `v` has 2 values, but tensor `vector` needs 3 values"),
         ([1.0, 2.0, None], "field `v`[2] is null or out of range for float32, which tensor `vector` needs"),
         ([1.0, math.inf, 0.0], "field `v`[1] is NaN or infinite, which tensor `vector` does not take"),
+        ([1.0, 2.0, -1e39], "field `v`[2] is -1e+39, too large for float32, which tensor `vector` does not take"),
     ],
 )
 def test_unfit_array_names_field_place_tensor_and_what_was_found(values: list[float | None] | None, says: str) -> None:

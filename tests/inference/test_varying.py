@@ -125,6 +125,7 @@ def test_events_of_any_length_become_ragged_tensors() -> None:
         ([0.5, 1.0], [1], "fields `x` and `z` differ in length"),
         ([0.5, None], [1, 2], "field `x`[1] is null or out of range for float32"),
         ([0.5, float("nan")], [1, 2], "field `x`[1] is NaN or infinite"),
+        ([0.5, 1e300], [1, 2], "field `x`[1] is 1e+300, too large for float32"),
     ],
 )
 def test_event_that_does_not_fit_says_why_and_spares_the_others(x: Any, z: Any, said: str) -> None:

@@ -184,3 +184,9 @@ def test_batch_whose_results_nobody_writes_does_not_run() -> None:
     assignment.remove([("in", 0)])  # revoked
     assert runner.answer(2, batch_of("ee", start=9)).rows.tolist() == []
     assert ran == [2]
+
+
+def test_deadline_in_seconds_gets_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    Clock(monkeypatch, module, 1_700_000_000.0)
+    found = Running().runner.answer(0, with_deadlines([1_700_000_060]))
+    assert "1700000060 looks like seconds, but deadlines are milliseconds since 1970" in found.rejected[0].error

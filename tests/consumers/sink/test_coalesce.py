@@ -30,7 +30,7 @@ OUTPUTS = Outputs(
     predictions=PredictionEncoder(1, pipeline="p", model="m", version=1, variant="primary"),
     prediction_topic="out",
     dead_letters=DeadLetterOutput(
-        pipeline="p", topic="dead", encoder=DeadLetterEncoder(2), max_bytes=1 << 20, skip=frozenset()
+        pipeline="p", topic="dead", encoder=DeadLetterEncoder(2), max_bytes=1 << 20, skip=frozenset(), file="p.yaml"
     ),
     prediction_bytes=1 << 20,
     carry_headers=frozenset({"trace"}),

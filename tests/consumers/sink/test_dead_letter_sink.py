@@ -66,7 +66,7 @@ class Writing(Measured):
     def __init__(self, encoder: DeadLetterEncoder | None = None) -> None:
         super().__init__()
         self.topic = Topic()
-        output = DeadLetterOutput("p", "dead", encoder or DeadLetterEncoder(2), LIMIT, frozenset({"expired"}))
+        output = DeadLetterOutput("p", "dead", encoder or DeadLetterEncoder(2), LIMIT, frozenset({"expired"}), "p.yaml")
         self.sink = DeadLetterSink(cast("Delivery", self.topic), output, self.metrics)
 
     def write(self, one: DecodedBatch, *reasons: str) -> None:

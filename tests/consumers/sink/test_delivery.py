@@ -33,10 +33,12 @@ class Acknowledged(Measured):
         super().__init__()
         self.producer = FakeProducer(room)
         self.abandon = threading.Event()
+        self.lost_broker: list[str] = []
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(delivery, "Producer", self.producer.made)
             client = {"bootstrap.servers": "nowhere", "linger.ms": 3, "enable.idempotence": False}
-            self.delivery = AtLeastOnce(client, abandon=self.abandon, metrics=self.metrics)
+            lost = self.lost_broker.append
+            self.delivery = AtLeastOnce(client, abandon=self.abandon, metrics=self.metrics, lost_broker=lost)
         self.delivery.start()
 
     def write(self, *values: bytes, topic: str = "out") -> None:
@@ -193,6 +195,7 @@ def test_error_of_the_client_that_is_not_fatal_is_counted_and_ends_nothing() -> 
     own.write(b"1")
     own.delivery.checkpoint(ENDS)
     assert own.value(m.KAFKA_ERRORS, code="_ALL_BROKERS_DOWN") == 1
+    assert len(own.lost_broker) == 1
 
 
 def test_abort_takes_nothing_back() -> None:

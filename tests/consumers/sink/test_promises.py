@@ -61,7 +61,7 @@ OUTPUTS = Outputs(
     predictions=IdRows(),
     prediction_topic="out",
     dead_letters=DeadLetterOutput(
-        pipeline="p", topic="dead", encoder=DeadLetterEncoder(1), max_bytes=1 << 20, skip=frozenset()
+        pipeline="p", topic="dead", encoder=DeadLetterEncoder(1), max_bytes=1 << 20, skip=frozenset(), file="p.yaml"
     ),
     prediction_bytes=1 << 20,
     carry_headers=frozenset(),

@@ -38,7 +38,7 @@ OUTPUTS = Outputs(
     predictions=JsonPredictionEncoder(pipeline="p", model="m", version=1, variant="primary"),
     prediction_topic="out",
     dead_letters=DeadLetterOutput(
-        pipeline="p", topic="dead", encoder=DeadLetterEncoder(2), max_bytes=5000, skip=frozenset()
+        pipeline="p", topic="dead", encoder=DeadLetterEncoder(2), max_bytes=5000, skip=frozenset(), file="p.yaml"
     ),
     prediction_bytes=LIMIT,
     carry_headers=frozenset({"trace"}),

@@ -44,6 +44,7 @@ class Reading(Measured):
         super().__init__()
         self.consumer = FakeConsumer({A: 5, B: 3} if logs is None else logs)
         self.revoked: list[list[Partition]] = []
+        self.lost_broker: list[str] = []
         self.assignment = Assignment()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(kafka_source, "Consumer", self.consumer.made)
@@ -53,6 +54,7 @@ class Reading(Measured):
                 assignment=self.assignment,
                 guard=CrashGuard(3, 100),
                 metrics=self.metrics,
+                lost_broker=self.lost_broker.append,
             )
         self.source.subscribe(on_revoke or self.revoked.append)
 
@@ -626,7 +628,8 @@ def test_fatal_error_of_the_client_ends_the_worker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "level"), [(KafkaError._ALL_BROKERS_DOWN, logging.WARNING), (KafkaError._AUTHENTICATION, logging.ERROR)]
+    ("code", "level"),
+    [(KafkaError.COORDINATOR_LOAD_IN_PROGRESS, logging.WARNING), (KafkaError._AUTHENTICATION, logging.ERROR)],
 )
 def test_error_that_is_not_fatal_is_counted_and_reading_goes_on(
     code: int, level: int, caplog: pytest.LogCaptureFixture
@@ -651,6 +654,15 @@ def test_topic_that_cannot_be_read_at_all_ends_the_worker(code: int, says: str) 
     reading.consumer.extra = [Event(code, A)]
     with pytest.raises(WorkerError, match=says):
         reading.source.poll(10, 0)
+
+
+def test_lost_broker_is_counted_and_passed_on_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    reading = Reading().assigned(A)
+    reading.consumer.report(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    assert len(reading.read()) == 5
+    assert reading.value(m.KAFKA_ERRORS, code="_ALL_BROKERS_DOWN") == 1
+    assert len(reading.lost_broker) == 1
+    assert not [record for record in caplog.records if "Kafka consumer" in record.message]
 
 
 def test_other_error_in_a_records_place_is_counted_and_the_records_beside_it_are_read() -> None:

@@ -7,7 +7,7 @@ from io import StringIO
 from rich.console import Console
 
 from millstream.consumers.supervision.autoscaler import Autoscaler, Fleet, Status
-from millstream.consumers.supervision.run_screen import Screen
+from millstream.consumers.supervision.run_screen import STATUS_INTERVAL, Screen
 from millstream.consumers.supervision.scaling import Policy
 
 
@@ -36,3 +36,19 @@ def test_line_is_not_drawn_again_when_the_run_fails() -> None:
         screen.show(status_of_two(), "")
         so_far = len(out.getvalue())
     assert "0/2 workers" not in out.getvalue()[so_far:]
+
+
+def test_without_a_terminal_a_line_is_printed_on_change_and_once_a_minute() -> None:
+    out, now = StringIO(), 1000.0
+    with Screen(Console(file=out, width=100), plain=True, verbose=False, clock=lambda: now) as screen:
+        for _ in range(10):
+            screen.show(status_of_two(), "")
+            now += 1
+        screen.show(status_of_two(), "no broker answers")
+        assert [line.partition("|")[0].strip() for line in out.getvalue().splitlines()] == [
+            "0/2 workers  lag not known: no response yet",
+            "0/2 workers  lag not known: no broker answers",
+        ]
+        now += STATUS_INTERVAL
+        screen.show(status_of_two(), "no broker answers")
+    assert len(out.getvalue().splitlines()) == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -219,9 +220,28 @@ def test_stop_drains_all_and_tells_whether_all_finished() -> None:
 
     good = Floor(on_start=ends_when_told)
     good.supervisor.resize(3, 0.0)
-    assert good.supervisor.stop()
+    assert good.supervisor.stop(threading.Event())
     bad = Floor(on_start=ends_when_told)
     bad.supervisor.resize(2, 0.0)
     bad.latest(1).drain = lambda: setattr(bad.latest(1), "ended", 1)  # type: ignore[method-assign]
-    assert not bad.supervisor.stop()
+    assert not bad.supervisor.stop(threading.Event())
     assert bad.said == ["worker 1 (pid 101) ended with status 1 while it drained"]
+
+
+def test_stop_at_once_tells_the_workers_again() -> None:
+    at_once = threading.Event()
+
+    def ends_when_told_twice(worker: Scripted) -> None:
+        def drain() -> None:
+            at_once.set()
+            worker.told.append("drain")
+            if len(worker.told) == 2:
+                worker.ended = 1
+
+        worker.drain = drain  # type: ignore[method-assign]
+
+    floor = Floor(on_start=ends_when_told_twice)
+    floor.supervisor.resize(1, 0.0)
+    assert not floor.supervisor.stop(at_once)
+    assert floor.latest(0).told == ["drain", "drain"]
+    assert floor.said[0] == "stopping at once: the next workers read the events in flight again"

@@ -103,7 +103,15 @@ def test_as_many_copies_of_the_model_are_loaded_and_run_as_many_batches_as_told(
     monkeypatch.setattr(build, "connect", lambda _shared, **named: given.update(named))
     plan = plan_of(tmp_path, model={"name": "number", "instances": 3, "concurrent_batches": 2})
     largest = dict.fromkeys((plan.pipeline.output.topic, plan.pipeline.dead_letters.topic), 1_000_000)
-    build.build_worker(plan, Health(60), Metrics("p"), largest_outputs=largest, instance_id="p-0", until_idle=True)
+    build.build_worker(
+        plan,
+        Health(60),
+        Metrics("p"),
+        largest_outputs=largest,
+        lost_broker=print,
+        instance_id="p-0",
+        until_idle=True,
+    )
     assert len({id(executor) for executor in given["executors"]}) == 3
     assert given["executors"] == plan.executors
     assert given["in_flight"] == 2

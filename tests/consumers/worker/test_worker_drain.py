@@ -12,6 +12,7 @@ from benchmarks.load import vector_events, write_load
 from millstream.consumers.observability import metrics as m
 from tests.broker.clients import read_all
 from tests.consumers.processes import Worker
+from tests.consumers.python_service import answered, python_service, send
 from tests.consumers.service import id_of, value_of, vector_service
 
 if TYPE_CHECKING:
@@ -83,3 +84,28 @@ def test_live_and_ready_say_how_a_worker_is(kafka: Broker, tmp_path: Path) -> No
         assert worker.get("/nowhere")[0] == 404
         assert worker.metrics()[m.READY.name] == 1
         assert worker.stop() == 0
+
+
+@pytest.mark.durable
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_told_twice_a_worker_ends_at_once_and_the_next_one_does_the_rest(
+    kafka: Broker, tmp_path: Path, delivery: str
+) -> None:
+    body = 'while (FOLDER / "stop").exists():\n    time.sleep(0.01)\nreturn {"y": -inputs["x"]}'
+    service = python_service(tmp_path, kafka, body, delivery=delivery, limits={"drain_timeout": "10min"})
+    with Worker(service.file) as worker:
+        worker.wait_ready()
+        send(service, range(10))
+        service.wait_committed()
+        (tmp_path / "stop").touch()
+        send(service, range(10, 30))
+        worker.wait_for(lambda: worker.metrics()[m.IN_FLIGHT_EVENTS.name] == 20, 30, "in the batch that hangs")
+        worker.send(signal.SIGTERM)
+        worker.wait_for(lambda: "finishes and commits its 20 events in flight" in worker.log, 10, "draining")
+        assert worker.stop() == 1
+        assert "20 events were not finished: they are not committed, and are read again" in worker.log
+        assert "totals: 30 events read, 10 predicted\n" in worker.log
+    (tmp_path / "stop").unlink()
+    with Worker(service.file, "--until-idle") as successor:
+        assert successor.wait() == 0
+    assert Counter(answered(service)) == Counter(f"e{number}" for number in range(30))

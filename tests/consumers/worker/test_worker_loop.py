@@ -187,6 +187,23 @@ def test_what_is_not_written_within_the_drain_time_is_left_to_the_next_worker(
     assert "6 events were not finished within the drain time of 0.05 s" in caplog.text
 
 
+def test_stopped_at_once_it_waits_for_nothing_and_commits_only_what_is_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    working = Working(6, drain_timeout=3600)
+    working.sink.may.clear()
+    working.assign()
+    assert working.sink.standing.wait(10)
+    working.worker.stop()
+    assert working.worker.in_flight == 6
+    working.worker.stop_at_once()
+    assert ended(working.thread)
+    assert working.drained is False
+    assert working.consumer.closed, "it leaves the group"
+    assert working.consumer.committed_offsets[A] == (0, ""), "this stop does not count as a crash"
+    assert "6 events were not finished: they are not committed, and are read again" in caplog.text
+
+
 def test_worker_whose_model_is_away_is_stopped_before_it_reads() -> None:
     working = Working(6)
     asked = threading.Event()

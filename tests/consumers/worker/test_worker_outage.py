@@ -77,6 +77,27 @@ def test_broker_that_goes_and_comes_back_costs_nothing_but_time(own: MavenKafka,
 
 
 @pytest.mark.durable
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_broker_that_is_away_is_two_lines_and_not_ready(own: MavenKafka, tmp_path: Path, delivery: str) -> None:
+    service = vector_service(tmp_path, Broker(own.bootstrap, durable=True, kind="maven"), delivery=delivery)
+    with Worker(service.file) as worker:
+        worker.wait_ready()
+        before = len(worker.log)
+        own.kill()
+        worker.wait_for(lambda: worker.get("/ready")[0] == 503, 30, "not ready")
+        assert f"Kafka at {own.bootstrap} does not answer" in worker.get("/ready")[1]
+        time.sleep(10)  # the outage's length
+        assert worker.get("/live")[0] == 200
+        own.start()
+        worker.wait_for(lambda: worker.get("/ready")[0] == 200, 60, "ready again")
+        said = [line for line in worker.log[before:].splitlines() if " INFO " not in line and "SESSTMOUT" not in line]
+        went, came = said
+        assert f"Kafka at {own.bootstrap} does not answer; waiting, nothing is lost (" in went
+        assert f"Kafka at {own.bootstrap} answers again, after" in came
+        assert worker.stop() == 0
+
+
+@pytest.mark.durable
 def test_worker_told_to_end_while_the_broker_is_away_ends_and_its_successor_does_the_rest(
     own: MavenKafka, tmp_path: Path
 ) -> None:

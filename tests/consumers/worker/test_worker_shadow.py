@@ -123,6 +123,18 @@ def test_slow_shadow_is_left_out_and_the_primary_does_not_wait(kafka: Broker, tm
 
 
 @pytest.mark.durable
+def test_worker_that_ends_when_idle_lets_its_shadow_finish(kafka: Broker, tmp_path: Path) -> None:
+    """Together, its batches take longer than an ending worker waits for it."""
+    body = 'time.sleep(1)\nreturn {"y": inputs["x"]}'
+    service = shadowed(tmp_path, kafka, body, shadow={"max_load": 1.0}, batch={"max_events": 16})
+    send(service, range(100))
+    with Worker(service.file, "--until-idle") as worker:
+        assert worker.wait() == 0
+        assert "totals: 100 events read, 100 predicted, 100 compared by shadows\n" in worker.log
+    assert set(comparisons(service).ids) == {f"e{number}" for number in range(100)}
+
+
+@pytest.mark.durable
 def test_dedicated_shadow_compares_its_sample_exactly_once_over_restarts(kafka: Broker, tmp_path: Path) -> None:
     shadow = {"sample_rate": 0.5, "dedicated": True, "name": "candidate"}
     service = shadowed(

@@ -1,14 +1,15 @@
-"""The log of the Kafka producer's client: lines that alarm a reader without need are lowered."""
+"""The log of the Kafka clients: lines that alarm a reader without need are lowered."""
 
 import logging
 
-SAID_BY_US = frozenset({"TXNERR", "FATAL", "ADDPARTS", "ADDOFFSETS"})
-"""What these lines report, an aborted transaction or a fenced worker, the worker logs in its own words."""
+SAID_BY_US = frozenset({"TXNERR", "FATAL", "ADDPARTS", "ADDOFFSETS", "FAIL", "REQTMOUT"})
+"""What these lines report, we log in our own words: an aborted transaction, a fenced worker, a broker that does not answer. What
+`FAIL` says, a client also passes to its `error_cb`."""
 
 
-def producer_log() -> logging.Logger:
-    """The logger for the client."""
-    log = logging.getLogger("kafka.producer")
+def client_log(name: str) -> logging.Logger:
+    """The logger for a client, `kafka.NAME`."""
+    log = logging.getLogger(f"kafka.{name}")
     log.addFilter(_lower)
     return log
 

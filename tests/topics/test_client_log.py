@@ -1,4 +1,4 @@
-"""Which lines of the Kafka producer's client a reader of the log sees, and how loud."""
+"""Which lines of the Kafka clients a reader of the log sees, and how loud."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from millstream.consumers.sink.client_log import producer_log
+from millstream.topics.client_log import client_log
 
 FENCED = "[rdkafka#producer-8] [thrd:main]: Fatal transaction error: Local: This instance has been fenced by a newer instance"
 NOT_YET = "Failed to acquire idempotence PID from broker b:9092/1: Broker: Coordinator load in progress"
@@ -19,13 +19,13 @@ NOT_YET = "Failed to acquire idempotence PID from broker b:9092/1: Broker: Coord
         (logging.CRITICAL, f"FATAL {FENCED}", None),
         (logging.WARNING, f"GETPID [rdkafka#producer-8] [thrd:main]: {NOT_YET}: retrying", logging.INFO),
         (logging.ERROR, f"GETPID [rdkafka#producer-8] [thrd:main]: {NOT_YET}", logging.ERROR),
-        (logging.ERROR, "FAIL [rdkafka#producer-8] [thrd:b:9092]: connect failed", logging.ERROR),
+        (logging.ERROR, "FAIL [rdkafka#producer-8] [thrd:b:9092]: connect failed", None),
     ],
 )
 def test_lines_that_alarm_without_need_are_lowered(
     caplog: pytest.LogCaptureFixture, level: int, line: str, shown: int | None
 ) -> None:
-    log = producer_log()
+    log = client_log("producer")
     with caplog.at_level(logging.INFO, "kafka.producer"):
         log.log(level, "%s %s", *line.split(" ", 1))
     assert [record.levelno for record in caplog.records] == ([] if shown is None else [shown])
@@ -33,7 +33,7 @@ def test_lines_that_alarm_without_need_are_lowered(
 
 
 def test_all_lines_are_there_for_who_asks_for_them(caplog: pytest.LogCaptureFixture) -> None:
-    log = producer_log()
+    log = client_log("producer")
     with caplog.at_level(logging.DEBUG, "kafka.producer"):
         log.critical("TXNERR %s", FENCED)
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("DEBUG", f"TXNERR {FENCED}")]

@@ -1,0 +1,25 @@
+"""Ctrl-C and SIGTERM: the first drains, and the next one stops at once."""
+
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+
+# A second Ctrl-C counts only after this time: a launcher (uv, npm, make) may pass on the Ctrl-C that the terminal already sends.
+SAME_KEY_PRESS = 0.5  # seconds
+
+
+def stop_on_signals(drain: Callable[[str], object], stop_at_once: Callable[[str], object]) -> None:
+    """Handle SIGINT and SIGTERM in this process. Both functions get the signal's name, and must return soon."""
+    first: list[float] = []  # when the first one came, seconds on the monotonic clock
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        name, now = signal.Signals(number).name, time.monotonic()
+        if not first:
+            first.append(now)
+            drain(name)
+        elif number != signal.SIGINT or now - first[0] >= SAME_KEY_PRESS:
+            stop_at_once(name)
+
+    signal.signal(signal.SIGTERM, handle)
+    signal.signal(signal.SIGINT, handle)

@@ -1,0 +1,85 @@
+"""The counts that a worker logs at its end, and that `millstream run` adds up."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import add
+from shlex import quote
+from typing import TYPE_CHECKING, Self
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from millstream.consumers.observability import metrics as m
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+
+_PLAIN = {"events read": m.RECORDS_READ, "predicted": m.PREDICTIONS, "compared by shadows": m.COMPARISONS}
+"""Counts without reasons."""
+_BY_REASON = {"dead letters": m.DEAD_LETTERS, "skipped": m.SKIPPED, "not compared by shadows": m.SHADOW_SKIPPED}
+_ORDER = ("events read", "predicted", "dead letters", "skipped", "compared by shadows", "not compared by shadows")
+_ALWAYS = _ORDER[:2]  # shown if they are 0, too
+_START = "totals: "
+_COUNT = re.compile(r"(\d+) ({})(?: \(([^)]*)\))?".format("|".join(sorted(_ORDER, key=len, reverse=True))))
+_REASON = re.compile(r"(\d+) (\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Counts of one worker, or of several."""
+
+    counts: Counter[tuple[str, str]] = field(
+        default_factory=Counter
+    )  # (a word of `_ORDER`, the reason or "") -> events
+
+    @classmethod
+    def of_metrics(cls, text: str) -> Self:
+        """From a worker's metrics, in Prometheus's text format."""
+        exact: defaultdict[tuple[str, str], float] = defaultdict(float)
+        words = {metric.name: word for word, metric in (_PLAIN | _BY_REASON).items()}
+        for family in text_string_to_metric_families(text):
+            for sample in family.samples:
+                if (word := words.get(sample.name)) is not None:
+                    exact[word, sample.labels["reason"] if word in _BY_REASON else ""] += sample.value
+        return cls(Counter({key: round(count) for key, count in exact.items()}))  # those of shadows are estimates
+
+    @classmethod
+    def of_line(cls, line: str) -> Self | None:
+        """From a log line that ends with `str(totals)`; None if it is another line."""
+        _, found, text = line.partition(_START)
+        if not found:
+            return None
+        counts: Counter[tuple[str, str]] = Counter()
+        for count, word, reasons in _COUNT.findall(text):
+            by_reason = {(word, reason): int(part) for part, reason in _REASON.findall(reasons)}
+            counts.update(by_reason or {(word, ""): int(count)})
+        return cls(counts)
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(self.counts + other.counts)
+
+    def __str__(self) -> str:
+        return _START + ", ".join(filter(None, map(self._part, _ORDER)))
+
+    def _part(self, word: str) -> str:
+        reasons = Counter({reason: count for (of, reason), count in self.counts.items() if of == word and count})
+        if not reasons and word not in _ALWAYS:
+            return ""
+        named = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common() if reason)
+        return f"{reasons.total()} {word}{f' ({named})' if named else ''}"
+
+    def advice(self, pipeline: Path) -> str | None:
+        """The command that shows the dead letters, in a sentence; None: there are none. `pipeline`: its file."""
+        if not any(count for (word, _), count in self.counts.items() if word == "dead letters"):
+            return None
+        return f"look at the dead letters: millstream dead-letters list {quote(str(pipeline))}"
+
+
+def total(several: Iterable[Totals]) -> Totals:
+    """The sum."""
+    return reduce(add, several, Totals())

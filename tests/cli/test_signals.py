@@ -1,0 +1,44 @@
+"""Ctrl-C: the first drains, the next one stops at once, and one key press counts once."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.consumers.cli import signals
+from millstream.consumers.cli.signals import SAME_KEY_PRESS, stop_on_signals
+from tests.consumers.clock import Clock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def handlers_come_back() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_second_ctrl_c_stops_at_once_but_one_that_a_launcher_repeats_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, signals)
+    seen: list[tuple[str, str]] = []
+    stop_on_signals(lambda name: seen.append(("drain", name)), lambda name: seen.append(("at once", name)))
+    signal.raise_signal(signal.SIGINT)
+    clock.now += SAME_KEY_PRESS / 2
+    signal.raise_signal(signal.SIGINT)
+    assert seen == [("drain", "SIGINT")]
+    clock.now += SAME_KEY_PRESS
+    signal.raise_signal(signal.SIGINT)
+    assert seen == [("drain", "SIGINT"), ("at once", "SIGINT")]
+
+
+def test_second_sigterm_stops_at_once() -> None:
+    seen: list[str] = []
+    stop_on_signals(lambda _name: seen.append("drain"), lambda _name: seen.append("at once"))
+    signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)
+    assert seen == ["drain", "at once"]

@@ -1,0 +1,63 @@
+"""What a worker has done, in one line that `millstream run` reads again."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.exposition import generate_latest
+
+from millstream.consumers.observability import metrics as m
+from millstream.consumers.observability.totals import Totals, total
+
+WORKED = (
+    "totals: 400 events read, 380 predicted, 20 dead letters (12 unfit, 8 undecodable), 3 skipped (3 expired), "
+    "90 compared by shadows, 10 not compared by shadows (10 shed)"
+)
+
+
+def worked() -> Totals:
+    metrics = m.Metrics("p")
+    metrics.count(m.RECORDS_READ, 300, "in")
+    metrics.count(m.RECORDS_READ, 100, "also-in")
+    metrics.count(m.PREDICTIONS, 380, "m", "1", "primary")
+    metrics.count(m.DEAD_LETTERS, 12, "unfit")
+    metrics.count(m.DEAD_LETTERS, 8, "undecodable")
+    metrics.count(m.SKIPPED, 3, "expired")
+    metrics.count(m.COMPARISONS, 90, "v2")
+    metrics.count(m.SHADOW_SKIPPED, 9.7, "v2", "shed")
+    return Totals.of_metrics(generate_latest(metrics.registry).decode())
+
+
+def test_totals_of_a_worker_are_one_line() -> None:
+    assert str(worked()) == WORKED
+
+
+def test_worker_without_events_says_so() -> None:
+    idle = Totals.of_metrics(generate_latest(m.Metrics("p").registry).decode())
+    assert str(idle) == "totals: 0 events read, 0 predicted"
+    assert idle.advice(Path("p.yaml")) is None
+
+
+def test_command_for_dead_letters_can_be_copied() -> None:
+    assert worked().advice(Path("my pipelines/p.yaml")) == (
+        "look at the dead letters: millstream dead-letters list 'my pipelines/p.yaml'"
+    )
+
+
+@pytest.mark.parametrize("line", ["", "2026-01-01 00:00:00,000 INFO millstream: ready", "Traceback"])
+def test_other_lines_have_no_totals(line: str) -> None:
+    assert Totals.of_line(line) is None
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=6, max_size=6))
+def test_lines_of_workers_add_up(numbers: list[int]) -> None:
+    words = ("events read", "predicted", "dead letters", "skipped", "compared by shadows", "not compared by shadows")
+    made = Totals()
+    for word, number in zip(words, numbers, strict=True):
+        made.counts[word, "" if word in {"events read", "predicted", "compared by shadows"} else "unfit"] = number
+    line = f"2026-01-01 00:00:00,000 INFO millstream: {made}"
+    read = Totals.of_line(line)
+    assert read is not None
+    assert str(read) == str(made)
+    assert str(total([read, made])) == str(total([made, made]))
