@@ -158,6 +158,12 @@ class Output(Section):
         ("traceparent", "tracestate", "baggage"),
         description="Headers of an event that its prediction carries on: by default, those of distributed tracing.",
     )
+    include: tuple[Text, ...] = Field(
+        (),
+        description="Fields of the event that its prediction has too, with their types, under `event`. So readers need not join "
+        "predictions with events. A field is a number, a boolean, a text, or a list of these.",
+        examples=[["customer_id", "amount"]],
+    )
 
 
 class DeadLetters(Section):

@@ -52,6 +52,7 @@ class Outputs:
     dead_letters: DeadLetterOutput
     carry_headers: frozenset[str]  # names of the record headers that predictions get too
     stop_at: frozenset[str] = frozenset()  # reasons at which the worker ends
+    include: tuple[str, ...] = ()  # the event's fields that predictions include
 
 
 class Sink:
@@ -129,7 +130,8 @@ class Sink:
         )
         if len(rows) < batch.events:
             ids, times, ingest = ids.take(rows), times[rows], ingest[rows]
-        columns = PredictionColumns(ids, times, ingest, answered.prediction_times, answered.outputs)
+        event = batch.features(rows, self._outputs.include) if self._outputs.include else None
+        columns = PredictionColumns(ids, times, ingest, answered.prediction_times, answered.outputs, event)
         values, failed = self._encoder.encode(columns)
         if not failed:
             return values, rows, answered.rejected

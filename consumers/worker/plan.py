@@ -12,6 +12,7 @@ from millstream.consumers.decode.named_fields import (
     check_cost,
     check_event_fields,
     check_event_id,
+    check_included,
     field_names,
     own_fields,
     schema_of,
@@ -19,7 +20,7 @@ from millstream.consumers.decode.named_fields import (
 )
 from millstream.consumers.errors import PlanError
 from millstream.consumers.flow.in_flight import record_cost_of
-from millstream.consumers.schema_store import open_store, own_schema_id
+from millstream.consumers.schema_store import open_store, own_schema_id, prediction_record
 from millstream.consumers.shadow.shadow_plan import (
     ShadowPlan,
     load_shadows,
@@ -45,7 +46,7 @@ from millstream.schemas.predictions import (
     PredictionRows,
     UnsupportedOutputError,
 )
-from millstream.schemas.records import DEAD_LETTER, PREDICTION
+from millstream.schemas.records import DEAD_LETTER
 from millstream.schemas.store import Schema, SchemaStore
 
 VARIANT = "primary"
@@ -99,11 +100,14 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
     # If the schema lacks a model's field, `check_fields` reports it, together with the tensor that needs it.
     there = field_names(reader)
     check_event_fields(pipeline, reader)
-    fields = list(dict.fromkeys([*(field for field in wanted if field in there), *own_fields(pipeline)]))
+    # Workers for dedicated shadows write no predictions.
+    include = () if dedicated else pipeline.output.include
+    fields = list(dict.fromkeys([*(field for field in wanted if field in there), *own_fields(pipeline), *include]))
     avro = pipeline.input.format == "avro"
     decoder: Decoder = AvroDecoder(store, reader, fields) if avro else JsonDecoder(reader, fields)
     check_event_id(pipeline, reader, decoder.columns)
     check_cost(pipeline, reader, decoder.columns)
+    check_included(pipeline, reader, decoder.columns)
     for checked in (model, *(shadow.model for shadow in shadows)):
         check_fields(checked.signature, decoder.columns, checked.place, reader.name)
     settings = pipeline.model
@@ -130,7 +134,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
         event_fields,
         model.signature,
         allow_nan=pipeline.model.allow_nan,
-        keep=shadow_fields(shadows),
+        keep=list(dict.fromkeys([*shadow_fields(shadows), *include])),
     )
     return Plan(pipeline, store, reader, model, executors, blocks, shadows, dedicated)
 
@@ -190,7 +194,8 @@ def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
     }
     predictions: PredictionRows
     if pipeline.output.format == "avro":
-        predictions = PredictionEncoder(own_schema_id(pipeline, store, PREDICTION, pipeline.output.topic), **identity)
+        record = prediction_record(pipeline)
+        predictions = PredictionEncoder(own_schema_id(pipeline, store, record, pipeline.output.topic), **identity)
     else:
         predictions = JsonPredictionEncoder(**identity)
     check_answers(plan)
@@ -211,6 +216,7 @@ def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
         ),
         carry_headers=frozenset(pipeline.output.carry_headers),
         stop_at=frozenset(pipeline.on_error.stop),
+        include=pipeline.output.include,
     )
 
 
