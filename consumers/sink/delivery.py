@@ -4,6 +4,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -11,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from millstream.consumers.errors import Abandoned, DeliveryFailed
 from millstream.consumers.events import NextOffsets
 from millstream.consumers.observability.metrics import KAFKA_ERRORS, RETRIES, Metrics
-from millstream.consumers.record_types import HeaderColumns
+from millstream.consumers.record_headers import HeaderRows
 from millstream.consumers.sink.client_log import producer_log
 
 log = logging.getLogger(__name__)
@@ -82,9 +83,9 @@ class Delivery(Protocol):
         """Produce a record. Raises DeliveryFailed, Abandoned, TransactionAborted."""
 
     def produce_all(
-        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderColumns = ()
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderRows | None = None
     ) -> None:
-        """Produce records whose headers have the same names, in one call. Raises as `produce`."""
+        """Produce records in one call. Raises as `produce`."""
 
     def push(self) -> None:
         """Send the records at once that wait for a fuller request, because no more come soon. Raises as `checkpoint`."""
@@ -154,20 +155,15 @@ class Counted(_Outbox):
             raise self._answer(topic, error.args[0]) from None
 
     def produce_all(
-        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderColumns = ()
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderRows | None = None
     ) -> None:
         """See `Delivery`."""
         self._begin()
-        names = [name for name, _ in headers]
-        headers_of = (
-            list(zip(names, row, strict=True)) for row in zip(*(column for _, column in headers), strict=True)
-        )
         produce = self._producer.produce
         try:
-            for value, key in zip(values, keys, strict=True):
-                own = next(headers_of, None)
+            for value, key, own in zip(values, keys, headers or repeat(None, len(values)), strict=True):
                 try:
-                    produce(topic, value, key, headers=own)
+                    produce(topic, value, key, headers=own or None)
                 except BufferError:
                     self._wait_for_room()
                     self._enqueue(topic, value, key, own)

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from millstream.consumers.errors import EventRefused
 from millstream.consumers.events import BatchResult, BatchSlice, DecodedBatch, Epochs, MicroBatch, Rejection
 from millstream.consumers.observability.metrics import INTERNAL_ERRORS, PREDICTIONS, TOMBSTONES, Metrics
-from millstream.consumers.record_headers import RecordHeaders
-from millstream.consumers.record_types import HeaderColumns, HeaderList
+from millstream.consumers.record_headers import HeaderRows, RecordHeaders
+from millstream.consumers.record_types import HeaderList
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.result_sink import PREDICTION_OVERHEAD, Outputs, Sink
@@ -65,16 +65,19 @@ class MemoryDelivery:
         self.predictions.append((value, key, list(headers or ())))
 
     def produce_all(
-        self, topic: str, values: list[bytes], keys: list[bytes | None], headers: HeaderColumns = ()
+        self, topic: str, values: list[bytes], keys: list[bytes | None], headers: HeaderRows | None = None
     ) -> None:
         if topic == "dead":
-            assert headers
+            assert headers is not None
             self.letters += map(decode_dead_letter, values)
             return
         assert topic == "out"
         self.calls.append(len(values))
-        self.predictions += [(value, key, []) for value, key in zip(values, keys, strict=True)]
-        assert all(len(value) + len(key or b"") <= LIMIT for value, key in zip(values, keys, strict=True))
+        carried = [[]] * len(values) if headers is None else list(headers)
+        for value, key, own in zip(values, keys, carried, strict=True):
+            size = len(value) + len(key or b"") + sum(len(name) + len(content or b"") for name, content in own)
+            assert size <= LIMIT, "the broker would refuse it"
+            self.predictions.append((value, key, own))
 
 
 def answered_of(events: int, **changes: Any) -> BatchResult:
@@ -99,12 +102,12 @@ def test_predictions_without_headers_go_in_one_call() -> None:
     assert delivery.calls == [5]
 
 
-def test_predictions_between_those_with_headers_go_in_one_call() -> None:
+def test_predictions_go_in_one_call_each_with_its_own_headers() -> None:
     each = {1: [("trace", b"a")], 2: [("other", b"b")], 4: [("trace", b"c")]}
     headers = {row: RecordHeaders.of(of_event) for row, of_event in each.items()}
     sink, delivery, _ = sink_of()
     sink.write([answered_of(5, headers=headers)])
-    assert delivery.calls == [1, 1, 2, 1]
+    assert delivery.calls == [5]
     assert [carried for _, _, carried in delivery.predictions] == [[], [("trace", b"a")], [], [], [("trace", b"c")]]
 
 
