@@ -35,6 +35,7 @@ COMMANDS = {
     "demo": "run the whole service on real flights",
     "options": "list every option of the pipeline file",
     "metrics": "list every metric of a worker",
+    "schema": "print the schema of a pipeline's predictions",
 }
 """Command -> what it does. Each command is a module of this package with `add_arguments(parser)` and `run(args) -> exit code`. In
 the module's name, `_` stands for `-`."""

@@ -39,6 +39,7 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.dead_letters import DeadLetterEncoder
 from millstream.schemas.decoded import Decoder
+from millstream.schemas.dtypes import Dtype
 from millstream.schemas.json.decoder import JsonDecoder
 from millstream.schemas.predictions import (
     JsonPredictionEncoder,
@@ -64,6 +65,7 @@ class Plan:
     decoder: BlockDecoder
     shadows: list[ShadowPlan]
     dedicated: bool  # whether this worker runs only the dedicated shadows
+    included: Mapping[str, Dtype]  # the event's fields that predictions include, with their types
 
     @property
     def executor(self) -> ModelExecutor:
@@ -136,7 +138,8 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
         allow_nan=pipeline.model.allow_nan,
         keep=list(dict.fromkeys([*shadow_fields(shadows), *include])),
     )
-    return Plan(pipeline, store, reader, model, executors, blocks, shadows, dedicated)
+    included = {field: decoder.columns[field] for field in include}
+    return Plan(pipeline, store, reader, model, executors, blocks, shadows, dedicated, included)
 
 
 def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
@@ -216,7 +219,7 @@ def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
         ),
         carry_headers=frozenset(pipeline.output.carry_headers),
         stop_at=frozenset(pipeline.on_error.stop),
-        include=pipeline.output.include,
+        include=tuple(plan.included),
     )
 
 
