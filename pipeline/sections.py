@@ -332,8 +332,8 @@ class Limits(Section):
         "128MiB",
         validate_default=True,
         description="Most bytes of all events in flight, by the memory that a worker may have: a quarter of it fetched ahead, "
-        "half of it read (an event counts as 2 x its value + 384 bytes; more for variable-length inputs, docs/models.md), a "
-        "quarter of it written and not yet delivered.",
+        "half of it read (an event counts as 2 x its value + 384 bytes; more for variable-length inputs and included lists, "
+        "docs/models.md), a quarter of it written and not yet delivered.",
     )
     drain_timeout: PositiveDuration = Field(
         "20s",

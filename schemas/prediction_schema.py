@@ -55,20 +55,12 @@ def prediction_schema(
     }
 
 
-def output_types(outputs: Outputs, *, allow_nan: bool, varies: bool) -> dict[str, JsonSchema]:
-    """The type of each output.
-
-    Args:
-        outputs: those of one event.
-        allow_nan: whether a value may be NaN or infinite.
-        varies: whether the number of values may differ from event to event. A single one is no array.
-    """
+def output_types(outputs: Outputs, *, allow_nan: bool) -> dict[str, JsonSchema]:
+    """The type of each output. `outputs`: those of one event. `allow_nan`: whether a value may be NaN or infinite."""
     found = {}
     for name, values in outputs.items():
         item = _item(values, allow_nan=allow_nan)
-        array: JsonSchema = {"type": "array", "items": item}
-        is_single = values.shape[1:] in {(), (1,)}
-        found[name] = item if is_single else {"anyOf": [item, array]} if varies else array
+        found[name] = item if values.shape[1:] in {(), (1,)} else {"type": "array", "items": item}
     return found
 
 

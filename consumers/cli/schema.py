@@ -46,9 +46,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _outputs(plan: Plan) -> dict[str, JsonSchema]:
     """The type of each output: what the model returns for a blank event. If the model rejects it, the types are unknown."""
-    signature, model = plan.model.signature, plan.pipeline.model
+    signature = plan.model.signature
     try:
         outputs = plan.executor.run(blank(signature.inputs, 1))
     except ModelRejected:
         return {entry.name: {} for entry in signature.outputs}
-    return output_types(outputs, allow_nan=model.allow_nan_outputs, varies=signature.max_length is not None)
+    return output_types(outputs, allow_nan=plan.pipeline.model.allow_nan_outputs)

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import repeat
 from typing import Any, Protocol
@@ -160,8 +160,9 @@ class Counted(_Outbox):
         """See `Delivery`."""
         self._begin()
         produce = self._producer.produce
+        of_each: Iterable[Any] = headers or repeat(None, len(values))
         try:
-            for value, key, own in zip(values, keys, headers or repeat(None, len(values)), strict=True):
+            for value, key, own in zip(values, keys, of_each, strict=True):
                 try:
                     produce(topic, value, key, headers=own or None)
                 except BufferError:

@@ -155,7 +155,7 @@ def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
         ),
         in_flight_events=limits.in_flight_events,
         in_flight_bytes=limits.in_flight_bytes,
-        weight=record_cost_of(plan.model.signature),
+        weight=record_cost_of(plan.model.signature, plan.included),
         commit_every=plan.pipeline.commit_seconds,
         exactly_once=plan.pipeline.delivery == "exactly_once",
         ordering=plan.pipeline.ordering,

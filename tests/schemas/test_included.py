@@ -49,10 +49,11 @@ def events(draw: st.DrawFn) -> tuple[dict[str, Dtype], dict[str, list[Any]]]:
     columns: dict[str, list[Any]] = {}
     for name in draw(st.lists(TEXTS, max_size=4, unique=True)):
         single = draw(st.sampled_from(sorted(SINGLE)))
-        dtypes[name] = draw(st.sampled_from([single, ListOf(single)]))
         value = SINGLE[single] | st.none() if draw(st.booleans()) else SINGLE[single]
-        if dtypes[name] != single:
-            value = st.lists(value, max_size=4) | st.none()
+        if draw(st.booleans()):
+            dtypes[name], value = ListOf(single), st.lists(value, max_size=4) | st.none()
+        else:
+            dtypes[name] = single
         columns[name] = draw(st.lists(value, min_size=rows, max_size=rows))
     columns[""] = [str(row) for row in range(rows)]  # a table has a column
     return dtypes | {"": "string"}, columns

@@ -92,7 +92,7 @@ def test_records_with_headers_are_those_of_produce(
     bulk = Bulk(client, on_error)
     assert bulk.produce(mine, pack(values), keys, headers) == 100
     for value, key, of_event in zip(values, keys, of_events, strict=True):
-        client.produce(theirs, value, key, headers=of_event.named({"trace", "né"}) or None)
+        client.produce(theirs, value, key, headers=[*of_event.named({"trace", "né"})])
     assert client.flush(30) == 0
     found, expected = (
         Counter((m.partition() if m.key() is not None else -1, m.key(), m.value(), str(m.headers())) for m in read)
