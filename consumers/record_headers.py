@@ -25,8 +25,8 @@ class RecordHeaders:
     record. As Python objects, they would take 80 times as many bytes while the event is in flight.
     """
 
-    packed: bytes  # each header: the two lengths, the name in UTF-8, the value. `fetched.c` writes the
-    # same format, and `bulk.c` reads it
+    # Each header: the two lengths, the name in UTF-8, the value. `fetched.c` writes the same format, and `bulk.c` reads it.
+    packed: bytes
 
     @classmethod
     def of(cls, headers: Iterable[tuple[str, bytes | None]]) -> RecordHeaders:
