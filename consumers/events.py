@@ -69,7 +69,7 @@ class DecodedBatch:
     deadlines: npt.NDArray[np.int64] | None  # ms since the epoch; later the event doesn't run. None: no deadlines
     costs: npt.NDArray[np.int64] | None  # cumulated costs, including this event; None: events have no cost
     tensors: Inputs
-    features: Table | None  # the fields that shadows need; None: no shadows
+    features: Table | None  # the fields that shadows need and that predictions include; None: no such fields
     invalid_deadlines: int  # number of events whose deadline header is not a number of ms; the header is ignored
     # Rejected records:
     rejected: Mapping[int, Rejection]  # by row, ascending
@@ -204,6 +204,19 @@ class MicroBatch:
     def event_times(self) -> npt.NDArray[np.int64]:
         """The times of its events, ms since the epoch."""
         return np.concatenate([part.block.event_times[part.first : part.last] for part in self.parts])
+
+    def features(self, rows: npt.NDArray[np.int64], names: Sequence[str] | None = None) -> Table:
+        """The kept fields of the events in these rows (at least one, ascending): those with these names, or all."""
+        kept: list[Table] = []
+        first = 0  # event of the part
+        for part in self.parts:
+            last = first + part.last - part.first
+            own = rows[rows.searchsorted(first) : rows.searchsorted(last)]
+            if len(own) and part.block.features is not None:
+                table = part.block.features if names is None else part.block.features.select(names)
+                kept.append(table.take(own - first + part.first))
+            first = last
+        return Table.concat(kept)
 
     def tensors(self) -> Inputs:
         """The model's inputs, one row per event. They are views if the batch comes from one block."""

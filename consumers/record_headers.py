@@ -1,4 +1,4 @@
-"""A record's headers in packed form. They take only a few bytes more than on the wire."""
+"""Headers of records in packed form. They take only a few bytes more than on the wire."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from millstream.schemas.interleave import Piece, interleave
+from millstream.schemas.packed import Packed
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
 _LENGTHS = struct.Struct("=ii")  # of a header's name and value; a null value has the length -1
 
@@ -20,7 +25,8 @@ class RecordHeaders:
     record. As Python objects, they would take 80 times as many bytes while the event is in flight.
     """
 
-    packed: bytes  # each header: the two lengths, the name in UTF-8, the value. `fetched.c` writes the same format
+    # Each header: the two lengths, the name in UTF-8, the value. `fetched.c` writes the same format, and `bulk.c` reads it.
+    packed: bytes
 
     @classmethod
     def of(cls, headers: Iterable[tuple[str, bytes | None]]) -> RecordHeaders:
@@ -46,3 +52,33 @@ class RecordHeaders:
         if not any(name.encode() in self.packed for name in names):  # much faster than a check of each header
             return []
         return [header for header in self if header[0] in names]
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderRows:
+    """The headers of several records. Only those with certain names are sent."""
+
+    packed: Packed  # each record's as in `RecordHeaders`; empty: none
+    names: Collection[str]
+
+    @classmethod
+    def of_columns(cls, columns: Sequence[tuple[str, Packed]]) -> HeaderRows:
+        """Headers that all records have: each name with one value per record."""
+        pieces: list[Piece] = []
+        for text, values in columns:
+            name = text.encode()
+            lengths = np.stack([np.full(len(values), len(name)), values.lengths], axis=1).astype(np.int32)
+            pieces += [lengths.view(np.uint8), name, values]
+        return cls(interleave(pieces, len(columns[0][1])), [name for name, _ in columns])
+
+    def __len__(self) -> int:
+        """The number of records."""
+        return len(self.packed)
+
+    def __getitem__(self, rows: slice) -> HeaderRows:
+        """A range of records."""
+        return HeaderRows(self.packed[rows], self.names)
+
+    def __iter__(self) -> Iterator[list[tuple[str, bytes | None]]]:
+        """The headers of each record."""
+        return (RecordHeaders(packed).named(self.names) for packed in self.packed)

@@ -1,6 +1,5 @@
 """Types for the parts of a Kafka record."""
 
-from collections.abc import Sequence
 from typing import Protocol
 
 Partition = tuple[str, int]
@@ -14,9 +13,6 @@ Key = bytes | None
 
 HeaderList = list[tuple[str, bytes | None]]
 """A record's headers as the client takes and gives them; a name may occur several times."""
-
-HeaderColumns = Sequence[tuple[str, Sequence[bytes]]]
-"""Headers of several records that have the same names: each name with one content per record."""
 
 
 class Record(Protocol):

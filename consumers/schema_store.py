@@ -2,7 +2,7 @@
 
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.directory import DirectoryStore
-from millstream.schemas.records import OWN_SCHEMAS_FOLDER, OwnRecord
+from millstream.schemas.records import INCLUDING_PREDICTION, OWN_SCHEMAS_FOLDER, PREDICTION, OwnRecord
 from millstream.schemas.registry import RegistryStore
 from millstream.schemas.store import SchemaStore
 
@@ -15,6 +15,11 @@ def open_store(pipeline: Pipeline) -> SchemaStore:
         return DirectoryStore(OWN_SCHEMAS_FOLDER, pipeline.schemas.directory)
     password = registry.password.get_secret_value() if registry.password else None
     return RegistryStore(registry.url, username=registry.username, password=password, ca=registry.ca)
+
+
+def prediction_record(pipeline: Pipeline) -> OwnRecord:
+    """The Avro record of the pipeline's predictions."""
+    return INCLUDING_PREDICTION if pipeline.output.include else PREDICTION
 
 
 def own_schema_id(pipeline: Pipeline, store: SchemaStore, record: OwnRecord, topic: str) -> int:

@@ -158,6 +158,12 @@ class Output(Section):
         ("traceparent", "tracestate", "baggage"),
         description="Headers of an event that its prediction carries on: by default, those of distributed tracing.",
     )
+    include: tuple[Text, ...] = Field(
+        (),
+        description="Fields of the event that its prediction has too, with their types, under `event`. So readers need not join "
+        "predictions with events. A field is a number, a boolean, a text, or a list of these.",
+        examples=[["customer_id", "amount"]],
+    )
 
 
 class DeadLetters(Section):
@@ -328,9 +334,8 @@ class Limits(Section):
         "128MiB",
         validate_default=True,
         description="Most bytes of all events in flight, by the memory that a worker may have: a quarter of it fetched ahead, "
-        "half of it read (an event counts as 2 x its value + 384 bytes; more for variable-length inputs, `millstream docs "
-        "models`), a "
-        "quarter of it written and not yet delivered.",
+        "half of it read (an event counts as 2 x its value + 384 bytes; more for variable-length inputs and included lists, "
+        "`millstream docs models`), a quarter of it written and not yet delivered.",
     )
     drain_timeout: PositiveDuration = Field(
         "20s",

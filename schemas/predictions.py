@@ -4,7 +4,7 @@ docs/wire-format.md describes them for readers.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -13,8 +13,11 @@ import numpy.typing as npt
 
 from millstream.schemas.avro.varint import varint
 from millstream.schemas.avro.write import fixed_pieces, long_pieces, text, text_pieces
+from millstream.schemas.included import included_pieces, json_values
 from millstream.schemas.interleave import Piece, interleave
+from millstream.schemas.json_floats import json_floats
 from millstream.schemas.packed import Packed
+from millstream.schemas.table import Table
 from millstream.schemas.wire import frame
 
 # The branches of an output's union in prediction-v1, as varints.
@@ -45,16 +48,29 @@ class PredictionRows(Protocol):
         ingest_times: Times,
         prediction_times: Times,
         outputs: Outputs,
+        event: Table | None = None,
     ) -> Sequence[bytes]:
-        """Return one value per event, in the order of the events. Times are milliseconds since the epoch (UTC).
+        """Return one value per event, in the order of the events.
 
-        The first axis of each array in `outputs` is the event. Raises UnsupportedOutputError.
+        Args:
+            event_ids: the event IDs.
+            event_times: milliseconds since the epoch (UTC), like the other times.
+            ingest_times: when the events were read.
+            prediction_times: when their results were ready.
+            outputs: name -> [events, ...].
+            event: the fields that predictions include; None: they include none.
+
+        Raises:
+            UnsupportedOutputError: a prediction can't hold an output.
         """
         ...
 
 
 class PredictionEncoder:
-    """Encodes predictions of one variant as Avro in the wire format: schema prediction-v1 with the ID `schema_id`."""
+    """Encodes predictions of one variant as Avro in the wire format.
+
+    The schema with the ID `schema_id` is prediction-v2 if they include fields of their events, otherwise prediction-v1.
+    """
 
     def __init__(self, schema_id: int, *, pipeline: str, model: str, version: int, variant: str) -> None:
         self._head = frame(schema_id)
@@ -67,6 +83,7 @@ class PredictionEncoder:
         ingest_times: Times,
         prediction_times: Times,
         outputs: Outputs,
+        event: Table | None = None,
     ) -> Packed:
         """See PredictionRows."""
         rows = len(event_ids)
@@ -80,7 +97,8 @@ class PredictionEncoder:
             *_time_pieces(ingest_times),
             *_time_pieces(prediction_times),
         ]
-        return interleave([*pieces, *output_pieces(outputs, rows)], rows)
+        pieces += output_pieces(outputs, rows)
+        return interleave(pieces if event is None else [*pieces, *included_pieces(event)], rows)
 
 
 def _time_pieces(times: Times) -> list[Piece]:
@@ -99,7 +117,7 @@ def _time_pieces(times: Times) -> list[Piece]:
 
 
 class JsonPredictionEncoder:
-    """Encodes predictions of one variant as JSON objects with the fields of schema prediction-v1, times in milliseconds.
+    """Encodes predictions of one variant as JSON objects with the fields of the Avro schema, times in milliseconds.
 
     JSON has no NaN and no infinity. They become the strings "NaN", "Infinity" and "-Infinity".
     """
@@ -114,15 +132,18 @@ class JsonPredictionEncoder:
         ingest_times: Times,
         prediction_times: Times,
         outputs: Outputs,
+        event: Table | None = None,
     ) -> list[bytes]:
         """See PredictionRows."""
         rows = len(event_ids)
         columns = [_json_column(_plain(name, values, rows)) for name, values in outputs.items()]
+        included = {} if event is None else {name: json_values(column) for name, column in event.columns.items()}
         times = (times.tolist() for times in (event_times, ingest_times, prediction_times))
-        lines = map(_json_lines, (event_ids, *times, *columns))
-        return list(map(self._template(outputs).__mod__, zip(*lines, strict=True)))
+        lines = map(_json_lines, (event_ids, *times, *columns, *included.values()))
+        template = self._template(outputs, None if event is None else included)
+        return list(map(template.__mod__, zip(*lines, strict=True)))
 
-    def _template(self, outputs: Outputs) -> bytes:
+    def _template(self, outputs: Collection[str], included: Collection[str] | None) -> bytes:
         """The JSON that is the same in all records of a batch, with `%b` for the values that differ."""
         record = {
             "event_id": _PLACEHOLDER,
@@ -132,6 +153,8 @@ class JsonPredictionEncoder:
             "prediction_time": _PLACEHOLDER,
             "outputs": dict.fromkeys(map(_escaped, outputs), _PLACEHOLDER),
         }
+        if included is not None:
+            record["event"] = dict.fromkeys(map(_escaped, included), _PLACEHOLDER)
         return _JSON.encode(record)
 
 
@@ -224,12 +247,7 @@ def _json_lines(values: Sequence[Any]) -> list[bytes]:
 def _json_column(values: npt.NDArray[Any]) -> list[Any]:
     """The output's value in each row, for JSON."""
     rows = len(values)
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        floats = values
-        values = floats.astype(object)
-        values[np.isnan(floats)] = "NaN"
-        values[np.isposinf(floats)] = "Infinity"
-        values[np.isneginf(floats)] = "-Infinity"
+    values = json_floats(values)
     shape = (rows,) if _is_scalar(values) else (rows, math.prod(values.shape[1:]))
     column: list[Any] = values.reshape(shape).tolist()
     return column

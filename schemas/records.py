@@ -24,6 +24,8 @@ def _own_record(reserved_id: int, name: str) -> OwnRecord:
 
 
 PREDICTION: Final = _own_record(1_000_001, "prediction-v1")
+INCLUDING_PREDICTION: Final = _own_record(1_000_005, "prediction-v2")
+"""A prediction that includes fields of its event."""
 DEAD_LETTER: Final = _own_record(1_000_002, "dead-letter-v1")
 COMPARISON: Final = _own_record(1_000_003, "comparison-v1")
 EVALUATION: Final = _own_record(1_000_004, "evaluation-v1")

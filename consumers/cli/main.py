@@ -39,6 +39,7 @@ COMMANDS = {
     "demo": "run the whole service on real flights",
     "options": "list every option of the pipeline file",
     "metrics": "list every metric of a worker",
+    "schema": "print the schema of a pipeline's predictions",
     "docs": "list the pages of the documentation, or print one",
     "dashboards": "write the Grafana dashboards and the Prometheus rules",
     "completion": "print a script that completes commands and options in your shell",

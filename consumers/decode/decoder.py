@@ -45,7 +45,7 @@ class _Events:
     ids: Texts | None  # None: events have no ID field
     times: Ints  # ms since the epoch
     costs: Ints | None  # None: events have no cost
-    features: Table | None  # the fields that shadows need; None: no shadows
+    features: Table | None  # the fields that shadows need and that predictions include; None: no such fields
     tensors: Inputs
 
     def kept(self, fitting: Ints) -> "_Events":
@@ -77,7 +77,7 @@ class BlockDecoder:
         fields: the fields that Millstream itself uses.
         signature: the primary's, whose tensors are filled.
         allow_nan: whether a feature may be NaN or infinite.
-        keep: the fields that shadows need.
+        keep: the fields that shadows need and that predictions include.
         """
         self._decoder = decoder
         self._fields = fields

@@ -1,13 +1,16 @@
 """Checks that the schemas and fields exist which the pipeline file names. Errors name the line in the file."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, Literal
 
 from millstream.consumers.errors import PlanError
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.dtypes import Dtype, ListOf
 from millstream.schemas.errors import UnknownSchema
+from millstream.schemas.included import can_be_included
 from millstream.schemas.store import Schema, SchemaStore
+from millstream.schemas.wording import Loc
 
 TIME_UNITS = {"timestamp-millis": 1, "timestamp-micros": 1000, "timestamp-nanos": 1_000_000}  # values in a millisecond
 _ID_TYPES = ("int32", "int64", "float32", "float64", "boolean", "string")
@@ -47,6 +50,8 @@ def check_event_fields(pipeline: Pipeline, schema: Schema) -> None:
     _check(pipeline, schema, ("input", "event_time"), pipeline.input.event_time)
     _check(pipeline, schema, ("input", "key"), pipeline.input.key)
     _check(pipeline, schema, ("batch", "cost"), pipeline.batch.cost)
+    for index, field in enumerate(pipeline.output.include):
+        _check(pipeline, schema, ("output", "include", index), field)
 
 
 def check_labels(pipeline: Pipeline, store: SchemaStore) -> None:
@@ -86,6 +91,17 @@ def check_cost(pipeline: Pipeline, schema: Schema, columns: Mapping[str, Dtype])
         )
 
 
+def check_included(pipeline: Pipeline, schema: Schema, columns: Mapping[str, Dtype]) -> None:
+    """Check that predictions can hold the fields that `output.include` names. Raises PlanError."""
+    for index, field in enumerate(pipeline.output.include):
+        found = columns.get(field)  # None: workers for dedicated shadows don't read it
+        if found is not None and not can_be_included(found):
+            raise PlanError(
+                f"{pipeline.at('output', 'include', index)}: expected a number, a boolean, a text, or a list of these, and field "
+                f"`{field}` of schema `{schema.name}` is {found}. Name another field."
+            )
+
+
 def time_unit(pipeline: Pipeline, schema: Schema) -> int:
     """How many units of the event-time field are a millisecond. Raises PlanError if the field does not hold times."""
     field = pipeline.input.event_time
@@ -103,12 +119,15 @@ def time_unit(pipeline: Pipeline, schema: Schema) -> int:
     return unit
 
 
-def _check(pipeline: Pipeline, schema: Schema, option: tuple[str, str], field: str | None) -> None:
+def _check(pipeline: Pipeline, schema: Schema, option: Loc, field: str | None) -> None:
     there = field_names(schema)
     if field is not None and field not in there:
+        close = get_close_matches(field, there, n=1)
+        advice = f"Did you mean `{close[0]}`? Name" if close else "Name"
         raise PlanError(
             f"{pipeline.at(*option)}: expected a field of schema `{schema.name}` (id {schema.id}: {', '.join(sorted(there))}), "
-            f"found `{field}`. Name one of these, or take the schema back if another than yours was registered under this name."
+            f"found `{field}`. {advice} one of these, or take the schema back if another than yours was registered under this "
+            f"name."
         )
 
 

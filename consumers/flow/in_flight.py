@@ -6,7 +6,10 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+
 from millstream.inference.signature import DTYPES, Signature
+from millstream.schemas.dtypes import NUMBERS, Dtype, ListOf
 
 # Once a limit is reached, there is room again below this share of it. The share is high, so that under backlog there is always
 # something to decode. It is lower if the partitions were paused, because the next pause would again drop records fetched ahead.
@@ -27,20 +30,27 @@ MEASURED_COST = RecordCost(2, 384)
 # Largest ratio of a text's bytes in a tensor to its bytes in a record. The worst case is a single two-byte character: 3 bytes in
 # Avro, 84 as a Python object with its pointer.
 _TEXT_COPIES = 30
+# The same for a text of a list column, which has its bytes, where they start, and how many they are.
+_TEXT_ITEM = 17
+_NULL_MARK = 1  # bytes of an item in a list column that say whether it is null
 
 
-def record_cost_of(signature: Signature) -> RecordCost:
-    """Memory of a record in flight, for a model with this signature.
+def record_cost_of(signature: Signature, included: Mapping[str, Dtype]) -> RecordCost:
+    """Memory of a record in flight, for a model with this signature, and for predictions that include these fields.
 
     An item of a variable-length array can take one byte in a record and eight in a tensor, and no shape bounds the number of
     items. So each record counts as its worst-case size in memory. Measured: 65,536 small integers take 64 KiB as Avro, and
     506 KiB with their tensor.
     """
-    columns: Counter[str] = Counter()  # by field: bytes in tensors, for each byte in the record
+    columns: Counter[str] = Counter()  # by field: bytes in tensors and columns, for each byte in the record
     for entry in signature.inputs:
         if entry.max_length is not None:
             for field in entry.fields:
                 columns[field] += _TEXT_COPIES if entry.dtype == "string" else DTYPES[entry.dtype].itemsize
+    for field, dtype in included.items():
+        if isinstance(dtype, ListOf):
+            item = _TEXT_ITEM if dtype.items == "string" else np.dtype(NUMBERS[dtype.items]).itemsize
+            columns[field] += item + _NULL_MARK
     return MEASURED_COST._replace(copies=max(MEASURED_COST.copies, 1 + max(columns.values(), default=0)))
 
 

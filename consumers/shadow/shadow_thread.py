@@ -73,7 +73,7 @@ class Shadow:
         if not len(rows):
             return []
         started = time.perf_counter()
-        outputs, errors = self._answer(_features(answered, rows))
+        outputs, errors = self._answer(answered.batch.features(rows))
         took = (time.perf_counter() - started) * 1000
         chosen = [ids[row] for row in rows.tolist()]
         times = answered.batch.event_times()[rows]
@@ -100,18 +100,6 @@ class Shadow:
             return None, dict.fromkeys(range(len(table)), f"{type(error).__name__}: {error}")
         errors |= {int(fitted.rows[row]): why.error for row, why in rejected.items()}
         return outputs or None, errors
-
-
-def _features(answered: BatchResult, rows: npt.NDArray[np.int64]) -> Table:
-    """The shadows' fields of these events, which are ascending."""
-    kept: list[Table] = []
-    first = 0  # event of the part
-    for part in answered.batch.parts:
-        own = rows[np.searchsorted(rows, first) : np.searchsorted(rows, first + part.last - part.first)]
-        if part.block.features is not None:
-            kept.append(part.block.features.take(own - first + part.first))
-        first += part.last - part.first
-    return Table.concat(kept)
 
 
 class ShadowThread:

@@ -5,66 +5,86 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 typedef struct { /* rd_kafka_vu_t: one part of a record */
   int kind;      /* rd_kafka_vtype_t */
   union {
     void *topic;
     int flags;
+    void *headers;
     struct {
       const char *bytes;
       size_t length;
     } memory;
-    struct {
-      const char *name, *value;
-      ptrdiff_t length;
-    } header;
     char padding[64];
   };
 } part;
 
-enum { TOPIC = 2, VALUE = 4, KEY = 5, FLAGS = 7, HEADER = 9 };
+enum { TOPIC = 2, VALUE = 4, KEY = 5, FLAGS = 7, HEADERS = 10 };
 enum { COPY = 2 };
 
 typedef struct {
   void *(*produce)(void *client, const part *parts, size_t count); /* an error, or NULL */
   int (*code)(const void *error);
   void (*destroy)(void *error);
+  void *(*new_headers)(size_t expected);
+  int (*add_header)(void *headers, const char *name, ptrdiff_t name_length, const void *value, ptrdiff_t value_length);
+  void (*drop_headers)(void *headers);
 } library;
 
-typedef struct { /* one string per record, which begins at bytes[starts[record]]; the length -1 means null */
+typedef struct { /* strings: one begins at bytes[starts[row]]; the length -1 means null */
   const char *bytes;
   const int64_t *starts, *lengths;
 } column;
 
-/* Produces `count` records, each with a value, a key, and one header of each name, until librdkafka refuses one. Returns how many
- * it took. `refusal` gets the error code, or 0. */
-int64_t bulk_produce(const library *lib, void *client, void *topic, int64_t count, const column *columns,
-                     const char *const *names, int64_t headers, int *refusal) {
-  part parts[4 + headers];
-  parts[0] = (part){.kind = TOPIC, .topic = topic};
-  parts[1] = (part){.kind = FLAGS, .flags = COPY};
+static int is_among(const column *names, int64_t count, const char *name, int32_t length) {
+  for (int64_t i = 0; i < count; i++)
+    if (names->lengths[i] == length && !memcmp(names->bytes + names->starts[i], name, (size_t)length)) return 1;
+  return 0;
+}
+
+/* The headers with one of the names, for librdkafka; NULL if there are none. `packed` is as in `RecordHeaders`: for each header the
+ * lengths of name and value (-1: null), the name, the value. */
+static void *headers_of(const library *lib, const char *packed, int64_t length, const column *names, int64_t count) {
+  void *headers = NULL;
+  for (const char *at = packed, *end = packed + length; at < end;) {
+    int32_t lengths[2];
+    memcpy(lengths, at, sizeof lengths);
+    const char *name = at + sizeof lengths, *value = name + lengths[0];
+    at = value + (lengths[1] > 0 ? lengths[1] : 0);
+    if (!is_among(names, count, name, lengths[0])) continue;
+    if (!headers) headers = lib->new_headers(8);
+    lib->add_header(headers, name, lengths[0], lengths[1] < 0 ? NULL : value, lengths[1] < 0 ? 0 : lengths[1]);
+  }
+  return headers;
+}
+
+/* Produces `count` records until librdkafka refuses one. Returns how many it took. `refusal` gets the error code, or 0.
+ * `columns`: the values, the keys, the packed headers of each record; and the `wanted` names of the headers that are sent. */
+int64_t bulk_produce(const library *lib, void *client, void *topic, int64_t count, const column *columns, int64_t wanted,
+                     int *refusal) {
+  const column *values = columns, *keys = columns + 1, *packed = columns + 2, *names = columns + 3;
   *refusal = 0;
   for (int64_t row = 0; row < count; row++) {
-    for (int64_t i = 0; i < 2 + headers; i++) {
-      const char *bytes = columns[i].lengths[row] < 0 ? NULL : columns[i].bytes + columns[i].starts[row];
-      int64_t length = bytes ? columns[i].lengths[row] : 0;
-      part *to = parts + 2 + i;
-      if (i < 2) {
-        to->kind = i ? KEY : VALUE;
-        to->memory.bytes = bytes;
-        to->memory.length = (size_t)length;
-      } else {
-        to->kind = HEADER;
-        to->header.name = names[i - 2];
-        to->header.value = bytes;
-        to->header.length = (ptrdiff_t)length;
-      }
-    }
-    void *error = lib->produce(client, parts, (size_t)(4 + headers));
+    int has_key = keys->lengths[row] >= 0;
+    void *headers =
+        headers_of(lib, packed->bytes + packed->starts[row], packed->lengths[row], names, wanted);
+    part parts[5] = {
+        {.kind = TOPIC, .topic = topic},
+        {.kind = FLAGS, .flags = COPY},
+        {.kind = VALUE,
+         .memory = {.bytes = values->bytes + values->starts[row], .length = (size_t)values->lengths[row]}},
+        {.kind = KEY,
+         .memory = {.bytes = has_key ? keys->bytes + keys->starts[row] : NULL,
+                    .length = has_key ? (size_t)keys->lengths[row] : 0}},
+        {.kind = HEADERS, .headers = headers},
+    };
+    void *error = lib->produce(client, parts, headers ? 5 : 4);
     if (error) {
       *refusal = lib->code(error);
       lib->destroy(error);
+      if (headers) lib->drop_headers(headers); /* they became librdkafka's only if it took the record */
       return row;
     }
   }

@@ -15,14 +15,21 @@ import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer, cimpl
 
 from millstream.consumers.client_handle import handle_of
-from millstream.consumers.record_types import HeaderColumns
+from millstream.consumers.record_headers import HeaderRows
 from millstream.schemas.compiled import compiled
 from millstream.schemas.interleave import addresses_of
 from millstream.schemas.packed import Packed
 
 LIBRARY = Path(__file__).with_name("libbulk.so")
 # The functions that `bulk.c` calls, in its order.
-_FUNCTIONS = ("rd_kafka_produceva", "rd_kafka_error_code", "rd_kafka_error_destroy")
+_FUNCTIONS = (
+    "rd_kafka_produceva",
+    "rd_kafka_error_code",
+    "rd_kafka_error_destroy",
+    "rd_kafka_headers_new",
+    "rd_kafka_header_add",
+    "rd_kafka_headers_destroy",
+)
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 # rd_kafka_message_t of librdkafka's rdkafka.h.
@@ -77,10 +84,10 @@ class Bulk:
             return
         self.takes_headers = True
         self._with_headers.restype = _COUNT
-        self._with_headers.argtypes = *(_POINTER,) * 3, _COUNT, *(_POINTER,) * 2, _COUNT, _POINTER
+        self._with_headers.argtypes = *(_POINTER,) * 3, _COUNT, _POINTER, _COUNT, _POINTER
 
     def produce(
-        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderColumns = ()
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderRows | None = None
     ) -> int:
         """Produce records in their order, until the client's queue is full.
 
@@ -88,7 +95,7 @@ class Bulk:
             topic: of all of them.
             values: one per record.
             keys: one per record.
-            headers: each name with one content per record; only if `takes_headers`.
+            headers: of each record; only if `takes_headers`.
 
         Returns:
             the number of records that the client took.
@@ -97,7 +104,7 @@ class Bulk:
             KafkaException: the client refused a record. It may have taken others.
         """
         payloads, (names, without) = Packed.of(values), _keys(keys)
-        if headers:
+        if headers is not None:
             return self._opened(topic, lambda opened: self._produce_each(opened, payloads, names, without, headers))
         # `payloads` and `names` must live until the call is over: the records point into them.
         records = np.zeros(len(values), _MESSAGE)
@@ -111,15 +118,14 @@ class Bulk:
         return taken
 
     def _produce_each(
-        self, opened: int, values: Packed, keys: Packed, without: Sequence[int], headers: HeaderColumns
+        self, opened: int, values: Packed, keys: Packed, without: Sequence[int], headers: HeaderRows
     ) -> int:
         lengths = keys.lengths.copy()
         lengths[without] = -1
-        strings = [values, Packed(keys.buffer, keys.starts, lengths), *(Packed.of(column) for _, column in headers)]
-        columns, _kept = addresses_of(strings)
-        names = (ctypes.c_char_p * len(headers))(*(name.encode() for name, _ in headers))
+        wanted = Packed.of([name.encode() for name in headers.names])
+        columns, _kept = addresses_of([values, Packed(keys.buffer, keys.starts, lengths), headers.packed, wanted])
         refusal = ctypes.c_int()
-        records = len(values), columns.ctypes.data, names, len(headers)
+        records = len(values), columns.ctypes.data, len(wanted)
         taken = int(self._with_headers(self._functions, self._handle[0], opened, *records, ctypes.byref(refusal)))
         _raise_refusal([refusal.value])
         return taken

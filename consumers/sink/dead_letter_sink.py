@@ -12,6 +12,7 @@ import numpy as np
 from millstream.consumers.events import DecodedBatch, Rejection
 from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metric, Metrics
 from millstream.consumers.observability.seldom import SeldomWarnings
+from millstream.consumers.record_headers import HeaderRows
 from millstream.consumers.records import Ints
 from millstream.consumers.resilience.safety_net import SafetyNet
 from millstream.consumers.sink.delivery import Delivery
@@ -104,7 +105,8 @@ class DeadLetterSink:
             # The broker would refuse the record, and each worker would fail at this event.
             why = f"with them the dead letter is larger than topic {self._output.topic} takes (its max.message.bytes)"
             records = self._without_content(letters.letter(0), why)
-        self._delivery.produce_all(self._output.topic, records.values, records.keys, records.headers)
+        headers = HeaderRows.of_columns(records.headers)
+        self._delivery.produce_all(self._output.topic, records.values, records.keys, headers)
         self._count(DEAD_LETTERS, letters.reasons)
 
     def _write_parts(self, letters: DeadLetterColumns, cuts: Sequence[int]) -> None:

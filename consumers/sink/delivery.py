@@ -2,8 +2,9 @@
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import Any, Protocol
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -11,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from millstream.consumers.errors import Abandoned, DeliveryFailed
 from millstream.consumers.events import NextOffsets
 from millstream.consumers.observability.metrics import KAFKA_ERRORS, RETRIES, Metrics
-from millstream.consumers.record_types import HeaderColumns
+from millstream.consumers.record_headers import HeaderRows
 from millstream.topics.client_log import client_log
 from millstream.topics.quick_connect import QUICK_CONNECT
 from millstream.topics.records import TRANSIENT_ERRORS
@@ -89,9 +90,9 @@ class Delivery(Protocol):
         """Produce a record. Raises DeliveryFailed, Abandoned, TransactionAborted."""
 
     def produce_all(
-        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderColumns = ()
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderRows | None = None
     ) -> None:
-        """Produce records whose headers have the same names, in one call. Raises as `produce`."""
+        """Produce records in one call. Raises as `produce`."""
 
     def push(self) -> None:
         """Send the records at once that wait for a fuller request, because no more come soon. Raises as `checkpoint`."""
@@ -170,20 +171,16 @@ class Counted(_Outbox):
             raise self._answer(topic, error.args[0]) from None
 
     def produce_all(
-        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderColumns = ()
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderRows | None = None
     ) -> None:
         """See `Delivery`."""
         self._begin()
-        names = [name for name, _ in headers]
-        headers_of = (
-            list(zip(names, row, strict=True)) for row in zip(*(column for _, column in headers), strict=True)
-        )
         produce = self._producer.produce
+        of_each: Iterable[Any] = headers or repeat(None, len(values))
         try:
-            for value, key in zip(values, keys, strict=True):
-                own = next(headers_of, None)
+            for value, key, own in zip(values, keys, of_each, strict=True):
                 try:
-                    produce(topic, value, key, headers=own)
+                    produce(topic, value, key, headers=own or None)
                 except BufferError:
                     self._wait_for_room()
                     self._enqueue(topic, value, key, own)

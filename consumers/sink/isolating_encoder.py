@@ -12,6 +12,7 @@ from millstream.consumers.resilience.safety_net import SafetyNet, raise_expected
 from millstream.inference.executors.interface import Tensors
 from millstream.schemas.packed import Texts
 from millstream.schemas.predictions import PredictionRows, UnsupportedOutputError
+from millstream.schemas.table import Table
 
 Ints = npt.NDArray[np.int64]
 
@@ -25,13 +26,15 @@ class PredictionColumns:
     ingest_times: Ints
     prediction_times: Ints
     outputs: Tensors  # output name -> [events, ...]
+    event: Table | None = None  # the fields that predictions include; None: they include none
 
     def rows(self, start: int, stop: int) -> "PredictionColumns":
         """Copy a range of events."""
         rows = np.arange(start, stop)
         outputs = {name: array[rows] for name, array in self.outputs.items()}
         times = self.event_times[rows], self.ingest_times[rows], self.prediction_times[rows]
-        return PredictionColumns(Texts.of(list(self.ids[start:stop])), *times, outputs)
+        event = None if self.event is None else self.event.take(rows)
+        return PredictionColumns(Texts.of(list(self.ids[start:stop])), *times, outputs, event)
 
 
 class IsolatingEncoder:
@@ -84,4 +87,4 @@ class IsolatingEncoder:
 
     def _encode(self, columns: PredictionColumns) -> Sequence[bytes]:
         times = columns.event_times, columns.ingest_times, columns.prediction_times
-        return self._encoder.encode(columns.ids, *times, columns.outputs)
+        return self._encoder.encode(columns.ids, *times, columns.outputs, columns.event)

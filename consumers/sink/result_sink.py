@@ -25,6 +25,7 @@ from millstream.consumers.observability.metrics import (
     TOMBSTONES,
     Metrics,
 )
+from millstream.consumers.record_headers import HeaderRows
 from millstream.consumers.record_types import HeaderList, Key, Partition
 from millstream.consumers.records import rows_in
 from millstream.consumers.sink.coalesce import coalesce
@@ -32,7 +33,7 @@ from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput, DeadLet
 from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.isolating_encoder import IsolatingEncoder, PredictionColumns
 from millstream.consumers.sink.refusals import Refusals
-from millstream.schemas.packed import lengths_of, taken
+from millstream.schemas.packed import Packed, lengths_of, taken
 from millstream.schemas.predictions import PredictionRows
 
 # Upper bound of a record's bytes besides key, value and headers: 61 for a batch with one record, and up to 31 for its numbers.
@@ -53,6 +54,7 @@ class Outputs:
     dead_letters: DeadLetterOutput
     carry_headers: frozenset[str]  # names of the record headers that predictions get too
     stop_at: frozenset[str] = frozenset()  # reasons at which the worker ends
+    include: tuple[str, ...] = ()  # the event's fields that predictions include
 
 
 class Sink:
@@ -131,7 +133,8 @@ class Sink:
         )
         if len(rows) < batch.events:
             ids, times, ingest = ids.take(rows), times[rows], ingest[rows]
-        columns = PredictionColumns(ids, times, ingest, answered.prediction_times, answered.outputs)
+        event = batch.features(rows, self._outputs.include) if self._outputs.include else None
+        columns = PredictionColumns(ids, times, ingest, answered.prediction_times, answered.outputs, event)
         values, failed = self._encoder.encode(columns)
         if not failed:
             return values, rows, answered.rejected
@@ -175,14 +178,16 @@ class Sink:
     ) -> npt.NDArray[np.int64]:
         """Write the predictions of these rows in their order, in as few calls as possible. Returns the rows written.
 
-        A prediction with headers needs a call of its own. A prediction that is too large is not written, and added to `dead`. A
-        prediction of a partition that this worker has lost is dropped.
+        A prediction that is too large is not written, and added to `dead`. A prediction of a partition that this worker has lost
+        is dropped.
         """
         topic, start = self._outputs.prediction_topic, 0
+        all_headers = self._headers_of(block, rows)
         dropped: list[int] = []
-        for place in self._apart(block, rows, values, keys, ours):
+        for place in self._apart(block, rows, values, keys, all_headers, ours):
             if place > start:
-                self._delivery.produce_all(topic, values[start:place], keys[start:place])
+                part = None if all_headers is None else all_headers[start:place]
+                self._delivery.produce_all(topic, values[start:place], keys[start:place], part)
             start, row, value, key = place + 1, int(rows[place]), values[place], keys[place]
             headers = self._carried(block, row)
             if ours is not None and block.partition(row) not in ours:
@@ -193,7 +198,8 @@ class Sink:
             else:
                 self._delivery.produce(topic, value, key, headers)
         if start < len(values):
-            self._delivery.produce_all(topic, values[start:], keys[start:])
+            part = None if all_headers is None else all_headers[start:]
+            self._delivery.produce_all(topic, values[start:], keys[start:], part)
         return np.delete(rows, dropped) if dropped else rows
 
     def _apart(
@@ -202,18 +208,24 @@ class Sink:
         rows: npt.NDArray[np.int64],
         values: Sequence[bytes],
         keys: Sequence[Key],
+        headers: HeaderRows | None,
         ours: set[Partition] | None,
     ) -> list[int]:
-        """The indices of the predictions that can't share a call with others, ascending."""
-        room = self._outputs.prediction_bytes - PREDICTION_OVERHEAD
-        apart = set(np.flatnonzero(lengths_of(values) + lengths_of(keys) > room).tolist())
+        """The indices of the predictions that may be too large, or are of a lost partition, ascending."""
+        sizes = lengths_of(values) + lengths_of(keys)
+        if headers is not None:
+            sizes = sizes + 2 * headers.packed.lengths  # at least what the carried ones take in the record
+        apart = sizes > self._outputs.prediction_bytes - PREDICTION_OVERHEAD
         if ours is not None:
-            apart.update(np.flatnonzero(~block.is_of(ours)[rows]).tolist())
-        if block.headers and self._outputs.carry_headers:
-            apart.update(
-                place for place in rows_in(block.headers, rows).tolist() if self._carried(block, int(rows[place]))
-            )
-        return sorted(apart)
+            apart |= ~block.is_of(ours)[rows]
+        return np.flatnonzero(apart).tolist()
+
+    def _headers_of(self, block: DecodedBatch, rows: npt.NDArray[np.int64]) -> HeaderRows | None:
+        """The headers of these rows, of which the predictions carry some; None if no row has headers."""
+        names, headers = self._outputs.carry_headers, block.headers
+        if not names or not headers or not len(rows_in(headers, rows)):
+            return None
+        return HeaderRows(Packed.of([headers[row].packed if row in headers else b"" for row in rows.tolist()]), names)
 
     def _too_large(self, size: int) -> Rejection:
         return Rejection(

@@ -14,7 +14,7 @@ from millstream.consumers.errors import DeliveryFailed, InstanceIdTaken, Transac
 from millstream.consumers.events import NextOffsets
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import RETRIES, TRANSACTIONS, Metrics
-from millstream.consumers.record_types import HeaderColumns
+from millstream.consumers.record_headers import HeaderRows
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.sink.bulk import Bulk
 from millstream.consumers.sink.delivery import FINAL_ERRORS, POLL_INTERVAL, Counted, LostBroker, failed
@@ -93,10 +93,10 @@ class ExactlyOnce(Counted):
         self._step("init_transactions", lambda: self._producer.init_transactions(STEP_TIMEOUT))
 
     def produce_all(
-        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderColumns = ()
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderRows | None = None
     ) -> None:
         """See `Delivery`."""
-        if self._bulk is None or self._one_by_one or (headers and not self._bulk.takes_headers):
+        if self._bulk is None or self._one_by_one or (headers is not None and not self._bulk.takes_headers):
             super().produce_all(topic, values, keys, headers)
             return
         self._begin()
@@ -104,7 +104,7 @@ class ExactlyOnce(Counted):
             first = self._bulk.produce(topic, values, keys, headers)
             while first < len(values):
                 self._wait_for_room()
-                rest = [(name, column[first:]) for name, column in headers]
+                rest = None if headers is None else headers[first:]
                 first += self._bulk.produce(topic, values[first:], keys[first:], rest)
         except KafkaException as error:
             raise self._answer(topic, error.args[0]) from None

@@ -13,6 +13,7 @@ from millstream.consumers.decode.named_fields import (
     check_cost,
     check_event_fields,
     check_event_id,
+    check_included,
     field_names,
     own_fields,
     schema_of,
@@ -20,7 +21,7 @@ from millstream.consumers.decode.named_fields import (
 )
 from millstream.consumers.errors import PlanError
 from millstream.consumers.flow.in_flight import record_cost_of
-from millstream.consumers.schema_store import open_store, own_schema_id
+from millstream.consumers.schema_store import open_store, own_schema_id, prediction_record
 from millstream.consumers.shadow.shadow_plan import (
     ShadowPlan,
     load_shadows,
@@ -39,6 +40,7 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.dead_letters import DeadLetterEncoder
 from millstream.schemas.decoded import Decoder
+from millstream.schemas.dtypes import Dtype
 from millstream.schemas.json.decoder import JsonDecoder
 from millstream.schemas.predictions import (
     JsonPredictionEncoder,
@@ -46,7 +48,7 @@ from millstream.schemas.predictions import (
     PredictionRows,
     UnsupportedOutputError,
 )
-from millstream.schemas.records import DEAD_LETTER, PREDICTION
+from millstream.schemas.records import DEAD_LETTER
 from millstream.schemas.store import Schema, SchemaStore
 
 VARIANT = "primary"
@@ -64,6 +66,7 @@ class Plan:
     decoder: BlockDecoder
     shadows: list[ShadowPlan]
     dedicated: bool  # whether this worker runs only the dedicated shadows
+    included: Mapping[str, Dtype]  # the event's fields that predictions include, with their types
 
     @property
     def executor(self) -> ModelExecutor:
@@ -101,11 +104,14 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
     # If the schema lacks a model's field, `check_fields` reports it, together with the tensor that needs it.
     there = field_names(reader)
     check_event_fields(pipeline, reader)
-    fields = list(dict.fromkeys([*(field for field in wanted if field in there), *own_fields(pipeline)]))
+    # Workers for dedicated shadows write no predictions.
+    include = () if dedicated else pipeline.output.include
+    fields = list(dict.fromkeys([*(field for field in wanted if field in there), *own_fields(pipeline), *include]))
     avro = pipeline.input.format == "avro"
     decoder: Decoder = AvroDecoder(store, reader, fields) if avro else JsonDecoder(reader, fields)
     check_event_id(pipeline, reader, decoder.columns)
     check_cost(pipeline, reader, decoder.columns)
+    check_included(pipeline, reader, decoder.columns)
     for checked in (model, *(shadow.model for shadow in shadows)):
         check_fields(checked.signature, decoder.columns, checked.place, reader.name)
     settings = pipeline.model
@@ -132,9 +138,10 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
         event_fields,
         model.signature,
         allow_nan=pipeline.model.allow_nan,
-        keep=shadow_fields(shadows),
+        keep=list(dict.fromkeys([*shadow_fields(shadows), *include])),
     )
-    return Plan(pipeline, store, reader, model, executors, blocks, shadows, dedicated)
+    included = {field: decoder.columns[field] for field in include}
+    return Plan(pipeline, store, reader, model, executors, blocks, shadows, dedicated, included)
 
 
 def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
@@ -150,7 +157,7 @@ def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
         ),
         in_flight_events=limits.in_flight_events,
         in_flight_bytes=limits.in_flight_bytes,
-        weight=record_cost_of(plan.model.signature),
+        weight=record_cost_of(plan.model.signature, plan.included),
         commit_every=plan.pipeline.commit_seconds,
         exactly_once=plan.pipeline.delivery == "exactly_once",
         ordering=plan.pipeline.ordering,
@@ -192,7 +199,8 @@ def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
     }
     predictions: PredictionRows
     if pipeline.output.format == "avro":
-        predictions = PredictionEncoder(own_schema_id(pipeline, store, PREDICTION, pipeline.output.topic), **identity)
+        record = prediction_record(pipeline)
+        predictions = PredictionEncoder(own_schema_id(pipeline, store, record, pipeline.output.topic), **identity)
     else:
         predictions = JsonPredictionEncoder(**identity)
     check_answers(plan)
@@ -214,6 +222,7 @@ def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
         ),
         carry_headers=frozenset(pipeline.output.carry_headers),
         stop_at=frozenset(pipeline.on_error.stop),
+        include=tuple(plan.included),
     )
 
 

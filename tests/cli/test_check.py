@@ -120,6 +120,17 @@ def cost_of_records() -> Callable[[Path], None]:
     return change
 
 
+def included_bytes() -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (file,) = (folder / "schemas").glob("*vector-event.avsc")
+        schema = json.loads(file.read_text(encoding="utf-8"))
+        schema["fields"].append({"name": "raw", "type": "bytes", "default": ""})
+        file.write_text(json.dumps(schema), encoding="utf-8")
+        in_pipeline("output", topic="t", include=["raw"])(folder)
+
+    return change
+
+
 def shadow_that_takes(field: str) -> Callable[[Path], None]:
     """A version 2 beside the primary, of another field."""
 
@@ -239,6 +250,14 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "cost a moment": (
         in_pipeline("batch", cost="event_time", max_cost=9),
         ["pipeline.yaml:LINE: batch.cost: ", "timestamp-millis"],
+    ),
+    "included field not there": (
+        in_pipeline("output", topic="t", include=["id", "event_tim"]),
+        ["pipeline.yaml:LINE: output.include[1]: ", "`event_tim`", "Did you mean `event_time`?"],
+    ),
+    "included field of bytes": (
+        included_bytes(),
+        ["pipeline.yaml:LINE: output.include[0]: expected a number", "`raw`", "is binary", "Name another field"],
     ),
     "labels without a schema": (
         in_pipeline("labels", topic="t", schema="nosuch", event_id="id", value="x"),

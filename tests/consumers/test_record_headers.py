@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.record_headers import RecordHeaders
+from millstream.consumers.record_headers import HeaderRows, RecordHeaders
+from millstream.schemas.packed import Packed
 
 HEADERS = st.lists(
     st.tuples(st.sampled_from(["a", "ab", "", "\u00e9"]) | st.text(max_size=3), st.none() | st.binary(max_size=4))
@@ -29,3 +30,10 @@ def test_a_name_that_is_not_utf8_is_shown_with_replacement_characters() -> None:
 
 def test_a_header_of_two_bytes_takes_ten_at_most() -> None:
     assert len(RecordHeaders.of([("a", b"b")] * 100_000).packed) <= 1_000_000
+
+
+def test_headers_of_several_records_are_those_of_the_columns() -> None:
+    rows = HeaderRows.of_columns([("a", Packed.of([b"1", b"", b"333"])), ("né", Packed.of([b"x", b"y", b"z"]))])
+    assert list(rows) == [[("a", b"1"), ("né", b"x")], [("a", b""), ("né", b"y")], [("a", b"333"), ("né", b"z")]]
+    assert [RecordHeaders(own) for own in rows.packed] == [RecordHeaders.of(own) for own in rows]
+    assert list(rows[1:]) == list(rows)[1:]

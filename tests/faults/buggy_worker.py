@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from millstream.consumers.events import FetchedBatch, NextOffsets
     from millstream.consumers.flow.assignment import Assignment
-    from millstream.consumers.record_types import HeaderColumns
+    from millstream.consumers.record_headers import HeaderRows
     from millstream.consumers.source.kafka_source import Subscription
 
 
@@ -140,11 +140,15 @@ def none() -> None:
 
 
 def _one_by_one(
-    self: ExactlyOnce, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderColumns = ()
+    self: ExactlyOnce,
+    topic: str,
+    values: Sequence[bytes],
+    keys: Sequence[bytes | None],
+    headers: HeaderRows | None = None,
 ) -> None:
     """Write records with `produce`, which bugs and faults replace."""
-    for row, (value, key) in enumerate(zip(values, keys, strict=True)):
-        self.produce(topic, value, key, [(name, column[row]) for name, column in headers])
+    for value, key, own in zip(values, keys, headers or [None] * len(values), strict=True):
+        self.produce(topic, value, key, own)
 
 
 def _die() -> None:

@@ -59,6 +59,7 @@ output:
   topic: flights-predictions
   format: json
   carry_headers: []
+  include: [id]
 dead_letters:
   topic: flights-rejects
 model:

@@ -107,7 +107,7 @@ PROBLEMS = [
     ("schema: event", "schema: event\n  ? [a]\n  : b", 8, "input: expected text as a key, found a list or mapping"),
     ("schema: event", "schema: ''", 7, "input.schema: expected text, found ''."),
     ("topic: predictions", "topic: predictions\n  colour: red", 10,
-     "output.colour: unknown key. Allowed here: carry_headers, format, topic."),
+     "output.colour: unknown key. Allowed here: carry_headers, format, include, topic."),
     ("topic: predictions", "topic: predictions\n  carry_headers: x", 10,
      "output.carry_headers: expected a list, found 'x'. Write for example: carry_headers: [traceparent, tracestate, baggage]"),
     ("model:\n", "max_wait: 5ms\nmodel:\n", 10, "max_wait: unknown key here. It belongs under `batch:`."),

@@ -11,7 +11,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 
 from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.errors import BadSchemaError, SchemaUnavailable, UnknownSchema
-from millstream.schemas.records import DEAD_LETTER, PREDICTION, OwnRecord
+from millstream.schemas.records import DEAD_LETTER, INCLUDING_PREDICTION, PREDICTION, OwnRecord
 from millstream.schemas.registry import RegistryStore
 from millstream.schemas.store import Schema
 from millstream.schemas.wire import frame
@@ -59,10 +59,21 @@ def test_subject_stands_for_its_newest_version(registry: Apicurio, subject: str)
     assert RegistryStore(registry.url).by_id(older).definition == _record(subject)
 
 
-@pytest.mark.parametrize("own", [PREDICTION, DEAD_LETTER], ids=["prediction", "dead letter"])
+@pytest.mark.parametrize("own", [PREDICTION, INCLUDING_PREDICTION, DEAD_LETTER], ids=lambda own: own.name)
 def test_our_own_schemas_come_back_as_they_are(registry: Apicurio, subject: str, own: OwnRecord) -> None:
     schema_id = RegistryStore(registry.url).register(subject, own.definition)
     assert RegistryStore(registry.url).by_id(schema_id).definition == own.definition
+
+
+def test_predictions_that_include_fields_and_the_others_are_versions_of_a_subject_in_both_directions(
+    registry: Apicurio, subject: str
+) -> None:
+    store = RegistryStore(registry.url)
+    older = store.register(subject, PREDICTION.definition)
+    SchemaRegistryClient({"url": registry.url}).set_compatibility(subject, level="FULL")
+    newer = store.register(subject, INCLUDING_PREDICTION.definition)
+    assert newer != older
+    assert RegistryStore(registry.url).register(subject, PREDICTION.definition) == older  # the option is taken back
 
 
 def test_unknown_id_and_unknown_subject_are_told(registry: Apicurio) -> None:

@@ -7,9 +7,17 @@ import fastavro
 import pytest
 
 from millstream.schemas.directory import DirectoryStore
-from millstream.schemas.records import COMPARISON, DEAD_LETTER, OWN_SCHEMAS_FOLDER, PREDICTION, OwnRecord
+from millstream.schemas.records import (
+    COMPARISON,
+    DEAD_LETTER,
+    INCLUDING_PREDICTION,
+    OWN_SCHEMAS_FOLDER,
+    PREDICTION,
+    OwnRecord,
+)
 
-OWN = pytest.mark.parametrize("record", [PREDICTION, DEAD_LETTER, COMPARISON], ids=lambda record: record.name)
+RECORDS = [PREDICTION, DEAD_LETTER, COMPARISON, INCLUDING_PREDICTION]
+OWN = pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.name)
 
 
 def _fields_without_doc(schema: Any) -> list[str]:
@@ -43,10 +51,16 @@ def test_a_store_over_the_folder_gives_the_reserved_id(record: OwnRecord) -> Non
 
 def test_every_schema_file_is_one_of_our_records() -> None:
     files = {path.name for path in OWN_SCHEMAS_FOLDER.glob("*.avsc")}
-    named = {f"{record.reserved_id}-{record.name}.avsc" for record in (PREDICTION, DEAD_LETTER, COMPARISON)}
+    named = {f"{record.reserved_id}-{record.name}.avsc" for record in RECORDS}
     assert named <= files
     assert all(re.fullmatch(r"1\d{6}-[a-z-]+-v\d+\.avsc", name) for name in files)
     assert all(json.loads(Path(OWN_SCHEMAS_FOLDER, name).read_text("utf-8"))["type"] == "record" for name in files)
+
+
+def test_prediction_that_includes_fields_is_the_other_with_one_field_more() -> None:
+    *others, event = INCLUDING_PREDICTION.definition["fields"]
+    assert INCLUDING_PREDICTION.definition | {"fields": others} == PREDICTION.definition
+    assert (event["name"], event["default"]) == ("event", {})
 
 
 def test_outputs_have_the_same_type_in_predictions_and_comparisons() -> None:

@@ -12,7 +12,14 @@ from fastavro import schema
 
 from millstream.schemas.dead_letters import DeadLetter
 from millstream.schemas.predictions import JsonPredictionEncoder, PredictionEncoder
-from millstream.schemas.records import COMPARISON, DEAD_LETTER, EVALUATION, OWN_SCHEMAS_FOLDER, PREDICTION
+from millstream.schemas.records import (
+    COMPARISON,
+    DEAD_LETTER,
+    EVALUATION,
+    INCLUDING_PREDICTION,
+    OWN_SCHEMAS_FOLDER,
+    PREDICTION,
+)
 from millstream.schemas.rows import decode_row
 from millstream.schemas.store import AvroType
 from millstream.schemas.wire import frame
@@ -59,14 +66,18 @@ def test_json_of_the_example_is_what_the_encoder_writes() -> None:
     assert blocks("json") == [value.decode() + "\n"]
 
 
-@pytest.mark.parametrize("record", [PREDICTION, DEAD_LETTER, COMPARISON, EVALUATION], ids=lambda record: record.name)
+@pytest.mark.parametrize(
+    "record",
+    [PREDICTION, DEAD_LETTER, COMPARISON, EVALUATION, INCLUDING_PREDICTION],
+    ids=lambda record: record.name,
+)
 def test_ids_of_our_records_are_listed_with_their_bytes(record: Any) -> None:
     file = f"{record.reserved_id}-{record.name}.avsc"
     assert f"| {record.reserved_id} | `{frame(record.reserved_id).hex(' ')}` | [{file}](../schemas/{file}) |" in PAGE
 
 
 def test_every_field_of_a_prediction_and_a_dead_letter_is_named() -> None:
-    for record in (PREDICTION, DEAD_LETTER):
+    for record in (INCLUDING_PREDICTION, DEAD_LETTER):
         missing = [field["name"] for field in record.definition["fields"] if f"`{field['name']}`" not in PAGE]
         assert missing == []
 

@@ -21,6 +21,7 @@ from millstream.inference.features import to_tensors
 from millstream.inference.ragged import Ragged
 from millstream.inference.signature import Signature, TensorInput
 from millstream.schemas.avro.types import dtype_of
+from millstream.schemas.column import ListColumn, NumberColumn, StringColumn
 from millstream.schemas.dtypes import ListOf
 from tests.consumers.clock import Clock
 from tests.consumers.in_memory import ended, running
@@ -146,7 +147,7 @@ def test_items_that_take_most_for_their_bytes_take_no_more_than_they_count(
     value = io.BytesIO()
     fastavro.schemaless_writer(value, {"type": "array", "items": avro}, [item] * size)
     length = len(value.getvalue())
-    weight = record_cost_of(Signature(tuple(inputs), ()))
+    weight = record_cost_of(Signature(tuple(inputs), ()), {})
     assert length + taken <= weight.copies * length + weight.overhead
     # Else most of the memory that the operator allows would never be used.
     assert weight.copies * length <= 4 * (length + taken) or item == ""
@@ -154,7 +155,27 @@ def test_items_that_take_most_for_their_bytes_take_no_more_than_they_count(
 
 def test_record_of_a_model_without_inputs_of_varying_length_counts_twice() -> None:
     scalars, vector = (TensorInput(f"t{at}", ("x",), bool(at), "int64", (1,)) for at in range(2))
-    assert record_cost_of(Signature((scalars, vector), ())) == MEASURED_COST
+    assert record_cost_of(Signature((scalars, vector), ()), {"x": "int64", "s": "string"}) == MEASURED_COST
+
+
+@pytest.mark.parametrize(("avro", "item"), [("string", ""), ("long", 1), ("boolean", True), ("float", 0.5)])
+def test_included_lists_take_no_more_memory_than_they_count(avro: str, item: Any) -> None:
+    dtype = ListOf(dtype_of(avro))
+    column = table_of({"x": dtype}, x=[[item, None] * 500])["x"]
+    assert isinstance(column, ListColumn)
+    items = column.items
+    assert isinstance(items, NumberColumn | StringColumn)
+    assert items.valid is not None
+    taken = items.valid.nbytes
+    if isinstance(items, StringColumn):
+        taken += items.packed.buffer.nbytes + items.packed.starts.nbytes + items.packed.lengths.nbytes
+    else:
+        taken += items.values.nbytes
+    value = io.BytesIO()
+    fastavro.schemaless_writer(value, {"type": "array", "items": avro}, [item] * 1000)  # none has a union's byte
+    length = len(value.getvalue())
+    weight = record_cost_of(Signature((), ()), {"x": dtype})
+    assert length + taken <= weight.copies * length + weight.overhead
 
 
 def test_backlog_is_an_event_that_waits_for_long_or_a_quarter_of_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:

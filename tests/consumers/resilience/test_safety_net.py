@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from millstream.inference.executors.interface import Tensors
     from millstream.schemas.decoded import Decoded
+    from millstream.schemas.table import Table
 
 FIELDS = EventFields(None, None, 1)
 ERRORS: list[Callable[[], Exception]] = [
@@ -269,10 +270,11 @@ class BuggyEncoder(JsonPredictionEncoder):
         ingest_times: Any,
         prediction_times: Any,
         outputs: Mapping[str, Any],
+        event: Table | None = None,
     ) -> Any:
         if 7 in outputs["y"]:
             raise self.error
-        return super().encode(event_ids, event_times, ingest_times, prediction_times, outputs)
+        return super().encode(event_ids, event_times, ingest_times, prediction_times, outputs, event)
 
 
 @pytest.mark.parametrize(

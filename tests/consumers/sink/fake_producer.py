@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import TopicPartition
 
-    from millstream.consumers.record_types import HeaderColumns
+    from millstream.consumers.record_headers import HeaderRows
 
 
 class Written(NamedTuple):
@@ -94,7 +94,7 @@ class FakeProducer:
         topic: str,
         values: Sequence[bytes],
         keys: Sequence[bytes | None],
-        headers: HeaderColumns = (),  # noqa: ARG002
+        headers: HeaderRows | None = None,  # noqa: ARG002
     ) -> int:
         """In bulk: as many as there is room for; nothing is reported of them."""
         self._called("bulk")

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from millstream.consumers.errors import DeliveryFailed, TransactionAborted
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.record_headers import HeaderRows, RecordHeaders
 from millstream.consumers.sink.bulk import LIBRARY, Bulk
 from millstream.consumers.sink.transactions import ExactlyOnce
 from millstream.schemas.native import VARIABLE, Native
@@ -22,6 +23,7 @@ from tests.broker.clients import read_all
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from millstream.consumers.record_types import HeaderList
     from tests.broker.choice import Broker
     from tests.conftest import MakeTopic
 
@@ -75,14 +77,22 @@ def test_records_with_headers_are_those_of_produce(
 ) -> None:
     values = [b"%d" % number * (number % 5) for number in range(100)]
     keys = [None if number % 7 == 0 else b"" if number % 11 == 0 else b"key-%d" % number for number in range(100)]
-    headers = [("reason", [b"r%d" % (number % 3) * (number % 4) for number in range(100)]), ("né", [b"x"] * 100)]
+    kinds: list[HeaderList] = [
+        [],
+        [("trace", b"t"), ("né", b""), ("trace", None)],
+        [("né", b"\0x")],
+        [("trac", b"no"), ("traces", b"no"), ("", b"no")],
+        [("other", b"no"), ("trace", b"x" * 3000), ("other", None)],
+        [("trace", b"%d" % number) for number in range(50)],
+    ]
+    of_events = [RecordHeaders.of(kinds[number % len(kinds)]) for number in range(100)]
+    headers = HeaderRows(Packed.of([own.packed for own in of_events]), {"trace", "né", "missing"})
     mine, theirs = make_topic(), make_topic()
     client = producer(kafka)
     bulk = Bulk(client, on_error)
-    packed = [(name, pack(column)) for name, column in headers]
-    assert bulk.produce(mine, pack(values), keys, packed) == 100
-    for row, (value, key) in enumerate(zip(values, keys, strict=True)):
-        client.produce(theirs, value, key, headers=[(name, column[row]) for name, column in headers])
+    assert bulk.produce(mine, pack(values), keys, headers) == 100
+    for value, key, of_event in zip(values, keys, of_events, strict=True):
+        client.produce(theirs, value, key, headers=[*of_event.named({"trace", "né"})])
     assert client.flush(30) == 0
     found, expected = (
         Counter((m.partition() if m.key() is not None else -1, m.key(), m.value(), str(m.headers())) for m in read)
@@ -97,15 +107,18 @@ def test_full_queue_takes_a_part_of_the_records_with_headers(kafka: Broker, make
     client = producer(kafka, queue_buffering_max_messages=10, linger_ms=60_000)
     bulk = Bulk(client, on_error)
     topic, values = make_topic(), [b"%d" % number for number in range(25)]
-    assert bulk.produce(topic, values, [b"k"] * 25, [("h", values)]) == 10
-    assert bulk.produce(topic, values, [b"k"] * 25, [("h", values)]) == 0
+    headers = HeaderRows.of_columns([("h", Packed.of(values))])
+    assert bulk.produce(topic, values, [b"k"] * 25, headers) == 10
+    assert bulk.produce(topic, values, [b"k"] * 25, headers) == 0
 
 
 @takes_headers
 def test_record_with_headers_that_is_refused_is_told(kafka: Broker, make_topic: MakeTopic) -> None:
     bulk = Bulk(producer(kafka, message_max_bytes=1000), on_error)
     with pytest.raises(KafkaException) as told:
-        bulk.produce(make_topic(), [b"v", b"x" * 2000], [b"k", b"k"], [("h", [b"a", b"b"])])
+        bulk.produce(
+            make_topic(), [b"v", b"x" * 2000], [b"k", b"k"], HeaderRows.of_columns([("h", Packed.of([b"a", b"b"]))])
+        )
     assert told.value.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE
 
 
@@ -208,7 +221,7 @@ def test_records_go_in_bulk_where_native_parts_are_on(
     monkeypatch.setattr(Bulk, "produce", counted)
     topic = make_topic()
     values = [b"%d" % number for number in range(100)]
-    exactly_once.produce_all(topic, values, [b"key"] * 100, [("h", values)])
+    exactly_once.produce_all(topic, values, [b"key"] * 100, HeaderRows.of_columns([("h", Packed.of(values))]))
     exactly_once.checkpoint({})
     assert in_bulk == ([topic] if native_environ[VARIABLE] != Native.OFF else [])
     found = [(m.value(), m.headers()) for m in read_all(kafka.bootstrap, topic, 100)]

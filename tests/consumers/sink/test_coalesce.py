@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from millstream.consumers.batch.batcher import Batcher, Limits
 from millstream.consumers.events import BatchResult, NextOffsets, Rejection
 from millstream.consumers.observability.metrics import Metrics
-from millstream.consumers.record_headers import RecordHeaders
-from millstream.consumers.record_types import HeaderColumns, HeaderList
+from millstream.consumers.record_headers import HeaderRows, RecordHeaders
+from millstream.consumers.record_types import HeaderList
 from millstream.consumers.sink.coalesce import coalesce
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.delivery import Delivery
@@ -57,7 +57,7 @@ class MemoryDelivery:
         topic: str,
         values: list[bytes],
         keys: list[bytes | None],
-        headers: HeaderColumns = (),  # noqa: ARG002
+        headers: HeaderRows | None = None,  # noqa: ARG002
     ) -> None:
         for value, key in zip(values, keys, strict=True):
             self.produce(topic, value, key, None)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from millstream.consumers.events import Rejection
 from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED
-from millstream.consumers.record_headers import RecordHeaders
+from millstream.consumers.record_headers import HeaderRows, RecordHeaders
 from millstream.consumers.sink import dead_letter_sink as module
 from millstream.consumers.sink.dead_letter_sink import RECORD_OVERHEAD, DeadLetterOutput, DeadLetterSink, record_bytes
 from millstream.schemas.dead_letters import (
@@ -44,14 +44,12 @@ class Topic:
         self.headers: list[dict[str, bytes]] = []
         self.failures: list[Exception] = []
 
-    def produce_all(
-        self, topic: str, values: list[bytes], keys: list[bytes | None], headers: list[tuple[str, list[bytes]]]
-    ) -> None:
+    def produce_all(self, topic: str, values: list[bytes], keys: list[bytes | None], headers: HeaderRows) -> None:
         if self.failures:
             raise self.failures.pop()
         assert topic == "dead"
-        for row, (value, key) in enumerate(zip(values, keys, strict=True)):
-            own = {name: column[row] for name, column in headers}
+        for value, key, of_record in zip(values, keys, headers, strict=True):
+            own = {name: content or b"" for name, content in of_record}
             # Rather too few bytes: what the broker counts at least.
             size = len(value) + len(key or b"") + sum(len(name) + len(content) for name, content in own.items())
             assert size <= LIMIT, "the broker would refuse it"

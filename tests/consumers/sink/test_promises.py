@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
     from millstream.consumers.events import Epochs, NextOffsets, ResultQueue
     from millstream.consumers.execute.reorder_buffer import Ordering
-    from millstream.consumers.record_types import HeaderColumns, Partition, Record
+    from millstream.consumers.record_headers import HeaderRows
+    from millstream.consumers.record_types import Partition, Record
 
 FOREVER = 1e6  # seconds
 CONTENT = {
@@ -122,7 +123,7 @@ class MemoryDelivery:
         topic: str,
         values: Sequence[bytes],
         keys: Sequence[bytes | None],
-        headers: HeaderColumns = (),  # noqa: ARG002
+        headers: HeaderRows | None = None,  # noqa: ARG002
     ) -> None:
         for value, key in zip(values, keys, strict=True):
             self.produce(topic, value, key, None)

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from millstream.consumers.errors import EventRefused
 from millstream.consumers.events import BatchResult, BatchSlice, DecodedBatch, Epochs, MicroBatch, Rejection
 from millstream.consumers.observability.metrics import INTERNAL_ERRORS, PREDICTIONS, TOMBSTONES, Metrics
-from millstream.consumers.record_headers import RecordHeaders
-from millstream.consumers.record_types import HeaderColumns, HeaderList
+from millstream.consumers.record_headers import HeaderRows, RecordHeaders
+from millstream.consumers.record_types import HeaderList
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.result_sink import PREDICTION_OVERHEAD, Outputs, Sink
+from millstream.schemas.column import NumberColumn, column_of
 from millstream.schemas.dead_letters import (
     DeadLetter,
     DeadLetterColumns,
@@ -27,6 +28,7 @@ from millstream.schemas.dead_letters import (
     decode_dead_letter,
 )
 from millstream.schemas.predictions import JsonPredictionEncoder
+from millstream.schemas.table import Table
 from tests.consumers.in_memory import EPOCHS, GivenAssignment, block
 from tests.consumers.measured import measured
 
@@ -63,16 +65,19 @@ class MemoryDelivery:
         self.predictions.append((value, key, list(headers or ())))
 
     def produce_all(
-        self, topic: str, values: list[bytes], keys: list[bytes | None], headers: HeaderColumns = ()
+        self, topic: str, values: list[bytes], keys: list[bytes | None], headers: HeaderRows | None = None
     ) -> None:
         if topic == "dead":
-            assert headers
+            assert headers is not None
             self.letters += map(decode_dead_letter, values)
             return
         assert topic == "out"
         self.calls.append(len(values))
-        self.predictions += [(value, key, []) for value, key in zip(values, keys, strict=True)]
-        assert all(len(value) + len(key or b"") <= LIMIT for value, key in zip(values, keys, strict=True))
+        carried = [[]] * len(values) if headers is None else list(headers)
+        for value, key, own in zip(values, keys, carried, strict=True):
+            size = len(value) + len(key or b"") + sum(len(name) + len(content or b"") for name, content in own)
+            assert size <= LIMIT, "the broker would refuse it"
+            self.predictions.append((value, key, own))
 
 
 def answered_of(events: int, **changes: Any) -> BatchResult:
@@ -97,12 +102,12 @@ def test_predictions_without_headers_go_in_one_call() -> None:
     assert delivery.calls == [5]
 
 
-def test_predictions_between_those_with_headers_go_in_one_call() -> None:
+def test_predictions_go_in_one_call_each_with_its_own_headers() -> None:
     each = {1: [("trace", b"a")], 2: [("other", b"b")], 4: [("trace", b"c")]}
     headers = {row: RecordHeaders.of(of_event) for row, of_event in each.items()}
     sink, delivery, _ = sink_of()
     sink.write([answered_of(5, headers=headers)])
-    assert delivery.calls == [1, 1, 2, 1]
+    assert delivery.calls == [5]
     assert [carried for _, _, carried in delivery.predictions] == [[], [("trace", b"a")], [], [], [("trace", b"c")]]
 
 
@@ -181,7 +186,8 @@ class BuggyEncoder(JsonPredictionEncoder):
     """Raises when an output is 2."""
 
     def encode(self, event_ids: Any, *times: Any) -> Any:
-        if 2 in times[-1]["y"]:
+        outputs = times[3]
+        if 2 in outputs["y"]:
             raise KeyError("2")
         return super().encode(event_ids, *times)
 
@@ -254,6 +260,35 @@ def test_each_event_of_a_batch_of_several_blocks_has_its_own_result() -> None:
     assert letters == [(1, "event 1"), (2, "no"), (4, "event 2"), (6, "event 4")]
     assert measured(metrics, TOMBSTONES) == 1
     assert [row["ingest_time"] for row in written] == [1, 2, third.ingest_time]
+
+
+def test_predictions_include_each_events_own_fields() -> None:
+    def with_fields(one: DecodedBatch) -> DecodedBatch:
+        offsets = one.offsets[one.good]
+        other = column_of([0] * len(offsets), "int64")  # a shadow's
+        names = column_of([None if offset == 5 else f"n{offset}" for offset in offsets.tolist()], "string")
+        return replace(one, features=Table({"other": other, "name": names, "offset": NumberColumn(offsets)}))
+
+    first, second, third = map(with_fields, (block("eert"), block("ereee", 4), block("e", 9)))
+    parts = (BatchSlice(first, 0, 4, 0, 2), BatchSlice(second, 2, 5, 1, 4), BatchSlice(third, 0, 1, 0, 1))
+    kept = np.array([1, 2, 3, 5])
+    why = {row: Rejection("model_rejected", "no") for row in (0, 4)}
+    one = BatchResult(0, MicroBatch(parts, "size"), {"y": kept.astype(np.float64)}, kept, why, np.full(4, 9))
+    sink, delivery, _ = sink_of(replace(OUTPUTS, include=("offset", "name")))
+    sink.write([one])
+    assert [json.loads(value)["event"] for value, _, _ in delivery.predictions] == [
+        {"offset": 1, "name": "n1"},
+        {"offset": 6, "name": "n6"},
+        {"offset": 7, "name": "n7"},
+        {"offset": 9, "name": "n9"},
+    ]
+
+
+def test_event_that_breaks_the_encoder_leaves_the_others_their_fields() -> None:
+    predictions = BuggyEncoder(pipeline="p", model="m", version=1, variant="primary")
+    sink, delivery, _ = sink_of(replace(OUTPUTS, predictions=predictions, include=("offset",)))
+    sink.write([answered_of(5, features=Table({"offset": NumberColumn(np.arange(5))}))])
+    assert [json.loads(value)["event"]["offset"] for value, _, _ in delivery.predictions] == [0, 1, 3, 4]
 
 
 def test_stop_names_the_first_event_that_was_refused_whoever_refused_it() -> None:

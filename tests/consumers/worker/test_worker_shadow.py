@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -138,7 +139,14 @@ def test_worker_that_ends_when_idle_lets_its_shadow_finish(kafka: Broker, tmp_pa
 def test_dedicated_shadow_compares_its_sample_exactly_once_over_restarts(kafka: Broker, tmp_path: Path) -> None:
     shadow = {"sample_rate": 0.5, "dedicated": True, "name": "candidate"}
     service = shadowed(
-        tmp_path, kafka, NEGATE, shadow=shadow, delivery="exactly_once", batch={"max_events": 8}, commit_every="20ms"
+        tmp_path,
+        kafka,
+        NEGATE,
+        shadow=shadow,
+        delivery="exactly_once",
+        batch={"max_events": 8},
+        commit_every="20ms",
+        output={"format": "json", "include": ["x"]},
     )
     send(service, range(400))
     for _ in range(2):
@@ -152,6 +160,8 @@ def test_dedicated_shadow_compares_its_sample_exactly_once_over_restarts(kafka: 
     with Worker(service.file, "--until-idle") as primary:  # it is in a group of its own, and runs no dedicated shadow
         assert primary.wait() == 0
     assert Counter(answered(service)) == Counter(ids)
+    included = [json.loads(value_of(message))["event"] for message in service.predictions()]
+    assert sorted(event["x"] for event in included) == list(range(400))
     assert len(comparisons(service).ids) == len(expected)
 
 

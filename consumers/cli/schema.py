@@ -1,0 +1,54 @@
+"""`millstream schema`: prints the schema of a pipeline's predictions, for the programs that read them."""
+
+import argparse
+import json
+
+from millstream.consumers.cli.arguments import add_pipeline, read_pipeline
+from millstream.consumers.schema_store import prediction_record
+from millstream.consumers.worker.plan import Plan, make_plan
+from millstream.inference.errors import ModelRejected
+from millstream.inference.signature import blank
+from millstream.schemas.prediction_schema import JsonSchema, output_types, prediction_schema
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See `cli.main`."""
+    add_pipeline(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
+        "--avro",
+        dest="form",
+        action="store_const",
+        const="avro",
+        help="the Avro schema (the default if the pipeline's output.format is avro)",
+    )
+    form.add_argument(
+        "--json-schema",
+        dest="form",
+        action="store_const",
+        const="json",
+        help="a JSON Schema with this pipeline's outputs and included fields (the default if output.format is json)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the schema."""
+    pipeline = read_pipeline(args)
+    if (args.form or pipeline.output.format) == "avro":
+        shown = prediction_record(pipeline).definition
+    else:
+        plan = make_plan(pipeline)
+        title = f"Predictions of pipeline {pipeline.name}"
+        shown = prediction_schema(title, _outputs(plan), plan.included if pipeline.output.include else None)
+    print(json.dumps(shown, indent=2, ensure_ascii=False))
+    return 0
+
+
+def _outputs(plan: Plan) -> dict[str, JsonSchema]:
+    """The type of each output: what the model returns for a blank event. If the model rejects it, the types are unknown."""
+    signature = plan.model.signature
+    try:
+        outputs = plan.executor.run(blank(signature.inputs, 1))
+    except ModelRejected:
+        return {entry.name: {} for entry in signature.outputs}
+    return output_types(outputs, allow_nan=plan.pipeline.model.allow_nan_outputs)

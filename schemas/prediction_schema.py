@@ -1,0 +1,83 @@
+"""The JSON Schema of a pipeline's predictions."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.schemas.dtypes import Dtype, ListOf
+from millstream.schemas.predictions import Outputs
+from millstream.schemas.records import INCLUDING_PREDICTION
+
+JsonSchema = dict[str, Any]
+_TYPES: Final = {
+    "string": "string",
+    "boolean": "boolean",
+    "int": "integer",
+    "long": "integer",
+    "int32": "integer",
+    "int64": "integer",
+    "float32": "number",
+    "float64": "number",
+}
+_NOT_FINITE: Final = {"enum": ["NaN", "Infinity", "-Infinity"]}
+
+
+def prediction_schema(
+    title: str, outputs: Mapping[str, JsonSchema], included: Mapping[str, Dtype] | None
+) -> JsonSchema:
+    """The JSON Schema of predictions in JSON.
+
+    Args:
+        title: what the schema is of.
+        outputs: the type of each output, see `output_types`.
+        included: the fields of their events that predictions include, with their types; None: they include none.
+    """
+    parts = {"outputs": _object(outputs)}
+    if included is not None:
+        parts["event"] = _object({name: _included(dtype) for name, dtype in included.items()})
+    properties = {}
+    for field in INCLUDING_PREDICTION.definition["fields"]:
+        name, type_ = field["name"], field["type"]
+        if isinstance(type_, dict) and type_["type"] == "map":
+            if name in parts:
+                properties[name] = {"description": field["doc"], **parts[name]}
+        else:
+            kind = type_["type"] if isinstance(type_, dict) else type_
+            properties[name] = {"description": field["doc"], "type": _TYPES[kind]}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+    }
+
+
+def output_types(outputs: Outputs, *, allow_nan: bool) -> dict[str, JsonSchema]:
+    """The type of each output. `outputs`: those of one event. `allow_nan`: whether a value may be NaN or infinite."""
+    found = {}
+    for name, values in outputs.items():
+        item = _item(values, allow_nan=allow_nan)
+        found[name] = item if values.shape[1:] in {(), (1,)} else {"type": "array", "items": item}
+    return found
+
+
+def _item(values: npt.NDArray[Any], *, allow_nan: bool) -> JsonSchema:
+    if np.issubdtype(values.dtype, np.floating):
+        return {"anyOf": [{"type": "number"}, _NOT_FINITE]} if allow_nan else {"type": "number"}
+    kinds = {"i": "integer", "u": "integer", "b": "boolean"}
+    return {"type": kinds.get(values.dtype.kind, "string")}
+
+
+def _included(dtype: Dtype) -> JsonSchema:
+    """The type of an event's field, or of the items of a list. It may be null."""
+    if isinstance(dtype, ListOf):
+        return {"type": ["array", "null"], "items": _included(dtype.items)}
+    nullable = {"type": [_TYPES[str(dtype)], "null"]}
+    return {"anyOf": [nullable, _NOT_FINITE]} if dtype in {"float32", "float64"} else nullable
+
+
+def _object(properties: Mapping[str, JsonSchema]) -> JsonSchema:
+    return {"type": "object", "properties": dict(properties), "required": list(properties)}

@@ -1,0 +1,88 @@
+"""`millstream schema`: predictions are of the schema that it prints."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import numpy as np
+import pytest
+from jsonschema import Draft202012Validator
+
+from millstream.consumers.cli import main as cli
+from millstream.schemas.column import column_of
+from millstream.schemas.predictions import JsonPredictionEncoder
+from millstream.schemas.records import INCLUDING_PREDICTION, PREDICTION
+from millstream.schemas.table import Table
+from tests.broker.choice import Broker
+from tests.consumers.python_service import python_service
+from tests.consumers.service import vector_service
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.consumers.service import Service
+
+NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
+BODY = 'return {"y": inputs["x"], "p": np.zeros((len(inputs["x"]), 3), np.float32), "late": inputs["x"][:, 0] > 0}'
+
+
+def shown(service: Service, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    assert cli.run(["schema", str(service.file), *options]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def service_of(folder: Path, body: str = BODY, **output: Any) -> Service:
+    service = python_service(folder, NOWHERE, body, with_topics=False, output={"format": "json", **output})
+    config = folder / "models" / "number" / "1" / "config.yaml"
+    config.write_text(config.read_text().replace("{tensor: y}", "{tensor: y}, {tensor: p}, {tensor: late}"))
+    return service
+
+
+def predictions(outputs: dict[str, Any], event: Table | None) -> list[Any]:
+    rows = np.arange(len(outputs["y"]))
+    encoder = JsonPredictionEncoder(pipeline="p", model="m", version=1, variant="primary")
+    return [json.loads(value) for value in encoder.encode(list(map(str, rows)), rows, rows, rows, outputs, event)]
+
+
+def test_json_schema_has_this_pipelines_outputs_and_included_fields(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = shown(service_of(tmp_path, include=["id", "x"]), capsys)
+    Draft202012Validator.check_schema(schema)
+    validator = Draft202012Validator(schema)
+    outputs: dict[str, Any] = {"y": np.ones((2, 1)), "p": np.zeros((2, 3), np.float32), "late": np.array([True, False])}
+    event = Table({"id": column_of(["a", None], "string"), "x": column_of([float("nan"), 1.5], "float64")})
+    for prediction in predictions(outputs, event):
+        validator.validate(prediction)
+    texts = outputs | {"y": np.array(["a", "b"])}
+    for wrong in (*predictions(texts, event), *predictions(outputs, None), *predictions({"y": np.ones(2)}, event)):
+        assert not validator.is_valid(wrong)
+    assert set(schema["properties"]["outputs"]["required"]) == {"y", "p", "late"}
+    assert list(schema["properties"]) == [field["name"] for field in INCLUDING_PREDICTION.definition["fields"]]
+
+
+def test_json_schema_without_included_fields_has_no_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    schema = shown(service_of(tmp_path), capsys)
+    assert list(schema["properties"]) == [field["name"] for field in PREDICTION.definition["fields"]]
+
+
+def test_outputs_of_a_model_that_rejects_blank_events_may_have_any_type(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    schema = shown(service_of(tmp_path, 'raise ValueError("blank")'), capsys)
+    assert schema["properties"]["outputs"]["properties"] == {"y": {}, "p": {}, "late": {}}
+
+
+def test_avro_schema_is_the_one_of_the_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = vector_service(tmp_path, NOWHERE, with_topics=False)
+    assert shown(service, capsys) == shown(service, capsys, "--avro") == PREDICTION.definition
+    service.file.write_text(service.file.read_text().replace("output:\n", "output:\n  include: [id, x]\n"))
+    found = shown(service, capsys)
+    assert found == INCLUDING_PREDICTION.definition
+    fastavro.parse_schema(found)
+    event = shown(service, capsys, "--json-schema")["properties"]["event"]["properties"]
+    assert event["id"] == {"type": ["string", "null"]}
+    assert event["x"]["type"] == ["array", "null"]
