@@ -58,8 +58,8 @@ def collecting(max_wait: float, *, exactly_once: bool) -> dict[str, str]:
     batch need not wait for more. The wait is bounded, and if it would be very short, there is none: an idle worker sends a new
     fetch after each.
 
-    With exactly once, the broker doesn't wait. There, the source itself collects until the next commit, so an answer per event costs
-    little. And an event that the broker still keeps when a batch closes would wait for a whole further commit.
+    With exactly once, the broker doesn't wait. There, the source itself collects until the next commit, so an answer per event
+    costs little. And an event that the broker still keeps when a batch closes would wait for a whole further commit.
     """
     if exactly_once:
         return {}
