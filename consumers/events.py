@@ -34,7 +34,7 @@ class FetchedBatch:
     records: Records
     epochs: Epochs
     arrived: float  # when the first of them was read, seconds on the monotonic clock
-    ingest_time: int  # the same moment, ms since the epoch
+    ingest_time: int  # when the last of them was read, ms since the epoch
     rejection: "Rejection | None" = None  # None: decode them; otherwise reject them all
 
 

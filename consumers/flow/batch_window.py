@@ -8,7 +8,10 @@ MEAN_WINDOWS = 16  # the means are taken over about so many windows: some tenths
 P99_SAMPLES = 200  # batches for the 99th percentile: two of them are above it
 P99_EVERY = 10  # batches between two updates of the 99th percentile
 SHORT_WINDOW = 0.2  # share of a window, after which a burst of events has arrived
-MAX_LINGER = 0.01  # seconds that the main thread may wait here, where it can't do anything else
+MAX_LINGER = 0.02  # seconds that the main thread may wait here, where it can't do anything else
+# Seconds before a batch closes at which the main thread passes records on that should run in it. They wait for the next
+# publication if they come too late, so this is several times as long as it takes.
+HAND_OVER = 0.001
 
 
 class BatchWindow:
@@ -59,10 +62,12 @@ class BatchWindow:
         has already been closed for that one, it closes in time for the publication after it. Closing sooner would not help:
         readers could not see the results any sooner.
         """
+        return max(arrived + self.length, self._closes_for_publication(arrived))
+
+    def _closes_for_publication(self, arrived: float) -> float:
+        """When a batch closes for the next publication that can have the results of records read at `arrived`."""
         last = self._published - self._lead
-        if self._closed >= last and arrived <= self._published:
-            last += self._every
-        return max(arrived + self.length, last)
+        return last + self._every if self._closed >= last and arrived <= self._published else last
 
     def note_closed(self, now: float) -> None:
         """Note that a batch was closed."""
@@ -76,11 +81,19 @@ class BatchWindow:
         """Note a publication: results written later are published in `every` seconds."""
         self._published, self._every = now + every, every
 
-    @property
-    def lingers(self) -> Sequence[float]:
-        """When the main thread polls again before it passes a batch's first record on, in seconds from the first poll."""
+    def lingers(self, came: float) -> Sequence[float]:
+        """When the main thread polls again before it passes a batch's first record on, in seconds from `came`, when it read it.
+
+        If results are published together, it polls for the last time shortly before the batch closes. So it wakes the compute
+        thread once for each publication, however often the client gets records.
+        """
         soon, length = self._longest * SHORT_WINDOW, self.length
         ends = (soon, length) if length > soon > 0 else (length,) if length else ()
+        last = self._closes_for_publication(came) - HAND_OVER - came
+        if last <= 0 and came <= self._published:  # too late for this publication
+            last += self._every
+        if last > 0:
+            ends = (*(end for end in ends if end < last), last)
         return [min(end, MAX_LINGER) for end in ends]
 
     def note(self, arrived: float, records: int) -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -186,8 +185,9 @@ class Source:
             return records, came
         window.note(came, len(records))
         parts = [records]
-        for before, end in pairwise([0.0, *window.lingers] if waits else []):
-            more = self._reader.consume(max(min(limit, window.enough) - sum(map(len, parts)), 0), end - before)
+        for end in window.lingers(came) if waits else []:
+            left = max(min(limit, window.enough) - sum(map(len, parts)), 0)
+            more = self._reader.consume(left, max(came + end - time.monotonic(), 0))
             if more:
                 window.note(came + end, len(more))
                 parts.append(more)

@@ -25,7 +25,7 @@ def subscription_of(plan: Plan, instance_id: str, *, until_idle: bool) -> Subscr
         # Bounds all records that the client fetches ahead. The client's default is 64 MiB.
         client={
             **_membership(pipeline, instance_id),
-            **collecting(pipeline.batch.max_wait),
+            **collecting(pipeline.batch.max_wait, exactly_once=pipeline.delivery == "exactly_once"),
             "queued.max.messages.kbytes": str(_quarter_kib(pipeline)),
         },
         until_idle=until_idle,
@@ -50,14 +50,19 @@ def producer_settings(plan: Plan, limits: Mapping[str, int]) -> dict[str, Any]:
     }
 
 
-def collecting(max_wait: float) -> dict[str, str]:
+def collecting(max_wait: float, *, exactly_once: bool) -> dict[str, str]:
     """How long the broker waits for more records before it answers a fetch. `max_wait`: seconds that a micro-batch waits.
 
     At a low rate, one answer per event would cost the broker and the worker more than everything else. So the broker may wait
     where batches wait too. It waits a little longer than a batch: then its answer has all events that belong together, and the
     batch need not wait for more. The wait is bounded, and if it would be very short, there is none: an idle worker sends a new
     fetch after each.
+
+    With exactly once, the broker doesn't wait. There, the source itself collects until the next commit, so an answer per event
+    costs little. And an event that the broker still keeps when a batch closes would wait for a whole further commit.
     """
+    if exactly_once:
+        return {}
     wait = min(round(1.2 * max_wait * 1000), MAX_FETCH_WAIT_MS)
     if wait < MIN_FETCH_WAIT_MS:
         return {}

@@ -17,6 +17,7 @@ ONLY_IN_FULL = (
     "test_recovery.py",
     "test_registry.py",
     "test_event_that_takes_the_process_down",
+    "test_killed_worker_doubles_few_results",
     "test_members_of_the_newer_group_protocol_come_and_go_and_die",
     "test_executor_that_hangs_keeps_the_worker_in_the_group",
     "test_output_topic_deleted_under_the_worker",

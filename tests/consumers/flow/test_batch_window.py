@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.flow.batch_window import MAX_LINGER, MEAN_WINDOWS, P99_SAMPLES, SHORT_WINDOW, BatchWindow
+from millstream.consumers.flow.batch_window import (
+    HAND_OVER,
+    MAX_LINGER,
+    MEAN_WINDOWS,
+    P99_SAMPLES,
+    SHORT_WINDOW,
+    BatchWindow,
+)
 
 GAPS = st.floats(0, 1)
 
@@ -32,8 +39,9 @@ def test_window_is_between_zero_and_the_longest_wait(
         window.note(now, records)
         window.report(after)
         assert 0 <= window.length <= max_wait
-        assert list(window.lingers) == sorted(window.lingers)
-        assert all(0 < end <= window.length for end in window.lingers)
+        lingers = list(window.lingers(now))
+        assert lingers == sorted(lingers)
+        assert all(0 < end <= window.length for end in lingers)
 
 
 def test_lone_events_do_not_wait() -> None:
@@ -77,7 +85,7 @@ def read(window: BatchWindow, arrivals: Sequence[float]) -> None:
         came = arrivals[at]
         window.note(came, 1)
         at += 1
-        for end in window.lingers:
+        for end in window.lingers(came):
             more = bisect_right(arrivals, came + end) - at
             if more:
                 window.note(came + end, more)
@@ -88,16 +96,16 @@ def read(window: BatchWindow, arrivals: Sequence[float]) -> None:
 def test_window_follows_the_load_when_what_came_along_is_noted_at_once(often: float, seldom: float) -> None:
     window, longest = BatchWindow(0.005), 0.005
     read(window, [at * seldom for at in range(2 * MEAN_WINDOWS)])
-    assert (window.length, list(window.lingers)) == (0, [])
+    assert (window.length, list(window.lingers(0.0))) == (0, [])
     now, many = 2 * MEAN_WINDOWS * seldom, ceil(MEAN_WINDOWS * (longest + often) / often) + 1
     read(window, [now + at * often for at in range(many)])
-    assert list(window.lingers) == [longest * SHORT_WINDOW, longest]
+    assert list(window.lingers(0.0)) == [longest * SHORT_WINDOW, longest]
     read(window, [now + many * often + at * seldom for at in range(100)])
     assert window.length == 0
 
 
 def test_reader_does_not_linger_as_long_as_a_long_window() -> None:
-    assert list(BatchWindow(0.5).lingers) == [MAX_LINGER, MAX_LINGER]
+    assert list(BatchWindow(0.5).lingers(0.0)) == [MAX_LINGER, MAX_LINGER]
 
 
 def test_no_wait_allowed_is_none() -> None:
@@ -182,6 +190,33 @@ def test_results_that_take_longer_than_the_time_between_two_publications_do_not_
     window = publishing(0.05)
     window.note_closed(99.95)
     assert window.closes(100.001) == pytest.approx(100.006)
+
+
+def test_reader_passes_records_on_shortly_before_their_batch_closes() -> None:
+    window = publishing(0.003)
+    *_, last = window.lingers(100.001)
+    assert 100.001 + last == pytest.approx(window.closes(100.001) - HAND_OVER)
+
+
+def test_reader_with_records_too_late_for_the_next_publication_waits_for_the_one_after() -> None:
+    window = publishing(0.003)
+    *_, last = window.lingers(100.0165)  # the batch closes at 100.017
+    assert 100.0165 + last == pytest.approx(100.037 - HAND_OVER)
+
+
+def test_reader_waits_for_no_publication_that_is_over() -> None:
+    assert list(publishing(0.003).lingers(107.0)) == list(BatchWindow(0.005).lingers(0.0))
+
+
+@given(st.floats(0, 0.1), st.floats(0.001, 1), st.floats(-2, 2), st.floats(-2, 2))
+def test_reader_never_lingers_for_long(lead: float, every: float, closed: float, came: float) -> None:
+    window = BatchWindow(0.005)
+    window.note_written(lead)
+    window.note_publication(0.0, every)
+    window.note_closed(closed)
+    lingers = list(window.lingers(came))
+    assert lingers == sorted(lingers)
+    assert all(0 < end <= MAX_LINGER for end in lingers)
 
 
 @given(st.floats(0, 0.1), st.floats(0.001, 1), st.floats(-2, 2), st.floats(-2, 2))

@@ -55,8 +55,13 @@ def plan_of(folder: Path, **sections: Any) -> Plan:
 
 @pytest.mark.parametrize(("max_wait", "asked"), [(0.0, None), (0.004, None), (0.005, "6"), (0.008, "10"), (0.5, "12")])
 def test_broker_collects_while_a_batch_may_wait(max_wait: float, asked: str | None) -> None:
-    assert collecting(max_wait).get("fetch.wait.max.ms") == asked
-    assert ("fetch.min.bytes" in collecting(max_wait)) == (asked is not None)
+    settings = collecting(max_wait, exactly_once=False)
+    assert settings.get("fetch.wait.max.ms") == asked
+    assert ("fetch.min.bytes" in settings) == (asked is not None)
+
+
+def test_broker_sends_each_event_at_once_to_a_worker_that_collects_until_its_commit() -> None:
+    assert collecting(0.005, exactly_once=True) == {}
 
 
 @pytest.mark.parametrize(
