@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { BOOLEAN, INT, LONG, FLOAT, DOUBLE, STRING, ENUM, ARRAY, RECORD, SYMBOL, BYTES, FIXED };
+enum { BOOLEAN, INT, LONG, FLOAT, DOUBLE, STRING, ENUM, ARRAY, RECORD, SYMBOL, BYTES, FIXED, SCALAR };
 
 typedef struct {
   int64_t kind, is_nullable;

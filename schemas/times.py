@@ -46,7 +46,7 @@ def parse_iso8601(texts: Packed) -> tuple[Numbers, Mask]:
     is_time = texts.lengths > 10
     zone_at = np.where(is_time, np.where(has_seconds, 19 + fraction_digits + (fraction_digits > 0), 16), 10)
     offset, is_zone = _offset(cells, zone_at, texts.lengths)
-    ok = is_date & np.where(is_time, is_minute & is_zone, texts.lengths == 10)
+    ok: Mask = is_date & np.where(is_time, is_minute & is_zone, texts.lengths == 10)
     times = (days * 86_400 + np.where(is_time, seconds - offset, 0)) * _MICROSECONDS
     times += np.where(fraction_digits > 0, fraction, 0)
     return np.where(ok, times, 0), ok

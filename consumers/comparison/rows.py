@@ -121,7 +121,7 @@ class LabelReader:
         reader = store.by_name(section.schema_name)
         fields = [section.event_id, section.value]
         self._decoder: Decoder = (
-            AvroDecoder(store, reader, fields) if section.format == "avro" else JsonDecoder(reader, fields)
+            AvroDecoder(store, reader, fields) if section.format == "avro" else JsonDecoder.of_schema(reader, fields)
         )
 
     def rows(

@@ -101,7 +101,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
     check_event_fields(pipeline, reader)
     fields = list(dict.fromkeys([*(field for field in wanted if field in there), *own_fields(pipeline)]))
     avro = pipeline.input.format == "avro"
-    decoder: Decoder = AvroDecoder(store, reader, fields) if avro else JsonDecoder(reader, fields)
+    decoder: Decoder = AvroDecoder(store, reader, fields) if avro else JsonDecoder.of_schema(reader, fields)
     check_event_id(pipeline, reader, decoder.columns)
     check_cost(pipeline, reader, decoder.columns)
     for checked in (model, *(shadow.model for shadow in shadows)):

@@ -1,9 +1,9 @@
 """Avro types as trees: with references expanded and without logical types; and the column type of each type.
 
-A type is a primitive's name or a dict (a record's `fields` are dicts of name and type), a union is a list.
+A type is a primitive's name or a dict (a record's `fields` are dicts of name and type), a union is a list. A map of which some
+keys are wanted is a record of these keys, which also has the type of the map's values (see `map_values`).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,16 +25,18 @@ _DTYPES: dict[str, Dtype] = {
     "bytes": "binary",
     "fixed": "binary",
     "enum": "string",
+    "scalar": "string",
 }
 NO_DEFAULT = object()
+MAP_VALUES = "values of the map"  # key of a record that stands for a map; no schema has this attribute
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A top-level field of the reader schema that is wanted as a column."""
+    """A top-level field of events of which something is wanted."""
 
     name: str
-    type: AvroType  # a tree
+    type: AvroType  # a tree, with only the wanted parts
     dtype: Dtype
     default: Any  # a Python value; NO_DEFAULT: the schema has none
     aliases: tuple[str, ...]  # other names of the field in writer schemas
@@ -85,19 +87,6 @@ def record_tree(schema: Schema) -> dict[str, Any]:
     return tree
 
 
-def wanted_fields(reader: Schema, names: Sequence[str]) -> list[Field]:
-    """Look up fields of the reader schema. Raises BadFieldError if one doesn't exist or can't be a column."""
-    tree = record_tree(reader)
-    by_name = {field["name"]: field for field in tree["fields"]}
-    unknown = [name for name in names if name not in by_name]
-    if unknown:
-        raise BadFieldError(
-            f"{title(reader)} has no field {', '.join(map(repr, unknown))}; it has {', '.join(by_name)}: "
-            "use one of these, or add the field to the schema"
-        )
-    return [_field(by_name[name], reader) for name in dict.fromkeys(names)]
-
-
 def title(schema: Schema) -> str:
     """How messages name a schema."""
     return f"schema {schema.id} '{schema.name}'" if schema.name else f"schema {schema.id}"
@@ -116,19 +105,21 @@ def dtype_of(tree: AvroType) -> Dtype:
     return _DTYPES[kind]
 
 
-def _field(field: dict[str, Any], reader: Schema) -> Field:
-    try:
-        dtype = dtype_of(field["type"])
-    except BadFieldError as error:
-        raise BadFieldError(
-            f"field '{field['name']}' of {title(reader)}: {error}: wanted fields are numbers, booleans, strings, bytes, "
-            "enums, arrays and records of these, or a union of one of these with null"
-        ) from error
-    place = f"field '{field['name']}' of {title(reader)}"
-    default, aliases = _checked_default(place, field), tuple(field.get("aliases", ()))
+def map_values(tree: AvroType) -> AvroType | None:
+    """The type of a map's values, if this is the record of a map's wanted keys; else None."""
+    return tree.get(MAP_VALUES) if isinstance(tree, dict) else None
+
+
+def field_of(entry: dict[str, Any], of: str) -> Field:
+    """A field that is wanted. `of`: the title of its schema.
+
+    Raises BadFieldError if its type can't be a column, or if its default or its aliases are wrong.
+    """
+    place = f"field '{entry['name']}' of {of}"
+    default, aliases = _checked_default(place, entry), tuple(entry.get("aliases", ()))
     if not all(isinstance(alias, str) for alias in aliases):
         raise BadFieldError(f"{place}: expected names as its aliases, found {list(aliases)!r:.60}: correct it")
-    return Field(field["name"], field["type"], dtype, default, aliases)
+    return Field(entry["name"], entry["type"], dtype_of(entry["type"]), default, aliases)
 
 
 def check_defaults_within(tree: AvroType, place: str) -> None:

@@ -25,7 +25,7 @@ def micros(moment: datetime) -> int:
 
 
 zones = st.none() | st.integers(-23 * 60 - 59, 23 * 60 + 59).map(lambda minutes: timezone(timedelta(minutes=minutes)))
-moments = st.datetimes(timezones=zones)  # type: ignore[arg-type]  # None is a time without a zone
+moments = st.datetimes(timezones=zones)  # None: a time without a zone
 
 
 @given(st.lists(st.tuples(moments, st.sampled_from("T t"), st.sampled_from(["auto", "minutes", "seconds"]))))

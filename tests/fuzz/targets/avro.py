@@ -11,7 +11,7 @@ from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.avro.each import RecordReader
 from millstream.schemas.avro.record_reader import record_reader
 from millstream.schemas.avro.sources import sources_of
-from millstream.schemas.avro.types import wanted_fields
+from millstream.schemas.avro.wanted import wanted_columns
 from millstream.schemas.errors import BadFieldError, BadSchemaError, Unreadable
 from millstream.schemas.store import Schema
 from millstream.schemas.wire import frame
@@ -69,7 +69,7 @@ class Avro:
             return fates_of(decoder.decode(values), len(values), decoder.columns)
 
         fates = check_neighbours(fate_of, case.values)
-        fields = wanted_fields(reader, names)
+        fields = wanted_columns(reader, names).fields
         try:
             sources = sources_of(writer, reader, fields)
             in_c = column_reader(frame(WRITER_ID), writer, sources)
@@ -91,7 +91,7 @@ def _body(writer: Any, rng: Random) -> tuple[bytes, list[tuple[int, int]]]:
 
 def _can_be_column(reader: Schema, name: str) -> bool:
     try:
-        wanted_fields(reader, [name])
+        wanted_columns(reader, [name])
     except BadFieldError:
         return False
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from random import Random
 
-from millstream.schemas.avro.types import wanted_fields
+from millstream.schemas.avro.wanted import wanted_columns
 from millstream.schemas.errors import BadFieldError
 from millstream.schemas.json.columns import ColumnReader
 from millstream.schemas.json.decoder import JsonDecoder
@@ -38,7 +38,7 @@ class Json:
         """See Target."""
         schema = Schema(3, "event", case.about["schema"])
         try:
-            decoder = JsonDecoder(schema, case.about["fields"])
+            decoder = JsonDecoder.of_schema(schema, case.about["fields"])
         except BadFieldError:
             return Counts(0, 0)
 
@@ -46,7 +46,7 @@ class Json:
             return fates_of(decoder.decode(values), len(values), decoder.columns)
 
         fates = check_neighbours(fate_of, case.values)
-        fields = wanted_fields(schema, case.about["fields"])
+        fields = wanted_columns(schema, case.about["fields"]).fields
         each = EventReader(fields)
         for value, (kind, said) in zip(case.values, fates, strict=True):
             found = fates_of(each.read([value]), 1, decoder.columns)[0]

@@ -1,0 +1,139 @@
+"""Finds out why a JSON text is no event: what is malformed in it, or where it has another value than expected."""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from millstream.schemas.avro.types import NO_DEFAULT, Field, default_of, kind_of, nullable
+from millstream.schemas.paths import Step, text_of
+from millstream.schemas.store import AvroType
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_EXPECTED = {
+    "boolean": "true or false",
+    "int": "an integer from -2^31 to 2^31 - 1",
+    "long": "an integer from -2^63 to 2^63 - 1",
+    "float": "a number that fits into a float",
+    "double": "a number that fits into a double",
+    "string": "text",
+    "scalar": "text or an integer",
+    "array": "an array",
+    "record": "an object",
+}
+_LARGEST = {"int": 2**31, "long": 2**63}
+_FLOAT32_LIMIT = 3.4028235677973366e38  # from here on, numbers round to infinity as float32
+_LONGEST_QUOTE = 60
+_MOST_DIGITS = 400  # those of the largest double are fewer
+
+
+class _Object(list[tuple[str, Any]]):
+    """The pairs of an object, because a key may occur twice."""
+
+
+class _MalformedError(ValueError):
+    """The value is no JSON. The text says why."""
+
+
+def reason_of(value: bytes, fields: Sequence[Field], said: str) -> str:
+    """Why a value is no event with these fields. `said`: the parser's reason, for what only the parser finds."""
+    try:
+        event = _parsed(value)
+    except _MalformedError as error:
+        return str(error)
+    if not isinstance(event, _Object):
+        return f"expected a JSON object, found {_found(event)}"
+    members = [{"name": field.name, "type": field.type, "default": field.default} for field in fields]
+    mismatch = next(_mismatches_in_object(event, members, ()), None)
+    return mismatch or _no_utf8(value) or f"the event can't be read: {said}"
+
+
+def _parsed(value: bytes) -> Any:
+    """The value, with invalid UTF-8 replaced. Raises _MalformedError."""
+    if value.startswith(_BYTE_ORDER_MARK):
+        raise _MalformedError("expected a JSON object, found a UTF-8 byte-order mark before it: send events without it")
+    hooks: dict[str, Any] = {"object_pairs_hook": _Object, "parse_int": _integer, "parse_constant": _refuse_constant}
+    try:
+        return json.loads(value.decode(errors="replace"), **hooks)
+    except json.JSONDecodeError as error:
+        raise _MalformedError(f"malformed JSON at character {error.pos + 1}: {error.msg}") from None
+    except RecursionError:
+        raise _MalformedError("nested too deeply") from None
+
+
+def _integer(text: str) -> float:
+    return int(text) if len(text) <= _MOST_DIGITS else math.copysign(math.inf, -1 if text[0] == "-" else 1)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise _MalformedError(f"malformed JSON: {name} is no JSON value: send null")
+
+
+def _no_utf8(value: bytes) -> str | None:
+    try:
+        value.decode()
+    except UnicodeDecodeError as error:
+        return (
+            f"expected text in UTF-8, found the byte 0x{value[error.start]:02x} as byte {error.start + 1} of the event"
+        )
+    return None
+
+
+def _mismatches(value: Any, tree: AvroType, steps: tuple[Step, ...]) -> Iterator[str]:
+    """The places where a value has another type than expected."""
+    core, is_nullable = nullable(tree)
+    if value is None and is_nullable:
+        return
+    match kind_of(core):
+        case "record" if isinstance(value, _Object):
+            members = [{**entry, "default": default_of(entry)} for entry in core["fields"]]
+            yield from _mismatches_in_object(value, members, steps)
+        case "array" if isinstance(value, list) and not isinstance(value, _Object):
+            for index, item in enumerate(value):
+                yield from _mismatches(item, core["items"], (*steps, index))
+        case "enum":
+            if value not in core["symbols"]:
+                yield f"{text_of(steps)}: expected one of the enum's symbols, found {_found(value, quoted=True)}"
+        case kind if not _fits(value, kind):
+            yield f"{text_of(steps)}: expected {_EXPECTED[kind]}, found {_found(value)}"
+
+
+def _mismatches_in_object(event: _Object, members: Sequence[dict[str, Any]], steps: tuple[Step, ...]) -> Iterator[str]:
+    types = {member["name"]: member["type"] for member in members}
+    for name, value in event:
+        if name in types:
+            yield from _mismatches(value, types[name], (*steps, name))
+    there = {name for name, _ in event}
+    for member in members:
+        if member["default"] is NO_DEFAULT and member["name"] not in there:
+            yield f"{text_of((*steps, member['name']))}: expected a value, found none (the schema has no default for it)"
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind == "boolean"
+    is_number = isinstance(value, int | float)
+    match kind:
+        case "int" | "long":
+            return isinstance(value, int) and -_LARGEST[kind] <= value < _LARGEST[kind]
+        case "float" | "double":
+            return is_number and abs(value) < (_FLOAT32_LIMIT if kind == "float" else math.inf)
+        case "string" | "scalar":
+            return isinstance(value, str) or (kind == "scalar" and isinstance(value, int))
+    return False
+
+
+def _found(value: Any, *, quoted: bool = False) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            text = f"the number {value}"
+            return text if len(text) <= _LONGEST_QUOTE and math.isfinite(value) else "a number of too many digits"
+        case str():
+            return f"{value[:_LONGEST_QUOTE]!r}" if quoted else "text"
+        case _Object():
+            return "an object"
+    return "an array"
