@@ -27,10 +27,26 @@ _NUMBERS: dict[str, Any] = {
     "long": np.int64,
     "float": np.float32,
     "double": np.float64,
+    "number": np.float64,
 }
 _TEXTS = ("string", "enum", "bytes", "fixed", "scalar")
-_REALS = ("float", "double")
-KINDS = (*_NUMBERS, "string", "enum", "array", "record", "symbol", "bytes", "fixed", "scalar")  # as in columns.h
+_REALS = ("float", "double", "number")
+KINDS = (
+    "boolean",
+    "int",
+    "long",
+    "float",
+    "double",
+    "string",
+    "enum",
+    "array",
+    "record",
+    "symbol",
+    "bytes",
+    "fixed",
+    "scalar",
+    "number",
+)  # as in columns.h
 _NODE_FIELDS = "kind is_nullable first members name name_length missing capacity room cells lengths valid"
 _NODE = np.dtype({"names": _NODE_FIELDS.split(), "formats": [np.int64] * 12})
 _SAMPLE_BYTES = 1 << 12  # the room per byte of a record is computed from this many bytes, so that rounding adds little

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from millstream.schemas.errors import BadPathError
 
@@ -73,6 +74,19 @@ def text_of(steps: Sequence[Step]) -> str:
             case _:
                 text += f'["{step}"]'
     return text
+
+
+def value_at(event: Any, steps: Sequence[Step]) -> Any:
+    """The value at these steps in an event of Python objects; None where a step leads nowhere, and behind `[]`."""
+    for step in steps:
+        match step, event:
+            case str(), dict():
+                event = event.get(step)
+            case int(), list():
+                event = event[step] if -len(event) <= step < len(event) else None
+            case _:
+                return None
+    return event
 
 
 def _is_bare(name: str) -> bool:

@@ -23,7 +23,7 @@ class _Cells(NamedTuple):
     def number(self, places: range) -> tuple[Numbers, Mask]:
         """The number in these columns, and whether they hold only digits."""
         digits = self.digits[:, places.start : places.stop]
-        return digits @ 10 ** np.arange(len(places) - 1, -1, -1), (digits <= 9).all(axis=1)
+        return digits @ 10 ** np.arange(len(places) - 1, -1, -1), np.logical_and.reduce(digits <= 9, axis=1)
 
     def has(self, place: int, characters: str) -> Mask:
         """Whether the column has one of these characters."""
@@ -46,7 +46,7 @@ def parse_iso8601(texts: Packed) -> tuple[Numbers, Mask]:
     is_time = texts.lengths > 10
     zone_at = np.where(is_time, np.where(has_seconds, 19 + fraction_digits + (fraction_digits > 0), 16), 10)
     offset, is_zone = _offset(cells, zone_at, texts.lengths)
-    ok: Mask = is_date & np.where(is_time, is_minute & is_zone, texts.lengths == 10)
+    ok = is_date & np.where(is_time, is_minute & is_zone, texts.lengths == 10)
     times = (days * 86_400 + np.where(is_time, seconds - offset, 0)) * _MICROSECONDS
     times += np.where(fraction_digits > 0, fraction, 0)
     return np.where(ok, times, 0), ok

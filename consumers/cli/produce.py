@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
+
 from millstream.consumers.cli.arguments import add_pipeline, positive, rate, read_pipeline
 from millstream.consumers.decode.named_fields import check_event_fields, schema_of
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.paths import parse_path, value_at
 from millstream.schemas.rows import RowError, encode_json_row, encode_row, parse_cells
 from millstream.topics.records import RecordWriter
 
@@ -54,6 +57,11 @@ def run(args: argparse.Namespace) -> int:
     pipeline = read_pipeline(args)
     definition, encode = _encoder(pipeline)
     topic = args.topic or pipeline.input.topics[0]
+    if definition is None and _is_csv(args):
+        raise WorkerError(
+            f"{pipeline.at('input')}: CSV has only text, and without `schema` nothing says which cells are numbers. Set "
+            f"`input.schema`, or give events as JSON lines."
+        )
     with _opened(args.file) as file:
         writer = RecordWriter(pipeline.client_config(), topic)
         lines = _csv_lines(file, definition) if _is_csv(args) else _json_lines(file)
@@ -71,9 +79,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _encoder(pipeline: Pipeline) -> tuple[Any, Encode]:
-    """The rows' schema, and the function that encodes rows."""
+    """The rows' schema (None: they have none), and the function that encodes rows."""
     schema = schema_of(pipeline, open_store(pipeline), "input")
     check_event_fields(pipeline, schema)
+    if schema is None:
+        return None, msgspec.json.encode
     if pipeline.input.format == "json":
         return schema.definition, lambda row: encode_json_row(schema.definition, row)
     return schema.definition, lambda row: encode_row(schema.definition, schema.id, row)
@@ -107,7 +117,7 @@ def _encoded(row: Mapping[str, Any] | str, encode: Encode, key: str | None) -> t
     if isinstance(row, str):
         raise RowError(row)
     value = encode(row)
-    found = None if key is None else row.get(key)
+    found = None if key is None else value_at(row, parse_path(key).steps)
     return value, None if found is None else str(found).encode()
 
 

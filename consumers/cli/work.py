@@ -88,14 +88,13 @@ def run(args: argparse.Namespace) -> int:
         worker = build_worker(plan, health, metrics, instance_id=instance_id.name, until_idle=args.until_idle)
         _stop_on_signals(worker)
         log.info(
-            "pid %d, instance ID %s, runs %s: %s on %s, with schema %s, id %d",
+            "pid %d, instance ID %s, runs %s: %s on %s, with %s",
             os.getpid(),
             instance_id.name,
             pipeline.name,
             plan.model.place,
             plan.executor.device,
-            plan.reader.name,
-            plan.reader.id,
+            "JSON without a schema" if plan.reader is None else f"schema {plan.reader.name}, id {plan.reader.id}",
         )
         gc.freeze()  # the objects loaded so far stay, so the garbage collector needn't scan them again
         drained = worker.run()

@@ -26,8 +26,10 @@ _DTYPES: dict[str, Dtype] = {
     "fixed": "binary",
     "enum": "string",
     "scalar": "string",
+    "number": "float64",
 }
 NO_DEFAULT = object()
+LOGICAL_TYPE = "logical type"  # key of a type in `logical_tree`; no schema has this attribute
 MAP_VALUES = "values of the map"  # key of a record that stands for a map; no schema has this attribute
 
 
@@ -85,6 +87,11 @@ def record_tree(schema: Schema) -> dict[str, Any]:
         )
     assert isinstance(tree, dict)
     return tree
+
+
+def logical_tree(schema: Schema) -> dict[str, Any]:
+    """Like `record_tree`, but types with a logical type are dicts that have it as LOGICAL_TYPE."""
+    return record_tree(Schema(schema.id, schema.name, _with_logical_types(schema.definition)))
 
 
 def title(schema: Schema) -> str:
@@ -182,6 +189,18 @@ def _plain(definition: AvroType) -> AvroType:
     }
 
 
+def _with_logical_types(definition: AvroType) -> AvroType:
+    """Copy a definition, with logical types under a key that fastavro doesn't know."""
+    if isinstance(definition, list):
+        return [_with_logical_types(branch) for branch in definition]
+    if not isinstance(definition, dict):
+        return definition
+    return {
+        LOGICAL_TYPE if key == "logicalType" else key: value if key == "default" else _with_logical_types(value)
+        for key, value in definition.items()
+    }
+
+
 def _inlined(node: AvroType, named: dict[str, AvroType], open_names: tuple[str, ...], place: str) -> AvroType:
     if isinstance(node, list):
         return [_inlined(branch, named, open_names, place) for branch in node]
@@ -195,10 +214,11 @@ def _inlined(node: AvroType, named: dict[str, AvroType], open_names: tuple[str, 
     if kind in ("array", "map"):
         inner = "items" if kind == "array" else "values"
         return {"type": kind, inner: _inlined(node[inner], named, open_names, place)}
-    if kind in ("enum", "fixed"):
-        return named.setdefault(node["name"], node)
     if kind in ("record", "error"):
         inside = (*open_names, node["name"])
         fields = [{**field, "type": _inlined(field["type"], named, inside, place)} for field in node["fields"]]
         return named.setdefault(node["name"], {**node, "type": "record", "fields": fields})
-    return _inlined(kind, named, open_names, place)  # {"type": "int"}, with or without attributes
+    # {"type": "int"}, with or without attributes
+    if kind in ("enum", "fixed"):
+        return named.setdefault(node["name"], node)
+    return node if LOGICAL_TYPE in node else _inlined(kind, named, open_names, place)

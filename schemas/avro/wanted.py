@@ -10,7 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from millstream.schemas.avro.types import MAP_VALUES, Field, dtype_of, field_of, kind_of, nullable, record_tree, title
+from millstream.schemas.avro.types import (
+    MAP_VALUES,
+    Field,
+    dtype_of,
+    field_of,
+    kind_of,
+    nullable,
+    record_tree,
+    title,
+)
 from millstream.schemas.decoded import Decoded, Part
 from millstream.schemas.dtypes import Dtype, ListOf
 from millstream.schemas.errors import BadFieldError
@@ -95,12 +104,11 @@ def wanted_columns(reader: Schema, paths: Sequence[str]) -> Wanted:
     return Wanted.of(parsed, fields, columns)
 
 
-def type_at(reader: Schema, path: Path) -> AvroType:
-    """The type in a schema at a path, with null if it may be null itself. Raises BadFieldError if there is none."""
-    tree: AvroType = record_tree(reader)
+def type_at(tree: AvroType, path: Path, of: str) -> AvroType:
+    """The type at a path, without null if it may be null. `of`: the schema's title. Raises BadFieldError if there is none."""
     for place, step in enumerate(path.steps):
-        tree = _type_inside(tree, step, path.steps[:place], path, title(reader))
-    return tree
+        tree = _type_inside(tree, step, path.steps[:place], path, of)
+    return nullable(tree)[0]
 
 
 def dtype_at(tree: AvroType, path: Path, of: str) -> Dtype:

@@ -33,6 +33,7 @@ _TYPES: dict[str, Any] = {
     "double": float,
     "string": str,
     "scalar": str | int,
+    "number": float | bool,
 }
 _MOST_BYTES = 1 << 22  # bytes of events that exist as objects at a time: a list of numbers takes ten times its JSON
 

@@ -99,12 +99,17 @@ static int append_integer(const node *n, int64_t count, const value *v) {
 static int append_real(const node *n, int64_t count, const value *v) {
   double number;
   switch ((int)(v->tag & 0xFF)) {
+  case JSON_FALSE:
+  case JSON_TRUE:
+    if (n->kind != NUMBER) return 0;
+    number = v->tag == JSON_TRUE;
+    break;
   case JSON_REAL: number = v->is.real; break;
   case JSON_NATURAL: number = (double)v->is.natural; break;
   case JSON_NEGATIVE: number = (double)v->is.integer; break;
   default: return 0;
   }
-  if (n->kind == DOUBLE) {
+  if (n->kind != FLOAT) {
     ((double *)n->cells)[count] = number;
     return 1;
   }
@@ -177,7 +182,8 @@ static int append(state *s, int64_t index, const value *v) {
   case INT:
   case LONG: return append_integer(n, count, v);
   case FLOAT:
-  case DOUBLE: return append_real(n, count, v);
+  case DOUBLE:
+  case NUMBER: return append_real(n, count, v);
   case STRING:
   case ENUM: return append_text(s, index, count, v);
   case SCALAR: return append_scalar(s, index, count, v);

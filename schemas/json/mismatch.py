@@ -18,6 +18,7 @@ _EXPECTED = {
     "double": "a number that fits into a double",
     "string": "text",
     "scalar": "text or an integer",
+    "number": "a number, or true or false",
     "array": "an array",
     "record": "an object",
 }
@@ -111,12 +112,12 @@ def _mismatches_in_object(event: _Object, members: Sequence[dict[str, Any]], ste
 
 def _fits(value: Any, kind: str) -> bool:
     if isinstance(value, bool):
-        return kind == "boolean"
+        return kind in ("boolean", "number")
     is_number = isinstance(value, int | float)
     match kind:
         case "int" | "long":
             return isinstance(value, int) and -_LARGEST[kind] <= value < _LARGEST[kind]
-        case "float" | "double":
+        case "float" | "double" | "number":
             return is_number and abs(value) < (_FLOAT32_LIMIT if kind == "float" else math.inf)
         case "string" | "scalar":
             return isinstance(value, str) or (kind == "scalar" and isinstance(value, int))

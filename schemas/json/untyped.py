@@ -1,6 +1,7 @@
 """Makes a schema for JSON without one, from the paths that are wanted and the types of their values.
 
-Everything in it may be null or absent. Its types are those of Avro, and `scalar`: a text, or an integer as its decimal text.
+Everything in it may be null or absent. Its types are those of Avro, `scalar` (a text, or an integer as its decimal text) and
+`number` (a number, or a boolean as 1 or 0).
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +13,14 @@ from millstream.schemas.errors import BadFieldError
 from millstream.schemas.paths import Every, Path, Step, parse_path
 from millstream.schemas.store import AvroType
 
-TYPES = {"boolean": "boolean", "int64": "long", "float64": "double", "string": "string", "scalar": "scalar"}
+TYPES = {
+    "boolean": "boolean",
+    "int64": "long",
+    "float64": "double",
+    "string": "string",
+    "scalar": "scalar",
+    "number": "number",
+}
 """Type that a path may have -> Avro type."""
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millstream.inference.executors.interface import Tensors
     from millstream.schemas.decoded import Decoded
 
-FIELDS = EventFields(None, None, 1)
+FIELDS = EventFields(None, None)
 ERRORS: list[Callable[[], Exception]] = [
     lambda: KeyError("price"),
     MemoryError,
