@@ -137,7 +137,7 @@ def event_time_format(pipeline: Pipeline, schema: Schema | None, columns: Mappin
     known = _TIMESTAMPS.get(str(found).removeprefix("local-"))
     if columns[field] == "string":
         known = "iso8601"
-    elif found == "int64" and stated is None:
+    elif stated is None and (found == "int64" or (schema is None and found == "float64")):
         known = "milliseconds"
     is_other_number = stated is not None and found in ("int32", "int64", "float32", "float64")
     if known is None and not is_other_number:

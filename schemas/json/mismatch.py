@@ -5,6 +5,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from millstream.schemas.avro.types import NO_DEFAULT, Field, default_of, kind_of, nullable
 from millstream.schemas.paths import Step, text_of
 from millstream.schemas.store import AvroType
@@ -39,14 +41,25 @@ class _MalformedError(ValueError):
 def reason_of(value: bytes, fields: Sequence[Field], said: str) -> str:
     """Why a value is no event with these fields. `said`: the parser's reason, for what only the parser finds."""
     try:
-        event = _parsed(value)
+        mismatch = _mismatch(_quickly_parsed(value), fields) or _mismatch(_parsed(value), fields)
     except _MalformedError as error:
         return str(error)
-    if not isinstance(event, _Object):
+    return mismatch or _no_utf8(value) or f"the event can't be read: {said}"
+
+
+def _mismatch(event: Any, fields: Sequence[Field]) -> str | None:
+    if not isinstance(event, dict | _Object):
         return f"expected a JSON object, found {_found(event)}"
     members = [{"name": field.name, "type": field.type, "default": field.default} for field in fields]
-    mismatch = next(_mismatches_in_object(event, members, ()), None)
-    return mismatch or _no_utf8(value) or f"the event can't be read: {said}"
+    return next(_mismatches_in_object(event, members, ()), None)
+
+
+def _quickly_parsed(value: bytes) -> Any:
+    """Like `_parsed`, but if a key occurs twice, only its last value. Takes a tenth of the time, for floods of such events."""
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _parsed(value)
 
 
 def _parsed(value: bytes) -> Any:
@@ -86,7 +99,7 @@ def _mismatches(value: Any, tree: AvroType, steps: tuple[Step, ...]) -> Iterator
     if value is None and is_nullable:
         return
     match kind_of(core):
-        case "record" if isinstance(value, _Object):
+        case "record" if isinstance(value, dict | _Object):
             members = [{**entry, "default": default_of(entry)} for entry in core["fields"]]
             yield from _mismatches_in_object(value, members, steps)
         case "array" if isinstance(value, list) and not isinstance(value, _Object):
@@ -101,10 +114,11 @@ def _mismatches(value: Any, tree: AvroType, steps: tuple[Step, ...]) -> Iterator
 
 def _mismatches_in_object(event: _Object, members: Sequence[dict[str, Any]], steps: tuple[Step, ...]) -> Iterator[str]:
     types = {member["name"]: member["type"] for member in members}
-    for name, value in event:
+    pairs = list(event.items()) if isinstance(event, dict) else event
+    for name, value in pairs:
         if name in types:
             yield from _mismatches(value, types[name], (*steps, name))
-    there = {name for name, _ in event}
+    there = {name for name, _ in pairs}
     for member in members:
         if member["default"] is NO_DEFAULT and member["name"] not in there:
             yield f"{text_of((*steps, member['name']))}: expected a value, found none (the schema has no default for it)"
@@ -135,6 +149,6 @@ def _found(value: Any, *, quoted: bool = False) -> str:
             return text if len(text) <= _LONGEST_QUOTE and math.isfinite(value) else "a number of too many digits"
         case str():
             return f"{value[:_LONGEST_QUOTE]!r}" if quoted else "text"
-        case _Object():
+        case dict() | _Object():
             return "an object"
     return "an array"

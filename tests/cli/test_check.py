@@ -238,7 +238,7 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
         in_pipeline("input", event_id="x"),
         ["pipeline.yaml:LINE: input.event_id: ", "a number or a boolean", "`x`", "Name another field"],
     ),
-    "event time no time": (in_pipeline("input", event_time="id"), ["pipeline.yaml:LINE: input.event_time: ", "`id`"]),
+    "event time no time": (in_pipeline("input", event_time="x"), ["pipeline.yaml:LINE: input.event_time: ", "`x`"]),
     "key no field": (in_pipeline("input", key="gone"), ["pipeline.yaml:LINE: input.key: ", "`gone`", "vector-event"]),
     "path with a mistake": (
         in_pipeline("input", event_id="id["),
