@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import msgspec
-
 from millstream.consumers.cli.arguments import add_pipeline, positive, rate, read_pipeline
 from millstream.consumers.decode.named_fields import check_event_fields, schema_of
 from millstream.consumers.errors import WorkerError
@@ -83,10 +81,20 @@ def _encoder(pipeline: Pipeline) -> tuple[Any, Encode]:
     schema = schema_of(pipeline, open_store(pipeline), "input")
     check_event_fields(pipeline, schema)
     if schema is None:
-        return None, msgspec.json.encode
+        return None, _encode_as_it_is
     if pipeline.input.format == "json":
         return schema.definition, lambda row: encode_json_row(schema.definition, row)
     return schema.definition, lambda row: encode_row(schema.definition, schema.id, row)
+
+
+def _encode_as_it_is(row: Mapping[str, Any]) -> bytes:
+    """The row as JSON, for events without a schema. Raises RowError."""
+    try:
+        return json.dumps(row, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+    except ValueError as error:
+        raise RowError(
+            f"expected JSON without NaN, Infinity and halves of characters, found one of these: {error}."
+        ) from None
 
 
 def _write_all(
