@@ -20,7 +20,6 @@ _TIMESTAMPS: dict[str, TimeFormat] = {
     "timestamp-micros": "microseconds",
     "timestamp-nanos": "nanoseconds",
 }
-_LEAF_OF_TIMES = {"iso8601": "string", "seconds": "float64"}  # format -> type in JSON without a schema; others: int64
 _ID_TYPES = ("int32", "int64", "float32", "float64", "boolean", "string")
 _COST_TYPES = ("int32", "int64", "float32", "float64", "string")  # and lists of these
 _TIME_TYPES = ("timestamp-", "time-", "date")
@@ -45,7 +44,7 @@ def own_fields(pipeline: Pipeline) -> dict[str, str]:
     if options.event_id is not None:
         types[options.event_id] = "scalar"
     if options.event_time is not None:
-        types.setdefault(options.event_time, _LEAF_OF_TIMES.get(options.event_time_format or "", "int64"))
+        types.setdefault(options.event_time, "string" if options.event_time_format == "iso8601" else "float64")
     if cost is not None:
         types.setdefault(cost, "float64")
     return types

@@ -112,7 +112,9 @@ def _mismatches(value: Any, tree: AvroType, steps: tuple[Step, ...]) -> Iterator
             yield f"{text_of(steps)}: expected {_EXPECTED[kind]}, found {_found(value)}"
 
 
-def _mismatches_in_object(event: _Object, members: Sequence[dict[str, Any]], steps: tuple[Step, ...]) -> Iterator[str]:
+def _mismatches_in_object(
+    event: dict[str, Any] | _Object, members: Sequence[dict[str, Any]], steps: tuple[Step, ...]
+) -> Iterator[str]:
     types = {member["name"]: member["type"] for member in members}
     pairs = list(event.items()) if isinstance(event, dict) else event
     for name, value in pairs:
