@@ -85,7 +85,8 @@ def check_model_fields(models: Sequence[ModelVersion], schema: Schema | None) ->
                     raise PlanError(
                         f"{place} takes the event's field `{field}`, but {name} has no such field: {error}."
                     ) from None
-                if schema is None and entry.array and Every.ITEM not in path.steps:
+                is_number = model.signature.paths[field] not in ("string", "scalar")  # a text may become an array
+                if schema is None and entry.array and is_number and Every.ITEM not in path.steps:
                     raise PlanError(
                         f"{place} takes the array `{field}`. In JSON without a schema, name the array's items: `{field}[]`."
                     )
