@@ -75,21 +75,26 @@ def check_model_fields(models: Sequence[ModelVersion], schema: Schema | None) ->
     """
     tree = None if schema is None else record_tree(schema)
     for model in models:
+        types = model.signature.paths
         for entry in model.signature.inputs:
+            place = f"{entry.mapped_at or model.place}: tensor `{entry.tensor}`"
             for field in entry.fields:
-                place = f"{entry.mapped_at or model.place}: tensor `{entry.tensor}`"
-                try:
-                    path = _found(tree, field, schema)
-                except BadFieldError as error:
-                    name = "the events" if schema is None else f"schema `{schema.name}`"
-                    raise PlanError(
-                        f"{place} takes the event's field `{field}`, but {name} has no such field: {error}."
-                    ) from None
-                is_number = model.signature.paths[field] not in ("string", "scalar")  # a text may become an array
-                if schema is None and entry.array and is_number and Every.ITEM not in path.steps:
+                path = _model_path(tree, field, schema, place)
+                may_become_array = types[field] in ("string", "scalar")
+                if schema is None and entry.array and not may_become_array and Every.ITEM not in path.steps:
                     raise PlanError(
                         f"{place} takes the array `{field}`. In JSON without a schema, name the array's items: `{field}[]`."
                     )
+
+
+def _model_path(tree: AvroType | None, field: str, schema: Schema | None, place: str) -> Path:
+    try:
+        return _found(tree, field, schema)
+    except BadFieldError as error:
+        events = "JSON without a schema" if schema is None else f"schema `{schema.name}`"
+        raise PlanError(
+            f"{place} takes the event's field `{field}`, but {events} has no such field: {error}."
+        ) from None
 
 
 def check_labels(pipeline: Pipeline, store: SchemaStore) -> None:
