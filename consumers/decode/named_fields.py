@@ -10,7 +10,7 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.avro.types import LOGICAL_TYPE, logical_tree, record_tree, title
 from millstream.schemas.avro.wanted import type_at
 from millstream.schemas.dtypes import Dtype, ListOf
-from millstream.schemas.errors import BadFieldError, UnknownSchema
+from millstream.schemas.errors import BadFieldError, BadPathError, UnknownSchema
 from millstream.schemas.paths import Every, Path, parse_path
 from millstream.schemas.store import AvroType, Schema, SchemaStore
 from millstream.schemas.wording import Loc
@@ -90,10 +90,12 @@ def check_model_fields(models: Sequence[ModelVersion], schema: Schema | None) ->
 def _model_path(tree: AvroType | None, field: str, schema: Schema | None, place: str) -> Path:
     try:
         return _found(tree, field, schema)
+    except BadPathError as error:
+        raise PlanError(f"{place} takes the event's field `{field}`, which is no path: {error}.") from None
     except BadFieldError as error:
-        events = "JSON without a schema" if schema is None else f"schema `{schema.name}`"
+        name = "" if schema is None else schema.name
         raise PlanError(
-            f"{place} takes the event's field `{field}`, but {events} has no such field: {error}."
+            f"{place} takes the event's field `{field}`, but schema `{name}` has no such field: {error}."
         ) from None
 
 
