@@ -12,6 +12,9 @@ def open_store(pipeline: Pipeline) -> SchemaStore:
     registry = pipeline.schemas.registry
     if registry is None:
         assert pipeline.schemas.directory is not None  # the pipeline file's check requires one of the two
+        named = [section.schema_name for section in (pipeline.input, pipeline.labels) if section is not None]
+        if not any(named):  # a pipeline of JSON without schemas needs no folder
+            return DirectoryStore(OWN_SCHEMAS_FOLDER)
         return DirectoryStore(OWN_SCHEMAS_FOLDER, pipeline.schemas.directory)
     password = registry.password.get_secret_value() if registry.password else None
     return RegistryStore(registry.url, username=registry.username, password=password, ca=registry.ca)

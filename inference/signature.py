@@ -30,6 +30,14 @@ _FILLED_BY = {
 }
 """Tensor's type -> the fields' types that fill it without changing their meaning (precision may narrow)."""
 
+_LEAVES = {
+    **dict.fromkeys(("float32", "float64"), "float64"),
+    **dict.fromkeys(("int32", "int64"), "int64"),
+    "bool": "boolean",
+    "string": "string",
+}
+"""Tensor's type -> the field's type in JSON without a schema."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorInput:
@@ -73,6 +81,11 @@ class Signature:
         return list(dict.fromkeys(field for entry in self.inputs for field in entry.fields))
 
     @property
+    def paths(self) -> dict[str, str]:
+        """The event fields that the model needs -> their types in JSON without a schema."""
+        return {field: _LEAVES[entry.dtype] for entry in self.inputs for field in entry.fields}
+
+    @property
     def max_length(self) -> int | None:
         """The most items of an event, for inputs of variable length; None: there are none."""
         return next((entry.max_length for entry in self.inputs if entry.max_length is not None), None)
@@ -82,6 +95,11 @@ class Signature:
         return [
             replace(entry, shape=(length,), max_length=None) if entry.max_length else entry for entry in self.inputs
         ]
+
+
+def merged_paths(signatures: Sequence[Signature]) -> dict[str, str]:
+    """The event fields that the models need -> their types in JSON without a schema."""
+    return {path: leaf for signature in reversed(signatures) for path, leaf in signature.paths.items()}
 
 
 def blank(inputs: Sequence[TensorInput], events: int) -> dict[str, Any]:

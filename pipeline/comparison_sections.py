@@ -50,12 +50,17 @@ class Labels(Section):
 
     topic: TopicName = Field(description="Topic of the labels.", examples=["labels"])
     format: Format = Field("avro", description="How the values are written. Avro is in the registry's wire format.")
-    schema_name: Text = Field(
-        alias="schema", description="Name of the schema to read the values with.", examples=["label"]
+    schema_name: Text | None = Field(
+        None,
+        alias="schema",
+        description="Name of the schema to read the values with. JSON may have none.",
+        examples=["label"],
     )
-    event_id: Text = Field(description="Field that names the event, as its prediction does.", examples=["event_id"])
+    event_id: Text = Field(
+        description="Path of the field that names the event, as its prediction does.", examples=["event_id"]
+    )
     value: Text = Field(
-        description="Field with the outcome: for classification true or false, or 1 or 0; for regression a number.",
+        description="Path of the field with the outcome: for classification true or false, or 1 or 0; for regression a number.",
         examples=["late"],
     )
     early: PositiveDuration = Field(

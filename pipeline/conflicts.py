@@ -62,10 +62,27 @@ def conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str
             written(("scaling", "max"), ("scaling", "min")),
             f"scaling.max ({pipeline.scaling.max}) must be at least scaling.min ({pipeline.scaling.min}).",
         )
+    yield from _schema_conflicts(pipeline)
     yield from _batch_conflicts(pipeline)
     yield from _registry_conflicts(pipeline)
     yield from _shadow_conflicts(pipeline, document)
     yield from _client_conflicts(pipeline, document)
+
+
+def _schema_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
+    sections = {"input": pipeline.input, "labels": pipeline.labels}
+    for name, section in sections.items():
+        if section is not None and section.format == "avro" and section.schema_name is None:
+            yield (
+                (name, "schema"),
+                "expected the name of a schema, found nothing: Avro can't be read without one. Write it, or `format: json` "
+                "if the values are JSON.",
+            )
+    if pipeline.input.event_time_format is not None and pipeline.input.event_time is None:
+        yield (
+            ("input", "event_time_format"),
+            "expected input.event_time beside it, found none. Write both, or leave this out: the record's timestamp counts.",
+        )
 
 
 def _batch_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:

@@ -100,25 +100,33 @@ class Input(Section):
     format: Format = Field(
         description="How the values are written. Avro is in the schema registry's wire format.", examples=["avro"]
     )
-    schema_name: Text = Field(
+    schema_name: Text | None = Field(
+        None,
         alias="schema",
-        description="Name of the schema to read the values with: a file's in the schema folder, or a subject's.",
+        description="Name of the schema to read the values with: a file's in the schema folder, or a subject's. JSON may have "
+        "none. Then the paths that the pipeline and the models name are read, and all else in the events is ignored.",
         examples=["feature-event"],
     )
     event_id: Text | None = Field(
         None,
-        description="Field that identifies the event, by which readers and labels find its prediction. Without it the id is "
-        "`<topic>-<partition>-<offset>`.",
+        description="Path of the field that identifies the event (docs/models.md explains paths), by which readers and labels "
+        "find its prediction. Without it the id is `<topic>-<partition>-<offset>`.",
     )
     event_time: Text | None = Field(
         None,
-        description="Field that says when the event happened: milliseconds since 1970 (UTC), or an Avro timestamp. "
+        description="Path of the field that says when the event happened: milliseconds since 1970 (UTC), an Avro timestamp, "
+        "or text in ISO 8601 (without a zone: UTC). "
         "Ages and windows of comparisons count from it. Without it the record's timestamp counts.",
+    )
+    event_time_format: Literal["iso8601", "seconds", "milliseconds", "microseconds"] | None = Field(
+        None,
+        description="Form of `event_time`, if it is none of these, or if events have no schema: text in ISO 8601, or a number of "
+        "seconds, milliseconds or microseconds since 1970. Without a schema, the default is milliseconds.",
     )
     key: Text | None = Field(
         None,
-        description="Field that `millstream produce` takes as the record's key, so that test events are partitioned as real "
-        "ones.",
+        description="Path of the field that `millstream produce` takes as the record's key, so that test events are partitioned "
+        "as real ones.",
     )
     start: Literal["earliest", "latest"] = Field(
         "earliest",
@@ -298,8 +306,8 @@ class Batch(Section):
     )
     cost: Text | None = Field(
         None,
-        description="Field that says what an event costs the model: a number (rounded up), or a text, or a list of numbers or "
-        "texts, whose length counts. With `max_cost`, for models whose work depends on the length of their inputs.",
+        description="Path of the field that says what an event costs the model: a number (rounded up), or a text, or a list of "
+        "numbers or texts, whose length counts. With `max_cost`, for models whose work depends on the length of their inputs.",
     )
     max_cost: Annotated[int, Field(ge=1, le=2**40)] | None = Field(
         None, description="Most that a batch's events cost together. An event that costs more is a batch of its own."

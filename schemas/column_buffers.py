@@ -27,10 +27,26 @@ _NUMBERS: dict[str, Any] = {
     "long": np.int64,
     "float": np.float32,
     "double": np.float64,
+    "number": np.float64,
 }
-_TEXTS = ("string", "enum", "bytes", "fixed")
-_REALS = ("float", "double")
-KINDS = (*_NUMBERS, "string", "enum", "array", "record", "symbol", "bytes", "fixed")  # as in columns.h
+_TEXTS = ("string", "enum", "bytes", "fixed", "scalar")
+_REALS = ("float", "double", "number")
+KINDS = (
+    "boolean",
+    "int",
+    "long",
+    "float",
+    "double",
+    "string",
+    "enum",
+    "array",
+    "record",
+    "symbol",
+    "bytes",
+    "fixed",
+    "scalar",
+    "number",
+)  # as in columns.h
 _NODE_FIELDS = "kind is_nullable first members name name_length missing capacity room cells lengths valid"
 _NODE = np.dtype({"names": _NODE_FIELDS.split(), "formats": [np.int64] * 12})
 _SAMPLE_BYTES = 1 << 12  # the room per byte of a record is computed from this many bytes, so that rounding adds little
@@ -215,7 +231,7 @@ class ColumnBuffers:
             return ListColumn(self._column(node.members[0], filled), lengths, valid)
         content = filled.part(0, index, np.uint8, int(filled.counters[1, index])).copy()
         packed = Packed(content, lengths.cumsum() - lengths, lengths)
-        return StringColumn(packed, node.kind in ("string", "enum"), valid)
+        return StringColumn(packed, node.kind in ("string", "enum", "scalar"), valid)
 
     def _valid(self, index: int, filled: Filled, numbers: npt.NDArray[Any] | None = None) -> Mask | None:
         """Which values of a node are not null; None if no value is null."""

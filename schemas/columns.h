@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { BOOLEAN, INT, LONG, FLOAT, DOUBLE, STRING, ENUM, ARRAY, RECORD, SYMBOL, BYTES, FIXED };
+enum { BOOLEAN, INT, LONG, FLOAT, DOUBLE, STRING, ENUM, ARRAY, RECORD, SYMBOL, BYTES, FIXED, SCALAR, NUMBER };
 
 typedef struct {
   int64_t kind, is_nullable;
@@ -59,7 +59,8 @@ static inline int append_null(columns *c, int64_t index) {
   case INT: ((int32_t *)n->cells)[place] = 0; return 1;
   case LONG: ((int64_t *)n->cells)[place] = 0; return 1;
   case FLOAT: ((float *)n->cells)[place] = NAN; return 1;
-  case DOUBLE: ((double *)n->cells)[place] = NAN; return 1;
+  case DOUBLE:
+  case NUMBER: ((double *)n->cells)[place] = NAN; return 1;
   case RECORD:
     for (int64_t member = n->first; member < n->first + n->members; member++)
       if (!append_null(c, member)) return 0;

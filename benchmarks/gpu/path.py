@@ -89,7 +89,7 @@ class DataPath:
         """
         store = DirectoryStore(schemas)
         decoder = AvroDecoder(store, store.by_name(schema), [*signature.fields, "id", "event_time"])
-        self._decoder = BlockDecoder(decoder, EventFields("id", "event_time", 1), signature, allow_nan=False)
+        self._decoder = BlockDecoder(decoder, EventFields("id", "event_time"), signature, allow_nan=False)
         self._encoder = PredictionEncoder(1_000_001, pipeline="bench", model="bench", version=1, variant="primary")
         self._run = run
         self._max_events = max_events

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     pipeline = read_pipeline(args)
     console.print(f"pipeline  {pipeline.name} ({pipeline.path})", markup=False)
     plan = make_plan(pipeline)
-    console.print(f"schema    {plan.reader.name}, id {plan.reader.id}{_of_several(plan)}", markup=False)
+    console.print(f"schema    {_schema(plan)}", markup=False)
     for line in _mapping(plan):
         console.print(line, markup=False)
     plan.executor.warm_up()
@@ -53,11 +53,14 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _of_several(plan: Plan) -> str:
-    """The IDs of all files with the schema's name, if there are several, so that users see which one is used."""
+def _schema(plan: Plan) -> str:
+    """The schema of the events. If several files have its name, also their IDs, so that users see which one is used."""
+    if plan.reader is None:
+        return "none (events are JSON objects, of which the named paths are read)"
     ids = plan.store.ids_of(plan.reader.name) if isinstance(plan.store, DirectoryStore) else []
     listed = ", ".join(map(str, ids))
-    return f" (files with this name: {listed}; all events are read with the highest ID)" if len(ids) > 1 else ""
+    several = f" (files with this name: {listed}; all events are read with the highest ID)" if len(ids) > 1 else ""
+    return f"{plan.reader.name}, id {plan.reader.id}{several}"
 
 
 def _mapping(plan: Plan) -> list[str]:

@@ -16,6 +16,7 @@ from millstream.consumers.decode.named_fields import check_event_fields, schema_
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.paths import parse_path, value_at
 from millstream.schemas.rows import RowError, encode_json_row, encode_row, parse_cells
 from millstream.topics.records import RecordWriter
 
@@ -56,6 +57,11 @@ def run(args: argparse.Namespace) -> int:
     topic = args.topic or pipeline.input.topics[0]
     if args.topic is not None:
         refuse_unknown_topic(pipeline, topic)
+    if definition is None and _is_csv(args):
+        raise WorkerError(
+            f"{pipeline.at('input')}: CSV has only text, and without `schema` nothing says which cells are numbers. Set "
+            f"`input.schema`, or give events as JSON lines."
+        )
     with _opened(args.file) as file:
         writer = RecordWriter(pipeline.client_config(), topic)
         lines = _csv_lines(file, definition) if _is_csv(args) else _json_lines(file)
@@ -73,12 +79,24 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _encoder(pipeline: Pipeline) -> tuple[Any, Encode]:
-    """The rows' schema, and the function that encodes rows."""
+    """The rows' schema (None: they have none), and the function that encodes rows."""
     schema = schema_of(pipeline, open_store(pipeline), "input")
     check_event_fields(pipeline, schema)
+    if schema is None:
+        return None, _encode_as_it_is
     if pipeline.input.format == "json":
         return schema.definition, lambda row: encode_json_row(schema.definition, row)
     return schema.definition, lambda row: encode_row(schema.definition, schema.id, row)
+
+
+def _encode_as_it_is(row: Mapping[str, Any]) -> bytes:
+    """The row as JSON, for events without a schema. Raises RowError."""
+    try:
+        return json.dumps(row, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+    except ValueError as error:
+        raise RowError(
+            f"expected JSON without NaN, Infinity and halves of characters, found one of these: {error}."
+        ) from None
 
 
 def _write_all(
@@ -109,7 +127,7 @@ def _encoded(row: Mapping[str, Any] | str, encode: Encode, key: str | None) -> t
     if isinstance(row, str):
         raise RowError(row)
     value = encode(row)
-    found = None if key is None else row.get(key)
+    found = None if key is None else value_at(row, parse_path(key).steps)
     return value, None if found is None else str(found).encode()
 
 

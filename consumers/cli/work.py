@@ -125,14 +125,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _log_start(instance_id: str, plan: Plan) -> None:
     log.info(
-        "pid %d, instance ID %s, runs %s: %s on %s, with schema %s, id %d",
+        "pid %d, instance ID %s, runs %s: %s on %s, with %s",
         os.getpid(),
         instance_id,
         plan.pipeline.name,
         plan.model.place,
         plan.executor.device,
-        plan.reader.name,
-        plan.reader.id,
+        "JSON without a schema" if plan.reader is None else f"schema {plan.reader.name}, id {plan.reader.id}",
     )
 
 

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from millstream.consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Rows
-from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.column import NumberColumn
 from millstream.schemas.comparisons import compared_output
+from millstream.schemas.decoding import open_decoder
 from millstream.schemas.errors import SchemaUnavailable
 from millstream.schemas.ids import ids_of
-from millstream.schemas.json.decoder import JsonDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,11 +117,9 @@ class LabelReader:
         """Raises SchemaError: the schema is missing, or lacks a field that the pipeline file names."""
         self._section = section
         self._regression = regression
-        reader = store.by_name(section.schema_name)
-        fields = [section.event_id, section.value]
-        self._decoder: Decoder = (
-            AvroDecoder(store, reader, fields) if section.format == "avro" else JsonDecoder(reader, fields)
-        )
+        reader = None if section.schema_name is None else store.by_name(section.schema_name)
+        types = {section.event_id: "scalar", section.value: "number"}
+        self._decoder: Decoder = open_decoder(section.format, store, reader, types)
 
     def rows(
         self, values: Sequence[bytes | None], partitions: Sequence[int], offsets: Sequence[int]

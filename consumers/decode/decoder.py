@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from millstream.consumers.decode.event_times import TimeFormat, event_times, shown
 from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch, Rejection
 from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.record_types import Partition
@@ -27,11 +28,11 @@ MAX_DEADLINE_DIGITS = 19  # those of 2^63
 
 @dataclass(frozen=True, slots=True)
 class EventFields:
-    """The event's fields that Millstream itself uses."""
+    """The paths in events that Millstream itself uses."""
 
     event_id: str | None  # None: "<topic>-<partition>-<offset>"
     event_time: str | None  # None: the record's timestamp is the event time
-    time_unit: int  # values of `event_time` in a millisecond: 1 for ms, 1000 for microseconds
+    time_format: TimeFormat = "milliseconds"  # of the values of `event_time`
     max_age: int | None = None  # ms after the event time, after which an event expires
     deadline_header: str | None = None  # name of the record header with the deadline, ms since the epoch
     cost: str | None = None  # a field with a number, or with a list or text whose length is the cost
@@ -139,14 +140,14 @@ class BlockDecoder:
 
     def _events(self, part: Part, records: Records, rejected: dict[int, Rejection]) -> _Events:
         """Turn a part into events. Adds the events that don't fit the model to `rejected`."""
-        table, rows = self._with_ids(part, rejected)
+        (table, rows), times = self._with_times(self._with_ids(part, rejected), records.timestamps, rejected)
         fitted = to_tensors(table, self._inputs, allow_nan=self._allow_nan)
         rejected |= {int(rows[unfit.row]): Rejection("unfit", unfit.error) for unfit in fitted.unfit}
         fields = self._fields
         events = _Events(
             rows,
             ids=None if fields.event_id is None else ids_of(table[fields.event_id]),
-            times=self._event_times(table, records.timestamps[rows]),
+            times=times,
             costs=None if fields.cost is None else costs_of(table[fields.cost]),
             features=table.select(self._keep) if self._keep else None,
             tensors=fitted.tensors,
@@ -162,17 +163,26 @@ class BlockDecoder:
         rejected |= dict.fromkeys(rows[~valid].tolist(), Rejection("unfit", f"field `{field}`, the event id, is null"))
         return Part(table.take(np.flatnonzero(valid)), rows[valid])
 
-    def _event_times(self, table: Table, timestamps: Ints) -> Ints:
-        """The event times in ms. An event without one gets its record's timestamp."""
+    def _with_times(self, part: Part, timestamps: Ints, rejected: dict[int, Rejection]) -> tuple[Part, Ints]:
+        """The event times in ms. An event without one gets its record's timestamp; one with an invalid one is left out."""
+        table, rows = part
         field = self._fields.event_time
         if field is None:
-            return timestamps
+            return part, timestamps[rows]
         column = table[field]
-        assert isinstance(column, NumberColumn)  # see `named_fields.time_unit`
-        times: Ints = column.values
-        if self._fields.time_unit != 1:
-            times = times // self._fields.time_unit
-        return times if column.valid is None else np.where(column.valid, times, timestamps)
+        times, wrong = event_times(column, self._fields.time_format)
+        if column.valid is not None:
+            times, wrong = np.where(column.valid, times, timestamps[rows]), wrong & column.valid
+        if not wrong.any():
+            return part, times
+        for row in np.flatnonzero(wrong).tolist():
+            expected = (
+                "a time in ISO 8601" if isinstance(column, StringColumn) else f"{self._fields.time_format} since 1970"
+            )
+            rejected[int(rows[row])] = Rejection(
+                "unfit", f"field `{field}`, the event time: expected {expected}, found {shown(column, row)}"
+            )
+        return Part(table.take(np.flatnonzero(~wrong)), rows[~wrong]), times[~wrong]
 
     def _deadlines(
         self, event_times: Ints, headers: Mapping[int, RecordHeaders], rows: Ints

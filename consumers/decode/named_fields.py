@@ -1,61 +1,109 @@
 """Checks that the schemas and fields exist which the pipeline file names. Errors name the line in the file."""
 
-from collections.abc import Mapping
-from difflib import get_close_matches
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
+from millstream.consumers.decode.event_times import TimeFormat
 from millstream.consumers.errors import PlanError
+from millstream.inference.repository import ModelVersion
 from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.avro.types import LOGICAL_TYPE, logical_tree, record_tree, title
+from millstream.schemas.avro.wanted import type_at
 from millstream.schemas.dtypes import Dtype, ListOf
-from millstream.schemas.errors import UnknownSchema
+from millstream.schemas.errors import BadFieldError, BadPathError, UnknownSchema
 from millstream.schemas.included import can_be_included
-from millstream.schemas.store import Schema, SchemaStore
+from millstream.schemas.paths import Every, Path, parse_path
+from millstream.schemas.store import AvroType, Schema, SchemaStore
 from millstream.schemas.wording import Loc
 
-TIME_UNITS = {"timestamp-millis": 1, "timestamp-micros": 1000, "timestamp-nanos": 1_000_000}  # values in a millisecond
+_TIMESTAMPS: dict[str, TimeFormat] = {
+    "timestamp-millis": "milliseconds",
+    "timestamp-micros": "microseconds",
+    "timestamp-nanos": "nanoseconds",
+}
 _ID_TYPES = ("int32", "int64", "float32", "float64", "boolean", "string")
 _COST_TYPES = ("int32", "int64", "float32", "float64", "string")  # and lists of these
-TIME_TYPES = ("timestamp-", "time-", "date")
+_TIME_TYPES = ("timestamp-", "time-", "date")
 
 
-def schema_of(pipeline: Pipeline, store: SchemaStore, section: Literal["input", "labels"]) -> Schema:
-    """The schema that a section names. Raises PlanError if it doesn't exist, and SchemaError."""
+def schema_of(pipeline: Pipeline, store: SchemaStore, section: Literal["input", "labels"]) -> Schema | None:
+    """The schema that a section names; None if it names none. Raises PlanError if it doesn't exist, and SchemaError."""
     named = pipeline.labels if section == "labels" else pipeline.input
     assert named is not None
+    if named.schema_name is None:
+        return None
     try:
         return store.by_name(named.schema_name)
     except UnknownSchema as error:
         raise PlanError(f"{pipeline.at(section, 'schema')}: {error}") from None
 
 
-def field_names(schema: Schema) -> set[str]:
-    """The names of a record's fields; none if the schema is not a record."""
-    definition = schema.definition
-    return {entry["name"] for entry in definition.get("fields", ())} if isinstance(definition, dict) else set()
+def own_fields(pipeline: Pipeline) -> dict[str, str]:
+    """The paths that Millstream itself uses, with their types in JSON without a schema."""
+    options, cost = pipeline.input, pipeline.batch.cost
+    types: dict[str, str] = {}
+    if options.event_id is not None:
+        types[options.event_id] = "scalar"
+    if options.event_time is not None:
+        types.setdefault(options.event_time, "string" if options.event_time_format == "iso8601" else "float64")
+    if cost is not None:
+        types.setdefault(cost, "float64")
+    return types
 
 
-def own_fields(pipeline: Pipeline) -> list[str]:
-    """The event's fields that Millstream itself uses."""
-    fields = (pipeline.input.event_id, pipeline.input.event_time, pipeline.batch.cost)
-    return [field for field in fields if field is not None]
-
-
-def check_event_fields(pipeline: Pipeline, schema: Schema) -> None:
-    """Check that the fields exist which options name.
+def check_event_fields(pipeline: Pipeline, schema: Schema | None) -> None:
+    """Check the paths that options name.
 
     Raises:
-        PlanError: a field doesn't exist.
+        PlanError: a path is malformed, or isn't in the schema.
     """
     _check(pipeline, schema, ("input", "event_id"), pipeline.input.event_id)
     _check(pipeline, schema, ("input", "event_time"), pipeline.input.event_time)
     _check(pipeline, schema, ("input", "key"), pipeline.input.key)
+    if pipeline.input.key is not None and Every.ITEM in parse_path(pipeline.input.key).steps:
+        raise PlanError(
+            f"{pipeline.at('input', 'key')}: expected a path to one value, found `{pipeline.input.key}`. Name an item, such as "
+            f"`[0]`, in place of `[]`."
+        )
     _check(pipeline, schema, ("batch", "cost"), pipeline.batch.cost)
     for index, field in enumerate(pipeline.output.include):
         _check(pipeline, schema, ("output", "include", index), field)
 
 
+def check_model_fields(models: Sequence[ModelVersion], schema: Schema | None) -> None:
+    """Check the paths that fill tensors.
+
+    Raises:
+        PlanError: a path is malformed, or isn't in the schema; without a schema, an array's path isn't to its items.
+    """
+    tree = None if schema is None else record_tree(schema)
+    for model in models:
+        types = model.signature.paths
+        for entry in model.signature.inputs:
+            place = f"{entry.mapped_at or model.place}: tensor `{entry.tensor}`"
+            for field in entry.fields:
+                path = _model_path(tree, field, schema, place)
+                may_become_array = types[field] in ("string", "scalar")
+                if schema is None and entry.array and not may_become_array and Every.ITEM not in path.steps:
+                    raise PlanError(
+                        f"{place} takes the array `{field}`. In JSON without a schema, name the array's items: `{field}[]`."
+                    )
+
+
+def _model_path(tree: AvroType | None, field: str, schema: Schema | None, place: str) -> Path:
+    try:
+        return _found(tree, field, schema)
+    except BadPathError as error:
+        raise PlanError(f"{place} takes the event's field `{field}`, which is no path: {error}.") from None
+    except BadFieldError as error:
+        name = "" if schema is None else schema.name
+        raise PlanError(
+            f"{place} takes the event's field `{field}`, but schema `{name}` has no such field: {error}."
+        ) from None
+
+
 def check_labels(pipeline: Pipeline, store: SchemaStore) -> None:
-    """Check the schema and the fields of the labels. Raises PlanError and SchemaError."""
+    """Check the schema and the paths of the labels. Raises PlanError and SchemaError."""
     labels = pipeline.labels
     if labels is not None:
         schema = schema_of(pipeline, store, "labels")
@@ -63,76 +111,107 @@ def check_labels(pipeline: Pipeline, store: SchemaStore) -> None:
         _check(pipeline, schema, ("labels", "value"), labels.value)
 
 
-def check_event_id(pipeline: Pipeline, schema: Schema, columns: Mapping[str, Dtype]) -> None:
+def check_event_id(pipeline: Pipeline, columns: Mapping[str, Dtype]) -> None:
     """Check that the event IDs are texts, numbers or booleans. Raises PlanError."""
     field = pipeline.input.event_id
     if field is not None and columns[field] not in _ID_TYPES:
         raise PlanError(
-            f"{pipeline.at('input', 'event_id')}: expected a text, a number or a boolean, and field `{field}` of schema "
-            f"`{schema.name}` is {columns[field]}. Name another field, or none: then an event's ID is its topic, partition and "
-            f"offset."
+            f"{pipeline.at('input', 'event_id')}: expected a text, a number or a boolean, and field `{field}`{_of(pipeline)} is "
+            f"{columns[field]}. Name another field, or none: then an event's ID is its topic, partition and offset."
         )
 
 
-def check_cost(pipeline: Pipeline, schema: Schema, columns: Mapping[str, Dtype]) -> None:
+def check_cost(pipeline: Pipeline, schema: Schema | None, columns: Mapping[str, Dtype]) -> None:
     """Check that the cost is a number, a text or a list of these. Raises PlanError."""
     cost = pipeline.batch.cost
     if cost is None:
         return
-    found, kind = columns[cost], _kind(schema, cost)
-    logical = str(kind.get("logicalType", "")) if isinstance(kind, dict) else ""
-    moment = logical.removeprefix("local-").startswith(TIME_TYPES)
+    logical = _logical_type(schema, cost)
+    moment = logical.removeprefix("local-").startswith(_TIME_TYPES)
     # An array of records could need 100 times the memory of its event: each `{}` in it gets the defaults of all fields.
+    found = columns[cost]
     item = found.items if isinstance(found, ListOf) else found
     if moment or item not in _COST_TYPES:
         raise PlanError(
             f"{pipeline.at('batch', 'cost')}: expected a number, a text, or a list of numbers or texts, and field "
-            f"`{cost}` of schema `{schema.name}` is {logical or found}. Name another field."
+            f"`{cost}`{_of(pipeline)} is {logical or found}. Name another field."
         )
 
 
-def check_included(pipeline: Pipeline, schema: Schema, columns: Mapping[str, Dtype]) -> None:
+def check_included(pipeline: Pipeline, columns: Mapping[str, Dtype]) -> None:
     """Check that predictions can hold the fields that `output.include` names. Raises PlanError."""
     for index, field in enumerate(pipeline.output.include):
         found = columns.get(field)  # None: workers for dedicated shadows don't read it
         if found is not None and not can_be_included(found):
             raise PlanError(
                 f"{pipeline.at('output', 'include', index)}: expected a number, a boolean, a text, or a list of these, and field "
-                f"`{field}` of schema `{schema.name}` is {found}. Name another field."
+                f"`{field}`{_of(pipeline)} is {found}. Name another field."
             )
 
 
-def time_unit(pipeline: Pipeline, schema: Schema) -> int:
-    """How many units of the event-time field are a millisecond. Raises PlanError if the field does not hold times."""
-    field = pipeline.input.event_time
+def event_time_format(pipeline: Pipeline, schema: Schema | None, columns: Mapping[str, Dtype]) -> TimeFormat:
+    """The format of the event times. Raises PlanError if the field doesn't hold times, or not in the format that is set."""
+    field, stated = pipeline.input.event_time, pipeline.input.event_time_format
     if field is None:
-        return 1
-    kind = _kind(schema, field)
-    if kind == "long":
-        return 1
-    unit = TIME_UNITS.get(str(kind.get("logicalType", "")).removeprefix("local-")) if isinstance(kind, dict) else None
-    if unit is None:
+        return "milliseconds"
+    found = _logical_type(schema, field) or columns[field]
+    known = _TIMESTAMPS.get(str(found).removeprefix("local-"))
+    if columns[field] == "string":
+        known = "iso8601"
+    elif stated is None and (found == "int64" or (schema is None and found == "float64")):
+        known = "milliseconds"
+    is_other_number = stated is not None and found in ("int32", "int64", "float32", "float64")
+    if known is None and not is_other_number:
         raise PlanError(
-            f"{pipeline.at('input', 'event_time')}: field `{field}` of schema `{schema.name}` is {kind}: expected a long "
-            f"(milliseconds since 1970) or an Avro timestamp. Name another field, or none to take the record's timestamp."
+            f"{pipeline.at('input', 'event_time')}: field `{field}`{_of(pipeline)} is {found}: expected a long (milliseconds "
+            f"since 1970), an Avro timestamp, text in ISO 8601, or another number with `event_time_format`. Name another field, "
+            f"or none to take the record's timestamp."
         )
-    return unit
-
-
-def _check(pipeline: Pipeline, schema: Schema, option: Loc, field: str | None) -> None:
-    there = field_names(schema)
-    if field is not None and field not in there:
-        close = get_close_matches(field, there, n=1)
-        advice = f"Did you mean `{close[0]}`? Name" if close else "Name"
+    allowed = [known] if known is not None else ["seconds", "milliseconds", "microseconds"]
+    if stated is not None and stated not in allowed:
         raise PlanError(
-            f"{pipeline.at(*option)}: expected a field of schema `{schema.name}` (id {schema.id}: {', '.join(sorted(there))}), "
-            f"found `{field}`. {advice} one of these, or take the schema back if another than yours was registered under this "
-            f"name."
+            f"{pipeline.at('input', 'event_time_format')}: expected {' or '.join(allowed)}, because field "
+            f"`{field}`{_of(pipeline)} is {found}, found {stated}. Correct it, or leave it out."
         )
+    return stated or known or "milliseconds"
 
 
-def _kind(schema: Schema, field: str) -> Any:
-    """The field's Avro type, without null if null is one of two types."""
-    types = next(entry["type"] for entry in schema.definition["fields"] if entry["name"] == field)
-    branches = [branch for branch in (types if isinstance(types, list) else [types]) if branch != "null"]
-    return branches[0] if len(branches) == 1 else types
+def time_format(schema: Schema, field: str) -> str | None:
+    """The format of the Avro timestamp or date at a path; None: there is no such."""
+    try:
+        logical = _logical_type(schema, field).removeprefix("local-")
+    except BadFieldError:  # the caller reports it
+        return None
+    return "days" if logical == "date" else _TIMESTAMPS.get(logical)
+
+
+def _found(tree: AvroType | None, field: str, schema: Schema | None) -> Path:
+    """The path. Raises BadFieldError if it is malformed, or isn't in the schema. `tree`: the schema's, if there is one."""
+    path = parse_path(field)
+    if schema is not None:
+        type_at(tree, path, title(schema))
+    return path
+
+
+def _check(pipeline: Pipeline, schema: Schema | None, option: Loc, field: str | None) -> None:
+    if field is None:
+        return
+    try:
+        _found(None if schema is None else record_tree(schema), field, schema)
+    except BadFieldError as error:
+        expected = "a path" if schema is None else f"a field of schema `{schema.name}`"
+        advice = "" if schema is None else " If another schema than yours was registered under this name, take it back."
+        raise PlanError(f"{pipeline.at(*option)}: expected {expected}, found `{field}`: {error}.{advice}") from None
+
+
+def _of(pipeline: Pipeline) -> str:
+    name = pipeline.input.schema_name
+    return f" of schema `{name}`" if name else ""
+
+
+def _logical_type(schema: Schema | None, field: str) -> str:
+    """The logical type at a path; empty if there is none."""
+    if schema is None:
+        return ""
+    tree = type_at(logical_tree(schema), parse_path(field), title(schema))
+    return str(tree.get(LOGICAL_TYPE, "")) if isinstance(tree, dict) else ""

@@ -14,6 +14,8 @@ class FlightWriter:
 
     def __init__(self, pipeline: Pipeline, store: SchemaStore) -> None:
         assert pipeline.labels is not None
+        assert pipeline.labels.schema_name is not None
+        assert pipeline.input.schema_name is not None
         self._event = store.by_name(pipeline.input.schema_name)
         self._label = store.by_name(pipeline.labels.schema_name)
         self._events = RecordWriter(pipeline.client_config(), pipeline.input.topics[0])

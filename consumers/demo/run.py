@@ -82,6 +82,7 @@ def _opening(options: Options, placed: Scene) -> str:
 
 def _stream(options: Options, placed: Scene) -> FlightStream:
     pipeline = next(iter(placed.pipelines.values()))
+    assert pipeline.input.schema_name is not None
     schema = open_store(pipeline).by_name(pipeline.input.schema_name)
     return FlightStream(departures(LATER_MONTHS), events=options.events, broken=options.broken, schema=schema)
 

@@ -149,6 +149,7 @@ def run_spike(bootstrap: str, picture: Path, console: Console, stop: threading.E
 
 def stream_of(pipeline: Pipeline) -> FlightStream:
     """The flights that the demo writes."""
+    assert pipeline.input.schema_name is not None
     schema = open_store(pipeline).by_name(pipeline.input.schema_name)
     return FlightStream(departures(LATER_MONTHS), events=MAX_EVENTS, broken=0, schema=schema)
 

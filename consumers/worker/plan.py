@@ -14,10 +14,10 @@ from millstream.consumers.decode.named_fields import (
     check_event_fields,
     check_event_id,
     check_included,
-    field_names,
+    check_model_fields,
+    event_time_format,
     own_fields,
     schema_of,
-    time_unit,
 )
 from millstream.consumers.errors import PlanError
 from millstream.consumers.flow.in_flight import record_cost_of
@@ -35,13 +35,11 @@ from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import ModelExecutor
 from millstream.inference.repository import ModelVersion, load_version
-from millstream.inference.signature import blank, check_fields
+from millstream.inference.signature import blank, check_fields, merged_paths
 from millstream.pipeline.pipeline import Pipeline
-from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.dead_letters import DeadLetterEncoder
-from millstream.schemas.decoded import Decoder
+from millstream.schemas.decoding import open_decoder
 from millstream.schemas.dtypes import Dtype
-from millstream.schemas.json.decoder import JsonDecoder
 from millstream.schemas.predictions import (
     JsonPredictionEncoder,
     PredictionEncoder,
@@ -60,7 +58,7 @@ class Plan:
 
     pipeline: Pipeline
     store: SchemaStore
-    reader: Schema
+    reader: Schema | None  # None: events are JSON without a schema
     model: ModelVersion
     executors: list[ModelExecutor]  # copies of one model
     decoder: BlockDecoder
@@ -100,20 +98,18 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
             f"{pipeline.at('shadows')}: expected one with `dedicated: true` for `--role shadow`, found none. Add it, or leave "
             f"out `--role`."
         )
-    wanted = list(dict.fromkeys([*model.signature.fields, *shadow_fields(shadows)]))
-    # If the schema lacks a model's field, `check_fields` reports it, together with the tensor that needs it.
-    there = field_names(reader)
+    models = [model, *(shadow.model for shadow in shadows)]
     check_event_fields(pipeline, reader)
+    check_model_fields(models, reader)
     # Workers for dedicated shadows write no predictions.
     include = () if dedicated else pipeline.output.include
-    fields = list(dict.fromkeys([*(field for field in wanted if field in there), *own_fields(pipeline), *include]))
-    avro = pipeline.input.format == "avro"
-    decoder: Decoder = AvroDecoder(store, reader, fields) if avro else JsonDecoder(reader, fields)
-    check_event_id(pipeline, reader, decoder.columns)
+    types = dict.fromkeys(include, "scalar") | own_fields(pipeline) | merged_paths([each.signature for each in models])
+    decoder = open_decoder(pipeline.input.format, store, reader, types)
+    check_event_id(pipeline, decoder.columns)
     check_cost(pipeline, reader, decoder.columns)
-    check_included(pipeline, reader, decoder.columns)
-    for checked in (model, *(shadow.model for shadow in shadows)):
-        check_fields(checked.signature, decoder.columns, checked.place, reader.name)
+    check_included(pipeline, decoder.columns)
+    for checked in models:
+        check_fields(checked.signature, decoder.columns, checked.place, "" if reader is None else reader.name)
     settings = pipeline.model
     executors = [
         open_executor(
@@ -128,7 +124,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
     event_fields = EventFields(
         pipeline.input.event_id,
         pipeline.input.event_time,
-        time_unit(pipeline, reader),
+        event_time_format(pipeline, reader, decoder.columns),
         None if pipeline.input.max_age is None else round(pipeline.input.max_age * 1000),
         pipeline.input.deadline_header,
         pipeline.batch.cost,

@@ -18,18 +18,19 @@ typedef struct {
 typedef struct { /* a type of the writer schema */
   int64_t kind;   /* a node's kind, or one of the three below */
   int64_t target; /* the node that takes the values; -1: they are skipped */
-  int64_t first, members; /* consecutive steps: a record's fields, a union's branches, an array's items, a map's values */
+  int64_t first, members; /* consecutive steps: a record's fields, a union's branches, an array's items, the values of a map: first
+                             those of keys that nobody wants, then those of each wanted key */
   int64_t size;   /* bytes of a fixed or skipped value, or number of an enum's symbols */
-  const symbol *symbols; /* of a wanted enum */
+  const symbol *symbols; /* of a wanted enum; the wanted keys of a map */
 } step;
 
-enum { PASS = FIXED + 1, MAP, UNION }; /* PASS: skip `size` bytes */
+enum { PASS = NUMBER + 1, MAP, UNION }; /* PASS: skip `size` bytes */
 
 _Static_assert(sizeof(step) == 48, "pointers of 8 bytes, as columns.py writes them");
 
 typedef enum { /* as in columns.py */
   FINE, OTHER_SCHEMA, ENDS_EARLY, NO_BOOLEAN, INT_TOO_LARGE, LONG_TOO_LARGE, LENGTH_TOO_LARGE, NEGATIVE, NO_BRANCH, NO_SYMBOL,
-  WRONG_SIZE, NO_UTF8, NULL_REFUSED, LEFT_OVER, NO_ROOM
+  WRONG_SIZE, NO_UTF8, NULL_REFUSED, LEFT_OVER, NO_ROOM, DOUBLED_KEY
 } fault;
 
 typedef struct {
@@ -178,22 +179,47 @@ static int read_vector(reader *r, const step *item, int64_t count) {
   return 1;
 }
 
+/* The values of a map, with their keys. */
+static int read_entries(reader *r, const step *s, int64_t count) {
+  const step *values = r->steps + s->first;
+  int64_t keys = s->members - 1, likely = 0; /* the wanted keys, and the one that probably comes next */
+  for (; count; count--) {
+    int64_t length = 0;
+    if (!read_length(r, s, &length)) return 0;
+    if (length < 0) return fail(r, s, NEGATIVE);
+    if (!pass_bytes(r, s, length, 1)) return 0;
+    const char *key = (const char *)r->at - length;
+    if (!is_utf8((const uint8_t *)key, r->at)) return fail(r, s, NO_UTF8); /* as in fastavro */
+    const step *value = values;
+    for (int64_t tried = 0; tried < keys; tried++, likely++) {
+      if (likely >= keys) likely = 0;
+      if (s->symbols[likely].length != length || memcmp(s->symbols[likely].text, key, (size_t)length)) continue;
+      value = values + 1 + likely++;
+      /* The node of the map has one value more than the nodes of the keys that haven't come yet. */
+      if (r->to.counts[value->target] == r->to.counts[s->target]) return fail(r, value, DOUBLED_KEY);
+      break;
+    }
+    if (!read_value(r, value)) return 0;
+  }
+  return 1;
+}
+
 static int read_items(reader *r, const step *s, int64_t count) {
+  if (s->kind == MAP) return read_entries(r, s, count);
   const step *item = r->steps + s->first;
-  if (s->kind == ARRAY && item->kind == PASS) return pass_bytes(r, s, count, item->size);
+  if (item->kind == PASS) return pass_bytes(r, s, count, item->size);
   int is_real = item->kind == FLOAT || item->kind == DOUBLE;
   if (is_real && item->target >= 0 && r->to.nodes[item->target].kind == item->kind && !r->to.nodes[item->target].valid)
     return read_vector(r, item, count);
-  for (; count; count--) {
-    int64_t length = 0;
-    if (s->kind == MAP) {
-      if (!read_length(r, s, &length)) return 0;
-      if (length < 0) return fail(r, s, NEGATIVE);
-      if (!pass_bytes(r, s, length, 1)) return 0;
-      if (!is_utf8(r->at - length, r->at)) return fail(r, s, NO_UTF8); /* as in fastavro */
-    }
+  for (; count; count--)
     if (!read_value(r, item)) return 0;
-  }
+  return 1;
+}
+
+/* Null for each wanted key that the map doesn't have. */
+static int append_missing(reader *r, const step *s) {
+  for (const step *value = r->steps + s->first + 1, *end = value + s->members - 1; value < end; value++)
+    if (r->to.counts[value->target] < r->to.counts[s->target] && !append_null(&r->to, value->target)) return fail(r, s, NO_ROOM);
   return 1;
 }
 
@@ -214,7 +240,9 @@ static int read_blocks(reader *r, const step *s) {
     if (has_size && r->at - begin != size) return fail(r, s, WRONG_SIZE);
     items += count;
   }
-  if (s->target >= 0) r->to.nodes[s->target].lengths[place] = items;
+  if (s->target < 0) return 1;
+  if (s->kind == MAP) return append_missing(r, s);
+  r->to.nodes[s->target].lengths[place] = items;
   return 1;
 }
 

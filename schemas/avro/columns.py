@@ -40,6 +40,7 @@ _FAULTS: list[tuple[Reason, str]] = [  # as in avro_columns.c
     ("schema_incompatible", "{place} is null, which the reader schema doesn't allow"),
     ("undecodable", "{count} bytes are left over after the last field"),
     ("undecodable", "{place}: more values than its bytes have room for"),
+    ("undecodable", "{place}: the map has this key twice"),
 ]
 _LEFT_OVER_FAULT = 13
 _STEP_NUMBERS = 6  # numbers per step

@@ -18,7 +18,8 @@ from millstream.schemas.avro.heads import Rows, by_head
 from millstream.schemas.avro.limits import types_of
 from millstream.schemas.avro.record_reader import record_reader
 from millstream.schemas.avro.sources import sources_of
-from millstream.schemas.avro.types import parsed, title, wanted_fields
+from millstream.schemas.avro.types import parsed, title
+from millstream.schemas.avro.wanted import wanted_columns
 from millstream.schemas.column import column_of
 from millstream.schemas.decoded import BadRecord, Decoded
 from millstream.schemas.dtypes import Dtype
@@ -41,20 +42,22 @@ MAX_CACHE_SIZE = 50_000  # cached readers, weighed by their schemas, see `_size_
 
 
 class AvroDecoder:
-    """Decodes values in the schema-registry wire format into columns of the wanted top-level fields.
+    """Decodes values in the schema-registry wire format into columns of the wanted paths (see `paths`), named by their texts.
 
-    A column's type depends on the reader schema's field alone: int int32, long int64, float float32, double float64, boolean,
-    string and enum string, bytes and fixed binary, array a list, record a record; the same where null is allowed.
+    A column's type depends on the reader schema alone: int int32, long int64, float float32, double float64, boolean, string and
+    enum string, bytes and fixed binary, array a list, record a record; the same where null is allowed. A path with `[]` gives a
+    list of the values behind it. A value is null where a step on its way is null, where a list is too short for an index, and
+    where a map lacks a key.
     Logical types are left out: a timestamp is the integer that it is on the wire. Text is checked for UTF-8 in wanted
     fields only.
 
-    Raises BadFieldError for a field that isn't there or can't be a column.
+    Raises BadFieldError for a path that isn't in the schema or can't be a column.
     """
 
-    def __init__(self, store: SchemaStore, reader: Schema, fields: Sequence[str]) -> None:
+    def __init__(self, store: SchemaStore, reader: Schema, paths: Sequence[str]) -> None:
         self._store = store
         self._reader = reader
-        self._fields = wanted_fields(reader, fields)
+        self._wanted = wanted_columns(reader, paths)
         self._compiling = TimeBudget(**COMPILE_BUDGET)
         self._readers = RecentlyUsed[bytes, _Reader | Unreadable](MAX_CACHE_SIZE)  # by head
         self._usual = b""  # the head of most records in the last poll
@@ -63,12 +66,15 @@ class AvroDecoder:
 
     @property
     def columns(self) -> Mapping[str, Dtype]:
-        """The wanted fields and their types, which all tables have."""
-        return {field.name: field.dtype for field in self._fields}
+        """The wanted paths and their types, which all tables have."""
+        return self._wanted.columns
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
         """Decode values. The result has the errors of values that can't be decoded. Raises only SchemaUnavailable (retry)."""
-        packed = Packed.of(values)
+        return self._wanted.decoded(self._fields_of(Packed.of(values)))
+
+    def _fields_of(self, packed: Packed) -> Decoded:
+        """Decode values into the columns of the wanted top-level fields. Raises SchemaUnavailable."""
         usual = self._readers.get(self._usual)
         if not isinstance(usual, ColumnReader):
             return self._by_schema(packed)
@@ -104,7 +110,7 @@ class AvroDecoder:
         return Decoded.concat(parts or [(np.empty(0, np.int64), self._none([]))], bad)
 
     def _none(self, bad: list[BadRecord]) -> Decoded:
-        table = Table({name: column_of([], dtype) for name, dtype in self.columns.items()})
+        table = Table({field.name: column_of([], field.dtype) for field in self._wanted.fields})
         return Decoded.of(table, np.empty(0, np.int64), bad)
 
     def _look_up(self, head: bytes, until: float) -> _Reader | Unreadable:
@@ -136,7 +142,7 @@ class AvroDecoder:
 
     def _compiled(self, head: bytes, writer: Schema) -> _Reader | Unreadable:
         try:
-            sources = sources_of(writer, self._reader, self._fields)
+            sources = sources_of(writer, self._reader, self._wanted.fields)
             return column_reader(head, writer, sources) or record_reader(writer, self._reader, sources)
         except BadSchemaError as error:
             return Unreadable("schema_incompatible", str(error))

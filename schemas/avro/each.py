@@ -13,6 +13,7 @@ import fastavro
 import numpy as np
 from fastavro.read import SchemaResolutionError
 
+from millstream.schemas.avro.map_entries import has_maps, with_maps
 from millstream.schemas.avro.sources import Source
 from millstream.schemas.column import Column, column_of
 from millstream.schemas.decoded import BadRecord, Decoded
@@ -30,7 +31,7 @@ class RecordReader:
 
     writer: Any  # the writer schema, parsed by fastavro
     whole: Any  # a schema with the same encoding, see `same_bytes`
-    reader: Any  # a schema of the wanted fields that the writer has, parsed by fastavro
+    reader: Any  # a schema of the wanted parts of fields that the writer has, parsed by fastavro
     sources: list[Source]
 
     def read(self, values: Iterable[bytes]) -> Decoded:
@@ -67,8 +68,11 @@ class RecordReader:
         name = source.field.name
         if source.writer_name is None:
             return source.default(len(records))
+        values = [record[name] for _, record in records]
+        if has_maps(source.field.type):
+            values = [with_maps(value, source.field.type, name) for value in values]
         try:
-            return column_of([record[name] for _, record in records], source.field.dtype)
+            return column_of(values, source.field.dtype)
         except (TypeError, ValueError, OverflowError) as error:
             # fastavro accepts an int of any size; the column doesn't.
             raise Unreadable("undecodable", f"field '{name}': a value doesn't fit its type: {error}") from error

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from millstream.schemas.avro.sources import Source
-from millstream.schemas.avro.types import NO_DEFAULT, Field, fixed_size, kind_of, nullable, record_tree
+from millstream.schemas.avro.types import NO_DEFAULT, Field, fixed_size, kind_of, map_values, nullable, record_tree
 from millstream.schemas.column_buffers import KINDS, Node, nodes_of
 from millstream.schemas.store import AvroType, Schema
 
@@ -29,7 +29,7 @@ class Step(NamedTuple):
     first: int = 0  # index of the first of its inner steps, which are consecutive
     members: int = 0
     size: int = 0  # bytes of a fixed or skipped value, or number of an enum's symbols
-    symbols: tuple[bytes, ...] = ()  # of a wanted enum
+    symbols: tuple[bytes, ...] = ()  # of a wanted enum; the wanted keys of a map
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,10 @@ def program_of(writer: Schema, sources: Sequence[Source]) -> Program | None:
 def _takes(reader: AvroType, writer: AvroType) -> bool:
     """Whether the program can read values of the writer's type as the reader's type."""
     (wanted, _), (written, _) = nullable(reader), nullable(writer)
-    kind = kind_of(written)
-    if kind != kind_of(wanted):
-        return (kind, kind_of(wanted)) in _PROMOTIONS
+    kind, values = kind_of(written), map_values(wanted)
+    if values is not None or kind != kind_of(wanted):
+        is_map = values is not None and kind == "map"
+        return _takes(values, written["values"]) if is_map else (kind, kind_of(wanted)) in _PROMOTIONS
     match kind:
         case "fixed":
             return bool(written["size"] == wanted["size"])
@@ -74,11 +75,19 @@ def _takes(reader: AvroType, writer: AvroType) -> bool:
         case "array":
             return _takes(wanted["items"], written["items"])
         case "record":
-            ours, theirs = wanted["fields"], written["fields"]
-            return [entry["name"] for entry in ours] == [entry["name"] for entry in theirs] and all(
-                _takes(one["type"], other["type"]) for one, other in zip(ours, theirs, strict=True)
-            )
+            return _takes_fields(wanted["fields"], written["fields"])
     return kind not in ("union", "map", "null")
+
+
+def _takes_fields(wanted: Sequence[Any], written: Sequence[Any]) -> bool:
+    """Whether the program can read these fields of a record from those that the writer's record has."""
+    types = {entry["name"]: entry["type"] for entry in written}
+    return all(
+        entry["name"] in types
+        and types.keys().isdisjoint(entry.get("aliases", ()))
+        and _takes(entry["type"], types[entry["name"]])
+        for entry in wanted
+    )
 
 
 def _as_column(tree: AvroType) -> AvroType:
@@ -138,7 +147,9 @@ class _Compiler:
             return Step(_STEP_KINDS[kind], target, size=len(tree["symbols"]), symbols=symbols)
         if kind == "array":
             item_bytes = max(least_bytes(tree["items"]), 1)
-        return Step(_STEP_KINDS[kind], target, *self._within(self._parts(tree, place, target), item_bytes), size or 0)
+        inner = self._within(self._parts(tree, place, target), item_bytes)
+        keys = self._keys(target) if kind == "map" else []
+        return Step(_STEP_KINDS[kind], target, *inner, size or 0, tuple(key.encode() for key in keys))
 
     def _parts(self, tree: AvroType, place: str, target: int) -> list[tuple[AvroType, str, int]]:
         """The inner types of a type, with their places and targets."""
@@ -150,18 +161,31 @@ class _Compiler:
             case "array":
                 return [(tree["items"], place, _NO_TARGET if target == _NO_TARGET else self.nodes[target].members[0])]
             case "map":
-                return [(tree["values"], place, _NO_TARGET)]
+                members = [] if target == _NO_TARGET else self.nodes[target].members
+                wanted = [
+                    (tree["values"], f'{_open(place)}["{key}"]\'', member)
+                    for key, member in zip(self._keys(target), members, strict=True)
+                ]
+                return [(tree["values"], place, _NO_TARGET), *wanted]  # first the values of the other keys
         return []
+
+    def _keys(self, target: int) -> list[str]:
+        """The wanted keys of the map that this node takes."""
+        return [] if target == _NO_TARGET else [self.nodes[member].name for member in self.nodes[target].members]
 
     def _fields(self, record: AvroType, place: str, target: int) -> list[tuple[AvroType, str, int]]:
         """The fields of a record within the record: `field 'customer.age'`."""
-        parent = place.removesuffix("'")
-        entries = record["fields"]
-        members = [_NO_TARGET] * len(entries) if target == _NO_TARGET else self.nodes[target].members
+        members = [] if target == _NO_TARGET else self.nodes[target].members
+        targets = {self.nodes[member].name: member for member in members}
         return [
-            (entry["type"], f"{parent}.{entry['name']}'", member)
-            for entry, member in zip(entries, members, strict=True)
+            (entry["type"], f"{_open(place)}.{entry['name']}'", targets.get(entry["name"], _NO_TARGET))
+            for entry in record["fields"]
         ]
+
+
+def _open(place: str) -> str:
+    """A place without its closing quote, so that more can follow."""
+    return place.removesuffix("'")
 
 
 def least_bytes(tree: AvroType) -> int:

@@ -1,59 +1,66 @@
-"""Reads single records of one writer schema with fastavro. It reads the wanted fields and skips the others."""
+"""Reads single records of one writer schema with fastavro. It reads the wanted parts and skips the others."""
 
 from typing import Any
 
 import fastavro
 
 from millstream.schemas.avro.each import RecordReader
+from millstream.schemas.avro.map_entries import with_entries, written_with_entries
 from millstream.schemas.avro.same_bytes import SameBytes
 from millstream.schemas.avro.sources import Source
-from millstream.schemas.avro.types import default_of, record_tree, title
+from millstream.schemas.avro.types import default_of, kind_of, map_values, record_tree, title
 from millstream.schemas.errors import BadSchemaError
 from millstream.schemas.store import AvroType, Schema
+
+_EVENT = (
+    "Event"  # the name of the top record on both sides: teams choose it freely, and the schema ID identifies the record
+)
 
 
 def record_reader(writer: Schema, reader: Schema, sources: list[Source]) -> RecordReader:
     """Return the reader of single records."""
     tree = record_tree(writer)
     whole = _parsed(SameBytes(writer.definition).type_of(tree), writer)
-    as_written = _parsed(_narrowed(tree, writer, sources), writer)
-    return RecordReader(as_written, whole, _projected(reader, as_written, sources), sources)
+    return RecordReader(_parsed(_narrowed(tree, writer, sources), writer), whole, _projected(reader, sources), sources)
 
 
 def _parsed(definition: AvroType, of: Schema) -> Any:
-    """Parse for fastavro. Raises BadSchemaError: expanding a name can expose a bad default that fastavro did not check before."""
+    """Parse for fastavro. Raises BadSchemaError: a union of an array and a map whose keys are wanted is no valid schema."""
     try:
         return fastavro.parse_schema(definition)
     except Exception as error:  # fastavro raises many types for malformed input
-        raise BadSchemaError(f"{title(of)} is no valid Avro schema: {error}: correct it") from error
+        raise BadSchemaError(f"{title(of)} can't be read record by record: {error}: change it") from error
 
 
 def _narrowed(tree: dict[str, Any], writer: Schema, sources: list[Source]) -> AvroType:
     """The writer schema, with cheaper types of the same encoding for the skipped fields."""
-    wanted = {source.writer_name for source in sources}
-    same = SameBytes(writer.definition)
-    fields = [
-        entry if entry["name"] in wanted else {"name": entry["name"], "type": same.type_of(entry["type"])}
-        for entry in tree["fields"]
-    ]
-    # Without a namespace, because names inside would inherit it.
-    return _named_once({"type": "record", "name": same.prefix, "fields": fields}, set())
+    wanted = {source.writer_name: source.field.type for source in sources}
+    same, apart = SameBytes(writer.definition), _Apart("w")
+    fields = []
+    for entry in tree["fields"]:
+        name, written = entry["name"], entry["type"]
+        is_wanted = name in wanted
+        read = apart.type_of(written_with_entries(written, wanted[name])) if is_wanted else same.type_of(written)
+        fields.append({"name": name, "type": read})
+    return {"type": "record", "name": _EVENT, "fields": fields}
 
 
-def _projected(reader: Schema, parsed_writer: Any, sources: list[Source]) -> Any:
+def _projected(reader: Schema, sources: list[Source]) -> Any:
     """The reader schema with the wanted fields that the writer has. Others are skipped, or get their default."""
-    names = {source.field.name: source.writer_name for source in sources if source.writer_name}
-    # In the writer's order, so that reader and writer define each type in the same place: fastavro can't resolve a writer's
-    # reference to a type against a reader's union that defines the type.
-    places = {field["name"]: place for place, field in enumerate(parsed_writer["fields"])}
-    entries = [entry for entry in record_tree(reader)["fields"] if entry["name"] in names]
-    entries.sort(key=lambda entry: places[names[entry["name"]]])
-    seen: set[str] = set()
-    fields = [{**entry, "type": _named_once(entry["type"], seen)} for entry in entries]
-    # The top record gets the writer's name: teams choose it freely, and the schema ID identifies the record.
-    projected = _parsed({"type": "record", "name": parsed_writer["name"], "fields": fields}, reader)
+    apart = _Apart("r")
+    there = [source for source in sources if source.writer_name is not None]
+    fields = [
+        {
+            "name": source.field.name,
+            "type": apart.type_of(with_entries(source.field.type)),
+            "aliases": [] if source.writer_name == source.field.name else [source.writer_name],
+        }
+        for source in there
+    ]
+    projected = _parsed({"type": "record", "name": _EVENT, "fields": fields}, reader)
     try:
-        _fill_in_defaults(projected, {"type": "record", "fields": entries})
+        for field, source in zip(projected["fields"], there, strict=True):
+            _fill_in_defaults(field["type"], source.field.type)
     except (TypeError, ValueError, AttributeError) as error:
         raise BadSchemaError(
             f"{title(reader)}: a nested field's default is no value of its type: {error}: correct it"
@@ -62,33 +69,59 @@ def _projected(reader: Schema, parsed_writer: Any, sources: list[Source]) -> Any
 
 
 def _fill_in_defaults(as_parsed: Any, tree: AvroType) -> None:
-    """Turn defaults into Python values. fastavro returns those of nested fields as in the JSON; bytes, for example, as text."""
+    """Add the defaults of nested fields as Python values. fastavro gives defaults as in the JSON; bytes, for example, as text."""
     if isinstance(as_parsed, list):
         for branch, of_tree in zip(as_parsed, tree, strict=True):
             _fill_in_defaults(branch, of_tree)
-    elif isinstance(as_parsed, dict) and "fields" in as_parsed:
+    elif (values := map_values(tree)) is not None:
+        [_, value] = as_parsed["items"]["fields"]
+        _fill_in_defaults(value["type"], values)
+    elif kind_of(tree) == "record":
         for entry, of_tree in zip(as_parsed["fields"], tree["fields"], strict=True):
-            if "default" in entry:
+            if "default" in of_tree:
                 entry["default"] = default_of(of_tree)
             _fill_in_defaults(entry["type"], of_tree["type"])
-    elif isinstance(as_parsed, dict):
-        for inner in ("items", "values"):
-            if inner in as_parsed:
-                _fill_in_defaults(as_parsed[inner], tree[inner])
+    elif kind_of(tree) == "array":
+        _fill_in_defaults(as_parsed["items"], tree["items"])
 
 
-def _named_once(tree: AvroType, seen: set[str]) -> AvroType:
-    """Replace the repetitions of named types by their names, as Avro requires."""
-    if isinstance(tree, list):
-        return [_named_once(branch, seen) for branch in tree]
-    if not isinstance(tree, dict):
+class _Apart:
+    """Defines named types anew wherever they occur, each in a namespace of its own, and without the defaults of fields.
+
+    The occurrences of a type may want different parts of it, and fastavro can't resolve a name on one side against a union
+    that defines it on the other. fastavro compares the names of types without namespaces.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._count = 0
+
+    def type_of(self, tree: AvroType) -> AvroType:
+        """Return the same type with names of its own."""
+        match kind_of(tree):
+            case "union":
+                return [self.type_of(branch) for branch in tree]
+            case "array" | "map":
+                inner = "items" if "items" in tree else "values"
+                return {"type": tree["type"], inner: self.type_of(tree[inner])}
+            case "record":
+                return self._named(tree) | {"fields": [self._field(entry) for entry in tree["fields"]]}
+            case "enum" | "fixed":
+                return self._named(tree) | {key: tree[key] for key in ("symbols", "default", "size") if key in tree}
         return tree
-    if "name" in tree:
-        if tree["name"] in seen:
-            return tree["name"]
-        seen.add(tree["name"])
-    if "fields" in tree:
-        fields = [{**entry, "type": _named_once(entry["type"], seen)} for entry in tree["fields"]]
-        return {**tree, "fields": fields}
-    inner = "items" if "items" in tree else "values"
-    return {**tree, inner: _named_once(tree[inner], seen)} if inner in tree else tree
+
+    def _named(self, tree: dict[str, Any]) -> dict[str, Any]:
+        self._count += 1
+        name = f"{self._prefix}{self._count}.{_unqualified(tree['name'])}"
+        return {
+            "type": tree["type"],
+            "name": name,
+            "aliases": [_unqualified(alias) for alias in tree.get("aliases", ())],
+        }
+
+    def _field(self, entry: dict[str, Any]) -> dict[str, Any]:
+        return {"name": entry["name"], "type": self.type_of(entry["type"]), "aliases": entry.get("aliases", [])}
+
+
+def _unqualified(name: Any) -> Any:
+    return name.rpartition(".")[2] if isinstance(name, str) else name

@@ -1,9 +1,9 @@
 """Avro types as trees: with references expanded and without logical types; and the column type of each type.
 
-A type is a primitive's name or a dict (a record's `fields` are dicts of name and type), a union is a list.
+A type is a primitive's name or a dict (a record's `fields` are dicts of name and type), a union is a list. A map of which some
+keys are wanted is a record of these keys, which also has the type of the map's values (see `map_values`).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,16 +25,20 @@ _DTYPES: dict[str, Dtype] = {
     "bytes": "binary",
     "fixed": "binary",
     "enum": "string",
+    "scalar": "string",
+    "number": "float64",
 }
 NO_DEFAULT = object()
+LOGICAL_TYPE = "logical type"  # key of a type in `logical_tree`; no schema has this attribute
+MAP_VALUES = "values of the map"  # key of a record that stands for a map; no schema has this attribute
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A top-level field of the reader schema that is wanted as a column."""
+    """A top-level field of events of which something is wanted."""
 
     name: str
-    type: AvroType  # a tree
+    type: AvroType  # a tree, with only the wanted parts
     dtype: Dtype
     default: Any  # a Python value; NO_DEFAULT: the schema has none
     aliases: tuple[str, ...]  # other names of the field in writer schemas
@@ -85,17 +89,9 @@ def record_tree(schema: Schema) -> dict[str, Any]:
     return tree
 
 
-def wanted_fields(reader: Schema, names: Sequence[str]) -> list[Field]:
-    """Look up fields of the reader schema. Raises BadFieldError if one doesn't exist or can't be a column."""
-    tree = record_tree(reader)
-    by_name = {field["name"]: field for field in tree["fields"]}
-    unknown = [name for name in names if name not in by_name]
-    if unknown:
-        raise BadFieldError(
-            f"{title(reader)} has no field {', '.join(map(repr, unknown))}; it has {', '.join(by_name)}: "
-            "use one of these, or add the field to the schema"
-        )
-    return [_field(by_name[name], reader) for name in dict.fromkeys(names)]
+def logical_tree(schema: Schema) -> dict[str, Any]:
+    """Like `record_tree`, but types with a logical type are dicts that have it as LOGICAL_TYPE."""
+    return record_tree(Schema(schema.id, schema.name, _with_logical_types(schema.definition)))
 
 
 def title(schema: Schema) -> str:
@@ -116,19 +112,21 @@ def dtype_of(tree: AvroType) -> Dtype:
     return _DTYPES[kind]
 
 
-def _field(field: dict[str, Any], reader: Schema) -> Field:
-    try:
-        dtype = dtype_of(field["type"])
-    except BadFieldError as error:
-        raise BadFieldError(
-            f"field '{field['name']}' of {title(reader)}: {error}: wanted fields are numbers, booleans, strings, bytes, "
-            "enums, arrays and records of these, or a union of one of these with null"
-        ) from error
-    place = f"field '{field['name']}' of {title(reader)}"
-    default, aliases = _checked_default(place, field), tuple(field.get("aliases", ()))
+def map_values(tree: AvroType) -> AvroType | None:
+    """The type of a map's values, if this is the record of a map's wanted keys; else None."""
+    return tree.get(MAP_VALUES) if isinstance(tree, dict) else None
+
+
+def field_of(entry: dict[str, Any], of: str) -> Field:
+    """A field that is wanted. `of`: the title of its schema.
+
+    Raises BadFieldError if its type can't be a column, or if its default or its aliases are wrong.
+    """
+    place = f"field '{entry['name']}' of {of}"
+    default, aliases = _checked_default(place, entry), tuple(entry.get("aliases", ()))
     if not all(isinstance(alias, str) for alias in aliases):
         raise BadFieldError(f"{place}: expected names as its aliases, found {list(aliases)!r:.60}: correct it")
-    return Field(field["name"], field["type"], dtype, default, aliases)
+    return Field(entry["name"], entry["type"], dtype_of(entry["type"]), default, aliases)
 
 
 def check_defaults_within(tree: AvroType, place: str) -> None:
@@ -191,6 +189,18 @@ def _plain(definition: AvroType) -> AvroType:
     }
 
 
+def _with_logical_types(definition: AvroType) -> AvroType:
+    """Copy a definition, with logical types under a key that fastavro doesn't know."""
+    if isinstance(definition, list):
+        return [_with_logical_types(branch) for branch in definition]
+    if not isinstance(definition, dict):
+        return definition
+    return {
+        LOGICAL_TYPE if key == "logicalType" else key: value if key == "default" else _with_logical_types(value)
+        for key, value in definition.items()
+    }
+
+
 def _inlined(node: AvroType, named: dict[str, AvroType], open_names: tuple[str, ...], place: str) -> AvroType:
     if isinstance(node, list):
         return [_inlined(branch, named, open_names, place) for branch in node]
@@ -204,10 +214,11 @@ def _inlined(node: AvroType, named: dict[str, AvroType], open_names: tuple[str, 
     if kind in ("array", "map"):
         inner = "items" if kind == "array" else "values"
         return {"type": kind, inner: _inlined(node[inner], named, open_names, place)}
-    if kind in ("enum", "fixed"):
-        return named.setdefault(node["name"], node)
     if kind in ("record", "error"):
         inside = (*open_names, node["name"])
         fields = [{**field, "type": _inlined(field["type"], named, inside, place)} for field in node["fields"]]
         return named.setdefault(node["name"], {**node, "type": "record", "fields": fields})
-    return _inlined(kind, named, open_names, place)  # {"type": "int"}, with or without attributes
+    # {"type": "int"}, with or without attributes
+    if kind in ("enum", "fixed"):
+        return named.setdefault(node["name"], node)
+    return node if LOGICAL_TYPE in node else _inlined(kind, named, open_names, place)

@@ -1,4 +1,5 @@
-"""Decodes JSON events into columns. Each value is a JSON object, which is checked against the fields of the Avro reader schema.
+"""Decodes JSON events into columns. Each value is a JSON object, which is checked against an Avro schema, or against the types
+that are wanted.
 
 `columns` decodes many events at a time; `each` decodes the events that `columns` skips, one by one. Both give the same columns.
 The result for an event never depends on other events.
@@ -9,12 +10,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from millstream.schemas.avro.types import check_defaults_within, kind_of, nullable, title, wanted_fields
+from millstream.schemas.avro.types import check_defaults_within, kind_of, nullable, title
+from millstream.schemas.avro.wanted import Wanted, wanted_columns
 from millstream.schemas.decoded import Decoded
 from millstream.schemas.dtypes import Dtype
 from millstream.schemas.errors import BadFieldError
 from millstream.schemas.json.columns import ColumnReader
 from millstream.schemas.json.each import EventReader
+from millstream.schemas.json.untyped import columns_of_types
 from millstream.schemas.packed import Packed
 from millstream.schemas.store import AvroType, Schema
 
@@ -22,35 +25,64 @@ log = logging.getLogger(__name__)
 
 
 class JsonDecoder:
-    """Decodes JSON objects into the same columns as `AvroDecoder`. It ignores fields that aren't wanted.
+    """Decodes JSON objects into the columns of wanted paths (see `paths`). It ignores everything else in them.
 
-    Types are strict: a text isn't a number, and a fraction isn't an int; but an int is accepted for a float or double. A missing
-    field gets the schema's default. Without a default, a missing field is an error, even if it may be null.
-
-    Raises BadFieldError if a wanted field isn't in the schema, if JSON has no value for its type (bytes, fixed, an enum without
-    symbols), or if its default is wrong.
+    Types are strict: a text isn't a number, and a fraction isn't an int; but an int is accepted for a float or double. A value
+    may begin with the five bytes that Confluent's serializer for JSON Schema writes.
     """
 
-    def __init__(self, reader: Schema, fields: Sequence[str]) -> None:
-        self._fields = wanted_fields(reader, fields)
-        for field in self._fields:
-            place = f"field '{field.name}' of {title(reader)}"
-            _refuse_unreadable(field.type, place)
-            check_defaults_within(field.type, place)
-        self._each = EventReader(self._fields)
+    def __init__(self, wanted: Wanted) -> None:
+        """Args:
+        wanted: the columns. JSON must have a form for their types.
+        """
+        self._wanted = wanted
+        self._each = EventReader(wanted.fields)
         self._columns: ColumnReader | None = None
         try:
-            self._columns = ColumnReader(self._fields)
+            self._columns = ColumnReader(wanted.fields)
         except LookupError as missing:
             log.info("JSON events are read one by one, which takes more CPU: %s", missing)
 
+    @classmethod
+    def of_schema(cls, reader: Schema, paths: Sequence[str]) -> "JsonDecoder":
+        """A decoder into the same columns as those of `AvroDecoder`.
+
+        A map is a JSON object. A missing field gets the schema's default. Without a default, a missing field is an error, even if
+        it may be null.
+
+        Raises BadFieldError if a path isn't in the schema, if JSON has no value for its type (bytes, fixed, an enum without
+        symbols), or if a default is wrong.
+        """
+        wanted = wanted_columns(reader, paths)
+        for field in wanted.fields:
+            place = f"field '{field.name}' of {title(reader)}"
+            _refuse_unreadable(field.type, place)
+            check_defaults_within(field.type, place)
+        return cls(wanted)
+
+    @classmethod
+    def of_types(cls, types: Mapping[str, str]) -> "JsonDecoder":
+        """A decoder of events without a schema. Everything on the wanted paths may be null or missing.
+
+        Args:
+            types: path -> `boolean`, `int64`, `float64`, `string`, `scalar` (a text, or an integer as its decimal text) or
+                `number` (a number, or a boolean as 1 or 0). For a path with `[]`, it is the type of the items.
+
+        Raises BadFieldError for a path that is malformed, and for paths that contradict each other.
+        """
+        return cls(columns_of_types(types))
+
     @property
     def columns(self) -> Mapping[str, Dtype]:
-        """The wanted fields and their types; every table has these columns."""
-        return {field.name: field.dtype for field in self._fields}
+        """The wanted paths and their types; every table has these columns."""
+        return self._wanted.columns
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
         """Decode values. The result names the error of each bad value. Raises nothing."""
+        return self._wanted.decoded(self._fields_of(values))
+
+    def _fields_of(self, values: Sequence[bytes]) -> Decoded:
+        """Decode values into the columns of the wanted top-level fields."""
         if self._columns is None:
             return self._each.read(values)
         table, is_odd = self._columns.read(Packed.of(values))

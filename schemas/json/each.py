@@ -10,15 +10,20 @@ import msgspec
 import numpy as np
 
 from millstream.schemas.avro.types import NO_DEFAULT, Field, default_of, kind_of, nullable
-from millstream.schemas.column import column_of
+from millstream.schemas.column import Column, column_of
 from millstream.schemas.decoded import BadRecord, Decoded
 from millstream.schemas.errors import BadFieldError
+from millstream.schemas.json.mismatch import reason_of
 from millstream.schemas.store import AvroType
 from millstream.schemas.table import Table
+from millstream.schemas.wire import HEAD_BYTES
 
 TOGETHER = 256  # events that exist as objects at a time: so they are still in the CPU's cache when columns are built
 _MOST_FILLED = 200_000  # lists and records that defaults may add to an event: each `{}` (two bytes) may get many
-_LONGEST_ERROR = 500  # characters; msgspec quotes an invalid enum symbol in full
+_TOO_MUCH_FILLED = (
+    f"the schema's defaults could add more than {_MOST_FILLED:,} lists and records to the event's objects: send smaller events, "
+    "or write these fields out"
+)
 _FLOAT32_LIMIT = 3.4028235677973366e38  # from here on, numbers round to infinity as float32
 _TYPES: dict[str, Any] = {
     "boolean": bool,
@@ -27,6 +32,8 @@ _TYPES: dict[str, Any] = {
     "float": Annotated[float, msgspec.Meta(gt=-_FLOAT32_LIMIT, lt=_FLOAT32_LIMIT)],
     "double": float,
     "string": str,
+    "scalar": str | int,
+    "number": float | bool,
 }
 _MOST_BYTES = 1 << 22  # bytes of events that exist as objects at a time: a list of numbers takes ten times its JSON
 
@@ -54,7 +61,8 @@ class EventReader:
             BadFieldError: a default doesn't fit its type.
         """
         self._fields = fields
-        self._has_records = [_has_record(field.type) for field in fields]
+        self._has_records = [_has(field.type, "record") for field in fields]
+        self._has_scalars = [_has(field.type, "scalar") for field in fields]
         self._filled = sum(_filled(field.type) for field in fields)
         members = [_member(index, _type(field.type), field.default) for index, field in enumerate(fields)]
         names = {f"f{index}": field.name for index, field in enumerate(fields)}
@@ -71,35 +79,29 @@ class EventReader:
         """Decode the values of the rows from `start` on. Adds the events' rows to `rows`, and the other values to `bad`."""
         events: list[Any] = []
         decode = self._decoder.decode
-        for row, value in enumerate(values, start):
+        for row, with_head in enumerate(values, start):
+            value = with_head[HEAD_BYTES:] if with_head[:1] == b"\0" and len(with_head) >= HEAD_BYTES else with_head
             try:
                 if self._filled and value.count(b"{") * self._filled > _MOST_FILLED:
-                    raise msgspec.ValidationError(
-                        f"the schema's defaults could add more than {_MOST_FILLED:,} lists and records to its objects: "
-                        "send smaller events, or write these fields out"
-                    )
+                    bad.append(BadRecord(row, "undecodable", _TOO_MUCH_FILLED))
+                    continue
                 events.append(decode(value))
                 rows.append(row)
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                bad.append(_bad(row, str(error)))
-            except RecursionError:
-                bad.append(_bad(row, "nested too deeply"))
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                bad.append(BadRecord.of(row, "undecodable", reason_of(value, self._fields, str(error))))
         return events
 
     def _table(self, events: list[Any]) -> Table:
         columns = list(zip(*map(msgspec.structs.astuple, events), strict=True)) or [()] * len(self._fields)
-        return Table(
-            {
-                field.name: column_of(msgspec.to_builtins(column) if nested else column, field.dtype)
-                for field, column, nested in zip(self._fields, columns, self._has_records, strict=True)
-            }
-        )
+        return Table({field.name: self._column(index, columns[index]) for index, field in enumerate(self._fields)})
 
-
-def _bad(row: int, error: str) -> BadRecord:
-    if len(error) > _LONGEST_ERROR:  # keep the end: it names the field
-        error = f"{error[: _LONGEST_ERROR - 200]} ... {error[-100:]}"
-    return BadRecord(row, "undecodable", f"expected a JSON event of the schema: {error}")
+    def _column(self, index: int, values: Sequence[Any]) -> Column:
+        field = self._fields[index]
+        if self._has_records[index]:
+            values = msgspec.to_builtins(values)
+        if self._has_scalars[index]:
+            values = [_with_texts(value, field.type) for value in values]
+        return column_of(values, field.dtype)
 
 
 def _member(index: int, member_type: Any, default: Any) -> Any:
@@ -156,6 +158,29 @@ def _containers(default: Any) -> int:
     return 1 + sum(map(_containers, default.values() if isinstance(default, dict) else default))
 
 
-def _has_record(tree: AvroType) -> bool:
+def _has(tree: AvroType, kind: str) -> bool:
+    """Whether a type is of this kind, or has such a type within."""
     core, _ = nullable(tree)
-    return kind_of(core) == "record" or (kind_of(core) == "array" and _has_record(core["items"]))
+    match kind_of(core):
+        case found if found == kind:
+            return True
+        case "array":
+            return _has(core["items"], kind)
+        case "record":
+            return any(_has(entry["type"], kind) for entry in core["fields"])
+    return False
+
+
+def _with_texts(value: Any, tree: AvroType) -> Any:
+    """A value with texts in place of the integers of its scalars."""
+    core, _ = nullable(tree)
+    if value is None:
+        return None
+    match kind_of(core):
+        case "scalar":
+            return str(value)
+        case "array":
+            return [_with_texts(item, core["items"]) for item in value]
+        case "record":
+            return {entry["name"]: _with_texts(value[entry["name"]], entry["type"]) for entry in core["fields"]}
+    return value

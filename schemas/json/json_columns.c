@@ -37,6 +37,8 @@ typedef struct {
   int64_t records;
 } state;
 
+enum { HEAD = 5 }; /* a zero byte and a schema ID, which Confluent's serializer for JSON Schema writes before the text */
+
 enum { DEEPEST = 200 }; /* msgspec rejects values near Python's recursion limit, so this file skips all that may be so deep */
 
 static int is_container(const value *v) { return (v->tag & 6) == 6; }
@@ -97,12 +99,17 @@ static int append_integer(const node *n, int64_t count, const value *v) {
 static int append_real(const node *n, int64_t count, const value *v) {
   double number;
   switch ((int)(v->tag & 0xFF)) {
+  case JSON_FALSE:
+  case JSON_TRUE:
+    if (n->kind != NUMBER) return 0;
+    number = v->tag == JSON_TRUE;
+    break;
   case JSON_REAL: number = v->is.real; break;
   case JSON_NATURAL: number = (double)v->is.natural; break;
   case JSON_NEGATIVE: number = (double)v->is.integer; break;
   default: return 0;
   }
-  if (n->kind == DOUBLE) {
+  if (n->kind != FLOAT) {
     ((double *)n->cells)[count] = number;
     return 1;
   }
@@ -115,6 +122,19 @@ static int append_text(state *s, int64_t index, int64_t place, const value *v) {
   const node *n = s->to.nodes + index;
   if (!is_text(v) || (n->kind == ENUM && !is_symbol(s->to.nodes + n->first, n->members, v))) return 0;
   return append_bytes(&s->to, index, place, v->is.text, (int64_t)(v->tag >> 8));
+}
+
+/* A text, or an integer of up to 64 bits as its decimal text. */
+static int append_scalar(state *s, int64_t index, int64_t place, const value *v) {
+  int is_negative = (v->tag & 0xFF) == JSON_NEGATIVE && v->is.integer < 0;
+  if (is_text(v)) return append_bytes(&s->to, index, place, v->is.text, (int64_t)(v->tag >> 8));
+  if ((v->tag & 0xFF) != JSON_NATURAL && (v->tag & 0xFF) != JSON_NEGATIVE) return 0;
+  char text[20], *start = text + sizeof text;
+  uint64_t left = is_negative ? -v->is.natural : v->is.natural;
+  do *--start = (char)('0' + left % 10);
+  while (left /= 10);
+  if (is_negative) *--start = '-';
+  return append_bytes(&s->to, index, place, start, text + sizeof text - start);
 }
 
 static int append_items(state *s, const node *n, int64_t count, const value *v) {
@@ -162,9 +182,11 @@ static int append(state *s, int64_t index, const value *v) {
   case INT:
   case LONG: return append_integer(n, count, v);
   case FLOAT:
-  case DOUBLE: return append_real(n, count, v);
+  case DOUBLE:
+  case NUMBER: return append_real(n, count, v);
   case STRING:
   case ENUM: return append_text(s, index, count, v);
+  case SCALAR: return append_scalar(s, index, count, v);
   case ARRAY: return append_items(s, n, count, v);
   }
   return append_members(s, n, v);
@@ -181,7 +203,8 @@ void json_columns(const library *lib, const node *nodes, int64_t node_count, int
   void *allocator[4]; /* yyjson_alc */
   for (int64_t i = 0; i < count; i++) {
     lib->pool(allocator, memory, (size_t)size);
-    const value *const *document = lib->read(text + starts[i], (size_t)lengths[i], 0, allocator, NULL);
+    int64_t head = lengths[i] >= HEAD && !text[starts[i]] ? HEAD : 0;
+    const value *const *document = lib->read(text + starts[i] + head, (size_t)(lengths[i] - head), 0, allocator, NULL);
     memcpy(before, counters, bytes);
     odd[i] = !document || !append(&s, 0, *document);
     if (odd[i]) memcpy(counters, before, bytes);

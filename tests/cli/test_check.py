@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from shutil import copytree
+from shutil import copytree, rmtree
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -69,6 +69,15 @@ def test_model_that_refuses_every_blank_event_is_not_said_to_be_ok(
     assert "model.py:8" in warm_up
     assert "KeyError: 'z'" in warm_up
     assert verdict.startswith("unsure    ")
+
+
+def test_json_without_a_schema_needs_no_folder_of_schemas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x']}", with_topics=False)
+    in_pipeline("input", schema=None, event_id="meta.id")(tmp_path)
+    rmtree(tmp_path / "schemas")
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    said = capsys.readouterr().out
+    assert "schema    none (events are JSON objects, of which the named paths are read)" in said
 
 
 def test_folder_stands_for_its_pipeline_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,8 +249,36 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
         in_pipeline("input", event_id="x"),
         ["pipeline.yaml:LINE: input.event_id: ", "a number or a boolean", "`x`", "Name another field"],
     ),
-    "event time no time": (in_pipeline("input", event_time="id"), ["pipeline.yaml:LINE: input.event_time: ", "`id`"]),
+    "event time no time": (in_pipeline("input", event_time="x"), ["pipeline.yaml:LINE: input.event_time: ", "`x`"]),
     "key no field": (in_pipeline("input", key="gone"), ["pipeline.yaml:LINE: input.key: ", "`gone`", "vector-event"]),
+    "path with a mistake": (
+        in_pipeline("input", event_id="id["),
+        ["pipeline.yaml:LINE: input.event_id: ", "path `id[`, character 4: expected `]`, found its end"],
+    ),
+    "path into a text": (
+        in_pipeline("input", event_id="id.x"),
+        ["pipeline.yaml:LINE: input.event_id: ", "expected a record or a map at `id`, found string"],
+    ),
+    "event time of a kind that is not its format": (
+        in_pipeline("input", event_time="event_time", event_time_format="iso8601"),
+        ["pipeline.yaml:LINE: input.event_time_format: expected milliseconds", "timestamp-millis, found iso8601"],
+    ),
+    "format without an event time": (
+        in_pipeline("input", event_time=None, event_time_format="iso8601"),
+        ["pipeline.yaml:LINE: input.event_time_format: expected input.event_time beside it"],
+    ),
+    "key of several values": (
+        in_pipeline("input", key="x[]"),
+        ["pipeline.yaml:LINE: input.key: expected a path to one value, found `x[]`"],
+    ),
+    "Avro without a schema": (
+        in_pipeline("input", schema=None),
+        ["pipeline.yaml:LINE: input.schema: expected the name of a schema, found nothing"],
+    ),
+    "array without its items in JSON without a schema": (
+        in_pipeline("input", format="json", schema=None),
+        ["tensor `x` takes the array `x`", "name the array's items: `x[]`"],
+    ),
     "cost no field": (in_pipeline("batch", cost="gone", max_cost=9), ["pipeline.yaml:LINE: batch.cost: ", "`gone`"]),
     "cost an array of records": (
         cost_of_records(),

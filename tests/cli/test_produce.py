@@ -12,6 +12,7 @@ from tests.broker.choice import Broker
 from tests.broker.clients import read_all
 from tests.cli.command import flights_pipeline, millstream
 from tests.conftest import MakeTopic
+from tests.consumers.python_service import python_service
 
 EVENTS = example_folder() / "events.jsonl"
 ROWS = [json.loads(line) for line in EVENTS.read_text().splitlines()]
@@ -130,3 +131,31 @@ def test_key_that_is_no_field_is_refused_with_its_line(tmp_path: Path) -> None:
     done = millstream("produce", tmp_path, EVENTS)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"{file}:{line}: input.key: expected a field of schema `flight-departure`")
+
+
+def test_json_without_a_schema_is_written_as_it_is(tmp_path: Path, kafka: Broker) -> None:
+    service = python_service(
+        tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id", "key": "about.keys[0]"}
+    )
+    rows = [
+        {"id": 1, "about": {"keys": ["k", "l"], "ü": [None]}},
+        {"id": 2, "about": None},
+        {"id": 3, "about": {"keys": [7]}},
+    ]
+    lines = "\n".join([*map(json.dumps, rows), '{"x": NaN}', '{"x": "\\ud800"}'])
+    done = millstream("produce", service.file, "--skip-bad", stdin=lines.encode())
+    assert (done.returncode, done.stdout) == (0, f"3 events written to {service.inputs[0]}, 2 bad rows skipped\n")
+    assert [line.split(": ")[1] for line in done.stderr.splitlines()] == [
+        "expected JSON without NaN, Infinity and halves of characters, found one of these"
+    ] * 2
+    found = {
+        message.key(): json.loads(message.value() or b"") for message in read_all(kafka.bootstrap, service.inputs[0], 3)
+    }
+    assert found == {b"k": rows[0], None: rows[1], b"7": rows[2]}
+
+
+def test_csv_without_a_schema_is_refused(tmp_path: Path, kafka: Broker) -> None:
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x']}", input={"format": "json"})
+    done = millstream("produce", service.file, "--format", "csv", stdin=b"id\n1\n")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "CSV has only text" in done.stderr

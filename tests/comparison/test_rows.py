@@ -118,6 +118,20 @@ def test_numbers_that_are_texts_are_labels_and_other_texts_are_not(tmp_path: Pat
     assert (ids, found["value"].tolist(), bad) == (["1", "0.0"], [1.0, 0.0], 4)
 
 
+def test_labels_without_a_schema_are_read_by_their_paths(tmp_path: Path) -> None:
+    labels, _ = reader(tmp_path, format="json", schema=None, event_id="about.event", value="outcome[0].late")
+    found = [
+        ({"event": "a"}, [{"late": True}]),
+        ({"event": 7}, [{"late": 0}]),
+        ({"event": "c"}, []),
+        ({"event": None}, [{"late": 1}]),
+        ({"event": "d"}, [{"late": "1"}]),
+    ]
+    values = [json.dumps({"about": about, "outcome": outcome}).encode() for about, outcome in found]
+    ids, rows, bad = read(labels, [*values])
+    assert (ids, rows["value"].tolist(), bad) == (["a", "7"], [1.0, 0.0], 3)
+
+
 def test_label_that_breaks_the_decoder_is_none_and_the_others_of_its_fetch_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -50,6 +50,7 @@ input:
   schema: flight-departure
   event_id: id
   event_time: departed_at
+  event_time_format: milliseconds
   key: tail_number
   start: latest
   max_age: 1h

@@ -35,8 +35,8 @@ def test_every_option_is_described_and_no_two_share_a_path() -> None:
     assert all(option.description and option.type for option in all_options)
     assert len({option.path for option in all_options}) == len(all_options)
     assert {option.path for option in all_options if option.required} == {
-        "name", "kafka.bootstrap", "schemas.registry.url", "input.topics", "input.format", "input.schema",
-        "output.topic", "model.name", "shadows[].version", "labels.topic", "labels.schema", "labels.event_id", "labels.value",
+        "name", "kafka.bootstrap", "schemas.registry.url", "input.topics", "input.format",
+        "output.topic", "model.name", "shadows[].version", "labels.topic", "labels.event_id", "labels.value",
     }  # fmt: skip
 
 

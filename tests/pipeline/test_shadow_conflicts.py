@@ -42,7 +42,11 @@ def test_pipeline_without_shadows_needs_no_topics_for_them(tmp_path: Path) -> No
         ("shadows: [{version: 2}]\ncomparison: {evaluations: small-comparisons}", "is also comparison.topic"),
         ("labels: {topic: events, schema: s, event_id: id, value: v}", "labels.topic: events is also input.topics"),
         ("comparison: {window: 1m}", "comparison: nothing is compared without a shadow"),
-        ("labels: {topic: outcomes}", "labels.schema: this option is missing"),
+        ("labels: {topic: outcomes}", "labels.event_id: this option is missing"),
+        (
+            "labels: {topic: outcomes, event_id: id, value: v}",
+            "labels.schema: expected the name of a schema, found nothing: Avro can't be read without one",
+        ),
     ],
 )
 def test_each_problem_is_named_with_its_place(tmp_path: Path, text: str, problem: str) -> None:

@@ -1,4 +1,6 @@
+import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -6,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
-from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch
+from millstream.consumers.decode.event_times import TimeFormat
+from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch, Rejection
 from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.record_types import HeaderList, Record
 from millstream.consumers.records import Records
@@ -17,7 +20,7 @@ from millstream.schemas.errors import SchemaUnavailable
 from tests.consumers.in_memory import EPOCHS, SIGNATURE, MemoryRecord, NumberDecoder, partitions, polled
 from tests.schemas.tables import dicts_of
 
-RECORD_FIELDS = EventFields(event_id=None, event_time=None, time_unit=1)
+RECORD_FIELDS = EventFields(event_id=None, event_time=None)
 Making = Callable[[list[float | None]], Column]
 
 
@@ -86,7 +89,7 @@ def test_block_of_records_that_were_read_in_several_ways_is_the_same(pairs: list
         "int64",
     )
     extra = {"id": texts, "time": times, "size": texts}
-    fields = EventFields("id", "time", 1, cost="size")
+    fields = EventFields("id", "time", cost="size")
     expected = BlockDecoder(NumberDecoder(extra), fields, SIGNATURE, allow_nan=False, keep=["number"])
     parted = BlockDecoder(InParts(groups, extra), fields, SIGNATURE, allow_nan=False, keep=["number"])
     one, several = (decoder.decode(polled(list(values), 100)) for decoder in (expected, parted))
@@ -110,14 +113,14 @@ def test_block_of_records_that_were_read_in_several_ways_is_the_same(pairs: list
     ],
 )
 def test_cost_is_a_number_or_a_length(values: list[object], dtype: Dtype, costs: list[int]) -> None:
-    block = decode([b"1"] * 4, EventFields(None, None, 1, cost="size"), size=column(*values, dtype=dtype))
+    block = decode([b"1"] * 4, EventFields(None, None, cost="size"), size=column(*values, dtype=dtype))
     assert block.costs is not None
     assert np.diff(block.costs, prepend=0).tolist() == costs
 
 
 def test_costs_are_those_of_the_events_that_are_left() -> None:
     counts: Making = lambda numbers: column_of(range(1, len(numbers) + 1), "int64")  # noqa: E731
-    block = decode([b"x", b"1", None, b"null", b"1"], EventFields(None, None, 1, cost="size"), size=counts)
+    block = decode([b"x", b"1", None, b"null", b"1"], EventFields(None, None, cost="size"), size=counts)
     assert block.costs is not None
     assert np.diff(block.costs, prepend=0).tolist() == [1, 3]
 
@@ -165,7 +168,7 @@ def test_records_without_headers_have_none_at_all() -> None:
 
 
 def test_event_id_is_its_field() -> None:
-    fields = EventFields("id", None, 1)
+    fields = EventFields("id", None)
     assert list(decode([b"1", b"2"], fields, id=column("a", "b", dtype="string")).ids) == ["a", "b"]
     assert list(decode([b"1", b"2"], fields, id=column(7, 8, dtype="int64")).ids) == ["7", "8"]
 
@@ -173,7 +176,7 @@ def test_event_id_is_its_field() -> None:
 def test_event_without_its_id_is_refused_and_the_rows_of_the_others_stay_right() -> None:
     """Three kinds of refusal in one block: each counts rows after the ones before it have gone."""
     ids = column(None, "b", "c", None, "e", dtype="string")
-    block = decode([None, b"1", b"x", b"2", b"nan", b"null", b"5"], EventFields("id", None, 1), id=ids)
+    block = decode([None, b"1", b"x", b"2", b"nan", b"null", b"5"], EventFields("id", None), id=ids)
     assert [(row, why.reason) for row, why in block.rejected.items()] == [
         (1, "unfit"),
         (2, "undecodable"),
@@ -185,22 +188,55 @@ def test_event_without_its_id_is_refused_and_the_rows_of_the_others_stay_right()
     assert block.tensors["x"][:, 0].tolist() == [2.0, 5.0]
 
 
-@pytest.mark.parametrize(("unit", "expected"), [(1, [5_000_999, 7_000_000]), (1000, [5_000, 7_000])])
-def test_event_time_is_its_field_in_milliseconds(unit: int, expected: list[int]) -> None:
-    times = column(5_000_999, 7_000_000, dtype="int64")
-    assert decode([b"1", b"2"], EventFields(None, "at", unit), at=times).event_times.tolist() == expected
+@pytest.mark.parametrize(
+    ("form", "dtype", "values", "expected"),
+    [
+        ("milliseconds", "int64", [5_000_999, 7_000_000], [5_000_999, 7_000_000]),
+        ("microseconds", "int64", [5_000_999, -1], [5_000, -1]),
+        ("nanoseconds", "int64", [5_000_999, 7_000_000], [5, 7]),
+        ("seconds", "int64", [5, 2**62], [5000, 2**63 // 1000 * 1000 - 1000]),
+        ("seconds", "int32", [5, -7], [5000, -7000]),
+        ("seconds", "float64", [1.001, 1_714_564_800.123456], [1001, 1_714_564_800_123]),
+        ("milliseconds", "float64", [1.5, -0.5], [1, -1]),
+        ("iso8601", "string", ["1970-01-01T00:00:01.5Z", "1969-12-31T23:59:59.9999"], [1500, -1]),
+    ],
+)
+def test_event_time_is_its_field_in_milliseconds(
+    form: TimeFormat, dtype: str, values: list[Any], expected: list[int]
+) -> None:
+    times = column(*values, dtype=dtype)
+    assert decode([b"1", b"2"], EventFields(None, "at", form), at=times).event_times.tolist() == expected
 
 
-@pytest.mark.parametrize("unit", [1, 1000])
-def test_event_without_its_time_has_its_records(unit: int) -> None:
+@pytest.mark.parametrize(("form", "unit"), [("milliseconds", 1), ("microseconds", 1000)])
+def test_event_without_its_time_has_its_records(form: TimeFormat, unit: int) -> None:
     times = column(None, 6_000 * unit, dtype="int64")
-    found = decode([b"1", b"2"], EventFields(None, "at", unit), at=times).event_times.tolist()
+    found = decode([b"1", b"2"], EventFields(None, "at", form), at=times).event_times.tolist()
     assert found == [1_700_000_000_000, 6_000]
+
+
+@pytest.mark.parametrize(
+    ("form", "dtype", "values", "error"),
+    [
+        ("iso8601", "string", ["1970-01-01", "soon"], "expected a time in ISO 8601, found 'soon'"),
+        ("seconds", "float64", [86400.0, math.inf], "expected seconds since 1970, found inf"),
+        ("seconds", "float64", [86400.0, 1e300], "expected seconds since 1970, found 1e+300"),
+    ],
+)
+def test_event_with_another_thing_as_its_time_is_unfit(
+    form: TimeFormat, dtype: str, values: list[Any], error: str
+) -> None:
+    times = column(*values, None, dtype=dtype)
+    block = decode([b"1", b"2", b"3"], EventFields(None, "at", form), at=times)
+    assert block.rejected == {1: Rejection("unfit", f"field `at`, the event time: {error}")}
+    assert block.good.tolist() == [0, 2]
+    assert block.event_times[1] == 1_700_000_000_000
+    assert block.tensors["x"][:, 0].tolist() == [1.0, 3.0]
 
 
 def test_event_times_leave_out_the_refused() -> None:
     times = column(1, 2, 3, dtype="int64")
-    assert decode([b"1", b"nan", b"x", b"3"], EventFields(None, "at", 1), at=times).event_times.tolist() == [1, 3]
+    assert decode([b"1", b"nan", b"x", b"3"], EventFields(None, "at"), at=times).event_times.tolist() == [1, 3]
 
 
 def test_nan_passes_where_the_model_takes_it() -> None:
@@ -219,7 +255,7 @@ def test_schemas_that_are_away_leave_the_records_for_later() -> None:
 
 
 def with_deadlines(*headers: HeaderList) -> DecodedBatch:
-    fields = EventFields(None, None, 1, deadline_header="until")
+    fields = EventFields(None, None, deadline_header="until")
     records: list[Record] = [MemoryRecord(at, b"1", heads=own or None) for at, own in enumerate(headers)]
     decoder = BlockDecoder(NumberDecoder(), fields, SIGNATURE, allow_nan=False)
     return decoder.decode(FetchedBatch(Records.of(records), EPOCHS, 0.0, 0))
@@ -244,7 +280,7 @@ def test_deadline_header_that_is_no_time_sets_none_and_is_counted(stated: bytes)
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(1, 10**12))
 def test_event_is_too_old_after_its_time_and_age_and_never_before(at: int, max_age: int) -> None:
-    fields = EventFields(None, "at", 1, max_age=max_age)
+    fields = EventFields(None, "at", max_age=max_age)
     block = decode([b"1"], fields, at=column(at, dtype="int64"))
     assert block.deadlines is not None
     assert block.deadlines.tolist() == [min(at + max_age, NEVER)]

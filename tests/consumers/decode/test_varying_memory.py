@@ -54,7 +54,7 @@ def test_one_long_event_among_thousands_of_short_ones_takes_its_own_memory_only(
     values = [b'{"x": [1, 2, 3, 4]}'] * 4096
     values[2000] = b'{"x": [' + b", ".join([b"1"] * longest) + b"]}"
     decoder = BlockDecoder(
-        JsonDecoder(Schema(3, "event", SCHEMA), ["x"]), EventFields(None, None, 1), SIGNATURE, allow_nan=False
+        JsonDecoder.of_schema(Schema(3, "event", SCHEMA), ["x"]), EventFields(None, None), SIGNATURE, allow_nan=False
     )
     batcher = Batcher(Limits(max_events=256, max_bytes=1 << 20, max_wait=1.0))
     inner = Summing()

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millstream.schemas.decoded import Decoded
     from millstream.schemas.table import Table
 
-FIELDS = EventFields(None, None, 1)
+FIELDS = EventFields(None, None)
 ERRORS: list[Callable[[], Exception]] = [
     lambda: KeyError("price"),
     MemoryError,

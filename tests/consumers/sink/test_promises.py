@@ -158,7 +158,7 @@ class Member:
         self.assignment = Assignment()
         self._positions: dict[Partition, int] = {}
         self._begins: dict[Partition, int] = {}
-        fields = EventFields(None, None, 1)
+        fields = EventFields(None, None)
         self._decoder = BlockDecoder(NumberDecoder(), fields, SIGNATURE, allow_nan=False)
         self._order = OffsetOrderCheck(self._begins)
         self._batcher = Batcher(Limits(2, 1 << 20, 0.0))

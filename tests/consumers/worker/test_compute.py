@@ -53,7 +53,7 @@ Message = FetchedBatch | Barrier | None
 Given = BatchResult | Barrier | OffsetsRewound | None
 FOREVER = 1e9  # seconds
 WATCHDOG = Watchdog(600)  # each has a thread
-NO_FIELDS = EventFields(None, None, 1)
+NO_FIELDS = EventFields(None, None)
 LIMITS = Limits(max_events=4, max_bytes=1_000_000, max_wait=FOREVER)
 
 
@@ -345,7 +345,7 @@ def test_records_of_many_partitions_fill_one_micro_batch() -> None:
 
 def test_micro_batch_closes_by_what_its_events_cost() -> None:
     limits = Limits(100, 1_000_000, FOREVER, max_cost=10)
-    stage = Stage([polled([b"4"] * 5), None], limits, fields=EventFields(None, None, 1, cost="number"))
+    stage = Stage([polled([b"4"] * 5), None], limits, fields=EventFields(None, None, cost="number"))
     assert [one.batch.reason for one in batches(stage.run())] == ["cost", "cost", "drain"]
     assert stage.executor.sizes == [2, 2, 1]
 
@@ -653,7 +653,7 @@ def test_deadline_headers_that_are_no_time_are_counted() -> None:
     records: list[Record] = [MemoryRecord(at, b"1", heads=[("until", b"9" * 5000)]) for at in range(3)]
     stage = Stage(
         [FetchedBatch(Records.of(records), EPOCHS, 0.0, 0), None],
-        fields=EventFields(None, None, 1, deadline_header="until"),
+        fields=EventFields(None, None, deadline_header="until"),
     )
     (one,) = batches(stage.run())
     assert one.rows.tolist() == [0, 1, 2]
@@ -661,7 +661,7 @@ def test_deadline_headers_that_are_no_time_are_counted() -> None:
 
 
 def test_events_past_their_deadline_do_not_run() -> None:
-    stage = Stage([polled([b"1", b"2"], 0), polled([b"2"], 2), None], fields=EventFields(None, None, 1, max_age=1000))
+    stage = Stage([polled([b"1", b"2"], 0), polled([b"2"], 2), None], fields=EventFields(None, None, max_age=1000))
     (one,) = batches(stage.run())
     assert {row: why.reason for row, why in one.rejected.items()} == {0: "expired", 1: "expired", 2: "expired"}
     assert stage.executor.sizes == []
@@ -676,7 +676,7 @@ def test_deadline_header_counts_by_event() -> None:
     stage = Stage(
         [FetchedBatch(Records.of(records), EPOCHS, 0.0, 0), None],
         Limits(8, 1000, FOREVER),
-        fields=EventFields(None, None, 1, deadline_header="until"),
+        fields=EventFields(None, None, deadline_header="until"),
     )
     (one,) = batches(stage.run())
     assert {row: why.reason for row, why in one.rejected.items()} == {0: "expired", 4: "expired"}
@@ -697,7 +697,7 @@ def test_rejections_keep_their_events_beside_expired_ones() -> None:
     stage = Stage(
         [FetchedBatch(Records.of(records), EPOCHS, 0.0, 0), None],
         before=before,
-        fields=EventFields(None, None, 1, deadline_header="until"),
+        fields=EventFields(None, None, deadline_header="until"),
     )
     (one,) = batches(stage.run())
     assert {row: why.reason for row, why in one.rejected.items()} == {0: "expired", 1: "model_rejected"}

@@ -74,7 +74,7 @@ class Working(Measured):
         self.worker = connect(
             shared,
             source=source,
-            decoder=BlockDecoder(SlowDecoder(), EventFields(None, None, 1), SIGNATURE, allow_nan=False),
+            decoder=BlockDecoder(SlowDecoder(), EventFields(None, None), SIGNATURE, allow_nan=False),
             executors=[NegatingExecutor()],
             in_flight=1,
             ahead=0,

@@ -136,7 +136,7 @@ def run_until_idle(aborted: int) -> tuple[bool, MemorySource, MemorySink, Metric
     shared = replace(made, assignment=CommittingAssignment())
     source = MemorySource(cast("CommittingAssignment", shared.assignment))
     sink = MemorySink(source, aborted)
-    decoder = BlockDecoder(NumberDecoder(), EventFields(None, None, 1), SIGNATURE, allow_nan=False)
+    decoder = BlockDecoder(NumberDecoder(), EventFields(None, None), SIGNATURE, allow_nan=False)
     worker = connect(
         shared,
         source=cast("Any", source),

@@ -111,7 +111,7 @@ class Working(Measured):
         self.worker = connect(
             shared,
             source=source,
-            decoder=BlockDecoder(NumberDecoder(), EventFields(None, None, 1), SIGNATURE, allow_nan=False),
+            decoder=BlockDecoder(NumberDecoder(), EventFields(None, None), SIGNATURE, allow_nan=False),
             executors=[self.executor],
             in_flight=1,
             ahead=0,

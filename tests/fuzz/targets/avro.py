@@ -11,7 +11,7 @@ from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.avro.each import RecordReader
 from millstream.schemas.avro.record_reader import record_reader
 from millstream.schemas.avro.sources import sources_of
-from millstream.schemas.avro.types import wanted_fields
+from millstream.schemas.avro.wanted import Wanted, wanted_columns
 from millstream.schemas.errors import BadFieldError, BadSchemaError, Unreadable
 from millstream.schemas.store import Schema
 from millstream.schemas.wire import frame
@@ -22,6 +22,7 @@ from tests.fuzz.damage import damaged
 from tests.fuzz.exact import ExactBuffers, exact_packed
 from tests.fuzz.fates import Fate, check_neighbours, counts_of, fates_of, texts_of
 from tests.schemas.avro.avro_cases import READER_ID, WRITER_ID, Store
+from tests.schemas.path_cases import path_into
 
 RECORDS = 60
 # What fastavro takes though it is malformed: see schemas/avro/each.py.
@@ -53,6 +54,7 @@ class Avro:
         ]
         names = [entry["name"] for entry in reader["fields"]]
         fields = rng.sample(names, rng.randrange(1, len(names) + 1))
+        fields = list(dict.fromkeys([*fields, *(path_into(reader, rng) for _ in range(rng.choice([0, 0, 1, 3])))]))
         return Case({"writer": writer, "reader": reader, "fields": fields}, values)
 
     def check(self, case: Case) -> Counts:
@@ -69,17 +71,17 @@ class Avro:
             return fates_of(decoder.decode(values), len(values), decoder.columns)
 
         fates = check_neighbours(fate_of, case.values)
-        fields = wanted_fields(reader, names)
+        wanted = wanted_columns(reader, names)
         try:
-            sources = sources_of(writer, reader, fields)
+            sources = sources_of(writer, reader, wanted.fields)
             in_c = column_reader(frame(WRITER_ID), writer, sources)
             each = record_reader(writer, reader, sources)
         except (Unreadable, BadSchemaError):
             return counts_of(fates)
-        _check_each(case.values, fates, each, in_c=in_c is not None)
+        _check_each(case.values, fates, each, wanted, in_c=in_c is not None)
         if in_c is not None:
             in_c.buffers.__class__ = ExactBuffers
-            _check_columns(case.values, fates, in_c)
+            _check_columns(case.values, fates, in_c, wanted)
         return counts_of(fates)
 
 
@@ -91,18 +93,20 @@ def _body(writer: Any, rng: Random) -> tuple[bytes, list[tuple[int, int]]]:
 
 def _can_be_column(reader: Schema, name: str) -> bool:
     try:
-        wanted_fields(reader, [name])
+        wanted_columns(reader, [name])
     except BadFieldError:
         return False
     return True
 
 
-def _check_each(values: Sequence[bytes], fates: Sequence[Fate], each: RecordReader, *, in_c: bool) -> None:
+def _check_each(
+    values: Sequence[bytes], fates: Sequence[Fate], each: RecordReader, wanted: Wanted, *, in_c: bool
+) -> None:
     """What C takes is what fastavro takes; what it refuses fastavro refuses, too, save what that is known not to look at."""
     for value, (kind, said) in zip(values, fates, strict=True):
         if value[:5] != frame(WRITER_ID):
             continue
-        one_by_one = _read(each, value)
+        one_by_one = _read(each, value, wanted)
         if one_by_one == (kind, said):
             continue
         if "row" not in {kind, one_by_one[0]}:  # in other words: what is malformed may be incompatible, too
@@ -111,17 +115,18 @@ def _check_each(values: Sequence[bytes], fates: Sequence[Fate], each: RecordRead
             raise Wrong(f"{value.hex()} is {(kind, said)}, and one by one {one_by_one}")
 
 
-def _check_columns(values: Sequence[bytes], fates: Sequence[Fate], in_c: ColumnReader) -> None:
+def _check_columns(values: Sequence[bytes], fates: Sequence[Fate], in_c: ColumnReader, wanted: Wanted) -> None:
     """The same from buffers that end where the records and the columns do."""
     for rows in (range(len(values)), *([row] for row in range(len(values)))):
         decoded, others = in_c.read(exact_packed([values[row] for row in rows]))
         found: dict[int, Fate] = {bad.row: (bad.reason, bad.error) for bad in decoded.bad}
-        found |= zip(decoded.rows.tolist(), [("row", row) for row in texts_of(decoded.table)], strict=True)
+        rows_read = [("row", row) for row in texts_of(wanted.table(decoded.table))]
+        found |= zip(decoded.rows.tolist(), rows_read, strict=True)
         right = {place: fates[row] for place, row in enumerate(rows) if place not in set(others.tolist())}
         if found != right:
             raise Wrong(f"columns have {found}, right is {right}")
 
 
-def _read(reader: RecordReader, value: bytes) -> Fate:
-    found = reader.read([value])
+def _read(reader: RecordReader, value: bytes, wanted: Wanted) -> Fate:
+    found = wanted.decoded(reader.read([value]))
     return (found.bad[0].reason, found.bad[0].error) if found.bad else ("row", texts_of(found.table)[0])

@@ -25,6 +25,7 @@ from tests.schemas.tables import dicts_of
 
 RECORDS = 40
 _LARGEST = 2**63 - 1
+_PER_MILLISECOND = {"milliseconds": 1, "microseconds": 1000, "nanoseconds": 1_000_000}
 _DEADLINES = [
     b"0",
     b"1700000000000",
@@ -61,7 +62,7 @@ class Blocks:
         settings = {
             "event_id": "id" if there["id"] else None,
             "event_time": "at" if there["at"] else None,
-            "time_unit": rng.choice([1, 1000, 1_000_000]) if there["at"] else 1,
+            "time_format": rng.choice(list(_PER_MILLISECOND)),
             "max_age": rng.choice([None, 1, 60_000, 2**62, _LARGEST]),
             "deadline_header": rng.choice([None, "deadline"]),
             "cost": "cost" if there["cost"] else None,
@@ -161,7 +162,7 @@ def _check_events(
         value, found = values[row], dicts_of(decoder.decode([values[row]["value"]]).table)[0]
         time = value["timestamp"]
         if fields.event_time is not None and found[fields.event_time] is not None:
-            time = found[fields.event_time] // fields.time_unit
+            time = found[fields.event_time] // _PER_MILLISECOND[fields.time_format]
         if time != block.event_times[event]:
             raise Wrong(f"the event's time is {block.event_times[event]}, right is {time}")
         if fields.cost is not None and costs[event] != (right := _cost(found[fields.cost])):

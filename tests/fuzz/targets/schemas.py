@@ -9,7 +9,8 @@ from pathlib import Path
 from random import Random
 
 from millstream.schemas.avro.decoder import AvroDecoder
-from millstream.schemas.avro.types import record_tree, wanted_fields
+from millstream.schemas.avro.types import record_tree
+from millstream.schemas.avro.wanted import wanted_columns
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.errors import BadFieldError, BadSchemaError
 from millstream.schemas.json.decoder import JsonDecoder
@@ -63,7 +64,7 @@ def _is_schema(text: str, folder: Path) -> bool:
         _decode(AvroDecoder(Store(writer), reader, names))
         _decode(AvroDecoder(Store(Schema(WRITER_ID, "", _OTHER)), reader, names))
         with contextlib.suppress(BadFieldError):
-            JsonDecoder(reader, names).decode([b"{}", b"null", b'{"f0": 1}'])
+            JsonDecoder.of_schema(reader, names).decode([b"{}", b"null", b'{"f0": 1}'])
     return True
 
 
@@ -73,7 +74,7 @@ def _decode(decoder: AvroDecoder) -> None:
 
 def _can_be_column(reader: Schema, name: str) -> bool:
     try:
-        wanted_fields(reader, [name])
+        wanted_columns(reader, [name])
     except BadFieldError:
         return False
     return True

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.avro.program import program_of
 from millstream.schemas.avro.sources import sources_of
-from millstream.schemas.avro.types import wanted_fields
+from millstream.schemas.avro.wanted import wanted_columns
 from millstream.schemas.errors import SchemaUnavailable, UnknownSchema
 from millstream.schemas.store import AvroType, Schema
 from millstream.schemas.wire import HEAD_BYTES, frame
@@ -71,7 +71,7 @@ def has_program(writer: AvroType, reader: AvroType = None, fields: Sequence[str]
     schema = Schema(READER_ID, "reader", reader or writer)
     names = fields if fields is not None else [field["name"] for field in schema.definition["fields"]]
     of_writer = Schema(WRITER_ID, "writer", writer)
-    return program_of(of_writer, sources_of(of_writer, schema, wanted_fields(schema, names))) is not None
+    return program_of(of_writer, sources_of(of_writer, schema, wanted_columns(schema, names).fields)) is not None
 
 
 # Schemas and data

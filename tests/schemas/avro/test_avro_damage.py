@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from millstream.schemas.avro.record_reader import record_reader
 from millstream.schemas.avro.sources import sources_of
-from millstream.schemas.avro.types import kind_of, wanted_fields
+from millstream.schemas.avro.types import kind_of
+from millstream.schemas.avro.wanted import wanted_columns
 from millstream.schemas.store import AvroType, Schema
 from millstream.schemas.wire import frame
 from tests.schemas.avro.avro_cases import (
@@ -231,7 +232,7 @@ def test_what_is_accepted_in_c_fastavro_reads_the_same(draw: st.DataObject, seed
     schema, events = draw.draw(schemas_with_data())
     assert has_program(schema)
     as_schema = Schema(WRITER_ID, "", schema)
-    fields = wanted_fields(as_schema, [field["name"] for field in schema["fields"]])
+    fields = wanted_columns(as_schema, [field["name"] for field in schema["fields"]]).fields
     sources = sources_of(as_schema, as_schema, fields)
     damaged, touched = corrupted(written(as_schema, [*events, events[0]]), random.Random(seed))
     found = decoder(schema).decode(damaged)

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hatch_build import compile_library
-from millstream.schemas.avro.types import wanted_fields
+from millstream.schemas.avro.wanted import wanted_columns
 from millstream.schemas.json import columns as json_columns
 from millstream.schemas.json.columns import LIBRARY, ColumnReader
 from millstream.schemas.json.decoder import JsonDecoder
@@ -54,7 +54,7 @@ SPACE = st.sampled_from(["", " ", "\t\r\n"])
 
 
 def readers(definition: AvroType) -> tuple[ColumnReader, EventReader]:
-    fields = wanted_fields(Schema(3, "event", definition), [field["name"] for field in definition["fields"]])
+    fields = wanted_columns(Schema(3, "event", definition), [field["name"] for field in definition["fields"]]).fields
     return ColumnReader(fields), EventReader(fields)
 
 
@@ -171,7 +171,7 @@ def event(**members: Any) -> bytes:
 def test_what_only_msgspec_takes_is_left_to_it_alone(value: bytes) -> None:
     values = [event(small=1), value, event(small=3)]
     assert of_event()[0].read(Packed.of(values))[1].tolist() == [False, True, False]
-    found = JsonDecoder(Schema(3, "event", EVENT), ["small", "text"]).decode(values)
+    found = JsonDecoder.of_schema(Schema(3, "event", EVENT), ["small", "text"]).decode(values)
     assert (found.bad, found.rows.tolist()) == ([], [0, 1, 2])
     assert found.table["small"].to_list() == [1, 1, 3]
 
@@ -244,7 +244,9 @@ def test_arrays_within_too_many_arrays_are_left_to_msgspec() -> None:
         deep = {"type": "array", "items": deep}
     with pytest.raises(LookupError, match="arrays are nested more than 8 deep"):
         readers(record(("x", deep)))
-    found = JsonDecoder(Schema(3, "event", record(("x", deep))), ["x"]).decode([b'{"x": [[[[[[[[[[1]]]]]]]]]]}'])
+    found = JsonDecoder.of_schema(Schema(3, "event", record(("x", deep))), ["x"]).decode(
+        [b'{"x": [[[[[[[[[[1]]]]]]]]]]}']
+    )
     assert len(found.table) == 1
 
 
@@ -281,7 +283,7 @@ def test_without_it_events_are_read_one_by_one(
         monkeypatch.setattr(importlib.util, "find_spec", lambda _name: other)
     caplog.set_level(logging.INFO)
     with with_native(on=missing != "choice"):
-        decoder = JsonDecoder(Schema(3, "event", EVENT), ["text", "ratios"])
+        decoder = JsonDecoder.of_schema(Schema(3, "event", EVENT), ["text", "ratios"])
     assert "JSON events are read one by one, which takes more CPU" in caplog.text
     found = decoder.decode([event(), b"{", event(text="b")])
     assert found.rows.tolist() == [0, 2]
@@ -291,8 +293,8 @@ def test_without_it_events_are_read_one_by_one(
 
 def test_an_event_is_read_alike_whatever_its_neighbours_are() -> None:
     values = [event(), b"{", event(flag=None), event(small=2**40), event(text="z", inner={"ok": None})]
-    together = JsonDecoder(Schema(3, "event", EVENT), ["text", "flag", "inner"]).decode(values * 50)
-    alone = JsonDecoder(Schema(3, "event", EVENT), ["text", "flag", "inner"]).decode(values)
+    together = JsonDecoder.of_schema(Schema(3, "event", EVENT), ["text", "flag", "inner"]).decode(values * 50)
+    alone = JsonDecoder.of_schema(Schema(3, "event", EVENT), ["text", "flag", "inner"]).decode(values)
     assert dicts_of(together.table) == dicts_of(alone.table) * 50
     assert np.array_equal(together.rows, np.concatenate([alone.rows + 5 * n for n in range(50)]))
     assert [bad.error for bad in together.bad] == [bad.error for bad in alone.bad] * 50

@@ -1,0 +1,177 @@
+"""Finds out why a JSON text is no event: what is malformed in it, or where it has another value than expected."""
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from millstream.schemas.avro.types import NO_DEFAULT, Field, kind_of, nullable
+from millstream.schemas.paths import Step, text_of
+from millstream.schemas.store import AvroType
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_EXPECTED = {
+    "boolean": "true or false",
+    "int": "an integer from -2^31 to 2^31 - 1",
+    "long": "an integer from -2^63 to 2^63 - 1",
+    "float": "a number that fits into a float",
+    "double": "a number that fits into a double",
+    "string": "text",
+    "scalar": "text or an integer",
+    "number": "a number, or true or false",
+    "array": "an array",
+    "record": "an object",
+}
+_LARGEST = {"int": 2**31, "long": 2**63}
+_FLOAT32_LIMIT = 3.4028235677973366e38  # from here on, numbers round to infinity as float32
+_LONGEST_QUOTE = 60
+_PREFIX = "JSON is malformed: "  # of msgspec's messages
+_MOST_DIGITS = 400  # those of the largest double are fewer
+
+
+class _Object(list[tuple[str, Any]]):
+    """The pairs of an object, because a key may occur twice."""
+
+
+_OBJECTS = (dict, _Object)
+_NUMBERS = (int, float)
+
+
+class _MalformedError(ValueError):
+    """The value is no JSON. The text says why."""
+
+
+def reason_of(value: bytes, fields: Sequence[Field], said: str) -> str:
+    """Why a value is no event with these fields. `said`: the parser's reason, for what only the parser finds."""
+    try:
+        mismatch = _mismatch(_quickly_parsed(value), fields) or _mismatch(_parsed(value), fields)
+    except _MalformedError as error:
+        return str(error)
+    return mismatch or _no_utf8(value) or f"the event can't be read: {said}"
+
+
+def _mismatch(event: Any, fields: Sequence[Field]) -> str | None:
+    """The place where an event isn't as expected, and how."""
+    if not isinstance(event, _OBJECTS):
+        return f"expected a JSON object, found {_found(event)}"
+    members = [
+        {"name": field.name, "type": field.type} | ({} if field.default is NO_DEFAULT else {"default": None})
+        for field in fields
+    ]
+    fault = _fault_in_object(event, members)
+    return None if fault is None else f"{text_of(fault[0])}: {fault[1]}"
+
+
+def _quickly_parsed(value: bytes) -> Any:
+    """Like `_parsed`, but if a key occurs twice, only its last value. It takes much less time, for floods of such events."""
+    try:
+        return msgspec.json.decode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        is_odd = value.startswith(_BYTE_ORDER_MARK) or b"NaN" in value or b"Infinity" in value
+        if is_odd or type(error) is not msgspec.DecodeError:
+            return _parsed(value)
+        raise _MalformedError(f"malformed JSON: {str(error).removeprefix(_PREFIX)}") from None
+
+
+def _parsed(value: bytes) -> Any:
+    """The value, with invalid UTF-8 replaced. Raises _MalformedError."""
+    if value.startswith(_BYTE_ORDER_MARK):
+        raise _MalformedError("expected a JSON object, found a UTF-8 byte-order mark before it: send events without it")
+    hooks: dict[str, Any] = {"object_pairs_hook": _Object, "parse_int": _integer, "parse_constant": _refuse_constant}
+    try:
+        return json.loads(value.decode(errors="replace"), **hooks)
+    except json.JSONDecodeError as error:
+        raise _MalformedError(f"malformed JSON at character {error.pos + 1}: {error.msg}") from None
+    except RecursionError:
+        raise _MalformedError("nested too deeply") from None
+
+
+def _integer(text: str) -> float:
+    return int(text) if len(text) <= _MOST_DIGITS else math.copysign(math.inf, -1 if text[0] == "-" else 1)
+
+
+def _refuse_constant(name: str) -> Any:
+    raise _MalformedError(f"malformed JSON: {name} is no JSON value: send null")
+
+
+def _no_utf8(value: bytes) -> str | None:
+    try:
+        value.decode()
+    except UnicodeDecodeError as error:
+        return (
+            f"expected text in UTF-8, found the byte 0x{value[error.start]:02x} as byte {error.start + 1} of the event"
+        )
+    return None
+
+
+_Fault = tuple[tuple[Step, ...], str]
+"""The steps to a value that isn't as expected, and what was expected and found."""
+
+
+def _fault(value: Any, tree: AvroType) -> _Fault | None:
+    """The first place where a value has another type than expected."""
+    core, is_nullable = nullable(tree)
+    if value is None and is_nullable:
+        return None
+    match kind_of(core):
+        case "record" if isinstance(value, _OBJECTS):
+            return _fault_in_object(value, core["fields"])
+        case "array" if isinstance(value, list) and not isinstance(value, _Object):
+            return _fault_in_array(value, core["items"])
+        case "enum":
+            expected = "" if value in core["symbols"] else "one of the enum's symbols"
+        case kind:
+            expected = "" if _fits(value, kind) else _EXPECTED[kind]
+    return ((), f"expected {expected}, found {_found(value, quoted=kind_of(core) == 'enum')}") if expected else None
+
+
+def _fault_in_array(array: list[Any], items: AvroType) -> _Fault | None:
+    for index, item in enumerate(array):
+        if (fault := _fault(item, items)) is not None:
+            return (index, *fault[0]), fault[1]
+    return None
+
+
+def _fault_in_object(event: dict[str, Any] | _Object, members: Sequence[dict[str, Any]]) -> _Fault | None:
+    types = {member["name"]: member["type"] for member in members}
+    pairs = list(event.items()) if isinstance(event, dict) else event
+    there = {name for name, _ in pairs}
+    for member in members:
+        if "default" not in member and member["name"] not in there:
+            return (member["name"],), "expected a value, found none (the schema has no default for it)"
+    for name, value in pairs:
+        if name in types and (fault := _fault(value, types[name])) is not None:
+            return (name, *fault[0]), fault[1]
+    return None
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if isinstance(value, bool):
+        return kind in ("boolean", "number")
+    is_number = isinstance(value, _NUMBERS)
+    match kind:
+        case "int" | "long":
+            return isinstance(value, int) and -_LARGEST[kind] <= value < _LARGEST[kind]
+        case "float" | "double" | "number":
+            return is_number and abs(value) < (_FLOAT32_LIMIT if kind == "float" else math.inf)
+        case "string" | "scalar":
+            return isinstance(value, str) or (kind == "scalar" and isinstance(value, int))
+    return False
+
+
+def _found(value: Any, *, quoted: bool = False) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            text = f"the number {value}"
+            return text if len(text) <= _LONGEST_QUOTE and math.isfinite(value) else "a number of too many digits"
+        case str():
+            return f"{value[:_LONGEST_QUOTE]!r}" if quoted else "text"
+        case dict() | _Object():
+            return "an object"
+    return "an array"

@@ -1,0 +1,83 @@
+"""Makes a schema for JSON without one, from the paths that are wanted and the types of their values.
+
+Everything in it may be null or absent. Its types are those of Avro, `scalar` (a text, or an integer as its decimal text) and
+`number` (a number, or a boolean as 1 or 0).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from millstream.schemas.avro.types import NO_DEFAULT, Field, dtype_of
+from millstream.schemas.avro.wanted import Parts, Wanted, dtype_at
+from millstream.schemas.errors import BadFieldError
+from millstream.schemas.paths import Every, Path, Step, parse_path
+from millstream.schemas.store import AvroType
+
+TYPES = {
+    "boolean": "boolean",
+    "int64": "long",
+    "float64": "double",
+    "string": "string",
+    "scalar": "scalar",
+    "number": "number",
+}
+"""Type that a path may have -> Avro type."""
+
+
+def columns_of_types(types: Mapping[str, str]) -> Wanted:
+    """The columns of these paths (path -> a key of TYPES; for a path with `[]`, the type of its items).
+
+    Raises BadFieldError for a path that is malformed, and for paths that contradict each other.
+    """
+    paths = [parse_path(text) for text in types]
+    shapes = _shapes(paths, types)
+    event = _record(Parts.of(paths), (), shapes)
+    fields = [
+        Field(entry["name"], entry["type"], dtype_of(entry["type"]), entry.get("default", NO_DEFAULT), ())
+        for entry in event["fields"]
+    ]
+    return Wanted.of(paths, fields, {path.text: dtype_at(event, path, "the event") for path in paths})
+
+
+_Place = tuple[Step, ...]
+"""The steps to a value, with `[]` in place of indices: all items of an array have one type."""
+
+
+def _shapes(paths: list[Path], types: Mapping[str, str]) -> dict[_Place, str]:
+    """What the value at each place is: `object`, `array`, or a key of TYPES. Raises BadFieldError if two paths disagree."""
+    shapes: dict[_Place, tuple[str, Path]] = {}
+    for path in paths:
+        for place, shape in _places(path, types[path.text]):
+            known, other = shapes.setdefault(place, (shape, path))
+            if known != shape:
+                raise BadFieldError(
+                    f"paths `{other.text}` and `{path.text}`: expected one type of value at the same place, found {known} and "
+                    f"{shape}: correct one of the paths"
+                )
+    return {place: shape for place, (shape, _) in shapes.items()}
+
+
+def _places(path: Path, leaf: str) -> Iterator[tuple[_Place, str]]:
+    steps = tuple(step if isinstance(step, str) else Every.ITEM for step in path.steps)
+    for count in range(1, len(steps)):
+        yield steps[:count], "object" if isinstance(steps[count], str) else "array"
+    yield steps, leaf
+
+
+def _type(parts: Parts, place: _Place, shapes: Mapping[_Place, str]) -> AvroType:
+    match shapes[place]:
+        case "object":
+            return ["null", _record(parts, place, shapes)]
+        case "array":
+            assert parts.items is not None
+            return ["null", {"type": "array", "items": _type(parts.items, (*place, Every.ITEM), shapes)}]
+        case leaf:
+            return ["null", TYPES[leaf]]
+
+
+def _record(parts: Parts, place: _Place, shapes: Mapping[_Place, str]) -> dict[str, Any]:
+    fields = [
+        {"name": name, "type": _type(part, (*place, name), shapes), "default": None}
+        for name, part in parts.members.items()
+    ]
+    return {"type": "record", "name": "Object", "fields": fields}

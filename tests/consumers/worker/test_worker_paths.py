@@ -1,0 +1,105 @@
+"""Nested events through a worker: the fields that the pipeline and the model name by their paths."""
+
+from __future__ import annotations
+
+import json
+from shutil import rmtree
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millstream.consumers.errors import PlanError
+from millstream.consumers.events import Rejection
+from millstream.consumers.worker.plan import make_plan
+from millstream.pipeline.loading import load_pipeline
+from tests.broker.choice import Broker
+from tests.broker.clients import produce
+from tests.consumers.in_memory import polled
+from tests.consumers.processes import Worker
+from tests.consumers.python_service import python_service
+from tests.consumers.service import value_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from millstream.consumers.events import DecodedBatch
+    from tests.consumers.service import Service
+
+NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
+CONFIG = """\
+inputs:
+  - {tensor: x, fields: ["order.items[0].price", "order.customer.age"], dtype: float64, shape: [2]}
+outputs: [{tensor: y}]
+"""
+INPUT = {"format": "json", "event_id": "order.id", "event_time": "at"}
+
+
+def orders(folder: Path, kafka: Broker, *, config: str = CONFIG, with_topics: bool = True, **options: Any) -> Service:
+    service = python_service(
+        folder, kafka, 'return {"y": inputs["x"].sum(axis=1)}', with_topics=with_topics, input=INPUT | options
+    )
+    (folder / "models" / "number" / "1" / "config.yaml").write_text(config, encoding="utf-8")
+    rmtree(folder / "schemas")
+    return service
+
+
+def order(number: int, **fields: Any) -> bytes:
+    items = [{"price": number + 0.5, "name": "x"}, {"price": 0}]
+    return json.dumps(
+        {"order": {"id": number, "items": items, "customer": {"age": number}}, "at": 5, **fields}
+    ).encode()
+
+
+def decoded(service: Service, values: Sequence[bytes]) -> DecodedBatch:
+    return make_plan(load_pipeline(service.file, {})).decoder.decode(polled(list(values)))
+
+
+def test_orders_are_predicted(kafka: Broker, tmp_path: Path) -> None:
+    service = orders(tmp_path, kafka)
+    with Worker(service.file) as worker:
+        worker.wait_ready()
+        values = [*(order(number) for number in range(20)), b'{"order": {"id": "none"}}', b'{"order": []}']
+        produce(kafka.bootstrap, service.inputs[0], [(None, value) for value in values], partition=0)
+        service.wait_written(len(values))
+        assert worker.stop() == 0
+    rows = [json.loads(value_of(message)) for message in service.predictions()]
+    assert {row["event_id"]: row["outputs"]["y"] for row in rows} == {
+        str(number): 2 * number + 0.5 for number in range(20)
+    }
+    assert {letter.reason: letter.error for letter in service.dead_letters()} == {
+        "unfit": "field `order.items[0].price` is null, but tensor `x` needs a value",
+        "undecodable": "order: expected an object, found an array",
+    }
+
+
+@pytest.mark.parametrize(
+    ("form", "at", "expected"),
+    [
+        (None, 1_714_564_800_001, 1_714_564_800_001),
+        (None, 1_714_564_800_001.25, 1_714_564_800_001),
+        ("iso8601", "2024-05-01T14:00:00.001+02:00", 1_714_564_800_001),
+        ("seconds", 1_714_564_800.001, 1_714_564_800_001),
+        ("microseconds", 1_714_564_800_001_999, 1_714_564_800_001),
+    ],
+)
+def test_event_times_have_the_stated_form(tmp_path: Path, form: str | None, at: object, expected: int) -> None:
+    service = orders(tmp_path, NOWHERE, with_topics=False, **({"event_time_format": form} if form else {}))
+    block = decoded(service, [order(1, at=at), order(2, at=None)])
+    assert block.event_times.tolist() == [expected, 1_700_000_000_000]
+    assert list(block.ids or ()) == ["1", "2"]
+
+
+def test_time_that_cannot_be_parsed_is_unfit(tmp_path: Path) -> None:
+    service = orders(tmp_path, NOWHERE, with_topics=False, event_time_format="iso8601")
+    block = decoded(service, [order(1, at="2024-05-01"), order(2, at="yesterday"), order(3, at="2024-05-02")])
+    assert block.good.tolist() == [0, 2]
+    assert block.rejected == {
+        1: Rejection("unfit", "field `at`, the event time: expected a time in ISO 8601, found 'yesterday'")
+    }
+
+
+def test_mistake_in_a_models_path_is_reported_with_its_tensor(tmp_path: Path) -> None:
+    service = orders(tmp_path, NOWHERE, config=CONFIG.replace("items[0]", "items[zero]"), with_topics=False)
+    with pytest.raises(PlanError, match=r"tensor `x` takes the event's field .* expected an index such as 0 or -1"):
+        make_plan(load_pipeline(service.file, {}))
