@@ -1,6 +1,9 @@
 """`millstream completion`: prints a script for the shell that completes commands, options and paths."""
 
 import argparse
+import sys
+
+from millstream.consumers.errors import WorkerError
 
 SHELLS = ("bash", "zsh", "tcsh")
 
@@ -12,9 +15,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the script. It knows all commands, so their modules are loaded here."""
-    import shtab  # noqa: PLC0415  (only this command needs it)
-
     from millstream.consumers.cli.main import command_line  # noqa: PLC0415  (it imports this module)
+
+    try:
+        import shtab  # noqa: PLC0415  (only this command needs it)
+    except ModuleNotFoundError:
+        raise WorkerError(
+            f"`millstream completion` needs the package shtab, which is not installed. Install it: "
+            f"{sys.executable} -m pip install shtab"
+        ) from None
 
     print(shtab.complete(command_line(), args.shell))
     return 0

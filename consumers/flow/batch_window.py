@@ -88,12 +88,12 @@ class BatchWindow:
         thread once for each publication, however often the client gets records.
         """
         soon, length = self._longest * SHORT_WINDOW, self.length
-        ends: tuple[float, ...] = (soon, length) if length > soon > 0 else (length,) if length else ()
+        ends = [soon, length] if length > soon > 0 else [length] if length else []
         last = self._closes_for_publication(came) - HAND_OVER - came
         if last <= 0 and came <= self._published:  # too late for this publication
             last += self._every
         if last > 0:
-            ends = (*(end for end in ends if end < last), last)
+            ends = [*(end for end in ends if end < last), last]
         return [min(end, MAX_LINGER) for end in ends]
 
     def note(self, arrived: float, records: int) -> None:

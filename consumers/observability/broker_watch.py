@@ -109,6 +109,7 @@ class BrokerWatch:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._suspected.set()
+        self._thread.join(ANSWER_TIMEOUT)  # it may be in the middle of a question
 
 
 def _duration(seconds: float) -> str:

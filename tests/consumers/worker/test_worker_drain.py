@@ -92,7 +92,7 @@ def test_told_twice_a_worker_ends_at_once_and_the_next_one_does_the_rest(
     kafka: Broker, tmp_path: Path, delivery: str
 ) -> None:
     body = 'while (FOLDER / "stop").exists():\n    time.sleep(0.01)\nreturn {"y": -inputs["x"]}'
-    service = python_service(tmp_path, kafka, body, delivery=delivery, limits={"drain_timeout": "10min"})
+    service = python_service(tmp_path, kafka, body, delivery=delivery, limits={"drain_timeout": "10m"})
     with Worker(service.file) as worker:
         worker.wait_ready()
         send(service, range(10))
