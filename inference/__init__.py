@@ -7,3 +7,5 @@ import os
 
 # Turns off ONNX Runtime's telemetry, which must happen before its import: nobody else should learn what a user's service runs.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+# One thread tokenizes: Millstream scales by processes, and threads of each would take the cores from the others.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

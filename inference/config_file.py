@@ -26,6 +26,7 @@ _EXPECTED = {
     "int_parsing": "a whole number",
     "int_parsing_size": "a whole number of fewer digits",
     "float_type": "a number or a text",
+    "float_parsing": "a number",
     "bool_parsing": "true or false",
     "list_type": "a list",
     "too_short": "at least one",
@@ -134,23 +135,24 @@ def problems_of(error: ValidationError, file: ConfigFile, allowed: Mapping[str, 
     Args:
         error: what pydantic says.
         file: what it says it of.
-        allowed: option -> what its items are; "": the file's own keys.
+        allowed: place of a mapping, without the numbers of list items -> its options; "": the file's own.
     """
     told: dict[Loc, tuple[int, str]] = {}
     for detail in error.errors(include_url=False):
         missing = detail["type"] == "missing"
         loc = detail["loc"] if missing else file.known(detail["loc"])
-        told.setdefault(loc, (file.line(loc), f"{file.at(*loc)}: {_message(detail, loc, allowed)}"))
+        told.setdefault(loc, (file.line(loc), f"{file.at(*loc)}: {message_of(detail, loc, allowed)}"))
     return [message for _, message in sorted(told.values(), key=lambda entry: entry[0])]
 
 
-def _message(detail: ErrorDetails, loc: Loc, allowed: Mapping[str, type[BaseModel]]) -> str:
+def message_of(detail: ErrorDetails, loc: Loc, allowed: Mapping[str, type[BaseModel]]) -> str:
+    """What is wrong with the option at `loc`, and what to do. `allowed`: see `problems_of`."""
     match detail["type"]:
         case "missing":
             return "this option is missing (`millstream docs models`)."
         case "extra_forbidden":
-            keys = allowed["" if len(loc) == 1 else str(loc[0])].model_fields
-            return _unknown_key(str(loc[-1]), list(keys))
+            fields = allowed[".".join(step for step in loc[:-1] if isinstance(step, str))].model_fields
+            return _unknown_key(str(loc[-1]), [field.alias or name for name, field in fields.items()])
     return f"{wrong_value(detail, _EXPECTED)}."
 
 

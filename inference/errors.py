@@ -29,6 +29,10 @@ class ModelRejected(InferenceError):  # noqa: N818  (it describes a micro-batch,
     failure = "reject"
 
 
+class NanOutput(ModelRejected):
+    """The model answers NaN where the prediction has a class. Raised by `Executor.run`, and treated as ModelRejected."""
+
+
 class OutOfMemory(InferenceError):  # noqa: N818
     """The micro-batch did not fit into the device's memory. Raised by `Executor.run`; the caller runs it in parts."""
 

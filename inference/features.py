@@ -3,16 +3,18 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from millstream.inference.conversions import PLAIN, Conversion
 from millstream.inference.ragged import Ints, Ragged, offsets_of
 from millstream.inference.signature import DTYPES, TensorInput
 from millstream.schemas.column import Column, ListColumn, Mask, NumberColumn, StringColumn
-from millstream.schemas.packed import Texts
+from millstream.schemas.packed import Texts, spans
 from millstream.schemas.table import Table
+from millstream.schemas.wording import shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +34,35 @@ class Features:
     unfit: list[InvalidFeatures]  # the other events, ascending by row
 
 
-def to_tensors(table: Table, inputs: Sequence[TensorInput], *, allow_nan: bool) -> Features:
-    """Turn a table of events into tensors. Leave out the events that don't fit, each with the reason."""
+class _Filled(NamedTuple):
+    """A tensor, or its items end to end."""
+
+    array: npt.NDArray[Any]
+    missing: Mask | None = None  # as many: true for an element in place of a null; None: there are none
+
+
+def to_tensors(
+    table: Table, inputs: Sequence[TensorInput], *, allow_nan: bool, event_times: Ints | None = None
+) -> Features:
+    """Turn a table of events into tensors. Leave out the events that don't fit, each with the reason.
+
+    Args:
+        table: the events' fields.
+        inputs: the tensors.
+        allow_nan: whether a field may be NaN or infinite.
+        event_times: the time of each event, in ms since the epoch; needed only if an input has its age.
+    """
     problems: dict[int, str] = {}  # row -> its first problem; the tensors may hold anything in this row
     filled: dict[str, Any] = {}
     for entry in inputs:
         if entry.max_length is None:
             fill = _fill_array if entry.array else _fill_scalars
-            filled[entry.tensor] = array = fill(table, entry, problems)
+            made = fill(table, entry, problems, event_times)
             if not allow_nan:
-                _find_nan(table, array, entry, problems)
+                _find_nan(table, made, entry, problems)
+            filled[entry.tensor] = made.array
     if varying := [entry for entry in inputs if entry.max_length is not None and not entry.mask]:
-        filled |= _fill_ragged(table, varying, problems, allow_nan=allow_nan)
+        filled |= _fill_ragged(table, varying, problems, event_times, allow_nan=allow_nan)
     if not problems:
         return Features(filled, np.arange(len(table)), [])
     fits = np.ones(len(table), np.bool_)
@@ -53,11 +72,14 @@ def to_tensors(table: Table, inputs: Sequence[TensorInput], *, allow_nan: bool) 
     return Features({name: array[rows] for name, array in filled.items()}, rows, unfit)
 
 
-def _find_nan(table: Table, array: npt.NDArray[Any], entry: TensorInput, problems: dict[int, str]) -> None:
+def _find_nan(table: Table, filled: _Filled, entry: TensorInput, problems: dict[int, str]) -> None:
     """Add the events with NaN or infinity to `problems`."""
+    array = filled.array
     if array.dtype.kind != "f" or (is_finite := np.isfinite(array)).all():
         return
     is_finite = is_finite.reshape(len(array), -1)
+    if filled.missing is not None:
+        is_finite = is_finite | filled.missing
     for row in np.flatnonzero(~is_finite.all(axis=1)).tolist():
         at = int(is_finite[row].argmin())
         where = f"`{entry.fields[0]}`[{at}]" if entry.array else f"`{entry.fields[at]}`"
@@ -69,19 +91,34 @@ def _not_finite(column: Column, row: int, at: int, dtype: str) -> str:
     """What the field holds where the tensor has NaN or infinity. `at`: the place in a list."""
     (found,) = column.take(np.array([row])).to_list()
     if isinstance(found, list):
-        found = found[at]
+        found = found[at] if at < len(found) else None  # None: the padding behind it
     too_large = isinstance(found, float) and math.isfinite(found)
     return f"{found}, too large for {dtype}" if too_large else "NaN or infinite"
 
 
-def _fill_scalars(table: Table, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[Any]:
+def _fill_scalars(
+    table: Table, entry: TensorInput, problems: dict[int, str], event_times: Ints | None = None
+) -> _Filled:
     """The tensor, [events, *shape]."""
     array = np.empty((len(table), len(entry.fields)), DTYPES[entry.dtype])
+    missing: Mask | None = None
     # Rows that have a problem already: they get only one message, because a thousand fields may be null.
     lacking = np.zeros(len(table), np.bool_)
-    for place, field in enumerate(entry.fields):
+    for place, (field, conversion) in enumerate(entry.converted_fields):
         column = table[field]
+        if conversion.converter is not None:
+            given = column
+            column, wrong = conversion.converter.convert(given, lambda: _known(event_times))
+            if wrong is not None:
+                needs = f"tensor `{entry.tensor}` needs {conversion.converter.expected}"
+                _report_wrong(given, wrong & ~lacking, f"field `{field}`", needs, problems)
+                lacking |= wrong
         array[:, place], unfit = _cast(column, entry.dtype)
+        if conversion.missing is not None and column.valid is not None:
+            missing = np.zeros(array.shape, np.bool_) if missing is None else missing
+            missing[:, place] = ~column.valid
+            array[~column.valid, place] = conversion.missing
+            unfit = None if unfit is None else unfit & column.valid
         if unfit is None:
             continue
         rows = np.flatnonzero(unfit & ~lacking)
@@ -89,7 +126,19 @@ def _fill_scalars(table: Table, entry: TensorInput, problems: dict[int, str]) ->
             found = "null" if value is None else f"{value}, out of range for {entry.dtype}"
             problems.setdefault(row, f"field `{field}` is {found}, but tensor `{entry.tensor}` needs a value")
         lacking |= unfit
-    return array.reshape(len(table), *entry.shape)
+    return _Filled(array.reshape(len(table), *entry.shape), missing)
+
+
+def _known(event_times: Ints | None) -> Ints:
+    assert event_times is not None, "an age needs the events' times"
+    return event_times
+
+
+def _report_wrong(column: Column, wrong: Mask, field: str, needs: str, problems: dict[int, str]) -> None:
+    """Add the events whose value can't be converted to `problems`. `field` and `needs`: parts of the message."""
+    rows = np.flatnonzero(wrong)
+    for row, value in zip(rows.tolist(), column.take(rows).to_list(), strict=True):
+        problems.setdefault(row, f"{field} is {shown(value)}, but {needs}")
 
 
 def _cast(column: Column, dtype: str) -> tuple[npt.NDArray[Any], Mask | None]:
@@ -105,19 +154,45 @@ def _cast(column: Column, dtype: str) -> tuple[npt.NDArray[Any], Mask | None]:
     return array, unfit
 
 
-def _fill_array(table: Table, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[Any]:
-    """The tensor, [events, *shape]; zeros if a list has the wrong length."""
+def _fill_array(table: Table, entry: TensorInput, problems: dict[int, str], event_times: Ints | None) -> _Filled:
+    """The tensor, [events, *shape]; anything if a list has the wrong length."""
     lists = _lists(table, entry)
-    wrong = np.flatnonzero(lists.lengths != entry.width)
+    is_wrong = _has_wrong_length(lists, entry)
+    wrong = np.flatnonzero(is_wrong)
     for row, length in _at(wrong, lists):
         found = "null" if length is None else f"{length} values"
+        needs = f"up to {entry.width}" if entry.pads else f"{entry.width}"
         problems.setdefault(
-            row, f"field `{entry.fields[0]}` has {found}, but tensor `{entry.tensor}` needs {entry.width} values"
+            row, f"field `{entry.fields[0]}` has {found}, but tensor `{entry.tensor}` needs {needs} values"
         )
-    items = _items(lists, entry, problems)
-    if len(wrong):
-        items = _with_zeros(items, lists.lengths, wrong, entry.width)
-    return items.reshape(len(lists), *entry.shape)
+    items = _items(lists, entry, problems, event_times)
+    if entry.pads or entry.conversions:
+        return _padded(items, lists, entry, is_wrong)
+    array = _with_zeros(items.array, lists.lengths, wrong, entry.width) if len(wrong) else items.array
+    return _Filled(array.reshape(len(lists), *entry.shape))
+
+
+def _has_wrong_length(lists: ListColumn, entry: TensorInput) -> Mask:
+    """Which lists don't fill a tensor of fixed length."""
+    wrong: Mask = lists.lengths > entry.width if entry.pads else lists.lengths != entry.width
+    if lists.valid is None:
+        return wrong
+    return wrong | ~lists.valid if _conversion(entry).missing is None else wrong & lists.valid
+
+
+def _padded(items: _Filled, lists: ListColumn, entry: TensorInput, is_wrong: Mask) -> _Filled:
+    """The tensor with the padding behind short lists. A null is a list of missing values."""
+    is_item = np.arange(entry.width) < np.where(is_wrong, 0, lists.lengths)[:, None]
+    kept = np.repeat(~is_wrong, lists.lengths)
+    array = np.full(is_item.shape, entry.pad, items.array.dtype)
+    array[is_item] = items.array[kept]
+    is_missing = np.zeros(is_item.shape, np.bool_)
+    if items.missing is not None:
+        is_missing[is_item] = items.missing[kept]
+    if lists.valid is not None and (missing := _conversion(entry).missing) is not None:
+        array[~lists.valid] = missing
+        is_missing[~lists.valid] = True
+    return _Filled(array.reshape(len(lists), *entry.shape), is_missing)
 
 
 def _with_zeros(items: npt.NDArray[Any], lengths: Ints, wrong: Ints, width: int) -> npt.NDArray[Any]:
@@ -133,14 +208,20 @@ def _with_zeros(items: npt.NDArray[Any], lengths: Ints, wrong: Ints, width: int)
 
 
 def _fill_ragged(
-    table: Table, inputs: Sequence[TensorInput], problems: dict[int, str], *, allow_nan: bool
+    table: Table,
+    inputs: Sequence[TensorInput],
+    problems: dict[int, str],
+    event_times: Ints | None,
+    *,
+    allow_nan: bool,
 ) -> dict[str, Ragged]:
     """The variable-length tensors."""
     columns = [_lists(table, entry) for entry in inputs]
     first, lengths = inputs[0], columns[0].lengths
     for entry, lists in zip(inputs, columns, strict=True):
         assert entry.max_length is not None
-        is_null = False if lists.valid is None else ~lists.valid
+        # With a value for nulls, a null list is an empty one.
+        is_null = False if lists.valid is None or _conversion(entry).missing is not None else ~lists.valid
         for row, length in _at(np.flatnonzero(is_null | (lists.lengths > entry.max_length)), lists):
             found = "is null" if length is None else f"has {length} values"
             problems.setdefault(
@@ -154,15 +235,30 @@ def _fill_ragged(
             )
     tensors: dict[str, Ragged] = {}
     for entry, lists in zip(inputs, columns, strict=True):
-        tensor = Ragged.of_lengths(_items(lists, entry, problems), lists.lengths)
+        items = _items(lists, entry, problems, event_times)
+        tensor = Ragged.of_lengths(items.array, lists.lengths)
         if not allow_nan:
-            _find_nan_items(lists, tensor, entry, problems)
+            _find_nan_items(lists, tensor, items.missing, entry, problems)
         tensors[entry.tensor] = tensor
     return tensors
 
 
 def _lists(table: Table, entry: TensorInput) -> ListColumn:
-    return cast("ListColumn", table[entry.fields[0]])  # see `check_fields`
+    column, splitter = table[entry.fields[0]], _conversion(entry).splitter
+    lists = cast("ListColumn", column) if splitter is None else splitter.split(column)  # see `check_fields`
+    return _truncated(lists, entry.width) if entry.truncates else lists
+
+
+def _conversion(entry: TensorInput) -> Conversion:
+    """The conversion of an input with one array field."""
+    return entry.conversions[0] if entry.conversions else PLAIN
+
+
+def _truncated(lists: ListColumn, most: int) -> ListColumn:
+    """The first items of each list."""
+    lengths = np.minimum(lists.lengths, most)
+    starts = lists.lengths.cumsum() - lists.lengths
+    return ListColumn(lists.items.take(spans(starts, lengths)), lengths, lists.valid)
 
 
 def _at(rows: Ints, lists: ListColumn) -> Iterator[tuple[int, int | None]]:
@@ -171,21 +267,49 @@ def _at(rows: Ints, lists: ListColumn) -> Iterator[tuple[int, int | None]]:
     return zip(rows.tolist(), lengths, strict=True)
 
 
-def _items(lists: ListColumn, entry: TensorInput, problems: dict[int, str]) -> npt.NDArray[Any]:
+def _items(lists: ListColumn, entry: TensorInput, problems: dict[int, str], event_times: Ints | None) -> _Filled:
     """The items of all lists, end to end."""
-    items, unfit = _cast(lists.items, entry.dtype)
+    conversion, column = _conversion(entry), lists.items
+    if conversion.converter is not None:
+        column, wrong = conversion.converter.convert(column, lambda: np.repeat(_known(event_times), lists.lengths))
+        if wrong is not None:
+            _report_wrong_items(lists, wrong, entry, problems)
+    items, unfit = _cast(column, entry.dtype)
+    missing: Mask | None = None
+    if conversion.missing is not None and column.valid is not None:
+        missing = ~column.valid
+        items = np.where(missing, np.array(conversion.missing, items.dtype), items)
+        unfit = None if unfit is None else unfit & column.valid
     for row, at in _first_of_each_event(unfit, offsets_of(lists.lengths)) if unfit is not None else ():
         problems.setdefault(
             row,
             f"field `{entry.fields[0]}`[{at}] is null or out of range for {entry.dtype}, which tensor `{entry.tensor}` needs",
         )
-    return items
+    return _Filled(items, missing)
 
 
-def _find_nan_items(lists: ListColumn, tensor: Ragged, entry: TensorInput, problems: dict[int, str]) -> None:
-    """Like `_find_nan`, for ragged items."""
+def _report_wrong_items(lists: ListColumn, wrong: Mask, entry: TensorInput, problems: dict[int, str]) -> None:
+    """Like `_report_wrong`, for the items of lists."""
+    converter = _conversion(entry).converter
+    assert converter is not None
+    offsets = offsets_of(lists.lengths)
+    places = list(_first_of_each_event(wrong, offsets))
+    found = lists.items.take(np.array([offsets[row] + at for row, at in places], np.int64)).to_list()
+    for (row, at), value in zip(places, found, strict=True):
+        problems.setdefault(
+            row,
+            f"field `{entry.fields[0]}`[{at}] is {shown(value)}, but tensor `{entry.tensor}` needs {converter.expected}",
+        )
+
+
+def _find_nan_items(
+    lists: ListColumn, tensor: Ragged, missing: Mask | None, entry: TensorInput, problems: dict[int, str]
+) -> None:
+    """Like `_find_nan`, for ragged items. `missing`: see `_Filled`."""
     if tensor.values.dtype.kind != "f" or (is_finite := np.isfinite(tensor.values)).all():
         return
+    if missing is not None:
+        is_finite |= missing
     for row, at in _first_of_each_event(~is_finite, tensor.offsets):
         found = _not_finite(lists, row, at, entry.dtype)
         problems.setdefault(

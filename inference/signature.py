@@ -1,15 +1,18 @@
 """A model's signature: its inputs with the event fields that fill them, and its outputs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import repeat
 from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from millstream.inference.conversions import PLAIN, Conversion
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.ragged import Ragged
+from millstream.inference.times import Time
 from millstream.schemas.dtypes import Dtype, ListOf
 
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -38,34 +41,77 @@ _LEAVES = {
 }
 """Tensor's type -> the field's type in JSON without a schema."""
 
+_BOTH_TAKE = {
+    frozenset(("float64", "int64")): "int64",
+    frozenset(("float64", "boolean")): "boolean",
+    frozenset(("float64", "scalar")): "int64",
+    frozenset(("int64", "scalar")): "int64",
+    frozenset(("string", "scalar")): "string",
+}
+"""The types that two tensors want of one field -> the type that both take."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorInput:
     """One input tensor and the event fields that fill it."""
 
     tensor: str
-    fields: tuple[str, ...]  # scalar fields, one column each; or the one array field
+    fields: tuple[str, ...]  # paths of scalar fields, one column each; or of the one array field
     array: bool  # True: the one field is an array
     dtype: str  # a key of DTYPES
     shape: tuple[int, ...]  # of one event; for variable length, of the longest event
     max_length: int | None = None  # most items of an event; None: fixed length
-    pad: float | str = 0  # the padding behind an event's own items, for variable length
+    pad: float | str = 0  # the padding behind an event's own items, for variable length or with `pads`
     mask: bool = False  # not filled by a field: 1 for each item of the event's inputs of variable length, 0 for padding
     # The place in the pipeline file that names the fields; empty: config.yaml names them.
     mapped_at: str = field(default="", compare=False)
+    conversions: tuple[Conversion, ...] = ()  # of each field; empty: the fields' values are taken as they are
+    pads: bool = False  # whether shorter arrays of a fixed length are padded
+    truncates: bool = False  # whether longer arrays lose their last items
 
     @property
     def width(self) -> int:
         """The number of elements of one event."""
         return prod(self.shape)
 
+    @property
+    def converted_fields(self) -> Iterable[tuple[str, Conversion]]:
+        """Each field with its conversion."""
+        return zip(self.fields, self.conversions or repeat(PLAIN), strict=False)
+
+    def leaf(self, conversion: Conversion) -> str:
+        """The type of a field in JSON without a schema; for an array field, the type of its items."""
+        return _LEAVES[self.dtype] if conversion.reader is None else conversion.reader.leaf
+
 
 @dataclass(frozen=True, slots=True)
 class TensorOutput:
-    """One output tensor and its name in the prediction."""
+    """One output tensor and what the prediction has of it."""
 
     tensor: str
     name: str
+    classes: tuple[str, ...] = ()  # names of the classes; empty: they have none
+    top: int | None = None  # how many of the best classes; None: all scores
+    threshold: float | None = None  # the score from which on the answer is true, or the second class
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that it may have in the prediction, see `outputs.named`."""
+        if self.top is not None:
+            return self.name, scores_name(self.name)
+        if self.classes and self.threshold is None:
+            return self.name, *(class_name(self.name, each) for each in self.classes)
+        return (self.name,)
+
+
+def class_name(output: str, of: str) -> str:
+    """The name of the output that has the score of one class."""
+    return f"{output}.{of}"
+
+
+def scores_name(output: str) -> str:
+    """The name of the output that has the scores of the best classes."""
+    return f"{output}_scores"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +128,17 @@ class Signature:
 
     @property
     def paths(self) -> dict[str, str]:
-        """The event fields that the model needs -> their types in JSON without a schema."""
-        return {field: _LEAVES[entry.dtype] for entry in self.inputs for field in entry.fields}
+        """The event fields that the model needs -> their types in JSON without a schema, see `Reader.leaf`."""
+        return _paths(self.inputs)
+
+    def with_time_formats(self, format_of: Callable[[str], str | None]) -> "Signature":
+        """The signature with the formats of times that the schema states; `format_of` returns a field's, or None."""
+        return replace(self, inputs=tuple(_with_time_formats(entry, format_of) for entry in self.inputs))
+
+    @property
+    def output_tensors(self) -> list[str]:
+        """The output tensors that the prediction needs, each once."""
+        return list(dict.fromkeys(output.tensor for output in self.outputs))
 
     @property
     def max_length(self) -> int | None:
@@ -99,7 +154,33 @@ class Signature:
 
 def merged_paths(signatures: Sequence[Signature]) -> dict[str, str]:
     """The event fields that the models need -> their types in JSON without a schema."""
-    return {path: leaf for signature in reversed(signatures) for path, leaf in signature.paths.items()}
+    return _paths(entry for signature in signatures for entry in signature.inputs)
+
+
+def _paths(inputs: Iterable[TensorInput]) -> dict[str, str]:
+    paths: dict[str, str] = {}
+    for entry in inputs:
+        for path, conversion in entry.converted_fields:
+            leaf = entry.leaf(conversion)
+            # If no type fits both, `check_fields` reports the tensor that the first one doesn't fill.
+            paths[path] = both_take(paths.get(path, leaf), leaf) or paths[path]
+    return paths
+
+
+def both_take(first: str, second: str) -> str | None:
+    """The type of a field, in JSON without a schema, that fills two tensors which want these types; None: there is none."""
+    return first if first == second else _BOTH_TAKE.get(frozenset((first, second)))
+
+
+def _with_time_formats(entry: TensorInput, format_of: Callable[[str], str | None]) -> TensorInput:
+    conversions = []
+    for path, conversion in entry.converted_fields:
+        time = conversion.converter
+        if isinstance(time, Time) and not time.format and (found := format_of(path)):
+            conversions.append(replace(conversion, converter=replace(time, format=found)))
+        else:
+            conversions.append(conversion)
+    return replace(entry, conversions=tuple(conversions)) if entry.conversions else entry
 
 
 def blank(inputs: Sequence[TensorInput], events: int) -> dict[str, Any]:
@@ -123,26 +204,33 @@ def check_fields(signature: Signature, columns: Mapping[str, Dtype], place: str,
         ModelConfigError: a field doesn't exist, or doesn't fit its tensor.
     """
     for entry in signature.inputs:
-        for name in entry.fields:
+        for name, conversion in entry.converted_fields:
             found = columns.get(name)
-            problem = "has no such field" if found is None else _misfit(entry, found)
+            problem = "has no such field" if found is None else _misfit(entry, conversion, found)
             if problem:
-                count = f"up to {entry.max_length}" if entry.max_length else f"{entry.width}"
-                expected = f"an array of {count} x {entry.dtype}" if entry.array else entry.dtype
                 advice = (
                     "Name another field"
                     if entry.mapped_at
                     else "Change the mapping in the model's config.yaml (or `model.inputs` in the pipeline file)"
                 )
                 raise ModelConfigError(
-                    f"{entry.mapped_at or place}: tensor `{entry.tensor}` takes {expected} from the event's field `{name}`, but "
-                    f"schema `{schema_name}` {problem}. {advice}, or change the schema."
+                    f"{entry.mapped_at or place}: tensor `{entry.tensor}` takes {_expected(entry, conversion)} from the event's "
+                    f"field `{name}`, but schema `{schema_name}` {problem}. {advice}, or change the schema."
                 )
 
 
-def _misfit(entry: TensorInput, found: Dtype) -> str:
-    if not entry.array:
-        return "" if found in _FILLED_BY[entry.dtype] else f"has {found} there"
+def _expected(entry: TensorInput, conversion: Conversion) -> str:
+    if conversion.splitter is not None:
+        return conversion.splitter.expected
+    item = entry.dtype if conversion.converter is None else conversion.converter.expected
+    count = f"up to {entry.max_length}" if entry.max_length else f"{entry.width}"
+    return f"an array of {count} x {item}" if entry.array else item
+
+
+def _misfit(entry: TensorInput, conversion: Conversion, found: Dtype) -> str:
+    takes = _FILLED_BY[entry.dtype] if conversion.reader is None else conversion.reader.takes
+    if not entry.array or conversion.splitter is not None:
+        return "" if found in takes else f"has {found} there"
     if not isinstance(found, ListOf):
         return f"has {found} there"
-    return "" if found.items in _FILLED_BY[entry.dtype] else f"has an array of {found.items} there"
+    return "" if found.items in takes else f"has an array of {found.items} there"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -17,6 +17,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic.config import JsonDict
 
 from millstream.pipeline.client_properties import ClientProperty
 from millstream.pipeline.names import Name, TopicName, TopicNames, Version
@@ -49,16 +50,32 @@ def _addresses(value: str) -> str:
 
 
 def _field_or_fields(value: object) -> object:
-    names = (value,) if isinstance(value, str) else value
-    if not isinstance(names, tuple) or not names or not all(isinstance(name, str) and name for name in names):
-        raise ValueError(f"expected an event field or a list of them, found {shown(value)}. Write [field, field].")
+    specs = value if isinstance(value, tuple) else (value,)
+    if not specs or not all(_is_field(spec) for spec in specs):
+        raise ValueError(
+            f"expected an event field or a list of them, found {shown(value)}. Write [field, field], or {{field: name}} "
+            f"with options."
+        )
     return value
+
+
+def _is_field(spec: object) -> bool:
+    field = spec.get("field") if isinstance(spec, dict) else spec
+    return isinstance(field, str) and bool(field)
 
 
 Text = Annotated[str, Field(min_length=1)]
 ClientProperties = dict[ClientProperty, Secret]
 FilePath = Annotated[Path, BeforeValidator(_resolved), WithJsonSchema({"type": "string", "$comment": "path"})]
 Format = Literal["avro", "json"]
+
+_FIELD_SCHEMA: JsonDict = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "object", "required": ["field"], "properties": {"field": {"type": "string"}}},
+    ]
+}
+_FIELDS_SCHEMA: JsonDict = {"anyOf": [_FIELD_SCHEMA, {"type": "array", "items": _FIELD_SCHEMA, "minItems": 1}]}
 
 
 class Section(BaseModel):
@@ -220,19 +237,12 @@ class Model(Section):
         validate_default=True,
         description="Folder of models, laid out `<name>/<version>/` (`millstream docs models`).",
     )
-    inputs: dict[
-        Text,
-        Annotated[
-            str | tuple[str, ...],
-            BeforeValidator(_field_or_fields),
-            WithJsonSchema(
-                {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]}
-            ),
-        ],
-    ] = Field(
+    inputs: dict[Text, Annotated[Any, BeforeValidator(_field_or_fields), WithJsonSchema(_FIELDS_SCHEMA)]] = Field(
         {},
         description="For each input tensor the event field, or the list of fields, that fills it. "
-        "In place of what the model's `config.yaml` says: for events that name their fields otherwise.",
+        "In place of what the model's `config.yaml` says: for events that name their fields otherwise. A field is a path such as "
+        "`customer.age`, or a mapping such as `{field: customer.age, type: text}` with the options of `config.yaml` "
+        "(docs/models.md). Each field keeps the options that `config.yaml` has in its place, unless it states others.",
     )
     device: Literal["auto", "cpu", "cuda", "tensorrt"] = Field(
         "auto",
@@ -269,7 +279,8 @@ class Model(Section):
     allow_nan: bool = Field(
         False,
         description="Whether a feature may be NaN or infinite, as for models that take NaN for a missing value. If not, its "
-        "event becomes a dead letter. A null is no NaN: an event with a null feature becomes a dead letter in any case.",
+        "event becomes a dead letter. A null is no NaN: an event with a null feature becomes a dead letter, unless the "
+        "model's `config.yaml` has `missing` for the field.",
     )
     allow_nan_outputs: bool = Field(
         False,

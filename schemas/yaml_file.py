@@ -25,6 +25,7 @@ _TAG_PREFIX = "tag:yaml.org,2002:"
 _SCALAR_TAGS = {"null", "bool", "int", "float", "str", "timestamp", "merge", "value"}
 # C libraries end a text at its NUL, and UTF-8 can't encode surrogates.
 _UNUSABLE_CHARACTERS = re.compile("[\0\ud800-\udfff]")
+_PATH_WITH_BRACKETS = re.compile(r"\w\[(-?[0-9]*|\"[^\"]*\")\]")  # such as items[0]
 
 
 class Fault(NamedTuple):
@@ -83,8 +84,11 @@ def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> YamlError:
     mark = error.problem_mark or error.context_mark
     line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
     what = "; ".join(part for part in (error.context, error.problem) if part)
-    if "${" in "".join(text.split("\n")[line - 1 : line]):  # as in {env: ${NAME}}: YAML treats the brace as its own
+    written = "".join(text.split("\n")[line - 1 : line])
+    if "${" in written:  # as in {env: ${NAME}}: YAML treats the brace as its own
         what += ". Put quotes around a ${NAME} that stands inside { } or [ ]."
+    elif _PATH_WITH_BRACKETS.search(written):
+        what += ". Put quotes around a path with [ ] that stands inside { } or [ ]."
     return YamlError(f"not valid YAML at column {column}: {what}", line)
 
 

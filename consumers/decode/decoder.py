@@ -141,7 +141,7 @@ class BlockDecoder:
     def _events(self, part: Part, records: Records, rejected: dict[int, Rejection]) -> _Events:
         """Turn a part into events. Adds the events that don't fit the model to `rejected`."""
         (table, rows), times = self._with_times(self._with_ids(part, rejected), records.timestamps, rejected)
-        fitted = to_tensors(table, self._inputs, allow_nan=self._allow_nan)
+        fitted = to_tensors(table, self._inputs, allow_nan=self._allow_nan, event_times=times)
         rejected |= {int(rows[unfit.row]): Rejection("unfit", unfit.error) for unfit in fitted.unfit}
         fields = self._fields
         events = _Events(

@@ -78,13 +78,12 @@ def check_model_fields(models: Sequence[ModelVersion], schema: Schema | None) ->
     """
     tree = None if schema is None else record_tree(schema)
     for model in models:
-        types = model.signature.paths
         for entry in model.signature.inputs:
             place = f"{entry.mapped_at or model.place}: tensor `{entry.tensor}`"
-            for field in entry.fields:
+            for field, conversion in entry.converted_fields:
                 path = _model_path(tree, field, schema, place)
-                may_become_array = types[field] in ("string", "scalar")
-                if schema is None and entry.array and not may_become_array and Every.ITEM not in path.steps:
+                is_array = entry.array and conversion.splitter is None
+                if schema is None and is_array and Every.ITEM not in path.steps:
                     raise PlanError(
                         f"{place} takes the array `{field}`. In JSON without a schema, name the array's items: `{field}[]`."
                     )
@@ -176,8 +175,8 @@ def event_time_format(pipeline: Pipeline, schema: Schema | None, columns: Mappin
     return stated or known or "milliseconds"
 
 
-def time_format(schema: Schema, field: str) -> str | None:
-    """The format of the Avro timestamp or date at a path; None: there is no such."""
+def time_format(schema: Schema | None, field: str) -> str | None:
+    """The format of the Avro timestamp or date at a path, see `inference.times`; None: there is no such."""
     try:
         logical = _logical_type(schema, field).removeprefix("local-")
     except BadFieldError:  # the caller reports it

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from millstream.consumers.events import Rejection
 from millstream.consumers.execute.adaptive_batch_size import AdaptiveBatchSize
 from millstream.consumers.resilience.safety_net import SafetyNet, raise_expected
-from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
+from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, NanOutput, OutOfMemory
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between, rows_of
 
 Run = Callable[[Inputs], dict[str, npt.NDArray[Any]]]
@@ -102,7 +102,7 @@ class BisectingExecutor:
         """The rejection of an event that raises this error when it runs alone."""
         self._raise_unless_an_events(error)
         if isinstance(error, ModelRejected):
-            return Rejection("model_rejected", str(error))
+            return Rejection("nan_output" if isinstance(error, NanOutput) else "model_rejected", str(error))
         assert self._net is not None
         return self._net.rejection(error, self._run_again)
 

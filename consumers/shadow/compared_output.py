@@ -20,7 +20,7 @@ def check_compared_output(pipeline: Pipeline, models: Sequence[ModelVersion]) ->
         PlanError: naming the model, and the outputs that there are.
     """
     wanted = pipeline.comparison.output
-    names = [{output.name for output in model.signature.outputs} for model in models]
+    names = [{name for output in model.signature.outputs for name in output.names} for model in models]
     common = set.intersection(*names)
     for model, there in zip(models, names, strict=True):
         if wanted is not None and wanted not in there:
@@ -52,8 +52,14 @@ def check_compared_item(pipeline: Pipeline, models: Sequence[ModelVersion], answ
         return
     primary, *shadows = models
     for shadow in shadows:
-        output = compared_output(pipeline.comparison.output, answer, (entry.name for entry in shadow.signature.outputs))
-        assert output is not None, "check_compared_output comes first"
+        names = (name for entry in shadow.signature.outputs for name in entry.names)
+        output = compared_output(pipeline.comparison.output, answer, names)
+        # Of a tensor of scores with classes, there is one output for each class, and none with the tensor's own name.
+        if output is None or output not in answer:
+            raise PlanError(
+                f"{pipeline.at('comparison', 'output')}: expected an output of {primary.place}, found `{output}`. It has "
+                f"{_listed(set(answer))}. Name one of these."
+            )
         array = answer[output]
         items = array.shape[1] if array.ndim > 1 else 0
         if item >= items:

@@ -73,10 +73,10 @@ class Shadow:
         if not len(rows):
             return []
         started = time.perf_counter()
-        outputs, errors = self._answer(answered.batch.features(rows))
+        times = answered.batch.event_times()[rows]
+        outputs, errors = self._answer(answered.batch.features(rows), times)
         took = (time.perf_counter() - started) * 1000
         chosen = [ids[row] for row in rows.tolist()]
-        times = answered.batch.event_times()[rows]
         at = np.searchsorted(answered.rows, rows)
         primary = {name: array[at] for name, array in answered.outputs.items()}
         names = [keys[row] for row in rows.tolist()]
@@ -88,10 +88,10 @@ class Shadow:
             values = self._encoder.encode(chosen, names, times, primary, before, None, took, failed)
         return list(zip(chosen, values, strict=True))
 
-    def _answer(self, table: Table) -> tuple[Tensors | None, dict[int, str]]:
+    def _answer(self, table: Table, times: npt.NDArray[np.int64]) -> tuple[Tensors | None, dict[int, str]]:
         """The outputs of events that succeed, in order, and the errors of the others by row."""
         try:
-            fitted = to_tensors(table, self._inputs, allow_nan=self._allow_nan)
+            fitted = to_tensors(table, self._inputs, allow_nan=self._allow_nan, event_times=times)
             errors = {unfit.row: unfit.error for unfit in fitted.unfit}
             if not len(fitted.rows):
                 return None, errors

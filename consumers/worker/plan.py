@@ -1,7 +1,8 @@
 """Loads all that a pipeline file names, and checks it before the first event is read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from shlex import quote
 from typing import Any
 
@@ -18,6 +19,7 @@ from millstream.consumers.decode.named_fields import (
     event_time_format,
     own_fields,
     schema_of,
+    time_format,
 )
 from millstream.consumers.errors import PlanError
 from millstream.consumers.flow.in_flight import record_cost_of
@@ -88,11 +90,14 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
         pipeline.model.repository,
         pipeline.model.name,
         pipeline.model.version,
-        _field_overrides(pipeline),
-        lambda tensor: pipeline.at("model", "inputs", tensor),
+        pipeline.model.inputs,
+        partial(pipeline.at, "model", "inputs"),
         pipeline.at("model"),
-    )
-    shadows = load_shadows(pipeline, model, dedicated=dedicated)
+    ).with_time_formats(partial(time_format, reader))
+    shadows = [
+        replace(shadow, model=shadow.model.with_time_formats(partial(time_format, reader)))
+        for shadow in load_shadows(pipeline, model, dedicated=dedicated)
+    ]
     if dedicated and not shadows:
         raise PlanError(
             f"{pipeline.at('shadows')}: expected one with `dedicated: true` for `--role shadow`, found none. Add it, or leave "
@@ -240,9 +245,3 @@ def check_answers(plan: Plan) -> ModelRejected | None:
     except UnsupportedOutputError as error:
         raise PlanError(f"{plan.model.place}: {error}") from None
     return None
-
-
-def _field_overrides(pipeline: Pipeline) -> dict[str, str | list[str]]:
-    return {
-        tensor: fields if isinstance(fields, str) else list(fields) for tensor, fields in pipeline.model.inputs.items()
-    }

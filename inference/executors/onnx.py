@@ -18,6 +18,7 @@ from millstream.inference.executors.interface import (
     rows_of,
     warm_up,
 )
+from millstream.inference.outputs import named
 from millstream.inference.repository import ModelVersion
 
 PROVIDERS = {
@@ -56,8 +57,7 @@ class OnnxExecutor:
         """
         self.model = model
         self._place = model.place
-        self._outputs = [entry.tensor for entry in model.signature.outputs]
-        self._names = [entry.name for entry in model.signature.outputs]
+        self._outputs = model.signature.output_tensors
         self.device = _device(device, model)
         self._session = _open(model, self.device, threads)
         fixed = _check_inputs(model, self._session)
@@ -81,8 +81,10 @@ class OnnxExecutor:
             if not isinstance(error, MemoryError) and not type(error).__module__.startswith("onnxruntime"):
                 raise  # an error of Millstream
             raise classify_error(error, self._place) from error
-        check_rows(dict(zip(self._outputs, outputs, strict=True)), size, self._place)
-        return {name: output[:events] for name, output in zip(self._names, outputs, strict=True)}
+        tensors = dict(zip(self._outputs, outputs, strict=True))
+        check_rows(tensors, size, self._place)
+        kept = {name: output[:events] for name, output in tensors.items()}
+        return named(self.model.signature.outputs, kept, self._place)
 
     def close(self) -> None:
         """See `Executor.close`."""

@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from millstream.inference.batch_sizes import batch_sizes_of
 from millstream.inference.devices import cpu_or_cuda
-from millstream.inference.errors import ExecutorUnavailable, InferenceError, ModelConfigError, ModelRejected
+from millstream.inference.errors import ExecutorUnavailable, InferenceError, ModelConfigError, ModelRejected, NanOutput
 from millstream.inference.executors.error_classification import classify_error, line_of
 from millstream.inference.executors.interface import Tensors, rows_of, warm_up
 from millstream.inference.executors.python_module import ModelModule, place_in
+from millstream.inference.outputs import named
 from millstream.inference.repository import ModelVersion
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class PythonExecutor:
         self.device = cpu_or_cuda(device, model.name, "python")
         self.batch_sizes = batch_sizes_of(model.batch_sizes, max_events)
         self.max_events = max_events
-        self._names = {entry.tensor: entry.name for entry in model.signature.outputs}
+        self._outputs = model.signature.output_tensors
         self._module = ModelModule(model.file)
         self._model = self._module.make("Model", model.file.parent, self.device)
         if not callable(getattr(self._model, "predict", None)):
@@ -86,6 +87,8 @@ class PythonExecutor:
         outputs = self._predict(dict(inputs))
         try:
             self._named(outputs, rows_of(inputs))
+        except NanOutput:
+            raise
         except ModelRejected as error:  # no event is at fault, because these are blank
             raise ModelConfigError(str(error)) from None
 
@@ -116,13 +119,14 @@ class PythonExecutor:
             raise ModelRejected(
                 f"{self.model.place}: `predict` returned {type(outputs).__name__}, not a dict of arrays by output name."
             )
-        lacking = self._names.keys() - outputs.keys()
+        lacking = set(self._outputs) - outputs.keys()
         if lacking:
             raise ModelRejected(
                 f"{self.model.place}: `predict` returned the outputs {sorted(map(str, outputs))}, without {sorted(lacking)}, "
                 f"which config.yaml names."
             )
-        return {name: self._array(tensor, outputs[tensor], events) for tensor, name in self._names.items()}
+        tensors = {tensor: self._array(tensor, outputs[tensor], events) for tensor in self._outputs}
+        return named(self.model.signature.outputs, tensors, self.model.place)
 
     def _array(self, tensor: str, output: object, events: int) -> npt.NDArray[Any]:
         try:

@@ -11,6 +11,7 @@ from millstream.inference.errors import DeviceError, InferenceError, ModelConfig
 from millstream.inference.executors.error_classification import classify_error
 from millstream.inference.executors.interface import Tensors, check_rows, padded, rows_of, warm_up
 from millstream.inference.executors.torch_program import Program, open_program, torch
+from millstream.inference.outputs import named
 from millstream.inference.repository import ModelVersion
 
 
@@ -58,9 +59,10 @@ class TorchExecutor:
             raise
         except Exception as error:  # torch raises RuntimeError, AssertionError and others if a model rejects events
             raise classify_error(error, self.model.place) from error
-        named = self._named(outputs)
-        check_rows(named, size, self.model.place)
-        return {entry.name: named[entry.tensor][:events] for entry in self.model.signature.outputs}
+        tensors = self._by_tensor(outputs)
+        check_rows(tensors, size, self.model.place)
+        kept = {name: tensors[name][:events] for name in self.model.signature.output_tensors}
+        return named(self.model.signature.outputs, kept, self.model.place)
 
     def close(self) -> None:
         """See `Executor.close`."""
@@ -68,8 +70,8 @@ class TorchExecutor:
         if self.device == "cuda":
             torch().cuda.empty_cache()
 
-    def _named(self, outputs: Mapping[str, npt.NDArray[Any]] | list[npt.NDArray[Any]]) -> Tensors:
-        wanted = [entry.tensor for entry in self.model.signature.outputs]
+    def _by_tensor(self, outputs: Mapping[str, npt.NDArray[Any]] | list[npt.NDArray[Any]]) -> Tensors:
+        wanted = self.model.signature.output_tensors
         if isinstance(outputs, list):
             if len(outputs) != len(wanted):
                 raise ModelConfigError(

@@ -7,6 +7,7 @@ import pytest
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.repository import load_version
 from millstream.inference.signature import TensorInput, TensorOutput
+from millstream.schemas.wording import dotted
 
 GOOD = """
 description: late or not
@@ -95,7 +96,7 @@ def test_wrong_mapping_in_the_pipeline_is_refused(
 ) -> None:
     folder = put(tmp_path)
     with pytest.raises(ModelConfigError, match=says) as refused:
-        load_version(tmp_path, "late", fields=fields, mapped_at=lambda tensor: f"p.yaml:7: {tensor}")
+        load_version(tmp_path, "late", fields=fields, mapped_at=lambda *loc: f"p.yaml:7: {dotted(loc)}")
     assert str(folder / "config.yaml") in str(refused.value)
 
 

@@ -35,6 +35,12 @@ def whole(tmp_path: Path) -> Pipeline:
     return load(tmp_path, WHOLE, KAFKA_USER="infer", REGISTRY_PASSWORD=HUSH, KAFKA_BOOTSTRAP="a:1,b:2")
 
 
+def test_field_of_an_input_may_have_options(tmp_path: Path) -> None:
+    fields = "{x: [a, {field: b.c, missing: 0}], y: {field: d, type: text}}"
+    loaded = load(tmp_path, SMALL.replace("name: m\n", f"name: m\n  inputs: {fields}\n"))
+    assert loaded.model.inputs == {"x": ("a", {"field": "b.c", "missing": 0}), "y": {"field": "d", "type": "text"}}
+
+
 def test_every_option_can_be_set(whole: Pipeline, tmp_path: Path) -> None:
     assert whole.client_config() == {
         "bootstrap.servers": "a:1,b:2",

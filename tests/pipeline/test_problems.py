@@ -142,6 +142,8 @@ PROBLEMS = [
      "model.repository: expected a path, found the number 5. Write for example: repository: models"),
     ("name: m\n", "name: m\n  inputs: {x: 5}\n", 12,
      "model.inputs.x: expected an event field or a list of them, found the number 5."),
+    ("name: m\n", "name: m\n  inputs: {x: [a, {missing: 0}]}\n", 12,
+     "model.inputs.x: expected an event field or a list of them, found a list. Write [field, field], or {field: name}"),
     ("name: m\n", "name: m\nbatch:\n  max_wait: soon\n", 13,
      "batch.max_wait: expected a duration such as 5ms, 0.5s or 2m, found 'soon'. Write for example: max_wait: 5ms"),
     ("name: m\n", "name: m\nbatch:\n  max_wait: 5\n", 13,

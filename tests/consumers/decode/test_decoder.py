@@ -13,6 +13,9 @@ from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch, Rejec
 from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.record_types import HeaderList, Record
 from millstream.consumers.records import Records
+from millstream.inference.conversions import Conversion
+from millstream.inference.signature import Signature, TensorInput
+from millstream.inference.times import Time
 from millstream.schemas.column import Column, column_of
 from millstream.schemas.decoded import Decoded
 from millstream.schemas.dtypes import Dtype, ListOf
@@ -232,6 +235,14 @@ def test_event_with_another_thing_as_its_time_is_unfit(
     assert block.good.tolist() == [0, 2]
     assert block.event_times[1] == 1_700_000_000_000
     assert block.tensors["x"][:, 0].tolist() == [1.0, 3.0]
+
+
+def test_age_of_a_field_is_counted_to_the_events_own_time() -> None:
+    age = Conversion(Time("seconds", "age", whole=False))
+    signature = Signature((TensorInput("age", ("born",), False, "float64", (1,), conversions=(age,)),), ())
+    extra = {"at": column(None, 6_000, dtype="int64"), "born": column(1_699_999_999, 2, dtype="int64")}
+    decoder = BlockDecoder(NumberDecoder(extra), EventFields(None, "at"), signature, allow_nan=False)
+    assert decoder.decode(polled([b"1", b"2"], 100)).tensors["age"][:, 0].tolist() == [1.0, 4.0]
 
 
 def test_event_times_leave_out_the_refused() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 import threading
 from dataclasses import replace
+from textwrap import dedent
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -91,6 +94,58 @@ def test_batches_are_no_larger_than_the_executor_takes(tmp_path: Path, takes: in
     executor = cast("ModelExecutor", SimpleNamespace(max_events=takes))
     plan = replace(plan_of(tmp_path, batch=BATCH), executors=[executor])
     assert settings_of(plan, until_idle=True).batch == replace(LIMITS, max_events=expected)
+
+
+def test_schema_says_in_which_format_a_time_is(tmp_path: Path) -> None:
+    service = python_service(tmp_path, NOWHERE, 'return {"y": inputs["x"]}', with_topics=False)
+    schema = tmp_path / "schemas" / "1-number-event.avsc"
+    micros = '{"name": "x", "type": ["null", {"type": "long", "logicalType": "timestamp-micros"}]}'
+    schema.write_text(schema.read_text(encoding="utf-8").replace('{"name": "x", "type": "double"}', micros))
+    config = (
+        "inputs: [{tensor: x, fields: [{field: x, as: hour, missing: -1}], dtype: float64}]\noutputs: [{tensor: y}]"
+    )
+    (tmp_path / "models" / "number" / "1" / "config.yaml").write_text(config, encoding="utf-8")
+    plan = make_plan(load_pipeline(service.file, {}))
+    values = [b'{"id": "a", "x": 7200000000}', b'{"id": "b", "x": null}']
+    records: list[Record] = [MemoryRecord(at, value) for at, value in enumerate(values)]
+    block = plan.decoder.decode(FetchedBatch(Records.of(records), EPOCHS, 0.0, 0))
+    assert block.tensors["x"].tolist() == [[2.0], [-1.0]]
+
+
+def test_json_without_a_schema_becomes_features_by_paths(tmp_path: Path) -> None:
+    source = {"format": "json", "event_id": "id", "event_time": "at", "event_time_format": "seconds"}
+    service = python_service(tmp_path, NOWHERE, 'return {"y": inputs["x"]}', with_topics=False, input=source)
+    config = """
+    inputs:
+      - tensor: x
+        fields:
+          - {field: customer.age, type: text, missing: nan}
+          - {field: 'basket.items[0].price', missing: -1}
+          - {field: customer.country, vocabulary: ['no', se], unknown: 9}
+          - {field: customer.since, time: iso8601, as: weekday}
+          - {field: customer.seen, time: seconds, as: age}
+        dtype: float64
+      - {tensor: tags, field: 'basket.items[].tag', vocabulary: [a, 7], missing: -1, dtype: int64, shape: [3], pad: 5}
+    outputs: [{tensor: y}]
+    """
+    (tmp_path / "models" / "number" / "1" / "config.yaml").write_text(dedent(config), encoding="utf-8")
+    customer = {"age": "33.5", "country": "se", "since": "2026-01-31T09:30:00+01:00", "seen": 90.5}
+    items = [{"price": 2.5, "tag": "a"}, {"tag": 7}, {}]
+    events = [
+        {"id": "full", "at": 100, "customer": customer, "basket": {"items": items}},
+        {"id": "bad", "at": 100, "customer": customer | {"age": "old"}, "basket": {"items": []}},
+        {"id": "poor", "at": 100, "customer": customer | {"age": None, "country": 3}, "basket": {"items": []}},
+        {"id": "odd", "at": 100, "customer": customer | {"country": 1.5}, "basket": {"items": []}},
+    ]
+    records: list[Record] = [MemoryRecord(at, json.dumps(event).encode()) for at, event in enumerate(events)]
+    plan = make_plan(load_pipeline(service.file, {}))
+    block = plan.decoder.decode(FetchedBatch(Records.of(records), EPOCHS, 0.0, 0))
+    expected = [[33.5, 2.5, 1.0, 5.0, 9.5], [math.nan, -1.0, 9.0, 5.0, 9.5]]
+    np.testing.assert_array_equal(block.tensors["x"], expected)
+    assert block.tensors["tags"].tolist() == [[0, 1, -1], [5, 5, 5]]
+    assert {row: why.reason for row, why in block.rejected.items()} == {1: "unfit", 3: "undecodable"}
+    assert block.rejected[1].error.startswith("field `customer.age` is 'old', but tensor `x` needs text with a number")
+    assert block.rejected[3].error.startswith("customer.country: ")
 
 
 def test_field_that_the_batch_section_names_is_what_events_cost(tmp_path: Path) -> None:

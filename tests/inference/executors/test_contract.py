@@ -141,6 +141,34 @@ def test_event_that_the_model_refuses_is_found_and_the_others_are_answered(tmp_p
     executor.close()
 
 
+@pytest.mark.parametrize("write", kinds(DOUBLES))
+def test_several_outputs_are_made_of_one_tensor(tmp_path: Path, write: Write) -> None:
+    file = write(tmp_path).file.parent / "config.yaml"
+    inputs = file.read_text(encoding="utf-8").partition("outputs:")[0]
+    outputs = "outputs: [{tensor: y, name: all}, {tensor: y, name: best, classes: [a, b], top: 1}]\n"
+    file.write_text(inputs + outputs, encoding="utf-8")
+    executor = open_executor(load_version(tmp_path, "m"), trust=True, device="cpu", max_events=8)
+    executor.warm_up()
+    found = executor.run({"x": np.array([[1, 2], [4, 3], [5, 5]], np.float32)})
+    assert {name: array.tolist() for name, array in found.items()} == {
+        "all": [[2, 4], [8, 6], [10, 10]],
+        "best": [["b"], ["a"], ["a"]],
+        "best_scores": [[4], [8], [10]],
+    }
+
+
+@pytest.mark.parametrize("write", kinds(DOUBLES))
+def test_event_without_an_answer_that_has_a_class_is_found(tmp_path: Path, write: Write) -> None:
+    file = write(tmp_path).file.parent / "config.yaml"
+    inputs = file.read_text(encoding="utf-8").partition("outputs:")[0]
+    file.write_text(inputs + "outputs: [{tensor: y, threshold: 5}]\n", encoding="utf-8")
+    executor = open_executor(load_version(tmp_path, "m"), trust=True, device="cpu", max_events=8)
+    isolation = BisectingExecutor(executor.run, max_events=8, allow_nan_outputs=True)
+    outputs, rows, rejected = isolation.run({"x": np.array([[1, 2], [np.nan, 3], [3, 1]], np.float32)})
+    assert (rows.tolist(), outputs["y"].tolist()) == ([0, 2], [[False, False], [True, False]])
+    assert {row: why.reason for row, why in rejected.items()} == {1: "nan_output"}
+
+
 @pytest.mark.parametrize("write", kinds(SUBTRACTS))
 def test_inputs_reach_the_model_by_name_and_not_by_order(tmp_path: Path, write: Write) -> None:
     executor = open_executor(write(tmp_path), trust=True, device="cpu")

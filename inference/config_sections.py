@@ -1,0 +1,171 @@
+"""The options of a model's config.yaml."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from millstream.inference.signature import DTYPES
+from millstream.schemas.wording import shown
+
+# Bounds for slips of the pen: the warm-up runs a batch of the largest size, which could take all memory.
+MAX_EVENTS = 65_536  # of a batch
+
+
+def _field(value: object) -> object:
+    """The mapping that a path stands for."""
+    if isinstance(value, str):
+        return {"field": value}
+    if not isinstance(value, dict | FieldOptions):
+        raise ValueError(f"expected the path of a field, or a mapping with `field`, found {shown(value)}")
+    return value
+
+
+def _single(value: object) -> object:
+    if not isinstance(value, str | int | float):
+        raise ValueError(f"expected reject, nan or a value of the tensor, found {shown(value)}")
+    return value
+
+
+def _entries(value: object) -> object:
+    if not isinstance(value, str | list | tuple):
+        raise ValueError(f"expected the name of a file or a list of texts, found {shown(value)}")
+    return value
+
+
+_Entries = Annotated[Any, BeforeValidator(_entries)]
+
+
+class _Options(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class FieldOptions(_Options):
+    """How one field's values become elements of the tensor."""
+
+    missing: Annotated[Any, BeforeValidator(_single)] = "reject"
+    type: Literal["text", "number", "int", "boolean"] | None = None
+    time: Literal["iso8601", "seconds", "milliseconds", "microseconds"] | None = None
+    part: Literal["epoch", "hour", "weekday", "day", "month", "age"] | None = Field(default=None, alias="as")
+    vocabulary: _Entries = None
+    unknown: int | None = None
+    tokenizer: str | None = None
+
+    @model_validator(mode="after")
+    def _one_conversion(self) -> "FieldOptions":
+        kinds = {
+            "type": self.type is not None,
+            "time": self.time is not None or self.part is not None,
+            "vocabulary": self.vocabulary is not None,
+            "tokenizer": self.tokenizer is not None,
+        }
+        given = [name for name, there in kinds.items() if there]
+        if len(given) > 1:
+            raise ValueError(f"expected one of {', '.join(kinds)}, found {' and '.join(given)}: keep one")
+        if self.unknown is not None and self.vocabulary is None:
+            raise ValueError("`unknown` is the index of values that the `vocabulary` lacks, and stands beside it")
+        return self
+
+
+class FieldMapping(FieldOptions):
+    """An entry of `fields`."""
+
+    field: str
+
+
+class InputMapping(FieldOptions):
+    """An entry of `inputs`. The options of a field belong to the one of `field`."""
+
+    tensor: str
+    field: str | None = None
+    fields: list[Annotated[FieldMapping, BeforeValidator(_field)]] | None = Field(default=None, min_length=1)
+    dtype: str
+    shape: list[int] = Field(default_factory=list)
+    max_length: int | None = Field(default=None, ge=1)
+    pad: float | str | None = None
+    truncate: bool = False
+    mask: bool = False
+
+    @model_validator(mode="after")
+    def _whole(self) -> "InputMapping":
+        for problem, is_there in self._problems():
+            if is_there:
+                raise ValueError(problem)
+        return self
+
+    def _problems(self) -> list[tuple[str, bool]]:
+        """Each possible problem, and whether it is there."""
+        of_field = FieldOptions.model_fields.keys() & self.model_fields_set
+        is_text = self.dtype == "string"
+        return [
+            (
+                "write either `field` (one array field) or `fields` (scalar fields, one column each), or `mask: true`",
+                (self.field is None) + (self.fields is None) + (not self.mask) != 2,
+            ),
+            (
+                "`max_length` is for a `field` whose length varies, and stands in place of its `shape`",
+                self.max_length is not None and (self.field is None or bool(self.shape)),
+            ),
+            (
+                "a mask has the shape of the inputs that vary in length: leave `shape` out",
+                self.mask and bool(self.shape),
+            ),
+            (f"dtype `{self.dtype}` is not one of {', '.join(DTYPES)}", self.dtype not in DTYPES),
+            (
+                f"`pad` is a value of the dtype, a finite number here, found {shown(self.pad)}",
+                isinstance(self.pad, str) and not is_text,
+            ),
+            (
+                "`pad` is a value of the dtype, and stands beside a `field` with `max_length` or `shape`",
+                self.pad is not None and (self.field is None or isinstance(self.pad, str) != is_text),
+            ),
+            ("`truncate` stands beside a `field` with `max_length` or `shape`", self.truncate and self.field is None),
+            (
+                f"shape {self.shape} is the shape of one event: every size is at least 1",
+                any(size < 1 for size in self.shape),
+            ),
+            (
+                f"{_listed(of_field)}: options of one field stand beside `field`, or in an entry of `fields`, such as "
+                f"{{field: age, missing: 0}}",
+                bool(of_field) and self.field is None,
+            ),
+        ]
+
+
+class OutputMapping(_Options):
+    """An entry of `outputs`."""
+
+    tensor: str
+    name: str | None = None
+    classes: _Entries = None
+    top: int | None = Field(default=None, ge=1)
+    threshold: float | None = Field(default=None, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _one_form(self) -> "OutputMapping":
+        if self.top is not None and self.threshold is not None:
+            raise ValueError("expected one of top and threshold, found both: write two outputs with different names")
+        return self
+
+
+class Config(_Options):
+    """The file."""
+
+    description: str = ""
+    executor: Literal["onnx", "torch", "python"] | None = None
+    inputs: list[InputMapping] = Field(min_length=1)
+    outputs: list[OutputMapping] = Field(min_length=1)
+    batch_sizes: list[Annotated[int, Field(ge=1, le=MAX_EVENTS)]] = Field(default_factory=list)
+    length_buckets: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
+
+
+SECTIONS: dict[str, type[BaseModel]] = {
+    "": Config,
+    "inputs": InputMapping,
+    "inputs.fields": FieldMapping,
+    "outputs": OutputMapping,
+}
+"""Place of a mapping in the file -> its options."""
+
+
+def _listed(names: "set[str]") -> str:
+    return ", ".join(sorted(f"`{'as' if name == 'part' else name}`" for name in names))

@@ -1,0 +1,96 @@
+"""The steps that turn a field's values into a tensor's elements, where the tensor does not take them as they are."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.schemas.column import Column, ListColumn, Mask, NumberColumn, StringColumn
+from millstream.schemas.packed import Packed
+
+Ints = npt.NDArray[np.int64]
+Missing = float | bool | str
+"""The tensor's element in place of a null."""
+
+
+class Converted(NamedTuple):
+    """Values after a conversion."""
+
+    column: Column  # a null stays null
+    wrong: Mask | None  # true for a value that can't be converted, never for a null; None: all can
+
+
+class Reader(Protocol):
+    """A step that reads a field."""
+
+    @property
+    def leaf(self) -> str:
+        """The field's type in JSON without a schema: boolean, int64, float64, string or scalar."""
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """The types of columns that it reads."""
+
+    @property
+    def expected(self) -> str:
+        """The value that it needs, for messages."""
+
+
+class Converter(Reader, Protocol):
+    """Converts the values of a field, or the items of an array field."""
+
+    def convert(self, column: Column, event_times: Callable[[], Ints]) -> Converted:
+        """Convert all values. `event_times` returns the time of each value's event, in ms since the epoch."""
+
+
+class Splitter(Reader, Protocol):
+    """Makes a list of each value of a field, as a tokenizer does."""
+
+    def split(self, column: Column) -> ListColumn:
+        """The list of each value. A null stays null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversion:
+    """How the values of one field become elements of a tensor."""
+
+    converter: Converter | None = None  # None: the values are taken as they are
+    missing: Missing | None = None  # None: an event without the value does not fit
+    splitter: Splitter | None = None  # makes an array field of one that is none
+
+    @property
+    def reader(self) -> Reader | None:
+        """The step that reads the field; None: the tensor takes its values."""
+        return self.splitter or self.converter
+
+
+PLAIN = Conversion()
+"""Takes the values as they are, and rejects nulls."""
+
+
+def without_nulls(packed: Packed, valid: Mask | None) -> Packed:
+    """The texts that are not null."""
+    return packed if valid is None else packed.take(np.flatnonzero(valid))
+
+
+def spread(values: npt.NDArray[np.generic], valid: Mask | None) -> npt.NDArray[np.generic]:
+    """The values of the valid places, with zeros in the places of nulls."""
+    if valid is None:
+        return values
+    spread = np.zeros(len(valid), values.dtype)
+    spread[valid] = values
+    return spread
+
+
+def as_numbers(column: Column) -> NumberColumn:
+    """The column, whose type `Converter.takes` has checked."""
+    assert isinstance(column, NumberColumn)
+    return column
+
+
+def as_texts(column: Column) -> StringColumn:
+    """The column, whose type `Converter.takes` has checked."""
+    assert isinstance(column, StringColumn)
+    return column

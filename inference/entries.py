@@ -1,0 +1,70 @@
+"""Lists of names: the entries of a vocabulary, and the classes of an output. They are in config.yaml, or in a file beside it."""
+
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from millstream.inference.errors import ModelConfigError
+from millstream.schemas.wording import shown
+
+Entries = str | Sequence[object]
+"""The name of a file with one entry per line, or the entries."""
+
+
+def read_entries(given: Entries, folder: Path, place: str) -> tuple[str, ...]:
+    """The entries, in their order.
+
+    Args:
+        given: the option's value.
+        folder: the model's, which has the file.
+        place: the option's, for messages.
+
+    Raises:
+        ModelConfigError: the file can't be read, or an entry is empty, not a text, or there twice.
+    """
+    if isinstance(given, str):
+        return _checked(_lines(file_beside(given, folder, place), place), place, "line")
+    for entry in given:
+        if isinstance(entry, bool) or not isinstance(entry, str | int):
+            raise ModelConfigError(
+                f"{place}: expected texts or whole numbers, found {shown(entry)}. Put a text such as no in quotes."
+            )
+    return _checked([str(entry) for entry in given], place, "entry")
+
+
+def file_beside(name: str, folder: Path, place: str) -> Path:
+    """The path of a file in the model's folder. Raises ModelConfigError if it is not there, or elsewhere."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts:  # config.yaml may come from others
+        raise ModelConfigError(f"{place}: expected the name of a file in {folder}, found {name!r}. Put the file there.")
+    if not (folder / path).is_file():  # opening a named pipe would block forever
+        raise ModelConfigError(f"{place}: expected a file, found none at {folder / path}. Put the file there.")
+    return folder / path
+
+
+def _lines(path: Path, place: str) -> list[str]:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ModelConfigError(
+            f"{place}: expected UTF-8 text in {path}, found the byte 0x{error.object[error.start]:02x}. Save it as UTF-8."
+        ) from None
+    except OSError as error:
+        raise ModelConfigError(f"{place}: {path} can't be read: {error.strerror}.") from None
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    return lines if lines[-1] else lines[:-1]
+
+
+def _checked(entries: Sequence[str], place: str, unit: str) -> tuple[str, ...]:
+    """The entries. `unit`: what messages count."""
+    if not entries:
+        raise ModelConfigError(f"{place}: expected at least one entry, found none.")
+    first: dict[str, int] = {}
+    for number, entry in enumerate(entries, start=1):
+        if not entry:
+            raise ModelConfigError(f"{place}: expected an entry at {unit} {number}, found an empty text.")
+        if first.setdefault(entry, number) != number:
+            raise ModelConfigError(
+                f"{place}: expected each entry once, found {shown(entry)} at {unit} {first[entry]} and at {unit} {number}. "
+                f"Keep one."
+            )
+    return tuple(entries)

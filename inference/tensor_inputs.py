@@ -1,0 +1,179 @@
+"""Makes a tensor's input of its entry in config.yaml."""
+
+from collections.abc import Callable
+from math import isnan, nan
+from pathlib import Path
+from typing import Any
+
+from millstream.inference.casts import Cast
+from millstream.inference.config_sections import FieldOptions, InputMapping
+from millstream.inference.conversions import PLAIN, Conversion, Converter, Missing
+from millstream.inference.entries import file_beside, read_entries
+from millstream.inference.errors import ModelConfigError
+from millstream.inference.signature import TensorInput
+from millstream.inference.times import Time
+from millstream.inference.tokenizer import Tokenizer
+from millstream.inference.vocabulary import Vocabulary
+from millstream.schemas.wording import shown
+
+Place = Callable[..., str]
+"""Returns the place of an option, given keys and numbers of list items, for the beginning of a message."""
+
+_CAST_TO = {
+    **dict.fromkeys(("float32", "float64"), "number"),
+    **dict.fromkeys(("int32", "int64"), "int"),
+    "bool": "boolean",
+    "string": "text",
+}
+"""Tensor's type -> what a cast makes."""
+_FLOATS, _INTS = ("float32", "float64"), ("int32", "int64")
+_NAN = ("nan", ".nan", ".NaN", "NaN")
+
+
+def listed(names: Any) -> str:
+    """The names for a message, sorted."""
+    return ", ".join(str(name) for name in sorted(names)) or "none"
+
+
+def tensor_input(
+    entry: InputMapping, max_length: int | None, place: Place, folder: Path, says: str = ""
+) -> TensorInput:
+    """Create an input.
+
+    Args:
+        entry: what the files say.
+        max_length: the one that all inputs of variable length share.
+        place: places of the entry's options, for the beginning of messages.
+        folder: the model's.
+        says: the end of messages.
+
+    Raises:
+        ModelConfigError: options contradict each other, or a file that they name can't be read.
+    """
+    if entry.mask:
+        return TensorInput(entry.tensor, (), True, entry.dtype, (max_length or 0,), max_length, mask=True)
+    made = _array_input(entry, place, folder) if entry.field is not None else _scalar_input(entry, place, folder)
+    if made.array and not made.shape:
+        raise ModelConfigError(
+            f"{place()}: tensor `{entry.tensor}` is filled by the array field `{entry.field}`: give its `shape`, such as "
+            f"[32]{says}."
+        )
+    if not made.array and made.width != len(made.fields):
+        raise ModelConfigError(
+            f"{place()}: tensor `{entry.tensor}` has shape {list(made.shape)}, {made.width} values an event, but "
+            f"{len(made.fields)} fields are listed for it ({', '.join(made.fields)}){says}."
+        )
+    return made
+
+
+def _array_input(entry: InputMapping, place: Place, folder: Path) -> TensorInput:
+    assert entry.field is not None
+    shape = tuple(entry.shape) if entry.max_length is None else (entry.max_length,)
+    conversion = _conversion(entry, entry, place, folder)
+    return TensorInput(
+        entry.tensor,
+        (entry.field,),
+        True,
+        entry.dtype,
+        shape,
+        entry.max_length,
+        entry.pad if entry.pad is not None else _no_pad(entry),
+        conversions=() if conversion == PLAIN else (conversion,),
+        pads=entry.max_length is None and entry.pad is not None,
+        truncates=entry.truncate,
+    )
+
+
+def _no_pad(entry: InputMapping) -> float | str:
+    return "" if entry.dtype == "string" and entry.max_length is not None else 0
+
+
+def _scalar_input(entry: InputMapping, place: Place, folder: Path) -> TensorInput:
+    fields = entry.fields or []
+    conversions = tuple(
+        _conversion(entry, options, lambda *loc, at=index: place("fields", at, *loc), folder)
+        for index, options in enumerate(fields)
+    )
+    return TensorInput(
+        entry.tensor,
+        tuple(options.field for options in fields),
+        False,
+        entry.dtype,
+        tuple(entry.shape) or (len(fields),),
+        conversions=() if all(conversion == PLAIN for conversion in conversions) else conversions,
+    )
+
+
+def _conversion(entry: InputMapping, options: FieldOptions, place: Place, folder: Path) -> Conversion:
+    """The conversion of one field. `options`: the field's own; they are the entry's for an array field."""
+    if options.tokenizer is not None:
+        return Conversion(splitter=_tokenizer(entry, options.tokenizer, options.missing, place, folder))
+    missing = _missing(options.missing, entry.dtype, place("missing"))
+    if options.vocabulary is not None:
+        return Conversion(_vocabulary(entry.dtype, options, place, folder), missing)
+    if options.time is not None or options.part is not None:
+        return Conversion(_time(entry.dtype, options, place), missing)
+    if options.type is not None:
+        return Conversion(_cast(entry.dtype, options.type, place("type")), missing)
+    return PLAIN if missing is None else Conversion(missing=missing)
+
+
+def _cast(dtype: str, of: str, place: str) -> Converter:
+    if dtype == "string" and of != "text":
+        raise ModelConfigError(
+            f"{place}: expected text for a tensor of type string, found {of}. Use a `vocabulary`, or another dtype."
+        )
+    return Cast(of, _CAST_TO[dtype])
+
+
+def _time(dtype: str, options: FieldOptions, place: Place) -> Converter:
+    option = "time" if options.time is not None else "as"
+    _need_number(dtype, place(option), f"`{option}` makes a number of a time")
+    return Time(options.time or "", options.part or "epoch", dtype in _INTS)
+
+
+def _vocabulary(dtype: str, options: FieldOptions, place: Place, folder: Path) -> Converter:
+    _need_number(dtype, place("vocabulary"), "a vocabulary makes an index of a value")
+    return Vocabulary(read_entries(options.vocabulary, folder, place("vocabulary")), options.unknown)
+
+
+def _need_number(dtype: str, place: str, why: str) -> None:
+    if dtype not in _FLOATS + _INTS:
+        raise ModelConfigError(
+            f"{place}: {why}: expected one of the dtypes {', '.join(_FLOATS + _INTS)}, found {dtype}. Change the dtype."
+        )
+
+
+def _tokenizer(entry: InputMapping, name: str, missing: object, place: Place, folder: Path) -> Tokenizer:
+    if entry.max_length is None or entry.dtype not in _INTS:
+        raise ModelConfigError(
+            f"{place('tokenizer')}: a tokenizer makes a list of token IDs: expected `field`, `max_length` and one of the dtypes "
+            f"{', '.join(_INTS)} beside it, found dtype {entry.dtype}{'' if entry.max_length else ' and no `max_length`'}."
+        )
+    if not isinstance(missing, str):
+        raise ModelConfigError(
+            f"{place('missing')}: expected reject or the text that stands in place of a missing one, found {shown(missing)}."
+        )
+    path = file_beside(name, folder, place("tokenizer"))
+    return Tokenizer.load(path, entry.max_length, None if missing == "reject" else missing, place("tokenizer"))
+
+
+def _missing(value: Any, dtype: str, place: str) -> Missing | None:
+    """The element in place of a null; None: the event is rejected."""
+    if value == "reject":
+        return None
+    if dtype in _FLOATS and value in _NAN:
+        return nan
+    fits: bool
+    if dtype in _FLOATS:
+        expected, fits = "nan or a number", isinstance(value, int | float) and not isinstance(value, bool)
+    elif dtype in _INTS:
+        most = 2 ** (31 if dtype == "int32" else 63)
+        expected, fits = f"a whole number of {dtype}", type(value) is int and -most <= value < most
+    elif dtype == "bool":
+        expected, fits = "true or false", isinstance(value, bool)
+    else:
+        expected, fits = "a text", isinstance(value, str)
+    if not fits or (isinstance(value, float) and isnan(value)):
+        raise ModelConfigError(f"{place}: expected reject or {expected}, found {shown(value)}.")
+    return value  # type: ignore[no-any-return]

@@ -1,0 +1,96 @@
+"""Features of times: the time itself, its hour, weekday, day and month (UTC), and the event's age at it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.inference.conversions import Converted, Ints, as_numbers, as_texts
+from millstream.schemas.column import Column, Mask, NumberColumn, StringColumn
+from millstream.schemas.times import parse_iso8601
+
+FORMATS = ("iso8601", "seconds", "milliseconds", "microseconds")
+"""The values of the option `time`."""
+PARTS = ("epoch", "hour", "weekday", "day", "month", "age")
+"""The values of the option `as`."""
+
+_SECOND = 1_000_000  # in microseconds
+_DAY = 86_400 * _SECOND
+_MICROSECONDS = {"seconds": _SECOND, "milliseconds": 1000, "microseconds": 1, "days": _DAY}
+"""Unit -> its length. `days` and `nanoseconds` are only units of Avro's types."""
+_EXPECTED = {
+    "iso8601": "a time such as 2026-01-31T09:30:00Z",
+    "": "an Avro timestamp or a time such as 2026-01-31T09:30:00Z (for other times, write `time:`)",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """Makes a number of a time."""
+
+    # One of FORMATS, `days` or `nanoseconds`. "": the schema's (`Signature.with_time_formats`), or iso8601 if it has none.
+    format: str
+    part: str  # one of PARTS
+    whole: bool  # whether the tensor takes whole numbers, so that `epoch` and `age` are rounded down
+
+    @property
+    def leaf(self) -> str:
+        """See Reader."""
+        return "string" if self.format in {"iso8601", ""} else "float64"  # doubles hold all microseconds until 2255
+
+    @property
+    def takes(self) -> tuple[str, ...]:
+        """See Reader."""
+        return ("string",) if self.format in {"iso8601", ""} else ("int32", "int64", "float32", "float64")
+
+    @property
+    def expected(self) -> str:
+        """See Reader."""
+        return _EXPECTED.get(self.format, f"a time in {self.format} since 1970")
+
+    def convert(self, column: Column, event_times: Callable[[], Ints]) -> Converted:
+        """See Converter."""
+        if isinstance(column, StringColumn):
+            texts = as_texts(column)
+            times, fits = parse_iso8601(texts.packed)
+        else:
+            times, fits = _microseconds(as_numbers(column).values, self.format)
+        wrong: Mask = ~fits if column.valid is None else ~fits & column.valid
+        values = self._part(np.where(fits, times, 0), event_times)
+        return Converted(NumberColumn(values, column.valid), wrong if wrong.any() else None)
+
+    def _part(self, times: Ints, event_times: Callable[[], Ints]) -> npt.NDArray[Any]:
+        """The part of each time, which is in microseconds since the epoch."""
+        days = times // _DAY
+        seconds: npt.NDArray[Any]
+        match self.part:
+            case "hour":
+                return np.asarray(times // (3600 * _SECOND) % 24)
+            case "weekday":
+                return np.asarray((days + 3) % 7)  # 1970 began on a Thursday
+            case "day":
+                dates = days.astype("M8[D]")
+                return np.asarray((dates - dates.astype("M8[M]")).astype(np.int64) + 1)
+            case "month":
+                return np.asarray(days.astype("M8[D]").astype("M8[M]").astype(np.int64) % 12 + 1)
+            case "age":
+                seconds = event_times() / 1000 - times / _SECOND
+            case _:
+                seconds = times / _SECOND
+        return np.asarray(np.floor(seconds).astype(np.int64)) if self.whole else seconds
+
+
+def _microseconds(values: npt.NDArray[Any], unit: str) -> tuple[Ints, Mask]:
+    """Times in microseconds since the epoch, and which of them fit into 64 bits."""
+    if unit == "nanoseconds":
+        return values // 1000, np.ones(len(values), np.bool_)
+    factor = _MICROSECONDS[unit]
+    end = 2**63 // factor
+    if values.dtype.kind == "i":
+        whole = values.astype(np.int64, copy=False)
+        fits = (whole > -end) & (whole < end)
+        return np.where(fits, whole, 0) * factor, fits
+    fits = np.abs(values) < end  # false for NaN
+    return np.rint(np.where(fits, values, 0).astype(np.float64) * factor).astype(np.int64), fits

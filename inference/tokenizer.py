@@ -1,0 +1,61 @@
+"""Tokenizers of Hugging Face: turn a text into the IDs of its tokens."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from millstream.inference.conversions import as_texts
+from millstream.inference.errors import ModelConfigError
+from millstream.schemas.column import Column, ListColumn, NumberColumn
+from millstream.schemas.packed import Texts
+
+
+@dataclass(frozen=True, slots=True)
+class Tokenizer:
+    """Makes the list of token IDs of each text. Long texts are cut at `max_length` tokens, special tokens included."""
+
+    path: Path  # a `tokenizer.json`
+    max_length: int
+    missing: str | None  # the text in place of a null; None: a null stays null
+    leaf: str = "string"
+    takes: tuple[str, ...] = ("string",)
+    expected: str = "a text"
+    _tokenizer: Any = field(repr=False, compare=False, default=None)
+
+    @classmethod
+    def load(cls, path: Path, max_length: int, missing: str | None, place: str) -> "Tokenizer":
+        """Read the file. Raises ModelConfigError, whose message begins with `place`."""
+        try:
+            from tokenizers import Tokenizer as Loaded  # noqa: PLC0415  (an extra)
+        except ImportError:
+            raise ModelConfigError(
+                f"{place}: a tokenizer needs the package `tokenizers`, which is not installed. Install Millstream with the "
+                f"extra `text` (docs/models.md)."
+            ) from None
+        if not path.is_file():  # opening a named pipe would block forever
+            raise ModelConfigError(f"{place}: expected a file {path}, found none. Put it beside the model.")
+        try:
+            tokenizer = Loaded.from_file(str(path))
+            tokenizer.no_padding()
+            tokenizer.enable_truncation(max_length)
+        except Exception as error:  # the package raises plain exceptions
+            said = " ".join(str(error).split())
+            raise ModelConfigError(f"{place}: {path} can't be read as a tokenizer: {said}") from None
+        return cls(path, max_length, missing, _tokenizer=tokenizer)
+
+    def split(self, column: Column) -> ListColumn:
+        """See Splitter."""
+        texts = as_texts(column)
+        given, valid = list(Texts(texts.packed)), texts.valid
+        if valid is not None and self.missing is not None:
+            given = [text if there else self.missing for text, there in zip(given, valid.tolist(), strict=True)]
+            valid = None
+        encoded = [entry.ids for entry in self._tokenizer.encode_batch_fast(given)]
+        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        if valid is not None:
+            encoded = [ids for ids, there in zip(encoded, valid.tolist(), strict=True) if there]
+            lengths[~valid] = 0
+        items = np.fromiter((token for ids in encoded for token in ids), np.int64, int(lengths.sum()))
+        return ListColumn(NumberColumn(items), lengths, valid)

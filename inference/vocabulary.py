@@ -1,0 +1,63 @@
+"""Vocabularies: the index of a text or a whole number in a list."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.inference.conversions import Converted, Ints, as_numbers
+from millstream.schemas.column import Column, NumberColumn, StringColumn
+
+_NUMBER_DIGITS = 19  # those of 2^63
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """Replaces each value by its index in a list of entries."""
+
+    entries: tuple[str, ...] = field(repr=False)  # without duplicates
+    unknown: int | None  # the index of a value that is no entry; None: such a value can't be converted
+    leaf: str = "scalar"
+    takes: tuple[str, ...] = ("string", "int32", "int64")
+    expected: str = "an entry of the vocabulary"
+    _texts: dict[bytes, int] = field(init=False, repr=False, compare=False)
+    _numbers: Ints = field(init=False, repr=False, compare=False)  # the entries that are whole numbers, ascending
+    _places: Ints = field(init=False, repr=False, compare=False)  # their indices
+
+    def __post_init__(self) -> None:
+        indices = {entry.encode(): index for index, entry in enumerate(self.entries)}
+        whole = sorted((int(text), index) for text, index in indices.items() if _is_int64(text))
+        numbers = np.array(whole, np.int64).reshape(-1, 2)
+        for name, value in (("_texts", indices), ("_numbers", numbers[:, 0]), ("_places", numbers[:, 1])):
+            object.__setattr__(self, name, value)
+
+    def convert(self, column: Column, event_times: Callable[[], Ints]) -> Converted:  # noqa: ARG002
+        """See Converter."""
+        if isinstance(column, StringColumn):
+            found = np.fromiter(map(self._texts.get, column.packed, repeat(-1)), np.int64, len(column))
+        else:
+            found = self._of_numbers(as_numbers(column).values)
+        wrong = found < 0
+        if self.unknown is not None:
+            found[wrong] = self.unknown
+            return Converted(NumberColumn(found, column.valid), None)
+        if column.valid is not None:
+            wrong &= column.valid
+        return Converted(NumberColumn(found, column.valid), wrong if wrong.any() else None)
+
+    def _of_numbers(self, values: npt.NDArray[Any]) -> Ints:
+        """The index of each number, or -1."""
+        if not len(self._numbers):
+            return np.full(len(values), -1)
+        at = np.minimum(np.searchsorted(self._numbers, values), len(self._numbers) - 1)
+        return np.where(self._numbers[at] == values, self._places[at], -1)
+
+
+def _is_int64(text: bytes) -> bool:
+    """Whether the text is how a whole number of 64 bits is written."""
+    if not text.removeprefix(b"-").isdigit() or len(text) > _NUMBER_DIGITS + 1:
+        return False
+    return str(int(text)).encode() == text and -(2**63) <= int(text) < 2**63

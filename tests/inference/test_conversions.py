@@ -1,0 +1,351 @@
+"""Conversions of whole columns give what a conversion of each value would give."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.inference.casts import Cast
+from millstream.inference.conversions import Conversion, Converter
+from millstream.inference.features import to_tensors
+from millstream.inference.ragged import Ragged
+from millstream.inference.signature import TensorInput
+from millstream.inference.times import PARTS, Time
+from millstream.inference.vocabulary import Vocabulary
+from millstream.schemas.dtypes import Dtype, ListOf
+from tests.schemas.tables import table_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+WRONG = object()
+MAX_LENGTH = 4
+
+
+@dataclass(frozen=True)
+class Case:
+    """A converter, values that it may get, and the rule for one of them."""
+
+    converter: Converter
+    column: Dtype
+    values: st.SearchStrategy[Any]
+    rule: Callable[[Any, int], Any]  # takes the value and the event's time in ms; returns the element, or WRONG
+    tensor: str
+
+
+def number_of_text(text: str) -> Any:
+    if not re.fullmatch(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?", text.strip(" \t\n\r")):
+        return WRONG
+    number = float(text)
+    return number if math.isfinite(number) else WRONG
+
+
+def int_of_text(text: str) -> Any:
+    if not re.fullmatch(r"-?(0|[1-9][0-9]*)", text.strip(" \t\n\r")):
+        return WRONG
+    return int(text) if -(2**63) <= int(text) < 2**63 else WRONG
+
+
+def int_of_number(number: float) -> Any:
+    return int(number) if math.isfinite(number) and number == int(number) and -(2**63) <= number < 2**63 else WRONG
+
+
+def boolean_of_text(text: str) -> Any:
+    return {"true": True, "1": True, "false": False, "0": False}.get(text, WRONG)
+
+
+def boolean_of_number(number: float) -> Any:
+    return bool(number) if number in {0, 1} else WRONG
+
+
+NUMBER_TEXTS = (
+    st.floats(allow_nan=False).map(repr)
+    | st.integers(-(2**64), 2**64).map(str)
+    | st.sampled_from(
+        ["33.5", "-0", "1e999", "+5", ".5", "5.", "007", "1,2", "[1]", "", " 1 ", "nan", "Infinity", "1_000"]
+    )
+    | st.text(max_size=3)
+)
+FLOATS = st.floats() | st.sampled_from([0.0, 1.0, 33.0, 2.0**63, -(2.0**63), 2.0**53 + 2])
+INTS = st.integers(-(2**63), 2**63 - 1) | st.integers(-1, 2)
+CASTS = [
+    Case(Cast("text", "number"), "string", NUMBER_TEXTS, lambda value, _: number_of_text(value), "float64"),
+    Case(Cast("text", "int"), "string", NUMBER_TEXTS, lambda value, _: int_of_text(value), "int64"),
+    Case(
+        Cast("text", "boolean"),
+        "string",
+        st.sampled_from(["true", "false", "1", "0", "True", "yes", ""]) | st.text(max_size=3),
+        lambda value, _: boolean_of_text(value),
+        "bool",
+    ),
+    Case(Cast("number", "int"), "float64", FLOATS, lambda value, _: int_of_number(value), "int64"),
+    Case(Cast("number", "int"), "int64", INTS, lambda value, _: value, "int64"),
+    Case(Cast("number", "boolean"), "float64", FLOATS, lambda value, _: boolean_of_number(value), "bool"),
+    Case(Cast("int", "boolean"), "int64", INTS, lambda value, _: boolean_of_number(value), "bool"),
+    Case(Cast("boolean", "int"), "boolean", st.booleans(), lambda value, _: int(value), "int64"),
+    Case(Cast("boolean", "number"), "boolean", st.booleans(), lambda value, _: float(value), "float64"),
+    Case(Cast("text", "text"), "string", st.text(max_size=3), lambda value, _: value, "string"),
+]
+ENTRIES = ("no", "se", "7", "-3", "007", "é", str(2**63), str(-(2**63)))
+VALUES_OF_ENTRIES = st.sampled_from(ENTRIES) | st.text(max_size=2)
+NUMBERS_OF_ENTRIES = st.sampled_from([7, -3, 8, -(2**63), 2**63 - 1]) | INTS
+
+
+def index_with(unknown: int | None) -> Callable[[Any, int], Any]:
+    otherwise = WRONG if unknown is None else unknown
+    return lambda value, _: ENTRIES.index(str(value)) if str(value) in ENTRIES else otherwise
+
+
+VOCABULARIES = [
+    Case(
+        Vocabulary(ENTRIES, unknown),
+        column,
+        values,
+        index_with(unknown),
+        tensor,
+    )
+    for unknown in (None, 0, 99)
+    for column, values in (("string", VALUES_OF_ENTRIES), ("int64", NUMBERS_OF_ENTRIES))
+    for tensor in ("int64", "float32")
+]
+MOMENTS = st.datetimes(datetime(1901, 1, 1), datetime(2199, 1, 1)).map(lambda moment: moment.replace(tzinfo=UTC))
+
+
+def microseconds(moment: datetime) -> int:
+    return (moment - EPOCH) // timedelta(microseconds=1)
+
+
+def part_of(moment: datetime, part: str, event_time: int, *, whole: bool) -> Any:
+    match part:
+        case "hour":
+            return moment.hour
+        case "weekday":
+            return moment.weekday()
+        case "day":
+            return moment.day
+        case "month":
+            return moment.month
+        case "age":
+            seconds = event_time / 1000 - microseconds(moment) / 1_000_000
+        case _:
+            seconds = microseconds(moment) / 1_000_000
+    return math.floor(seconds) if whole else seconds
+
+
+def time_case(form: str, part: str, *, whole: bool) -> Case:
+    units = {"seconds": 1_000_000, "milliseconds": 1000, "microseconds": 1, "days": 86_400_000_000}
+
+    def of_number(value: int, event_time: int) -> Any:
+        us = value // 1000 if form == "nanoseconds" else value * units[form]
+        if not -(2**63) // units.get(form, 1) < us / units.get(form, 1) < 2**63 // units.get(form, 1):
+            return WRONG
+        return part_of(EPOCH + timedelta(microseconds=us), part, event_time, whole=whole)
+
+    def of_text(value: str, event_time: int) -> Any:
+        try:
+            return part_of(datetime.fromisoformat(value), part, event_time, whole=whole)
+        except ValueError:
+            return WRONG
+
+    column: Dtype = "int64"
+    values: st.SearchStrategy[Any]
+    rule: Callable[[Any, int], Any]
+    if form == "iso8601":
+        column, values = "string", MOMENTS.map(datetime.isoformat) | st.sampled_from(["", "yesterday", "2026-13-01"])
+        rule = of_text
+    else:
+        values = MOMENTS.map(
+            lambda moment: microseconds(moment) * 1000 if form == "nanoseconds" else microseconds(moment) // units[form]
+        )
+        rule = of_number
+    return Case(Time(form, part, whole), column, values, rule, "int64" if whole else "float64")
+
+
+TIMES = [
+    time_case(form, part, whole=whole)
+    for form in ("iso8601", "seconds", "milliseconds", "microseconds", "nanoseconds", "days")
+    for part in PARTS
+    for whole in (False, True)
+]
+MISSING: dict[str, st.SearchStrategy[Any]] = {
+    "float32": st.sampled_from([None, math.nan, -1.0]),
+    "float64": st.sampled_from([None, math.nan, -1.0]),
+    "int64": st.sampled_from([None, -1]),
+    "bool": st.sampled_from([None, True]),
+    "string": st.sampled_from([None, "-"]),
+}
+
+
+def element(case: Case, missing: Any, value: Any, event_time: int) -> Any:
+    """The tensor's element, or WRONG."""
+    if value is None:
+        return WRONG if missing is None else missing
+    return case.rule(value, event_time)
+
+
+@given(data=st.data(), case=st.sampled_from(CASTS + VOCABULARIES + TIMES))
+def test_scalars_are_converted_as_each_alone(data: st.DataObject, case: Case) -> None:
+    missing = data.draw(MISSING[case.tensor])
+    values = data.draw(st.lists(st.none() | case.values, max_size=6))
+    times = data.draw(st.lists(st.integers(0, 2**41), min_size=len(values), max_size=len(values)))
+    entry = TensorInput("t", ("f",), False, case.tensor, (1,), conversions=(Conversion(case.converter, missing),))
+    table = table_of({"f": case.column}, f=values)
+    found = to_tensors(table, [entry], allow_nan=False, event_times=np.array(times, np.int64))
+    expected = [element(case, missing, value, time) for value, time in zip(values, times, strict=True)]
+    assert [unfit.row for unfit in found.unfit] == [row for row, one in enumerate(expected) if one is WRONG]
+    assert all("field `f` is " in unfit.error and "tensor `t` needs" in unfit.error for unfit in found.unfit)
+    fitting = [one for one in expected if one is not WRONG]
+    np.testing.assert_array_equal(found.tensors["t"][:, 0], np.array(fitting, found.tensors["t"].dtype))
+
+
+@given(data=st.data(), case=st.sampled_from(CASTS + VOCABULARIES + TIMES))
+def test_items_of_fixed_arrays_are_converted_padded_and_cut_as_each_alone(data: st.DataObject, case: Case) -> None:
+    missing = data.draw(MISSING[case.tensor])
+    pads, cuts = data.draw(st.booleans()), data.draw(st.booleans())
+    lists = data.draw(st.lists(st.none() | st.lists(st.none() | case.values, max_size=5), max_size=5))
+    times = np.arange(len(lists)) * 86_400_000
+    pad: Any = "." if case.tensor == "string" else 0
+    entry = TensorInput(
+        "t",
+        ("f",),
+        True,
+        case.tensor,
+        (3,),
+        pad=pad,
+        conversions=(Conversion(case.converter, missing),),
+        pads=pads,
+        truncates=cuts,
+    )
+    found = to_tensors(table_of({"f": ListOf(case.column)}, f=lists), [entry], allow_nan=False, event_times=times)
+    fitting, unfit = [], []
+    for row, (items, time) in enumerate(zip(lists, times.tolist(), strict=True)):
+        row_of = [WRONG if missing is None else missing] * 3
+        if items is not None:
+            row_of = [element(case, missing, item, time) for item in (items[:3] if cuts else items)]
+            row_of += [pad] * (3 - len(row_of)) if pads else []
+        if len(row_of) != 3 or any(one is WRONG for one in row_of):
+            unfit.append(row)
+        else:
+            fitting.append(row_of)
+    assert [one.row for one in found.unfit] == unfit
+    tensor = found.tensors["t"]
+    np.testing.assert_array_equal(tensor, np.array(fitting, tensor.dtype).reshape(-1, 3))
+
+
+@given(data=st.data(), case=st.sampled_from(CASTS + VOCABULARIES + TIMES))
+def test_items_of_ragged_arrays_are_converted_and_cut_as_each_alone(data: st.DataObject, case: Case) -> None:
+    missing, cuts = data.draw(MISSING[case.tensor]), data.draw(st.booleans())
+    lists = data.draw(st.lists(st.none() | st.lists(st.none() | case.values, max_size=6), max_size=5))
+    times = np.arange(len(lists)) * 86_400_000
+    conversions = (Conversion(case.converter, missing),)
+    entry = TensorInput(
+        "t", ("f",), True, case.tensor, (MAX_LENGTH,), MAX_LENGTH, conversions=conversions, truncates=cuts
+    )
+    found = to_tensors(table_of({"f": ListOf(case.column)}, f=lists), [entry], allow_nan=False, event_times=times)
+    fitting, unfit = [], []
+    for row, (items, time) in enumerate(zip(lists, times.tolist(), strict=True)):
+        kept = items if items is None else items[: MAX_LENGTH if cuts else None]
+        converted = [element(case, missing, item, time) for item in kept or []]
+        is_there = items is not None or missing is not None
+        if not is_there or len(converted) > MAX_LENGTH or any(one is WRONG for one in converted):
+            unfit.append(row)
+        else:
+            fitting.append(converted)
+    assert [one.row for one in found.unfit] == unfit
+    tensor = found.tensors["t"]
+    assert isinstance(tensor, Ragged)
+    assert tensor.lengths.tolist() == [len(items) for items in fitting]
+    np.testing.assert_array_equal(
+        tensor.items, np.array([one for items in fitting for one in items], tensor.items.dtype)
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "missing"), [("float32", math.nan), ("float32", 0.5), ("int64", -1), ("bool", True), ("string", "none")]
+)
+def test_missing_value_stands_in_place_of_a_null(dtype: str, missing: Any) -> None:
+    column = {"float32": "float64", "int64": "int64", "bool": "boolean", "string": "string"}[dtype]
+    value: Any = {"float32": 2.0, "int64": 2, "bool": False, "string": "two"}[dtype]
+    entry = TensorInput("t", ("f", "g"), False, dtype, (2,), conversions=(Conversion(missing=missing), Conversion()))
+    table = table_of({"f": column, "g": column}, f=[None, value, None], g=[value, value, None])
+    found = to_tensors(table, [entry], allow_nan=False)
+    np.testing.assert_array_equal(
+        found.tensors["t"], np.array([[missing, value], [value, value]], found.tensors["t"].dtype)
+    )
+    assert [one.error for one in found.unfit] == ["field `g` is null, but tensor `t` needs a value"]
+
+
+def test_nan_of_the_event_is_refused_beside_nan_for_a_missing_value() -> None:
+    entry = TensorInput("t", ("f",), False, "float32", (1,), conversions=(Conversion(missing=math.nan),))
+    found = to_tensors(table_of({"f": "float64"}, f=[None, math.nan, 1.0]), [entry], allow_nan=False)
+    assert [(one.row, one.error) for one in found.unfit] == [
+        (1, "field `f` is NaN or infinite, which tensor `t` does not take")
+    ]
+    np.testing.assert_array_equal(found.tensors["t"], np.array([[math.nan], [1.0]], np.float32))
+
+
+def test_decoded_columns_are_left_as_they_are() -> None:
+    table = table_of({"f": "int64"}, f=[None, 1, 2])
+    before = json.dumps(table["f"].to_list())
+    entry = TensorInput("t", ("f",), False, "int64", (1,), conversions=(Conversion(missing=7),))
+    found = to_tensors(table, [entry], allow_nan=False)
+    found.tensors["t"][:] = 9
+    assert json.dumps(table["f"].to_list()) == before
+
+
+@pytest.mark.parametrize(
+    ("converter", "column", "value", "says"),
+    [
+        (
+            Cast("text", "number"),
+            "string",
+            "old",
+            "field `a.b` is 'old', but tensor `t` needs text with a number, such as 33.5",
+        ),
+        (
+            Cast("number", "int"),
+            "float64",
+            1.5,
+            "field `a.b` is the number 1.5, but tensor `t` needs a whole number of 64 bits",
+        ),
+        (
+            Vocabulary(("no", "se"), None),
+            "string",
+            "fi",
+            "field `a.b` is 'fi', but tensor `t` needs an entry of the vocabulary",
+        ),
+        (
+            Time("iso8601", "hour", True),
+            "string",
+            "soon",
+            "field `a.b` is 'soon', but tensor `t` needs a time such as 2026-01-31T09:30:00Z",
+        ),
+    ],
+)
+def test_value_that_cannot_be_converted_is_named_beside_its_neighbours(
+    converter: Converter, column: Dtype, value: Any, says: str
+) -> None:
+    good: Any = {"string": "1", "float64": 1.0}[str(column)]
+    if isinstance(converter, Vocabulary):
+        good = "no"
+    if isinstance(converter, Time):
+        good = "2026-01-31T09:30:00Z"
+    entry = TensorInput("t", ("a.b",), False, "int64", (1,), conversions=(Conversion(converter),))
+    found = to_tensors(table_of({"a.b": column}, **{"a.b": [good, value, good]}), [entry], allow_nan=False)
+    assert [(one.row, one.error) for one in found.unfit] == [(1, says)]
+    assert found.rows.tolist() == [0, 2]
+    lists = TensorInput("t", ("a.b",), True, "int64", (2,), conversions=(Conversion(converter),))
+    table = table_of({"a.b": ListOf(column)}, **{"a.b": [[good, good], [good, value]]})
+    assert [one.error for one in to_tensors(table, [lists], allow_nan=False).unfit] == [
+        says.replace("`a.b`", "`a.b`[1]")
+    ]
