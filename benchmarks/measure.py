@@ -137,6 +137,7 @@ def job_of(workload: Workload, bootstrap: str, run: str) -> Job:
         output=f"{run}-out",
         dead=f"{run}-dead",
         format=workload.format,
+        nested=workload.nested,
         schema=str(workload.folder / "schemas" / workload.schema),
         prediction_schema=str(PREDICTION_SCHEMA),
         model_file=str(workload.model_folder / "model.onnx"),

@@ -116,7 +116,7 @@ class Bench:
         }
 
     def _run_peer(self, peer: Peer, number: int, peers: dict[str, dict[str, Any]], name: str = "") -> None:
-        if f"{peer.name}, {self._workload.name}" in self.failed or (peer.kserve and self._workload.name != FOCUS):
+        if f"{peer.name}, {self._workload.name}" in self.failed or not _takes(peer, self._workload):
             return
         if number and peer.part < 1:
             return  # this peer takes long, and its rank is already clear
@@ -164,6 +164,11 @@ class Bench:
         found: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
         limits.append(found)
         print(f"{self._workload.name} raw limits: {found}", file=sys.stderr)
+
+
+def _takes(peer: Peer, chosen: Workload) -> bool:
+    """Whether the peer can read the workload's events."""
+    return chosen.name == FOCUS if peer.kserve else peer.nested or not chosen.nested
 
 
 def _profile(broker: Broker, made: Path, args: argparse.Namespace) -> int:

@@ -131,7 +131,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--tree", action="append", type=Path, help="whose Millstream; once for each (default: this one)"
     )
-    parser.add_argument("--workload", choices=["vector", "flights", "wide", "json"], default="vector")
+    parser.add_argument(
+        "--workload", choices=["vector", "flights", "wide", "json", "nested", "nested-avro"], default="vector"
+    )
     parser.add_argument("--events", type=int, default=400_000, help="of a backlog (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=20, help="(default: %(default)s)")
     args = parser.parse_args()

@@ -18,6 +18,9 @@ from benchmarks.load import (
     vector_events,
     write_vector_model,
 )
+from benchmarks.nested import NAME as ORDERS
+from benchmarks.nested import SCHEMA_ID as ORDER_SCHEMA_ID
+from benchmarks.nested import nested_avro_events, nested_json_events, write_nested_model
 from benchmarks.text import MODEL as TEXT_MODEL
 from benchmarks.text import SCHEMA_FILE as TEXT_SCHEMA
 from benchmarks.text import text_events, text_folder
@@ -48,6 +51,7 @@ class Workload:
     format: Literal["avro", "json", "kserve"] = "avro"
     max_events: int = 256  # most events of a micro-batch
     max_wait_ms: int = 5
+    nested: bool = False  # only some peers read these events
 
     @property
     def model_folder(self) -> Path:
@@ -72,7 +76,7 @@ class Workload:
         return value[ID_AT + 1 : ID_AT + 1 + length].decode()
 
 
-NAMES = ("vector", "flights", "wide", "json", "text")
+NAMES = ("vector", "flights", "wide", "json", "nested", "nested-avro", "text")
 
 
 def workload(name: str, made: Path) -> Workload:
@@ -99,6 +103,14 @@ def workload(name: str, made: Path) -> Workload:
             return Workload(
                 name, "JSON with 32 floats in and JSON out, a three-layer perceptron", json_events, made,
                 VECTOR.schema_file, VECTOR.name, "event_time", 200_000, 1000, 6, format="json",
+            )  # fmt: skip
+        case "nested" | "nested-avro":
+            form: Literal["json", "avro"] = "avro" if name == "nested-avro" else "json"
+            write_nested_model(made, SEED, form)
+            return Workload(
+                name, f"orders in {form}, 60 fields of records in records, 20 of them used; vocabularies, times, nulls",
+                nested_avro_events if form == "avro" else nested_json_events, made, f"{ORDER_SCHEMA_ID}-order.avsc", ORDERS,
+                "created_at", 100_000, 1000, 6, format=form, nested=True,
             )  # fmt: skip
         case "vector":
             write_vector_model(made, SEED)

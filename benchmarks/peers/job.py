@@ -19,6 +19,7 @@ class Job:
     output: str
     dead: str  # topic of events that can't be decoded
     format: Literal["avro", "json", "kserve"]  # of events; predictions have the same
+    nested: bool  # events of nested.py
     schema: str  # file `<id>-<name>.avsc` of the events
     prediction_schema: str  # file `<id>-<name>.avsc`
     model_file: str

@@ -19,6 +19,8 @@ import msgspec
 import numpy as np
 import onnxruntime
 
+from benchmarks.peers import nested
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     from benchmarks.peers.job import Job
 
-    Event = dict[str, Any]
+    Event = Any  # a dict of the fields, or a row of nested.py
     Outputs = Mapping[str, npt.NDArray[Any]]
 
 
@@ -34,9 +36,7 @@ class Scorer:
     """Decodes events one by one, runs them through the model in one call, encodes the predictions one by one."""
 
     def __init__(self, job: Job) -> None:
-        self.decode = (
-            _avro_decoder(Path(job.schema)) if job.format == "avro" else _json_decoder(kserve=job.format == "kserve")
-        )
+        self.decode = _decoder(job)
         self._predict = _model(job)
         self._encode = _avro_encoder(job) if job.format == "avro" else _json_encoder(job)
         # The first run of a session allocates.
@@ -52,8 +52,28 @@ class Scorer:
         return self._encode(events, self._predict(events), ingest_time)
 
 
+def _decoder(job: Job) -> Callable[[bytes | None], Event]:
+    if job.format != "avro":
+        return _nested_json_decoder() if job.nested else _json_decoder(kserve=job.format == "kserve")
+    decode = _avro_decoder(Path(job.schema))
+    return (lambda value: nested.avro_row(decode(value))) if job.nested else decode
+
+
+def _nested_json_decoder() -> Callable[[bytes | None], Event]:
+    read = nested.json_row()
+
+    def decode(value: bytes | None) -> Event:
+        if value is None:
+            raise ValueError("no value")
+        return read(value)
+
+    return decode
+
+
 def _blank(job: Job) -> Event:
-    event: Event = {}
+    if job.nested:
+        return "", 0, *([0] * spec["shape"][0] for spec in job.inputs)
+    event: dict[str, Any] = {}
     for spec in job.inputs:
         fill = "" if spec["dtype"] == "string" else 0
         event |= (
@@ -100,7 +120,7 @@ def _avro_decoder(schema: Path) -> Callable[[bytes | None], Event]:
         if magic != 0:
             raise ValueError(f"not in the wire format: first byte {magic}")
         event: Any = read(body, parsed[schema_id], None)
-        return event  # type: ignore[no-any-return]  # a record's schema reads a dict
+        return event  # a record's schema reads a dict
 
     return decode
 
@@ -114,7 +134,8 @@ def _model(job: Job) -> Callable[[Sequence[Event]], dict[str, npt.NDArray[Any]]]
     names = {output["tensor"]: output["name"] for output in job.outputs}
 
     def predict(events: Sequence[Event]) -> dict[str, npt.NDArray[Any]]:
-        tensors = {spec["tensor"]: _tensor(spec, events) for spec in job.inputs}
+        made = nested.tensors(events) if job.nested else None
+        tensors = made or {spec["tensor"]: _tensor(spec, events) for spec in job.inputs}
         return dict(zip(names.values(), session.run(list(names), tensors), strict=True))
 
     return predict
@@ -138,7 +159,7 @@ def _avro_encoder(job: Job) -> Callable[[Sequence[Event], Outputs, int], list[by
     file = Path(job.prediction_schema)
     schema = fastavro.parse_schema(json.loads(file.read_text()))
     head = struct.pack(">bI", 0, int(file.name.partition("-")[0]))
-    constants = _constants(job)
+    constants, (event_id, event_time) = _constants(job), _own_fields(job)
 
     def encode(events: Sequence[Event], outputs: Outputs, ingest_time: int) -> list[bytes]:
         prediction_time = int(time.time() * 1000)
@@ -148,8 +169,8 @@ def _avro_encoder(job: Job) -> Callable[[Sequence[Event], Outputs, int], list[by
             body = BytesIO()
             body.write(head)
             prediction = {
-                "event_id": event[job.event_id],
-                "event_time": event[job.event_time],
+                "event_id": event[event_id],
+                "event_time": event[event_time],
                 "ingest_time": ingest_time,
                 "prediction_time": prediction_time,
                 "outputs": {name: column[row] for name, column in columns.items()},
@@ -173,6 +194,7 @@ def _union_values(array: npt.NDArray[Any]) -> list[tuple[str, Any]]:
 
 def _json_encoder(job: Job) -> Callable[[Sequence[Event], Outputs, int], list[bytes]]:
     to_json, constants = msgspec.json.Encoder().encode, _constants(job)
+    event_id, event_time = _own_fields(job)
 
     def encode(events: Sequence[Event], outputs: Outputs, ingest_time: int) -> list[bytes]:
         prediction_time = int(time.time() * 1000)
@@ -181,8 +203,8 @@ def _json_encoder(job: Job) -> Callable[[Sequence[Event], Outputs, int], list[by
         return [
             to_json(
                 {
-                    "event_id": event[job.event_id],
-                    "event_time": event[job.event_time],
+                    "event_id": event[event_id],
+                    "event_time": event[event_time],
                     **constants,
                     "ingest_time": ingest_time,
                     "prediction_time": prediction_time,
@@ -193,6 +215,11 @@ def _json_encoder(job: Job) -> Callable[[Sequence[Event], Outputs, int], list[by
         ]
 
     return encode
+
+
+def _own_fields(job: Job) -> tuple[Any, Any]:
+    """Where an event has its ID and its time."""
+    return (0, 1) if job.nested else (job.event_id, job.event_time)
 
 
 def _constants(job: Job) -> dict[str, Any]:

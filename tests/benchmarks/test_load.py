@@ -38,7 +38,7 @@ def test_json_events_are_those_of_the_vector_workload() -> None:
     assert (first["id"], len(first["x"])) == ("event-0000000000", VECTOR.length)
 
 
-@pytest.mark.parametrize("name", ["vector", "flights", "json"])
+@pytest.mark.parametrize("name", ["vector", "flights", "json", "nested", "nested-avro"])
 def test_peers_read_events_and_name_them_in_their_predictions(name: str, tmp_path: Path) -> None:
     chosen = workload(name, tmp_path)
     values = chosen.make(20, 1).values

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::job::{Input, Job};
+use crate::nested;
 
 const HEAD: usize = 5;
 
@@ -49,6 +50,7 @@ pub struct Events {
     pub id_ends: Vec<usize>,
     pub times: Vec<i64>,
     json: bool,
+    nested: bool,
     steps: Vec<Step>,
     inputs: Vec<Tensors>,
 }
@@ -70,7 +72,8 @@ impl Events {
             id_ends: Vec::new(),
             times: Vec::new(),
             json: job.format == "json",
-            steps: fields.iter().map(|field| step(field, job)).collect::<Result<_>>()?,
+            nested: job.nested,
+            steps: if job.nested { Vec::new() } else { fields.iter().map(|field| step(field, job)).collect::<Result<_>>()? },
             inputs: job.inputs.iter().map(tensors).collect(),
         })
     }
@@ -94,10 +97,13 @@ impl Events {
 
     pub fn read(&mut self, value: &[u8]) -> Result<()> {
         if self.json {
-            return self.read_json(value);
+            return if self.nested { self.add(nested::from_json(value)?) } else { self.read_json(value) };
         }
         if value.first() != Some(&0) || value.len() < HEAD {
             return Err("not in the wire format".into());
+        }
+        if self.nested {
+            return self.add(nested::from_avro(&value[HEAD..])?);
         }
         self.grow();
         let row = self.times.len();
@@ -123,6 +129,20 @@ impl Events {
                     let input = &mut self.inputs[*input];
                     reader.array(&mut input.column, row * input.width, input.width, *kind)?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, (id, time, numbers, categories): nested::Row<'_>) -> Result<()> {
+        self.ids.extend_from_slice(id);
+        self.id_ends.push(self.ids.len());
+        self.times.push(time);
+        for input in &mut self.inputs {
+            match &mut input.column {
+                Column::Floats(values) => values.extend_from_slice(&numbers),
+                Column::Longs(values) => values.extend_from_slice(&categories),
+                Column::Texts(_) => return Err("nested orders have no texts as inputs".into()),
             }
         }
         Ok(())
@@ -215,12 +235,12 @@ fn kind_of(kind: &Value) -> Result<Kind> {
 }
 
 /// Reads Avro's binary encoding.
-struct Reader<'a> {
-    bytes: &'a [u8],
+pub struct Reader<'a> {
+    pub bytes: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    fn take(&mut self, count: usize) -> Result<&'a [u8]> {
+    pub fn take(&mut self, count: usize) -> Result<&'a [u8]> {
         if count > self.bytes.len() {
             return Err("the record ends too early".into());
         }
@@ -229,7 +249,7 @@ impl<'a> Reader<'a> {
         Ok(taken)
     }
 
-    fn long(&mut self) -> Result<i64> {
+    pub fn long(&mut self) -> Result<i64> {
         let mut value = 0u64;
         for (place, byte) in self.bytes.iter().enumerate().take(10) {
             value |= u64::from(byte & 0x7F) << (7 * place);
@@ -241,7 +261,7 @@ impl<'a> Reader<'a> {
         Err("a number without end".into())
     }
 
-    fn text(&mut self) -> Result<&'a [u8]> {
+    pub fn text(&mut self) -> Result<&'a [u8]> {
         let length = usize::try_from(self.long()?)?;
         self.take(length)
     }

@@ -9,6 +9,7 @@ pub struct Job {
     pub input: String,
     pub output: String,
     pub format: String,
+    pub nested: bool,
     pub schema: String,
     pub prediction_schema: String,
     pub model_file: String,
@@ -28,7 +29,7 @@ pub struct Input {
     pub dtype: String,
     pub shape: Vec<i64>,
     pub field: Option<String>,
-    pub fields: Option<Vec<String>>,
+    pub fields: Option<Vec<serde_json::Value>>, // a name, or what nested.rs does in code
 }
 
 #[derive(Deserialize)]

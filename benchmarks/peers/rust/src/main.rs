@@ -6,6 +6,7 @@
 
 mod events;
 mod job;
+mod nested;
 mod predictions;
 
 use std::error::Error;
