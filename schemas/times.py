@@ -1,0 +1,110 @@
+"""Parses times in text (ISO 8601), many per call."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.schemas.packed import Numbers, Packed
+
+Mask = npt.NDArray[np.bool_]
+_LONGEST = 35  # characters of `2024-05-01T12:00:00.123456789+02:00`
+_WIDTH = _LONGEST + 6  # so that the six places behind any text's end exist
+_FRACTION_DIGITS = 9
+_MICROSECONDS = 1_000_000
+
+
+class _Cells(NamedTuple):
+    """Texts as an array of bytes, [texts, _WIDTH], filled up with zeros."""
+
+    bytes: npt.NDArray[np.uint8]
+    digits: npt.NDArray[np.int64]  # the digit of each byte; above 9 if it isn't one
+
+    def number(self, places: range) -> tuple[Numbers, Mask]:
+        """The number in these columns, and whether they hold only digits."""
+        digits = self.digits[:, places.start : places.stop]
+        return digits @ 10 ** np.arange(len(places) - 1, -1, -1), (digits <= 9).all(axis=1)
+
+    def has(self, place: int, characters: str) -> Mask:
+        """Whether the column has one of these characters."""
+        return np.isin(self.bytes[:, place], np.frombuffer(characters.encode(), np.uint8))
+
+
+def parse_iso8601(texts: Packed) -> tuple[Numbers, Mask]:
+    """Parse dates and times such as `2024-05-01`, `2024-05-01T12:00Z` and `2024-05-01 12:00:00.123456789+02:00`.
+
+    A time without a zone is in UTC. Digits beyond microseconds are cut off.
+
+    Returns:
+        microseconds since 1970, and whether each text is such a time (if not, its number is 0).
+    """
+    cells = _cells_of(texts)
+    days, is_date = _days(cells)
+    seconds, is_minute, has_seconds = _seconds(cells)
+    fraction, fraction_digits = _fraction(cells)
+    fraction_digits = np.where(has_seconds, fraction_digits, 0)
+    is_time = texts.lengths > 10
+    zone_at = np.where(is_time, np.where(has_seconds, 19 + fraction_digits + (fraction_digits > 0), 16), 10)
+    offset, is_zone = _offset(cells, zone_at, texts.lengths)
+    ok = is_date & np.where(is_time, is_minute & is_zone, texts.lengths == 10)
+    times = (days * 86_400 + np.where(is_time, seconds - offset, 0)) * _MICROSECONDS
+    times += np.where(fraction_digits > 0, fraction, 0)
+    return np.where(ok, times, 0), ok
+
+
+def _cells_of(texts: Packed) -> _Cells:
+    if not len(texts.buffer):
+        characters = np.zeros((len(texts), _WIDTH), np.uint8)
+    else:
+        places = texts.starts[:, None] + np.arange(_WIDTH)
+        characters = texts.buffer[np.minimum(places, len(texts.buffer) - 1)]
+        characters[np.arange(_WIDTH) >= texts.lengths[:, None]] = 0
+    return _Cells(characters, (characters - np.uint8(ord("0"))).astype(np.int64))
+
+
+def _days(cells: _Cells) -> tuple[Numbers, Mask]:
+    """Days since 1970 of `YYYY-MM-DD`, and whether the text begins with a date."""
+    (year, a), (month, b), (day, c) = (cells.number(places) for places in (range(4), range(5, 7), range(8, 10)))
+    ok = a & b & c & cells.has(4, "-") & cells.has(7, "-") & (month >= 1) & (month <= 12)
+    months = np.where(ok, (year - 1970) * 12 + month - 1, 0).astype("M8[M]")
+    first, after = months.astype("M8[D]").astype(np.int64), (months + 1).astype("M8[D]").astype(np.int64)
+    return first + day - 1, ok & (day >= 1) & (day <= after - first)
+
+
+def _seconds(cells: _Cells) -> tuple[Numbers, Mask, Mask]:
+    """Seconds since midnight of `Thh:mm` and `Thh:mm:ss`, whether the text has such a time, and whether it has seconds."""
+    (hour, a), (minute, b), (second, c) = (
+        cells.number(places) for places in (range(11, 13), range(14, 16), range(17, 19))
+    )
+    ok = a & b & cells.has(10, "Tt ") & cells.has(13, ":") & (hour <= 23) & (minute <= 59)
+    has_seconds = cells.has(16, ":")
+    ok &= ~has_seconds | (c & (second <= 60))  # 60: a leap second
+    return hour * 3600 + minute * 60 + np.where(has_seconds, second, 0), ok, has_seconds
+
+
+def _fraction(cells: _Cells) -> tuple[Numbers, Numbers]:
+    """Microseconds of a fraction behind the seconds, and the number of its digits; 0 if there is none."""
+    digits = cells.digits[:, 20 : 20 + _FRACTION_DIGITS]
+    is_there = np.logical_and.accumulate(digits <= 9, axis=1) & cells.has(19, ".,")[:, None]
+    weights = np.array([100_000, 10_000, 1000, 100, 10, 1, 0, 0, 0])
+    return np.where(is_there, digits, 0) @ weights, is_there.sum(axis=1)
+
+
+def _offset(cells: _Cells, zone_at: Numbers, lengths: Numbers) -> tuple[Numbers, Mask]:
+    """Seconds east of UTC, and whether the text ends with a valid zone (or none) at this place.
+
+    Zones: `Z`, `+hh`, `+hhmm`, `+hh:mm`, and the same with a minus.
+    """
+    zone_at = np.minimum(zone_at, _LONGEST)
+    places = zone_at[:, None] + np.arange(6)
+    zone = _Cells(np.take_along_axis(cells.bytes, places, 1), np.take_along_axis(cells.digits, places, 1))
+    left = lengths - zone_at
+    (hours, a), (minutes, b), (short_minutes, c) = (
+        zone.number(places) for places in (range(1, 3), range(4, 6), range(3, 5))
+    )
+    minutes = np.select([left == 6, left == 5], [minutes, short_minutes], 0)
+    is_numeric = zone.has(0, "+-") & a & (hours <= 23) & (minutes <= 59)
+    is_numeric &= np.select([left == 6, left == 5, left == 3], [b & zone.has(3, ":"), c, True], False)
+    is_utc = (left == 0) | ((left == 1) & zone.has(0, "Zz"))
+    sign = np.where(zone.has(0, "-"), -1, 1)
+    return np.where(is_numeric, sign * (hours * 3600 + minutes * 60), 0), is_utc | is_numeric

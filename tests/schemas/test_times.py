@@ -1,0 +1,92 @@
+"""ISO 8601 times: `parse_iso8601` agrees with Python's datetime, and refuses everything else."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millstream.schemas.packed import Packed, Texts
+from millstream.schemas.times import parse_iso8601
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parsed(*texts: str) -> list[int | None]:
+    times, ok = parse_iso8601(Texts.of(texts).utf8)
+    assert not times[~ok].any()
+    return [time if is_ok else None for time, is_ok in zip(times.tolist(), ok.tolist(), strict=True)]
+
+
+def micros(moment: datetime) -> int:
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (aware - EPOCH) // timedelta(microseconds=1)
+
+
+zones = st.none() | st.integers(-23 * 60 - 59, 23 * 60 + 59).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+moments = st.datetimes(timezones=zones)  # type: ignore[arg-type]  # None is a time without a zone
+
+
+@given(st.lists(st.tuples(moments, st.sampled_from("T t"), st.sampled_from(["auto", "minutes", "seconds"]))))
+def test_times_are_those_of_python(cases: list[tuple[datetime, str, str]]) -> None:
+    texts = [moment.isoformat(sep, precision) for moment, sep, precision in cases]
+    expected = [micros(datetime.fromisoformat(text.upper())) for text in texts]
+    assert parsed(*texts) == expected
+
+
+@given(st.lists(st.text(alphabet="0123456789-:.,+TZtz ", max_size=40) | st.text(max_size=12)))
+def test_any_text_is_a_time_or_refused_alone(texts: list[str]) -> None:
+    assert parsed(*texts) == [parsed(text)[0] for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("1970-01-01", 0),
+        ("1970-01-02", 86_400_000_000),
+        ("1969-12-31T23:59:59.5Z", -500_000),
+        ("2024-02-29T00:00Z", 1_709_164_800_000_000),
+        ("1970-01-01T00:00:00.123456789Z", 123_456),
+        ("1970-01-01T00:00:00,1", 100_000),
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("1970-01-01T01:00:00.000000001+0100", 0),
+        ("1970-01-01 00:00:00-01", 3_600_000_000),
+        ("1970-01-01T00:00:00z", 0),
+        ("1970-01-01T23:59:60Z", 86_400_000_000),
+        ("0001-01-01T00:00:00Z", -62_135_596_800_000_000),
+    ],
+)
+def test_each_form_is_read(text: str, time: int) -> None:
+    assert parsed(text) == [time]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "2024", "2024-05", "2024-5-1", "20240501", "2024-05-01T", "2024-05-01T12", "2024-05-01T12:00:", "now"),
+        *("2023-02-29", "2024-13-01", "2024-00-01", "2024-04-31", "2024-05-00", "2024-05-01T24:00", "2024-05-01T12:60"),
+        *(
+            "2024-05-01T12:00:61Z",
+            "2024-05-01T12:00:00.Z",
+            "2024-05-01T12:00:00.1234567890Z",
+            "2024-05-01Z",
+            "1714564800",
+        ),
+        *(
+            "2024-05-01T12:00:00+24:00",
+            "2024-05-01T12:00:00+1:00",
+            "2024-05-01T12:00:00+01:60",
+            "2024-05-01T12:00:00 Z",
+        ),
+        *(" 2024-05-01", "2024-05-01 ", "2024-05-01T12:00.5Z", "2024-05-01T12:00:00Zx", "2024-05-01T12:00:00+01:00:00"),
+    ],
+)
+def test_other_texts_are_refused(text: str) -> None:
+    assert parsed(text) == [None]
+
+
+def test_texts_may_lie_anywhere_in_a_buffer() -> None:
+    buffer = np.frombuffer(b"x1970-01-02yy1970-01-01T00:00:01Z1", np.uint8)
+    times, ok = parse_iso8601(Packed(buffer, np.array([1, 13]), np.array([10, 20])))
+    assert (times.tolist(), ok.tolist()) == ([86_400_000_000, 1_000_000], [True, True])
