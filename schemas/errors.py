@@ -43,6 +43,10 @@ class BadFieldError(SchemaError):
     failure = "stop"
 
 
+class BadPathError(BadFieldError):
+    """The text of a path can't be parsed. Raised by `paths`; somebody has to change it."""
+
+
 class Unreadable(SchemaError):  # noqa: N818
     """At least one of these records can't be read. Raised inside the decoders, which then find and report the ones at fault."""
 
