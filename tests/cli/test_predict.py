@@ -92,4 +92,3 @@ def test_event_of_a_dead_letter_is_run(kafka: Broker, tmp_path: Path, capsys: py
     [one] = predicted(capsys, str(service.file), "--dead-letter", "0@0")
     assert one["outputs"] == {"y": 42.0}
     assert one["place"] == "0@0"
-
