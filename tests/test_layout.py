@@ -31,6 +31,7 @@ ROOMS = {
     **dict.fromkeys(STAGES, SHARED),
     "shadow": {*SHARED, "execute", "sink"},
     "worker": {*SHARED, *STAGES, "shadow"},
+    "scaffold": {""},
     "supervision": SHARED,
     "comparison": SHARED,
     "demo": {*SHARED, "supervision", "comparison"},

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from millstream.consumers.cli.arguments import add_pipeline, positive, read_pipeline
 from millstream.consumers.cli.tail import as_json
+from millstream.consumers.errors import WorkerError
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable, printable_json
@@ -58,7 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--json", action="store_true", help="print one JSON object per line, without a summary")
     showing = actions.add_parser("show", help="show one dead letter, with its event decoded if possible")
     add_pipeline(showing)
-    showing.add_argument("position", type=_position, metavar="POSITION", help="partition@offset, as `list` prints it")
+    showing.add_argument(
+        "position", type=letter_position, metavar="POSITION", help="partition@offset, as `list` prints it"
+    )
     replaying = actions.add_parser("replay", help="write the events of dead letters back to the input topic, each once")
     add_pipeline(replaying)
     _add_selection(replaying)
@@ -72,7 +75,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", type=_reason, metavar="R", help="only with this reason; may be repeated", **several)
     parser.add_argument(
         "--position",
-        type=_position,
+        type=letter_position,
         metavar="P@O",
         help="only the dead letter at this partition@offset, as `list` prints it; may be repeated",
         **several,
@@ -107,6 +110,23 @@ def run(args: argparse.Namespace) -> int:
             case "show":
                 return _show(reader.letter(args.position), pipeline.dead_letters.topic, store)
         return _replay(reader, pipeline, args)
+
+
+def event_of(pipeline: Pipeline, store: SchemaStore, position: Position) -> bytes:
+    """The event of a dead letter. Raises WorkerError if it can't be read, TopicsError and SchemaError."""
+    with DeadLetterReader(pipeline.client_config(), pipeline.dead_letters.topic, _decoder(store)) as reader:
+        stored = reader.letter(position)
+        if isinstance(stored, NoLetter):
+            raise WorkerError(f"{position} of {pipeline.dead_letters.topic}: {stored.error}")
+        if stored.letter.value is not None:
+            return stored.letter.value
+        original = reader.original(stored.letter)
+    if original is None or original.value is None:
+        raise WorkerError(
+            f"{position} of {pipeline.dead_letters.topic}: the letter holds no event (it was too large), and the event is gone "
+            f"from topic {stored.letter.topic}. Choose another letter."
+        )
+    return original.value
 
 
 def _decoder(store: SchemaStore) -> Decode:
@@ -340,7 +360,8 @@ def _reason(text: str) -> str:
     return text
 
 
-def _position(text: str) -> Position:
+def letter_position(text: str) -> Position:
+    """An argument such as 3@17."""
     try:
         return Position.parse(text)
     except ValueError as error:

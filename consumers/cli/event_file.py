@@ -1,0 +1,122 @@
+"""Reads events from a file of JSON lines or CSV, or from standard input."""
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from millstream.consumers.errors import WorkerError
+from millstream.schemas.rows import parse_cells
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A row of the input with its line number."""
+
+    number: int  # of the row's first line, from 1
+    row: Mapping[str, Any] | str  # a string is the reason why the line isn't a row
+
+
+def add_event_file(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments for the file and its format."""
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", default="-", help="the file with the events; - or nothing: standard input"
+    )
+    parser.add_argument(
+        "--format",
+        choices=["jsonl", "csv"],
+        help="one JSON object per line, or CSV with a header row (default: by the file's ending, else jsonl)",
+    )
+
+
+def is_csv(args: argparse.Namespace) -> bool:
+    """Whether the file is CSV."""
+    return args.format == "csv" or (args.format is None and args.file.lower().endswith(".csv"))
+
+
+def place(file: str) -> str:
+    """How messages name the file."""
+    return "standard input" if file == "-" else file
+
+
+@contextmanager
+def opened(name: str) -> Iterator[IO[str]]:
+    """Open the file. Raises WorkerError."""
+    # Bytes that aren't UTF-8 become surrogates, so the error can name the line of their row.
+    reading: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "surrogateescape", "newline": ""}
+    if name == "-":
+        sys.stdin.reconfigure(**reading)  # type: ignore[union-attr]
+        yield sys.stdin
+        return
+    try:
+        with Path(name).open(**reading) as file:
+            yield file
+    except OSError as error:
+        raise WorkerError(f"{name}: the file can't be read: {error.strerror}. Check the path.") from None
+
+
+def text_lines(file: IO[str]) -> Iterator[tuple[int, str]]:
+    """The lines that aren't blank, and their numbers. Bytes that aren't UTF-8 are surrogates."""
+    return ((number, text.strip()) for number, text in enumerate(file, 1) if text.strip())
+
+
+def json_lines(file: IO[str]) -> Iterator[Line]:
+    """Read JSON lines."""
+    return (Line(number, _json_row(text)) for number, text in text_lines(file))
+
+
+def _json_row(text: str) -> dict[str, Any] | str:
+    if not text.isascii() and _is_not_utf8(text):
+        return "expected UTF-8 text, found other bytes. Convert the file."
+    try:
+        row = json.loads(text)
+    except json.JSONDecodeError as error:
+        return f"expected a JSON object, found text that isn't valid JSON: {error.msg} at column {error.colno}."
+    except ValueError as error:  # a number with thousands of digits
+        return f"expected a JSON object, found one that can't be read: {error}."
+    except RecursionError:
+        return "expected a JSON object, found one that is nested too deeply to read."
+    return row if isinstance(row, dict) else f"expected a JSON object, found {text.strip()[:60]}"
+
+
+def csv_lines(file: IO[str], definition: Any) -> Iterator[Line]:
+    """Read CSV with a header row of field names. The schema decides how each cell becomes a value."""
+    rows = csv.reader(file, strict=True)
+    header: list[str] | None = None
+    while True:
+        number = rows.line_num + 1
+        try:
+            cells = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield Line(number, f"expected CSV: {error}.")
+            return  # it is no longer known where the next row starts
+        if header is None:
+            header = cells
+            if len(set(header)) < len(header):
+                yield Line(number, "expected each column name once in the header row, found one twice.")
+                return
+        elif cells:
+            yield Line(number, _csv_row(header, cells, definition))
+
+
+def _csv_row(header: list[str], cells: list[str], definition: Any) -> dict[str, Any] | str:
+    if len(cells) != len(header):
+        return f"expected {len(header)} cells as in the header row, found {len(cells)}."
+    if any(_is_not_utf8(cell) for cell in cells):
+        return "expected UTF-8 text, found other bytes. Convert the file."
+    return parse_cells(definition, dict(zip(header, cells, strict=True)))
+
+
+def _is_not_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return True
+    return False

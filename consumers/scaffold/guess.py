@@ -1,0 +1,214 @@
+"""Guesses which event fields fill a model's inputs, and says what was guessed. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
+from millstream.consumers.scaffold.survey import Found
+
+ID_NAMES = ("event_id", "id", "uuid", "key")  # in order of preference; and names that end in _id
+TIME_NAMES = (
+    "event_time",
+    "timestamp",
+    "ts",
+    "time",
+    "occurred_at",
+    "created_at",
+)  # and names that end in _at or _time
+_FLOATS = ("float32", "float64")
+
+
+@dataclass(frozen=True, slots=True)
+class FieldGuess:
+    """An event field that fills an element of an input."""
+
+    options: dict[str, Any]  # as in config.yaml; the first is `field`
+    why: str = ""  # what was guessed; empty: nothing
+
+
+@dataclass(frozen=True, slots=True)
+class InputGuess:
+    """How an input is filled."""
+
+    tensor: str
+    dtype: str
+    fields: list[FieldGuess]
+    options: dict[str, Any] = field(default_factory=dict)  # shape, max_length
+    is_list: bool = False  # one list field fills it
+    why: str = ""
+
+
+def event_id_of(found: Mapping[str, Found], events: int) -> FieldGuess | None:
+    """The field that identifies an event: all events have it, and all values differ."""
+    fitting = [
+        one
+        for one in found.values()
+        if one.kind in {"text", "int"} and not one.is_list and one.events == events == len(one.distinct)
+    ]
+    best = min((one for one in fitting if _is_id(one.path)), key=lambda one: _rank(one.path, ID_NAMES), default=None)
+    return None if best is None else FieldGuess({"field": best.path}, f"all {events} events have it, and all differ")
+
+
+def event_time_of(found: Mapping[str, Found]) -> FieldGuess | None:
+    """The field that says when an event happened."""
+    fitting = [one for one in found.values() if one.time_format and _is_time(one.path)]
+    best = min(fitting, key=lambda one: _rank(one.path, TIME_NAMES), default=None)
+    if best is None:
+        return None
+    return FieldGuess({"field": best.path, "format": best.time_format}, f"its values look like {best.time_format}")
+
+
+def inputs_of(model: ModelFile, found: Mapping[str, Found], events: int, taken: Sequence[str]) -> list[InputGuess]:
+    """A guess for each input. `taken`: paths that are the event's ID or time."""
+    free = {path: one for path, one in found.items() if path not in taken}
+    guessed: list[InputGuess] = []
+    for entry in model.inputs or [ModelInput("x", "float32", (None,))]:
+        one = _input(entry, free, events, stated=bool(model.inputs))
+        guessed.append(one)
+        for used in one.fields:  # a field seldom fills two inputs
+            free.pop(used.options["field"], None)
+    return guessed
+
+
+def _input(entry: ModelInput, found: Mapping[str, Found], events: int, *, stated: bool) -> InputGuess:
+    width = None if None in entry.shape else prod(size or 1 for size in entry.shape)
+    if width == 1:
+        return _scalar(entry, found, events)
+    guess = _list(entry, width, found)
+    return guess or _scalars(entry, width, found, events, stated=stated)
+
+
+def _scalar(entry: ModelInput, found: Mapping[str, Found], events: int) -> InputGuess:
+    """An input of one element, which most exports name after its column."""
+    named = _named(entry.tensor, [one for one in found.values() if not one.is_list])
+    one = named or next((one for one in found.values() if not one.is_list and _fits(one, entry.dtype)), None)
+    if one is None:
+        return InputGuess(
+            entry.tensor, entry.dtype, [FieldGuess({"field": entry.tensor}, "no field of the sample fits")]
+        )
+    guess = _field(one, entry.dtype, events)
+    why = guess.why if named else "; ".join(filter(None, ["no field has the input's name", guess.why]))
+    shape = {"shape": [size or 1 for size in entry.shape]} if len(entry.shape) != 1 else {}
+    return InputGuess(entry.tensor, entry.dtype, [FieldGuess(guess.options, why)], shape)
+
+
+def _list(entry: ModelInput, width: int | None, found: Mapping[str, Found]) -> InputGuess | None:
+    """An input that one list field fills."""
+    fitting = [one for one in found.values() if one.is_list and _fits(one, entry.dtype)]
+    fitting = [one for one in fitting if width is None or set(one.lengths) == {width}]
+    one = _named(entry.tensor, fitting) or (fitting[0] if fitting else None)
+    if one is None:
+        return None
+    if width is not None:
+        return InputGuess(
+            entry.tensor,
+            entry.dtype,
+            [FieldGuess({"field": one.path})],
+            {"shape": [size or 1 for size in entry.shape]},
+            True,
+        )
+    longest = max(one.lengths)
+    bound = 1 << longest.bit_length()
+    why = f"the longest list of the sample has {longest} items"
+    return InputGuess(entry.tensor, entry.dtype, [FieldGuess({"field": one.path})], {"max_length": bound}, True, why)
+
+
+def _scalars(
+    entry: ModelInput, width: int | None, found: Mapping[str, Found], events: int, *, stated: bool
+) -> InputGuess:
+    """An input that several fields fill."""
+    fitting = [one for one in found.values() if not one.is_list and _fits(one, entry.dtype)]
+    chosen = fitting[:width]
+    fields = [_field(one, entry.dtype, events) for one in chosen]
+    fields += [FieldGuess({"field": "TODO"}, "the sample has no more fields that fit")] * ((width or 0) - len(fields))
+    left = [one.path for one in fitting[len(chosen) :]]
+    why = "the fields must stand in the order in which the model was trained"
+    if left:
+        why += f"; these fields fit, too: {', '.join(left)}"
+    if not stated:
+        why = f"the file doesn't say which inputs the model has; {why}"
+    return InputGuess(entry.tensor, entry.dtype, fields, {}, False, why)
+
+
+def _field(one: Found, dtype: str, events: int) -> FieldGuess:
+    """How a field fills an element of this type."""
+    options: dict[str, Any] = {"field": one.path}
+    why: list[str] = []
+    if dtype == "string":
+        pass
+    elif one.time_format == "iso8601":
+        options |= {"time": "iso8601", "as": "hour"}
+        why.append("a time becomes its hour; weekday, day, month, epoch and age are possible, too")
+    elif one.is_numeric_text:
+        options["type"] = "text"
+    elif one.kind == "text":
+        options |= {"vocabulary": sorted(map(str, one.distinct)), "unknown": 0}
+        why.append("the vocabulary is what the sample has; it must be the one of the training, in its order")
+    elif one.kind == "bool" and dtype != "bool":
+        options["type"] = "boolean"
+    elif one.kind == "number" and dtype in {"int32", "int64"}:
+        options["type"] = "number"
+    elif one.kind == "int" and dtype == "bool":
+        options["type"] = "int"
+    if one.events < events:
+        options["missing"] = "nan" if dtype in _FLOATS else '""' if dtype == "string" else 0
+        lacking = f"{events - one.events} of {events} events lack it"
+        nan = "; nan is right only for a model that takes missing values" if dtype in _FLOATS else ""
+        why.append(lacking + nan)
+    return FieldGuess(options, "; ".join(why))
+
+
+def _fits(one: Found, dtype: str) -> bool:
+    """Whether a field may fill elements of this type, with no hint from its name."""
+    if dtype == "string":
+        return one.kind == "text" and not one.is_prose
+    if dtype == "bool":
+        return one.kind == "bool"
+    # A number that looks like a time, and a name of an ID, are hardly features.
+    return (
+        (one.is_numeric or one.is_numeric_text or one.kind == "bool") and not one.time_format and not _is_id(one.path)
+    )
+
+
+def _named(name: str, found: Sequence[Found]) -> Found | None:
+    """The field with the input's name: by its last step, or by its whole path."""
+    wanted = _plain(name)
+    for form in (_plain, lambda path: _plain(_last(path))):
+        for one in found:
+            if form(one.path) == wanted:
+                return one
+    return None
+
+
+def _plain(text: str) -> str:
+    return "".join(character for character in text.lower() if character.isalnum())
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _is_id(path: str) -> bool:
+    last = _last(path).lower()
+    return last in ID_NAMES or last.endswith(("_id", "uuid")) or _last(path).endswith("Id")
+
+
+def _is_time(path: str) -> bool:
+    last = _last(path).lower()
+    return last in TIME_NAMES or last.endswith(("_at", "_time", "time", "date", "timestamp"))
+
+
+def _rank(path: str, names: Sequence[str]) -> tuple[int, int]:
+    """Fields at the top come first; among them, those with a usual name."""
+    last = _last(path).lower()
+    return path.count("."), names.index(last) if last in names else len(names)
+
+
+def guesses(inputs: Sequence[InputGuess]) -> Iterator[str]:
+    """Each guess in a sentence, for people."""
+    for entry in inputs:
+        if entry.why:
+            yield f"input {entry.tensor}: {entry.why}"
+        yield from (f"input {entry.tensor}, field {one.options['field']}: {one.why}" for one in entry.fields if one.why)

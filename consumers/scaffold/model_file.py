@@ -1,0 +1,110 @@
+"""Looks at a model's file: its executor, its inputs and its outputs."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from millstream.consumers.errors import WorkerError
+from millstream.inference.repository import EXECUTORS
+
+PICKLES = (".pkl", ".pickle", ".joblib")
+BOOSTERS = {
+    ".ubj": "XGBoost",
+    ".xgb": "XGBoost",
+    ".json": "XGBoost",
+    ".txt": "LightGBM",
+    ".lgb": "LightGBM",
+    ".cbm": "CatBoost",
+}
+_DTYPES = {
+    "tensor(float)": "float32",
+    "tensor(double)": "float64",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+    "tensor(bool)": "bool",
+    "tensor(string)": "string",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInput:
+    """An input that the model itself states."""
+
+    tensor: str
+    dtype: str
+    shape: tuple[int | None, ...]  # of one event; None: any size
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A model's file, and what it says of itself."""
+
+    path: Path
+    name: str  # of the file in the repository: model.onnx, model.py, ...
+    inputs: list[ModelInput]  # empty: the file doesn't say
+    outputs: list[str]
+
+
+def look_at(path: Path) -> ModelFile:
+    """Look at a model's file, or at the one in a folder.
+
+    Raises:
+        WorkerError: there is no model, or none that an executor runs. The message says how to convert it.
+    """
+    if path.is_dir():
+        there = [path / name for name in EXECUTORS if (path / name).is_file()]
+        if len(there) != 1:
+            found = ", ".join(sorted(each.name for each in path.iterdir())[:10]) or "nothing"
+            raise WorkerError(f"{path}: expected one of {', '.join(EXECUTORS)} in the folder, found {found}.")
+        path = there[0]
+    if not path.is_file():
+        raise WorkerError(f"{path}: there is no such file. Name the model's file, such as model.onnx.")
+    suffix = path.suffix.lower()
+    if suffix == ".onnx":
+        return _onnx(path)
+    if suffix in {".pt2", ".pt", ".py"}:
+        # torch programs and Python classes run code when they are loaded, so they aren't loaded here.
+        return ModelFile(path, f"model{suffix}", [], [])
+    raise WorkerError(f"{path}: {_how_to_convert(suffix)}")
+
+
+def _how_to_convert(suffix: str) -> str:
+    if suffix in PICKLES:
+        return (
+            "a pickled model runs code when it is loaded, so Millstream doesn't load it. Convert it to ONNX where you trained it "
+            "(scikit-learn: `skl2onnx.to_onnx(model, X[:1], options={'zipmap': False})`; XGBoost and LightGBM: package "
+            "onnxmltools), or load it in a class of yours in model.py (docs/models.md)."
+        )
+    if suffix in BOOSTERS:
+        return (
+            f"this looks like a model of {BOOSTERS[suffix]}. Convert it to ONNX with the package onnxmltools, or load it in a "
+            "class of yours in model.py (docs/models.md)."
+        )
+    return f"expected one of {', '.join(EXECUTORS)}, found a file that ends in {suffix or 'nothing'} (docs/models.md)."
+
+
+def _onnx(path: Path) -> ModelFile:
+    import onnxruntime  # noqa: PLC0415  (slow to import)
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
+        first = str(error).splitlines()[0]
+        raise WorkerError(f"{path}: ONNX Runtime can't load it: {first}. Is it an ONNX model?") from None
+    inputs = []
+    for entry in session.get_inputs():
+        if entry.type not in _DTYPES:
+            raise WorkerError(
+                f"{path}: input {entry.name} has type {entry.type}, which no event field can fill. Export it otherwise."
+            )
+        shape = tuple(size if isinstance(size, int) else None for size in entry.shape[1:])
+        inputs.append(ModelInput(entry.name, _DTYPES[entry.type], shape))
+    outputs = session.get_outputs()
+    odd = next((entry for entry in outputs if entry.type not in _DTYPES), None)
+    if odd is not None and "seq" in odd.type:
+        raise WorkerError(
+            f"{path}: output {odd.name} is a list of maps, which no prediction can hold. Convert the model with "
+            f"`options={{'zipmap': False}}` (skl2onnx, onnxmltools)."
+        )
+    return ModelFile(path, "model.onnx", inputs, [entry.name for entry in outputs])

@@ -1,0 +1,134 @@
+"""Looks at sample events: which paths they have, and what values are there."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from millstream.schemas.paths import Every, Step, text_of
+
+MAX_DEPTH = 8  # records within records that are looked at
+MAX_DISTINCT = 1000  # different texts of a path that are remembered
+LONG_TEXT = 40  # characters on average, from which a text is prose rather than a category
+_FIRST_TIME = datetime(2000, 1, 1).timestamp()
+_LAST_TIME = datetime(2100, 1, 1).timestamp()
+_UNITS = {"seconds": 1, "milliseconds": 1_000, "microseconds": 1_000_000}
+
+
+@dataclass(slots=True)
+class Found:
+    """What the events have at a path."""
+
+    path: str
+    kinds: Counter[str] = field(default_factory=Counter)  # of values that aren't null: bool, int, float, text
+    events: int = 0  # with a value that isn't null
+    distinct: Counter[Any] = field(default_factory=Counter)  # values, up to MAX_DISTINCT different ones
+    lengths: Counter[int] = field(default_factory=Counter)  # items per event, of a list
+    is_list: bool = False
+
+    @property
+    def kind(self) -> str:
+        """`number`, `int`, `bool`, `text`, or `mixed`."""
+        kinds = set(self.kinds)
+        if kinds <= {"int", "float"}:
+            return "int" if kinds == {"int"} else "number"
+        return kinds.pop() if len(kinds) == 1 else "mixed"
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether all values are numbers."""
+        return self.kind in {"int", "number"}
+
+    @property
+    def is_numeric_text(self) -> bool:
+        """Whether all values are texts of numbers, such as "33.5"."""
+        return self.kind == "text" and all(_is_number(text) for text in self.distinct)
+
+    @property
+    def is_prose(self) -> bool:
+        """Whether the values are long texts."""
+        texts = list(self.distinct)
+        return self.kind == "text" and sum(map(len, texts)) > LONG_TEXT * len(texts)
+
+    @property
+    def time_format(self) -> str | None:
+        """`iso8601`, `seconds`, `milliseconds` or `microseconds`, if all values look like times; else None."""
+        if not self.distinct or self.is_list:
+            return None
+        if self.kind == "text":
+            return "iso8601" if all(map(_is_iso_time, self.distinct)) else None
+        if not self.is_numeric:
+            return None
+        for name, unit in _UNITS.items():
+            if all(_FIRST_TIME <= value / unit <= _LAST_TIME for value in self.distinct):
+                return name
+        return None
+
+
+def survey(events: Sequence[Mapping[str, Any]]) -> dict[str, Found]:
+    """Every path of the events to a value or to a list of values, in the order of appearance."""
+    found: dict[str, Found] = {}
+    for event in events:
+        seen: set[str] = set()
+        for steps, value in _values((), event, 0):
+            one = found.setdefault(text_of(steps), Found(text_of(steps)))
+            if isinstance(value, list):
+                one.is_list = True
+                one.lengths[len(value)] += 1
+            for each in value if isinstance(value, list) else [value]:
+                if each is not None:
+                    _note(one, each)
+            if value is not None and one.path not in seen:
+                one.events += 1
+                seen.add(one.path)
+    return found
+
+
+def _note(found: Found, value: Any) -> None:
+    kinds: list[tuple[type, str]] = [(bool, "bool"), (int, "int"), (float, "float"), (str, "text")]
+    found.kinds[next(name for kind, name in kinds if isinstance(value, kind))] += 1
+    if value in found.distinct or len(found.distinct) < MAX_DISTINCT:
+        found.distinct[value] += 1
+
+
+def _values(steps: tuple[Step, ...], value: Any, depth: int) -> Iterator[tuple[tuple[Step, ...], Any]]:
+    """The values within a value, each with its path. A list of simple values is one value."""
+    if isinstance(value, Mapping):
+        if depth < MAX_DEPTH:
+            for name, inner in value.items():
+                yield from _values((*steps, name), inner, depth + 1)
+    elif isinstance(value, list):
+        yield from _of_items(steps, value, depth)
+    elif steps:
+        yield steps, value
+
+
+def _of_items(steps: tuple[Step, ...], items: list[Any], depth: int) -> Iterator[tuple[tuple[Step, ...], Any]]:
+    if any(isinstance(item, list) for item in items) or Every.ITEM in steps:
+        return  # lists within lists: no path leads there
+    if not any(isinstance(item, Mapping) for item in items):
+        yield steps, items
+        return
+    gathered: dict[tuple[Step, ...], list[Any]] = {}
+    for item in items:
+        for inner, value in _values((*steps, Every.ITEM), item, depth + 1):
+            if not isinstance(value, list):
+                gathered.setdefault(inner, []).append(value)
+    yield from gathered.items()
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_iso_time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return len(text) >= len("2026-01-01")

@@ -1,0 +1,107 @@
+"""The text of a first pipeline.yaml and config.yaml. Each guess is a comment that begins with GUESS."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from millstream.consumers.scaffold.guess import FieldGuess, InputGuess
+
+MAX_INLINE = 12  # entries of a vocabulary that stand in config.yaml; a longer one gets a file
+
+
+def pipeline_text(name: str, topic: str, event_id: FieldGuess | None, event_time: FieldGuess | None) -> str:
+    """The pipeline file for JSON events."""
+    lines = [
+        f"name: {name}",
+        "",
+        "kafka:",
+        "  bootstrap: ${KAFKA_BOOTSTRAP:-127.0.0.1:9092}",
+        "",
+        "input:",
+        f"  topics: [{topic}]",
+        "  format: json",
+        *_own_fields(event_id, event_time),
+        "",
+        "output:",
+        f"  topic: {name}-predictions",
+        "  format: json",
+        "",
+        "model:",
+        f"  name: {name}                  # models/{name}/<version>/",
+        "  version: 1",
+        "",
+        "batch:",
+        "  max_events: 256",
+        "  max_wait: 5ms",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _own_fields(event_id: FieldGuess | None, event_time: FieldGuess | None) -> Iterator[str]:
+    if event_id is None:
+        yield "  # event_id: FIELD   # no field of the sample identifies an event; the ID is <topic>-<partition>-<offset>"
+    else:
+        yield f"  event_id: {_yaml(event_id.options['field'])}   # GUESS: {event_id.why}"
+    if event_time is None:
+        yield "  # event_time: FIELD   # no field of the sample looks like a time; the record's timestamp counts"
+    else:
+        yield f"  event_time: {_yaml(event_time.options['field'])}   # GUESS: {event_time.why}"
+        if event_time.options["format"] != "milliseconds":
+            yield f"  event_time_format: {event_time.options['format']}"
+
+
+def config_text(inputs: Sequence[InputGuess], outputs: Sequence[str], vocabularies: Mapping[str, Sequence[str]]) -> str:
+    """The model's config.yaml. `vocabularies`: file -> entries, as `vocabulary_files` gives them."""
+    lines = ["# How event fields fill the model's inputs (millstream docs models).", "inputs:"]
+    for entry in inputs:
+        if entry.why:
+            lines.append(f"  # GUESS: {entry.why}")
+        lines += [f"  - tensor: {_yaml(entry.tensor)}", f"    dtype: {entry.dtype}"]
+        lines += [f"    {name}: {_yaml(value)}" for name, value in entry.options.items()]
+        if entry.is_list:
+            lines.append(f"    field: {_yaml(entry.fields[0].options['field'])}")
+            continue
+        lines.append("    fields:")
+        lines += [f"      - {_field(one, vocabularies)}" for one in entry.fields]
+    lines.append("outputs:")
+    if not outputs:
+        lines += ["  # GUESS: the file doesn't say which outputs the model has", "  - tensor: y"]
+    return "\n".join([*lines, *(f"  - tensor: {_yaml(name)}" for name in outputs)]) + "\n"
+
+
+def vocabulary_files(inputs: Sequence[InputGuess]) -> dict[str, list[str]]:
+    """The vocabularies that are too long for config.yaml: file -> entries."""
+    return {
+        _file_of(one): one.options["vocabulary"]
+        for entry in inputs
+        for one in entry.fields
+        if len(one.options.get("vocabulary", ())) > MAX_INLINE
+    }
+
+
+def _file_of(one: FieldGuess) -> str:
+    plain = "".join(character if character.isalnum() else "_" for character in one.options["field"])
+    return f"{plain}.txt"
+
+
+def _field(one: FieldGuess, vocabularies: Mapping[str, Sequence[str]]) -> str:
+    options = dict(one.options)
+    if _file_of(one) in vocabularies:
+        options["vocabulary"] = _file_of(one)
+    comment = f"   # GUESS: {one.why}" if one.why else ""
+    if set(options) == {"field"}:
+        return _yaml(options["field"]) + comment
+    return f"{{{', '.join(f'{name}: {_yaml(value)}' for name, value in options.items())}}}{comment}"
+
+
+def _yaml(value: Any) -> str:
+    """A value in YAML's flow style. What could be read as something else is quoted."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(_yaml, value))}]"
+    if isinstance(value, str) and value.replace("_", "").replace(".", "").isalnum() and not value[0].isdigit():
+        return (
+            json.dumps(value)
+            if value.lower() in {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
+            else value
+        )
+    return json.dumps(value, ensure_ascii=False)

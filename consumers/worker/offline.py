@@ -1,0 +1,101 @@
+"""Runs events through a pipeline's mapping and model without Kafka, and tells what came of each."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.consumers.events import DecodedBatch, FetchedBatch, Rejection
+from millstream.consumers.execute.bisecting import BisectingExecutor
+from millstream.consumers.records import Records
+from millstream.consumers.worker.plan import Plan
+from millstream.inference.executors.interface import rows_between
+from millstream.inference.ragged import Ragged
+from millstream.inference.signature import TensorInput
+from millstream.schemas.packed import Packed
+
+Features = dict[str, Any]
+"""Tensor -> what the event's fields gave: field -> value where each field is one element, else the list of elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of an event: either outputs or a rejection."""
+
+    event_id: str | None  # None: it was rejected before its ID was known
+    features: Features = field(default_factory=dict)
+    outputs: dict[str, Any] = field(default_factory=dict)  # name -> a value, or a list of values
+    rejection: Rejection | None = None
+
+
+def answers(plan: Plan, values: Sequence[bytes]) -> list[Answer]:
+    """One answer per value, in order. The events have no keys, no headers and the present time as their timestamp.
+
+    Raises:
+        SchemaUnavailable: the schema registry doesn't answer.
+        ExecutorUnavailable, ModelConfigError: the model can't run.
+    """
+    if not values:
+        return []
+    block = plan.decoder.decode(_fetched(values, plan.pipeline.input.topics[0]))
+    told: dict[int, Answer] = {row: Answer(None, rejection=why) for row, why in block.rejected.items()}
+    for start in range(0, len(block.good), plan.executor.max_events):
+        told |= _predicted(plan, block, start, min(start + plan.executor.max_events, len(block.good)))
+    return [told[row] for row in range(len(values))]
+
+
+def _fetched(values: Sequence[bytes], topic: str) -> FetchedBatch:
+    count, now = len(values), time.time_ns() // 1_000_000
+    packed = Packed.of(values)
+    records = Records(
+        partitions=((topic, 0),),
+        places=np.zeros(count, np.int64),
+        offsets=np.arange(count),
+        timestamps=np.full(count, now),
+        timestamp_types=np.ones(count, np.int64),
+        keys=[None] * count,
+        values=packed,
+        headers={},
+        sizes=packed.lengths,
+    )
+    return FetchedBatch(records, {}, time.monotonic(), now)
+
+
+def _predicted(plan: Plan, block: DecodedBatch, start: int, stop: int) -> dict[int, Answer]:
+    """The answers of some of the block's events, by the row of their value."""
+    tensors = rows_between(block.tensors, start, stop)
+    nan = plan.pipeline.model.allow_nan_outputs
+    isolation = BisectingExecutor(plan.executor.run, max_events=plan.executor.max_events, allow_nan_outputs=nan)
+    outputs, ran, rejected = isolation.run(tensors)
+    place_of = {row: place for place, row in enumerate(ran.tolist())}
+    told: dict[int, Answer] = {}
+    for row in range(stop - start):
+        features = {
+            entry.tensor: _features(entry, tensors[entry.tensor], row)
+            for entry in plan.model.signature.inputs
+            if not entry.mask
+        }
+        found = {name: _value(array[place_of[row]]) for name, array in outputs.items()} if row in place_of else {}
+        told[int(block.good[start + row])] = Answer(block.ids[start + row], features, found, rejected.get(row))
+    return told
+
+
+def _features(entry: TensorInput, tensor: npt.NDArray[Any] | Ragged, row: int) -> Any:
+    if isinstance(tensor, Ragged):
+        return _listed(tensor.values[tensor.offsets[row] : tensor.offsets[row + 1]])
+    elements = _listed(tensor[row].reshape(-1))
+    return elements if entry.array else dict(zip(entry.fields, elements, strict=True))
+
+
+def _value(output: Any) -> Any:
+    """One event's output: a value, or a list of values."""
+    values = _listed(np.asarray(output).reshape(-1))
+    return values[0] if len(values) == 1 else values
+
+
+def _listed(array: npt.NDArray[Any]) -> list[Any]:
+    """The elements as Python objects; a float32 with the digits that it has."""
+    return [float(str(each)) for each in array] if array.dtype == np.float32 else array.tolist()

@@ -1,0 +1,165 @@
+"""`millstream init --model --sample`: a pipeline for a model and events of the user's."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+import yaml
+from onnx import TensorProto, helper
+
+from millstream.consumers.cli import main as cli
+from tests.broker.clients import create_topic, produce
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from tests.broker.choice import Broker
+
+EVENTS = [
+    {
+        "order_id": f"o-{number}",
+        "created_at": f"2026-03-01T{number % 24:02d}:00:00Z",
+        "customer": {"age": 20 + number, "country": "DE" if number % 2 else "FR", "vip": bool(number % 3)},
+        "basket": {"items": [{"price": 1.5 * number, "sku": "a"}] * (1 + number % 3), "total": 9.25 + number},
+        **({"discount": 0.5} if number % 4 else {}),
+        "embedding": [0.1, 0.2, float(number)],
+    }
+    for number in range(20)
+]
+
+
+def model(file: Path, inputs: Sequence[tuple[str, int, Sequence[int | str]]]) -> Path:
+    """Its output is the sum of the first input's elements."""
+    first = inputs[0][0]
+    nodes = [
+        helper.make_node("Cast", [first], ["x"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["x", "axis"], ["y"], keepdims=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "sum",
+        [helper.make_tensor_value_info(name, kind, ["batch", *shape]) for name, kind, shape in inputs],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 1])],
+        [onnx.numpy_helper.from_array(np.array([1], np.int64), "axis")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(file))
+    return file
+
+
+def sample(folder: Path) -> Path:
+    file = folder / "sample.jsonl"
+    file.write_text("".join(f"{json.dumps(event)}\n" for event in EVENTS))
+    return file
+
+
+def made(folder: Path, *arguments: object) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The pipeline file and the model's config."""
+    assert cli.run(["init", str(folder), *map(str, arguments)]) == 0
+    pipeline = yaml.safe_load((folder / "pipeline.yaml").read_text())
+    return pipeline, yaml.safe_load((folder / "models" / folder.name / "1" / "config.yaml").read_text())
+
+
+def test_one_tensor_gets_the_numeric_fields_and_the_guesses_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = model(tmp_path / "model.onnx", [("X", TensorProto.FLOAT, [4])])
+    folder = tmp_path / "orders"
+    pipeline, config = made(folder, "--model", file, "--sample", sample(tmp_path))
+    assert pipeline["input"] == {
+        "topics": ["orders-events"],
+        "format": "json",
+        "event_id": "order_id",
+        "event_time": "created_at",
+        "event_time_format": "iso8601",
+    }
+    assert config["outputs"] == [{"tensor": "y"}]
+    [entry] = config["inputs"]
+    assert entry["fields"] == [
+        "customer.age",
+        {"field": "customer.vip", "type": "boolean"},
+        "basket.total",
+        {"field": "discount", "missing": "nan"},
+    ]
+    said = capsys.readouterr().out
+    assert "the order in which the model was trained" in said
+    assert "5 of 20 events lack it" in said
+    assert (folder / "models/orders/1/config.yaml").read_text().count("GUESS") == 2
+
+    assert cli.run(["check", str(folder), "--offline"]) == 0
+    assert cli.run(["predict", str(folder), str(folder / "events.jsonl"), "--json"]) in {0, 1}
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert [line["outputs"]["y"] for line in lines if line["event_id"] == "o-5"] == [25 + 1 + 14.25 + 0.5]
+
+
+def test_inputs_are_filled_by_the_fields_of_their_names(tmp_path: Path) -> None:
+    inputs = [
+        ("total", TensorProto.FLOAT, [1]),
+        ("country", TensorProto.STRING, [1]),
+        ("embedding", TensorProto.FLOAT, [3]),
+    ]
+    file = model(tmp_path / "m.onnx", inputs)
+    _, config = made(tmp_path / "named", "--model", file, "--sample", sample(tmp_path))
+    total, country, embedding = config["inputs"]
+    assert (total["fields"], country["fields"]) == (["basket.total"], ["customer.country"])
+    assert (embedding["field"], embedding["shape"]) == ("embedding", [3])
+
+
+def test_list_of_any_length_is_ragged(tmp_path: Path) -> None:
+    file = model(tmp_path / "m.onnx", [("prices", TensorProto.FLOAT, ["items"])])
+    _, config = made(tmp_path / "ragged", "--model", file, "--sample", sample(tmp_path))
+    [entry] = config["inputs"]
+    assert (entry["field"], entry["max_length"]) == ("basket.items[].price", 4)
+
+
+def test_texts_become_a_vocabulary(tmp_path: Path) -> None:
+    file = model(tmp_path / "m.onnx", [("country", TensorProto.INT64, [1])])
+    _, config = made(tmp_path / "words", "--model", file, "--sample", sample(tmp_path))
+    [field] = config["inputs"][0]["fields"]
+    assert field == {"field": "customer.country", "vocabulary": ["DE", "FR"], "unknown": 0}
+
+
+def test_sample_comes_from_a_topic(
+    kafka: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", kafka.bootstrap)
+    topic = f"{tmp_path.name}-orders"
+    create_topic(kafka.bootstrap, topic, 1, {})
+    # As Confluent's JSON Schema serializer writes them.
+    produce(kafka.bootstrap, topic, [(None, b"\0\0\0\0\x07" + json.dumps(event).encode()) for event in EVENTS])
+    file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [2])])
+    pipeline, _ = made(tmp_path / "topic", "--model", file, "--sample-topic", topic)
+    assert pipeline["input"]["topics"] == [topic]
+    assert "guessed from 20 events" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("model.pkl", b"\x80\x04", "Convert it to ONNX where you trained it"),
+        ("model.ubj", b"{L", "this looks like a model of XGBoost"),
+        ("model.onnx", b"<html>", "ONNX Runtime can't load it"),
+        ("model.h5", b"", "found a file that ends in .h5"),
+    ],
+)
+def test_file_that_no_executor_runs_says_what_to_do(
+    tmp_path: Path, name: str, content: bytes, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert (
+        cli.run(["init", str(tmp_path / "new"), "--model", str(tmp_path / name), "--sample", str(sample(tmp_path))])
+        == 1
+    )
+    said = capsys.readouterr().err
+    assert expected in said
+    assert said.startswith(str(tmp_path / name))
+    assert not (tmp_path / "new").exists()
+
+
+def test_model_without_a_sample_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["init", str(tmp_path / "new"), "--model", "model.onnx"]) == 1
+    assert "`--model` needs `--sample FILE`" in capsys.readouterr().err

@@ -1,0 +1,94 @@
+"""`millstream predict`: the mapping and the model on events from a file, without Kafka."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from millstream.consumers.cli import main as cli
+from millstream.consumers.demo.example import example_folder
+from tests.broker.choice import Broker
+from tests.consumers.python_service import python_service
+from tests.consumers.service import flights_service
+from tests.topics.letters import a_letter, write_letters
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
+EVENTS = example_folder() / "events.jsonl"
+
+
+def predicted(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[dict[str, Any]]:
+    assert cli.run(["predict", *arguments, "--json"]) == code
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_features_are_the_events_fields_and_outputs_are_the_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = flights_service(tmp_path, NOWHERE, with_topics=False)
+    found = predicted(capsys, str(service.file), str(EVENTS))
+    events = [json.loads(line) for line in EVENTS.read_text().splitlines()]
+    assert [one["event_id"] for one in found] == [event["id"] for event in events]
+    model = onnxruntime.InferenceSession(next((tmp_path / "models").glob("*/1/model.onnx")))
+    for one, event in zip(found, events, strict=True):
+        for fields in one["features"].values():
+            assert fields == {field: event[field] for field in fields}
+        inputs = {
+            "numbers": np.array([list(one["features"]["numbers"].values())], np.float32),
+            "route": np.array([list(one["features"]["route"].values())], object),
+        }
+        assert one["outputs"]["late_probability"] == pytest.approx(float(model.run(None, inputs)[0].item()), abs=1e-6)
+
+
+def test_rejected_events_say_why_and_their_neighbours_are_predicted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = python_service(
+        tmp_path,
+        NOWHERE,
+        """
+        if (inputs["x"] == 3).any(): raise ValueError("no threes")
+        return {"y": np.log(inputs["x"][:, 0])}
+        """,
+        with_topics=False,
+    )
+    events = tmp_path / "events.jsonl"
+    events.write_text(
+        '{"id": "a", "x": 1}\n\n{"id": "b", "x": "two"}\nnonsense\n{"id": "c", "x": 3}\n{"id": "d", "x": 0}\n'
+    )
+    found = predicted(capsys, str(service.file), str(events), code=1)
+    assert [one.get("reason") for one in found] == [None, "undecodable", "undecodable", "model_rejected", "nan_output"]
+    assert [one["place"].rpartition(":")[2] for one in found] == ["1", "3", "4", "5", "6"]
+    assert found[0]["outputs"] == {"y": 0.0}
+    assert found[3]["features"] == {"x": {"x": 3.0}}
+    assert "no threes" in found[3]["error"]
+
+    assert cli.run(["predict", str(service.file), str(events), "--limit", "2"]) == 1
+    said = capsys.readouterr()
+    assert said.out.splitlines()[:4] == [f"{events}:1  event a", "  x", "    x: 1.0", "  => y: 0.0"]
+    assert "  => no prediction (undecodable): " in said.out
+    assert said.err == "1 events predicted, 1 without a prediction\n"
+
+
+def test_row_that_the_schema_refuses_is_no_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = flights_service(tmp_path, NOWHERE, with_topics=False)
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"id": 7}\n')
+    [one] = predicted(capsys, str(service.file), str(events), code=1)
+    assert one["reason"] == "no_event"
+    assert "id" in one["error"]
+
+
+def test_event_of_a_dead_letter_is_run(kafka: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = python_service(tmp_path, kafka, "return {'y': inputs['x'][:, 0] + 1}")
+    letter = a_letter(pipeline=service.group, topic=service.inputs[0], partition=0, value=b'{"id": "a", "x": 41}')
+    write_letters(kafka.bootstrap, service.letters, [letter])
+    [one] = predicted(capsys, str(service.file), "--dead-letter", "0@0")
+    assert one["outputs"] == {"y": 42.0}
+    assert one["place"] == "0@0"
