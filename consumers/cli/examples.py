@@ -4,13 +4,27 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "millstream": (
         ("millstream broker", "a Kafka broker to try things out, in a terminal of its own"),
         ("millstream init my-pipeline", "a folder with a working pipeline"),
+        ("millstream predict my-pipeline my-pipeline/events.jsonl", "features and outputs, without Kafka"),
         ("millstream topics create my-pipeline", "the pipeline's topics"),
         ("millstream produce my-pipeline my-pipeline/events.jsonl", "write events"),
         ("millstream work my-pipeline --until-idle", "predict them"),
         ("millstream tail my-pipeline --from-beginning", "see the predictions"),
         ("millstream docs running", "read how to run workers"),
     ),
-    "millstream init": (("millstream init my-pipeline", "create my-pipeline/pipeline.yaml and all that it needs"),),
+    "millstream init": (
+        ("millstream init my-pipeline", "the example: my-pipeline/pipeline.yaml and all that it needs"),
+        ("millstream init orders --model model.onnx --sample events.jsonl", "a pipeline for your model and events"),
+        ("millstream init orders --model model.onnx --sample-topic orders", "the same, with events of a topic"),
+    ),
+    "millstream predict": (
+        ("millstream predict my-pipeline events.jsonl", "features and outputs of each event"),
+        ("millstream predict my-pipeline events.jsonl --limit 1 --json", "the first event, as JSON"),
+        ("millstream predict my-pipeline --dead-letter 0@17", "the event of a dead letter"),
+    ),
+    "millstream schema": (
+        ("millstream schema my-pipeline", "as the pipeline writes its predictions"),
+        ("millstream schema my-pipeline --json-schema > predictions.schema.json", "a JSON Schema"),
+    ),
     "millstream check": (
         ("millstream check my-pipeline", "check the file, the schemas, the model and the topics"),
         ("millstream check my-pipeline --offline", "check all that needs no broker"),
