@@ -15,19 +15,27 @@ _MICROSECONDS = 1_000_000
 
 
 class _Cells(NamedTuple):
-    """Texts as an array of bytes, [texts, _WIDTH], filled up with zeros."""
+    """Texts as an array of bytes, [places, texts], filled up with zeros: the bytes at a place lie side by side."""
 
     bytes: npt.NDArray[np.uint8]
-    digits: npt.NDArray[np.int64]  # the digit of each byte; above 9 if it isn't one
+    digits: npt.NDArray[np.uint8]  # the digit of each byte; above 9 if it isn't one
 
     def number(self, places: range) -> tuple[Numbers, Mask]:
-        """The number in these columns, and whether they hold only digits."""
-        digits = self.digits[:, places.start : places.stop]
-        return digits @ 10 ** np.arange(len(places) - 1, -1, -1), np.logical_and.reduce(digits <= 9, axis=1)
+        """The number at these places, and whether they hold only digits."""
+        number = self.digits[places[0]].astype(np.int64)
+        ok = self.digits[places[0]] <= 9
+        for place in places[1:]:
+            number *= 10
+            number += self.digits[place]
+            ok &= self.digits[place] <= 9
+        return number, ok
 
     def has(self, place: int, characters: str) -> Mask:
-        """Whether the column has one of these characters."""
-        return np.isin(self.bytes[:, place], np.frombuffer(characters.encode(), np.uint8))
+        """Whether one of these characters is at the place."""
+        found: Mask = self.bytes[place] == ord(characters[0])
+        for character in characters[1:]:
+            found |= self.bytes[place] == ord(character)
+        return found
 
 
 def parse_iso8601(texts: Packed) -> tuple[Numbers, Mask]:
@@ -53,13 +61,15 @@ def parse_iso8601(texts: Packed) -> tuple[Numbers, Mask]:
 
 
 def _cells_of(texts: Packed) -> _Cells:
-    if not len(texts.buffer):
-        characters = np.zeros((len(texts), _WIDTH), np.uint8)
-    else:
-        places = texts.starts[:, None] + np.arange(_WIDTH)
-        characters = texts.buffer[np.minimum(places, len(texts.buffer) - 1)]
-        characters[np.arange(_WIDTH) >= texts.lengths[:, None]] = 0
-    return _Cells(characters, (characters - np.uint8(ord("0"))).astype(np.int64))
+    characters = np.zeros((_WIDTH, len(texts)), np.uint8)
+    if len(texts.buffer):
+        last, longest = len(texts.buffer) - 1, min(int(texts.lengths.max(initial=0)), _WIDTH)
+        shortest = int(texts.lengths.min(initial=0))
+        for place in range(longest):
+            characters[place] = texts.buffer[np.minimum(texts.starts + place, last)]
+            if place >= shortest:
+                characters[place, texts.lengths <= place] = 0
+    return _Cells(characters, characters - np.uint8(ord("0")))
 
 
 def _days(cells: _Cells) -> tuple[Numbers, Mask]:
@@ -84,10 +94,15 @@ def _seconds(cells: _Cells) -> tuple[Numbers, Mask, Mask]:
 
 def _fraction(cells: _Cells) -> tuple[Numbers, Numbers]:
     """Microseconds of a fraction behind the seconds, and the number of its digits; 0 if there is none."""
-    digits = cells.digits[:, 20 : 20 + _FRACTION_DIGITS]
-    is_there = np.logical_and.accumulate(digits <= 9, axis=1) & cells.has(19, ".,")[:, None]
-    weights = np.array([100_000, 10_000, 1000, 100, 10, 1, 0, 0, 0])
-    return np.where(is_there, digits, 0) @ weights, is_there.sum(axis=1)
+    is_there = cells.has(19, ".,")
+    fraction, count = np.zeros(len(is_there), np.int64), np.zeros(len(is_there), np.int64)
+    for place in range(_FRACTION_DIGITS):
+        is_there &= cells.digits[20 + place] <= 9
+        if not is_there.any():
+            break
+        count += is_there
+        fraction += np.where(is_there, cells.digits[20 + place], np.int64(0)) * (100_000 // 10**place)
+    return fraction, count
 
 
 def _offset(cells: _Cells, zone_at: Numbers, lengths: Numbers) -> tuple[Numbers, Mask]:
@@ -96,15 +111,18 @@ def _offset(cells: _Cells, zone_at: Numbers, lengths: Numbers) -> tuple[Numbers,
     Zones: `Z`, `+hh`, `+hhmm`, `+hh:mm`, and the same with a minus.
     """
     zone_at = np.minimum(zone_at, _LONGEST)
-    places = zone_at[:, None] + np.arange(6)
-    zone = _Cells(np.take_along_axis(cells.bytes, places, 1), np.take_along_axis(cells.digits, places, 1))
     left = lengths - zone_at
+    first = np.take_along_axis(cells.bytes, zone_at[None], 0)[0]
+    is_utc = (left == 0) | ((left == 1) & ((first == ord("Z")) | (first == ord("z"))))
+    if is_utc.all():
+        return np.zeros(len(left), np.int64), is_utc
+    places = zone_at + np.arange(6)[:, None]
+    zone = _Cells(np.take_along_axis(cells.bytes, places, 0), np.take_along_axis(cells.digits, places, 0))
     (hours, a), (minutes, b), (short_minutes, c) = (
         zone.number(places) for places in (range(1, 3), range(4, 6), range(3, 5))
     )
     minutes = np.select([left == 6, left == 5], [minutes, short_minutes], 0)
     is_numeric = zone.has(0, "+-") & a & (hours <= 23) & (minutes <= 59)
     is_numeric &= np.select([left == 6, left == 5, left == 3], [b & zone.has(3, ":"), c, True], False)
-    is_utc = (left == 0) | ((left == 1) & zone.has(0, "Zz"))
     sign = np.where(zone.has(0, "-"), -1, 1)
     return np.where(is_numeric, sign * (hours * 3600 + minutes * 60), 0), is_utc | is_numeric
