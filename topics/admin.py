@@ -250,4 +250,4 @@ def _listed(admin: Admin) -> Any:
     except KafkaException:
         if {cause.code() for cause in admin.causes} == UNRESOLVED:
             raise
-        return admin.list_topics(timeout=ANSWER_TIMEOUT - RESOLVE_TIMEOUT)
+        return admin.list_topics(timeout=ANSWER_TIMEOUT)
