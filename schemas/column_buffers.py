@@ -20,7 +20,11 @@ from millstream.schemas.store import AvroType
 # Most bytes that are reserved for one call. This covers the most that its records could fill. They only fill a small part, and
 # the operating system only allocates that part.
 ROOM = 1 << 28
-_KEPT = 1 << 23  # bytes of a buffer that later calls use again, if it is large enough for them
+# Bytes of a buffer that later calls use again, if it is large enough for them. It is for a full block of events of 4 kB: in a new
+# buffer, each page costs a page fault, which takes longer than to decode an event of that size.
+_KEPT = 1 << 25
+SPARE: list[npt.NDArray[np.uint8]] = []
+"""Such buffers, which no reader uses now. All readers share them, however many schemas there are."""
 _NUMBERS: dict[str, Any] = {
     "boolean": np.bool_,
     "int": np.int32,
@@ -148,7 +152,6 @@ class ColumnBuffers:
         self._template = np.array([_described(*each) for each in described], _NODE)
         self._room_of_record = int(self._sizes(1, 0).sum())
         self._room_of_byte = -(-int(self._sizes(0, _SAMPLE_BYTES).sum()) // _SAMPLE_BYTES)
-        self._spare: list[npt.NDArray[np.uint8]] = []
 
     def rooms(self, lengths: Numbers) -> Numbers:
         """Most bytes that each record can fill, computed from its length."""
@@ -182,7 +185,7 @@ class ColumnBuffers:
         """Copy the event's fields into columns."""
         columns = [self._column(index, filled) for index in self._nodes[0].members]
         if len(filled.memory) == _KEPT:
-            self._spare.append(filled.memory)
+            SPARE.append(filled.memory)
         return columns
 
     def most(self, count: int, total: int) -> tuple[Numbers, Numbers]:
@@ -208,10 +211,10 @@ class ColumnBuffers:
 
     def _memory(self, size: int) -> npt.NDArray[np.uint8]:
         """A buffer of at least `size` bytes. Only filled pages take memory. In an array of numpy, one byte may take 2 MB."""
-        if size <= _KEPT and self._spare:
+        if size <= _KEPT and SPARE:
             with suppress(IndexError):  # another thread has taken it
-                return self._spare.pop()
-        pages = mmap.mmap(-1, max(size, _KEPT))
+                return SPARE.pop()
+        pages = mmap.mmap(-1, max(size, _KEPT), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_NOHUGEPAGE"):
             pages.madvise(mmap.MADV_NOHUGEPAGE)
         return np.frombuffer(pages, np.uint8)

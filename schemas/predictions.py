@@ -23,7 +23,8 @@ from millstream.schemas.wire import frame
 # The branches of an output's union in prediction-v1, as varints.
 _FLOAT, _DOUBLE, _LONG, _BOOLEAN, _STRING, _ARRAY = (varint(place) for place in range(6))
 _MIN_RUN = 8  # mean length of runs of equal times, from which it is faster to encode each time once
-_PLACEHOLDER = msgspec.Raw(b"%b")
+_GAP = b"\0"  # no byte of JSON: in texts, it is escaped
+_PLACEHOLDER = msgspec.Raw(_GAP)
 _JSON = msgspec.json.Encoder()
 
 Times = npt.NDArray[np.int64]
@@ -133,28 +134,32 @@ class JsonPredictionEncoder:
         prediction_times: Times,
         outputs: Outputs,
         event: Table | None = None,
-    ) -> list[bytes]:
+    ) -> Packed:
         """See PredictionRows."""
         rows = len(event_ids)
+        if not rows:
+            return Packed.of([])
         columns = [_json_column(_plain(name, values, rows)) for name, values in outputs.items()]
         included = {} if event is None else {name: json_values(column) for name, column in event.columns.items()}
         times = (times.tolist() for times in (event_times, ingest_times, prediction_times))
-        lines = map(_json_lines, (event_ids, *times, *columns, *included.values()))
-        template = self._template(outputs, None if event is None else included)
-        return list(map(template.__mod__, zip(*lines, strict=True)))
+        first, *others = self._template(outputs, None if event is None else included).split(_GAP)
+        pieces: list[Piece] = [first]
+        for column, between in zip((event_ids, *times, *columns, *included.values()), others, strict=True):
+            pieces += _json_lines(column), between
+        return interleave(pieces, rows)
 
     def _template(self, outputs: Collection[str], included: Collection[str] | None) -> bytes:
-        """The JSON that is the same in all records of a batch, with `%b` for the values that differ."""
+        """The JSON that is the same in all records of a batch, with gaps for the values that differ."""
         record = {
             "event_id": _PLACEHOLDER,
             "event_time": _PLACEHOLDER,
-            **{name: _escaped(value) for name, value in self._origin.items()},
+            **self._origin,
             "ingest_time": _PLACEHOLDER,
             "prediction_time": _PLACEHOLDER,
-            "outputs": dict.fromkeys(map(_escaped, outputs), _PLACEHOLDER),
+            "outputs": dict.fromkeys(outputs, _PLACEHOLDER),
         }
         if included is not None:
-            record["event"] = dict.fromkeys(map(_escaped, included), _PLACEHOLDER)
+            record["event"] = dict.fromkeys(included, _PLACEHOLDER)
         return _JSON.encode(record)
 
 
@@ -234,14 +239,12 @@ def _is_scalar(values: npt.NDArray[Any]) -> bool:
     return values.shape[1:] in {(), (1,)}
 
 
-def _escaped(value: Any) -> Any:
-    """Escape JSON for a template with `%b`."""
-    return value.replace("%", "%%") if isinstance(value, str) else value
-
-
-def _json_lines(values: Sequence[Any]) -> list[bytes]:
+def _json_lines(values: Sequence[Any]) -> Packed:
     """Encode each value as JSON, in one call: msgspec's JSON has no line breaks, so these can separate the values."""
-    return _JSON.encode_lines(values).split(b"\n")[:-1]
+    lines = np.frombuffer(_JSON.encode_lines(values), np.uint8)
+    ends = np.flatnonzero(lines == ord("\n"))
+    starts = np.append(0, ends[:-1] + 1)
+    return Packed(lines, starts, ends - starts)
 
 
 def _json_column(values: npt.NDArray[Any]) -> list[Any]:

@@ -18,7 +18,6 @@ ALLOWED = {
     "tests/comparison/test_bounds.py": {"_windows", "_events"},  # no result shows what the join keeps in memory
     "tests/demo/test_spike_workers.py": {"_policy"},  # the simulated `millstream run` decides as the real one
     "tests/inference/test_signature.py": {"_fill_scalars"},  # counts the messages that it makes
-    "tests/schemas/json/test_json_columns.py": {"_spare"},  # no result shows the memory that is filled anew
 }
 """Private names that a test can't do without."""
 BY_NAME = {"delattr", "getattr", "hasattr", "patch", "replace", "setattr"}

@@ -1,4 +1,4 @@
-/* Produces many records with headers in one call; `bulk.py` calls this.
+/* Produces many records with headers in one call, and notes records that can't be delivered; `bulk.py` calls this.
  *
  * librdkafka has a call for many records without headers, and a call for one record with headers. This uses only public functions
  * of its rdkafka.h. It gets them as pointers, so it needs no linking and no header of librdkafka to compile. */
@@ -89,4 +89,54 @@ int64_t bulk_produce(const library *lib, void *client, void *topic, int64_t coun
     }
   }
   return count;
+}
+
+typedef struct { /* the beginning of rd_kafka_message_t */
+  int error;
+  void *topic;
+} message;
+
+typedef struct watch watch;
+typedef int on_new(void *client, const void *settings, void *opaque, char *text, size_t size);
+typedef int on_acknowledgement(void *client, message *, void *opaque);
+
+struct watch { /* of a producer */
+  int (*add_on_new)(void *settings, const char *name, on_new *, void *opaque);
+  int (*add_on_acknowledgement)(void *client, const char *name, on_acknowledgement *, void *opaque);
+  const char *(*topic_name)(const void *topic);
+  int attached; /* 1: it gets this producer's records */
+  int noted; /* 1 from when a thread writes the two below */
+  int error; /* of the first record that can't be delivered; 0: none */
+  char topic[256]; /* of this record; a name has at most 249 bytes */
+};
+
+/* librdkafka calls this for each record that was delivered, or can't be, in any of its threads. */
+static int note(void *client, message *m, void *opaque) {
+  watch *w = opaque;
+  int unnoted = 0;
+  (void)client;
+  if (!m->error || !__atomic_compare_exchange_n(&w->noted, &unnoted, 1, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED)) return 0;
+  if (m->topic) strncpy(w->topic, w->topic_name(m->topic), sizeof w->topic - 1);
+  __atomic_store_n(&w->error, m->error, __ATOMIC_RELEASE); /* last: who sees the error may read the topic */
+  return 0;
+}
+
+static int watch_client(void *client, const void *settings, void *opaque, char *text, size_t size) {
+  watch *w = opaque;
+  (void)settings, (void)text, (void)size;
+  int refused = w->add_on_acknowledgement(client, "millstream", note, w);
+  w->attached = !refused;
+  return refused;
+}
+
+static watch *next;
+
+/* Sets the watch of the next producer that has this library as a plugin. */
+void bulk_watch(watch *w) { next = w; }
+
+/* librdkafka calls this when a client's settings name this library as a plugin. */
+int conf_init(void *settings, void **opaque, char *text, size_t size) {
+  (void)opaque, (void)text, (void)size;
+  if (!next) return -1; /* RD_KAFKA_RESP_ERR_UNKNOWN: somebody else loads it */
+  return next->add_on_new(settings, "millstream", watch_client, next);
 }

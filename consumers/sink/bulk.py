@@ -1,27 +1,32 @@
 """Gives many records to the producer in one call of librdkafka, which confluent-kafka contains but does not offer.
 
 With confluent-kafka's own calls, each record goes through Python twice: when it is produced, and for its delivery report, which
-always takes the GIL. librdkafka's `rd_kafka_produce_batch` takes an array of records without the GIL. confluent-kafka makes no
-delivery reports for these records, because they carry no state of it. So this is for transactions only: a transaction in which a
-record failed can't be committed. `bulk.c` does the same for records with headers. If it is not compiled, these go one by one.
+always takes the GIL. librdkafka's `rd_kafka_produce_batch` takes an array of records without the GIL. `bulk.c` does the same for
+records with headers. If it is not compiled, these go one by one.
+
+confluent-kafka makes no delivery reports for these records, because they carry no state of it. With transactions, none is needed:
+a transaction in which a record failed can't be committed. Without transactions, `Watch` notes the first record that fails.
 """
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, Self, cast
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer, cimpl
 
-from millstream.consumers.client_handle import handle_of
+from millstream.consumers.client_handle import handle_of, refusal
 from millstream.consumers.record_headers import HeaderRows
 from millstream.schemas.compiled import compiled
 from millstream.schemas.interleave import addresses_of
 from millstream.schemas.packed import Packed
 
+log = logging.getLogger(__name__)
+
 LIBRARY = Path(__file__).with_name("libbulk.so")
-# The functions that `bulk.c` calls, in its order.
+# The functions that `bulk.c` calls, in its order: to produce, and to watch.
 _FUNCTIONS = (
     "rd_kafka_produceva",
     "rd_kafka_error_code",
@@ -29,6 +34,11 @@ _FUNCTIONS = (
     "rd_kafka_headers_new",
     "rd_kafka_header_add",
     "rd_kafka_headers_destroy",
+)
+_WATCHING = (
+    "rd_kafka_conf_interceptor_add_on_new",
+    "rd_kafka_interceptor_add_on_acknowledgement",
+    "rd_kafka_topic_name",
 )
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
@@ -49,6 +59,74 @@ _MESSAGE = np.dtype(
 )
 _ANY_PARTITION = -1  # RD_KAFKA_PARTITION_UA: the partitioner chooses
 _COPY = 2  # RD_KAFKA_MSG_F_COPY: librdkafka copies the bytes
+_PLUGINS = "plugin.library.paths"  # the client property
+
+
+class Watch(ctypes.Structure):
+    """Notes the first record of a producer that can't be delivered. `bulk.c` does so, as a plugin of librdkafka.
+
+    It watches nothing unless `attached`: then no record may be produced in bulk.
+    """
+
+    _fields_ = (
+        ("add_on_new", _POINTER),
+        ("add_on_acknowledgement", _POINTER),
+        ("topic_name", _POINTER),
+        ("attached", ctypes.c_int),
+        ("noted", ctypes.c_int),
+        ("error", ctypes.c_int),
+        ("topic", ctypes.c_char * 256),
+    )
+
+    @classmethod
+    def of_next_producer(cls) -> Self:
+        """Watch the next producer that is created with the result of `plugged`.
+
+        Raises:
+            LookupError: native parts are not used, `bulk.c` is not compiled, or this build of librdkafka takes no plugins.
+        """
+        if (reason := refusal()) is not None:
+            raise LookupError(reason)
+        begin = compiled(LIBRARY, "bulk_watch")
+        begin.restype = None
+        try:
+            library = ctypes.CDLL(cimpl.__file__)
+            watch = cls(*(ctypes.cast(library[name], _POINTER).value for name in _WATCHING))
+            begin(ctypes.byref(watch))
+            _try_plugin(library)
+        except (OSError, AttributeError) as missing:
+            raise LookupError(str(missing)) from None
+        _watches.append(watch)
+        return watch
+
+    @staticmethod
+    def plugged(client: Mapping[str, Any]) -> dict[str, Any]:
+        """The client's settings with the plugin, after those that the settings name."""
+        return {**client, _PLUGINS: ";".join(filter(None, (client.get(_PLUGINS), str(LIBRARY))))}
+
+    @property
+    def failure(self) -> tuple[KafkaError, str] | None:
+        """Why the first record that failed did so, and its topic; None: none has failed."""
+        code = int(self.error)
+        return (KafkaError(code), self.topic.decode(errors="replace")) if code else None
+
+
+# They live as long as the process: librdkafka's threads write to them until the producer is gone.
+_watches: list[Watch] = []
+
+
+def _try_plugin(library: ctypes.CDLL) -> None:
+    """Have librdkafka load the plugin once. Raises LookupError."""
+    library.rd_kafka_conf_new.restype = _POINTER
+    library.rd_kafka_conf_set.argtypes = _POINTER, ctypes.c_char_p, ctypes.c_char_p, _POINTER, ctypes.c_size_t
+    library.rd_kafka_conf_destroy.argtypes = (_POINTER,)
+    library.rd_kafka_conf_destroy.restype = None
+    settings, said = library.rd_kafka_conf_new(), ctypes.create_string_buffer(512)
+    try:
+        if library.rd_kafka_conf_set(settings, _PLUGINS.encode(), str(LIBRARY).encode(), said, len(said)):
+            raise LookupError(said.value.decode(errors="replace"))
+    finally:
+        library.rd_kafka_conf_destroy(settings)
 
 
 class Bulk:
@@ -142,6 +220,21 @@ class Bulk:
             return call(opened)
         finally:
             self._drop_topic(opened)
+
+
+def bulk_of(producer: Producer, error_cb: object) -> Bulk | None:
+    """The bulk calls of a producer; None: they are not used, and the log says why."""
+    try:
+        return Bulk(producer, error_cb)
+    except LookupError as unknown:
+        log_one_by_one(unknown)
+        return None
+
+
+def log_one_by_one(why: LookupError) -> None:
+    """Log why records are not produced in bulk."""
+    if refusal() is None:  # otherwise the worker has logged the reason at its start
+        log.info("records are handed to the Kafka client one by one, which takes more CPU: %s", why)
 
 
 def _keys(keys: Sequence[bytes | None]) -> tuple[Packed, list[int]]:

@@ -13,6 +13,7 @@ from millstream.consumers.errors import Abandoned, DeliveryFailed
 from millstream.consumers.events import NextOffsets
 from millstream.consumers.observability.metrics import KAFKA_ERRORS, RETRIES, Metrics
 from millstream.consumers.record_headers import HeaderRows
+from millstream.consumers.sink.bulk import Bulk, Watch, bulk_of, log_one_by_one
 from millstream.topics.client_log import client_log
 from millstream.topics.quick_connect import QUICK_CONNECT
 from millstream.topics.records import TRANSIENT_ERRORS
@@ -160,6 +161,10 @@ class _Outbox:
 class Counted(_Outbox):
     """A producer that loses no record: it delivers all, or raises."""
 
+    _bulk: Bulk | None = None  # None: records go one by one
+    # After an aborted transaction, records go one by one, to learn which one fails.
+    _one_by_one = False
+
     def produce(
         self, topic: str, value: bytes, key: bytes | None, headers: Sequence[tuple[str, bytes | None]] | None
     ) -> None:
@@ -175,17 +180,34 @@ class Counted(_Outbox):
     ) -> None:
         """See `Delivery`."""
         self._begin()
-        produce = self._producer.produce
-        of_each: Iterable[Any] = headers or repeat(None, len(values))
         try:
-            for value, key, own in zip(values, keys, of_each, strict=True):
-                try:
-                    produce(topic, value, key, headers=own or None)
-                except BufferError:
-                    self._wait_for_room()
-                    self._enqueue(topic, value, key, own)
+            if self._bulk is None or self._one_by_one or (headers is not None and not self._bulk.takes_headers):
+                self._produce_each(topic, values, keys, headers)
+            else:
+                self._produce_in_bulk(self._bulk, topic, values, keys, headers)
         except KafkaException as error:
             raise self._answer(topic, error.args[0]) from None
+
+    def _produce_each(
+        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderRows | None
+    ) -> None:
+        produce = self._producer.produce
+        of_each: Iterable[Any] = headers or repeat(None, len(values))
+        for value, key, own in zip(values, keys, of_each, strict=True):
+            try:
+                produce(topic, value, key, headers=own or None)
+            except BufferError:
+                self._wait_for_room()
+                self._enqueue(topic, value, key, own)
+
+    def _produce_in_bulk(
+        self, bulk: Bulk, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderRows | None
+    ) -> None:
+        first = bulk.produce(topic, values, keys, headers)
+        while first < len(values):
+            self._wait_for_room()
+            rest = None if headers is None else headers[first:]
+            first += bulk.produce(topic, values[first:], keys[first:], rest)
 
     def _begin(self) -> None:
         """Called before records are produced."""
@@ -225,7 +247,15 @@ class AtLeastOnce(Counted):
         metrics: Metrics,
         lost_broker: LostBroker = lambda _error: None,
     ) -> None:
+        try:
+            self._watch: Watch | None = Watch.of_next_producer()
+            client = Watch.plugged(client)
+        except LookupError as unknown:
+            self._watch = None
+            log_one_by_one(unknown)
         super().__init__(client, AT_LEAST_ONCE, abandon, metrics, lost_broker)
+        if self._watch is not None and self._watch.attached:
+            self._bulk = bulk_of(self._producer, self._error_cb)
 
     def start(self) -> None:
         """See `Delivery`."""
@@ -245,6 +275,7 @@ class AtLeastOnce(Counted):
         try:
             return self._producer.flush(timeout)
         except (KafkaException, SystemError) as error:  # the client has failed for good
+            self._note_failure()
             cause = error.args[0] if isinstance(error, KafkaException) else KafkaError(KafkaError._FATAL)
             raise failed(self._failed_topic, self._failure or cause) from None
 
@@ -252,9 +283,15 @@ class AtLeastOnce(Counted):
         """See `Delivery`. It does nothing: sent records can't be taken back."""
 
     def _check(self) -> None:
+        self._note_failure()
         if self._failure is not None:
             raise failed(self._failed_topic, self._failure)
         super()._check()
+
+    def _note_failure(self) -> None:
+        """Take over the failure of a record that was produced in bulk: it has no delivery report."""
+        if self._failure is None and self._watch is not None and self._watch.failure is not None:
+            self._failure, self._failed_topic = self._watch.failure
 
 
 class BestEffort(_Outbox):

@@ -3,20 +3,18 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from millstream.consumers.client_handle import refusal
 from millstream.consumers.errors import DeliveryFailed, InstanceIdTaken, TransactionAborted
 from millstream.consumers.events import NextOffsets
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import RETRIES, TRANSACTIONS, Metrics
-from millstream.consumers.record_headers import HeaderRows
 from millstream.consumers.resilience.watchdog import Watchdog
-from millstream.consumers.sink.bulk import Bulk
+from millstream.consumers.sink.bulk import bulk_of
 from millstream.consumers.sink.delivery import FINAL_ERRORS, POLL_INTERVAL, Counted, LostBroker, failed
 from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT_MS
 from millstream.topics.records import FENCED_ERRORS
@@ -78,9 +76,7 @@ class ExactlyOnce(Counted):
         own = {**EXACTLY_ONCE, "transactional.id": transactional_id}
         super().__init__({**TRANSACTION_DEFAULTS, **client}, own, abandon, metrics, lost_broker)
         self._assignment = assignment
-        self._bulk = _bulk(self._producer, self._error_cb)
-        # After an aborted transaction, records go one by one, to learn which one fails.
-        self._one_by_one = False
+        self._bulk = bulk_of(self._producer, self._error_cb)
         self._open = False
         self._ended = 0.0  # when the last transaction was committed, seconds on the monotonic clock
         self._begun = 0.0  # when the transaction was opened, seconds on the monotonic clock
@@ -92,23 +88,6 @@ class ExactlyOnce(Counted):
         # Without a connection, the client would search for the coordinator again only after half a second.
         self._broker_answers(CONNECT_TIMEOUT)
         self._step("init_transactions", lambda: self._producer.init_transactions(STEP_TIMEOUT))
-
-    def produce_all(
-        self, topic: str, values: Sequence[bytes], keys: Sequence[bytes | None], headers: HeaderRows | None = None
-    ) -> None:
-        """See `Delivery`."""
-        if self._bulk is None or self._one_by_one or (headers is not None and not self._bulk.takes_headers):
-            super().produce_all(topic, values, keys, headers)
-            return
-        self._begin()
-        try:
-            first = self._bulk.produce(topic, values, keys, headers)
-            while first < len(values):
-                self._wait_for_room()
-                rest = None if headers is None else headers[first:]
-                first += self._bulk.produce(topic, values[first:], keys[first:], rest)
-        except KafkaException as error:
-            raise self._answer(topic, error.args[0]) from None
 
     def push(self) -> None:
         """See `Delivery`. It does nothing: readers see records only after the commit, which sends them."""
@@ -223,12 +202,3 @@ class ExactlyOnce(Counted):
         if error.fatal() or (error.code() in FINAL_ERRORS and not untold):
             return failed(topic, error)
         return TransactionAborted(error.str())
-
-
-def _bulk(producer: Producer, error_cb: object) -> Bulk | None:
-    try:
-        return Bulk(producer, error_cb)
-    except LookupError as unknown:
-        if refusal() is None:  # otherwise the worker has logged the reason at its start
-            log.info("records are handed to the Kafka client one by one, which takes more CPU: %s", unknown)
-        return None

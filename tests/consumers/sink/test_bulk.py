@@ -1,4 +1,4 @@
-"""Records handed over in bulk are those that `produce` would have handed over; a transaction that misses one says why."""
+"""Records handed over in bulk are those that `produce` would have handed over; one that fails is told, whatever the delivery."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.record_headers import HeaderRows, RecordHeaders
 from millstream.consumers.sink.bulk import LIBRARY, Bulk
+from millstream.consumers.sink.delivery import AtLeastOnce
 from millstream.consumers.sink.transactions import ExactlyOnce
 from millstream.schemas.native import VARIABLE, Native
 from millstream.schemas.packed import Packed
@@ -247,3 +248,72 @@ def test_after_an_abort_the_next_transaction_counts_and_those_behind_it(
             write(exactly_once, topic, [b"%d" % number] * 3)
     values = [value for _, value in by_key(kafka, topic, 9)[b"key"]]
     assert values == [b"0"] * 3 + [b"2"] * 3 + [b"3"] * 3
+
+
+def at_least_once(broker: Broker, **settings: Any) -> AtLeastOnce:
+    client = {"bootstrap.servers": broker.bootstrap, "topic.metadata.propagation.max.ms": 500, **settings}
+    return AtLeastOnce(client, abandon=threading.Event(), metrics=Metrics("p"))
+
+
+@pytest.mark.durable
+def test_at_least_once_writes_in_bulk_where_native_parts_are_on(
+    kafka: Broker, make_topic: MakeTopic, native_environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_bulk: list[str] = []
+    produce = Bulk.produce
+
+    def counted(self: Bulk, topic: str, *columns: Any) -> int:
+        in_bulk.append(topic)
+        return produce(self, topic, *columns)
+
+    monkeypatch.setattr(Bulk, "produce", counted)
+    topic = make_topic()
+    delivery = at_least_once(kafka)
+    for number in range(3):
+        delivery.produce_all(topic, [b"%d" % number] * 100, [b"key"] * 100)
+        delivery.checkpoint({})
+    assert [value for _, value in by_key(kafka, topic, 300)[b"key"]] == [b"0"] * 100 + [b"1"] * 100 + [b"2"] * 100
+    assert in_bulk == ([topic] * 3 if native_environ[VARIABLE] != Native.OFF and LIBRARY.exists() else [])
+
+
+@pytest.mark.durable
+@pytest.mark.usefixtures("native_environ")
+def test_at_least_once_tells_of_a_record_that_the_broker_refuses(kafka: Broker, make_topic: MakeTopic) -> None:
+    fine, topic = make_topic(), make_topic(max_message_bytes="1000")
+    other, delivery = at_least_once(kafka), at_least_once(kafka)
+    delivery.produce_all(fine, [b"x" * 2000] * 10, [b"key"] * 10)
+    delivery.checkpoint({})
+    delivery.produce_all(fine, [b"x" * 2000] * 10, [b"key"] * 10)
+    delivery.produce_all(topic, [b"x" * 2000], [b"key"])
+    for _ in range(2):  # nothing counts any more
+        with pytest.raises(
+            DeliveryFailed, match=f"a record for topic {topic} .* Raise `max.message.bytes` of topic {topic}"
+        ):
+            delivery.checkpoint({})
+    other.produce_all(fine, [b"x" * 2000], [b"key"])
+    other.checkpoint({})  # another producer's records fail by themselves
+
+
+@pytest.mark.durable
+@pytest.mark.usefixtures("native_environ")
+def test_at_least_once_tells_of_a_topic_that_is_not_there(kafka: Broker) -> None:
+    topic = f"missing-{uuid.uuid4().hex[:8]}"
+    delivery = at_least_once(kafka)
+    with pytest.raises(DeliveryFailed, match=f"Create topic {topic}"):
+        delivery.produce_all(topic, [b"value"], [b"key"])
+        delivery.checkpoint({})
+
+
+@pytest.mark.durable
+def test_at_least_once_waits_for_room_in_the_clients_queue(kafka: Broker, make_topic: MakeTopic) -> None:
+    topic = make_topic()
+    delivery = at_least_once(kafka, **{"queue.buffering.max.messages": 100})
+    values = [b"%d" % number for number in range(1000)]
+    delivery.produce_all(topic, values, [b"key"] * 1000)
+    delivery.checkpoint({})
+    assert [value for _, value in by_key(kafka, topic, 1000)[b"key"]] == values
+
+
+def test_plugin_of_the_user_stays(kafka: Broker) -> None:
+    with pytest.raises(KafkaException, match=r"theirs\.so"):
+        at_least_once(kafka, **{"plugin.library.paths": "/no/theirs.so"})

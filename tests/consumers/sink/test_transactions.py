@@ -10,6 +10,7 @@ from confluent_kafka import KafkaError
 
 from millstream.consumers.errors import Abandoned, DeliveryFailed, InstanceIdTaken, TransactionAborted
 from millstream.consumers.observability import metrics as m
+from millstream.consumers.sink import bulk as bulk_module
 from millstream.consumers.sink import delivery, transactions
 from millstream.consumers.sink.transactions import ExactlyOnce
 from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT_MS
@@ -38,7 +39,7 @@ class Transactional(Measured):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(delivery, "Producer", self.producer.made)
             if bulk:
-                patch.setattr(transactions, "Bulk", FakeBulk)
+                patch.setattr(bulk_module, "Bulk", FakeBulk)
             self.delivery = ExactlyOnce(
                 {"bootstrap.servers": "nowhere", "linger.ms": 3},
                 transactional_id="g-slot-0",
