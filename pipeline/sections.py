@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
     AfterValidator,
@@ -76,6 +76,23 @@ _FIELD_SCHEMA: JsonDict = {
     ]
 }
 _FIELDS_SCHEMA: JsonDict = {"anyOf": [_FIELD_SCHEMA, {"type": "array", "items": _FIELD_SCHEMA, "minItems": 1}]}
+
+
+IncludedType = Literal["text", "int", "number", "boolean"]
+
+
+def _as_types(value: object) -> object:
+    """A list of fields as a mapping without types."""
+    return dict.fromkeys(value) if isinstance(value, tuple) and all(isinstance(each, str) for each in value) else value
+
+
+_INCLUDE_SCHEMA: JsonDict = {
+    "$comment": "list of fields",
+    "anyOf": [
+        {"type": "array", "items": {"type": "string"}},
+        {"type": "object", "additionalProperties": {"enum": list(get_args(IncludedType))}},
+    ],
+}
 
 
 class Section(BaseModel):
@@ -183,12 +200,16 @@ class Output(Section):
         ("traceparent", "tracestate", "baggage"),
         description="Headers of an event that its prediction carries on: by default, those of distributed tracing.",
     )
-    include: tuple[Text, ...] = Field(
-        (),
-        description="Fields of the event that its prediction has too, with their types, under `event`. So readers need not join "
-        "predictions with events. A field is a number, a boolean, a text, or a list of these.",
+    include: Annotated[
+        dict[Text, IncludedType | None], BeforeValidator(_as_types), WithJsonSchema(_INCLUDE_SCHEMA)
+    ] = Field(
+        {},
+        description="Fields of the event that its prediction has too, with their types, under `event`. So readers need not "
+        "join predictions with events. A field is a number, a boolean, a text, or a list of these. In JSON without a schema, "
+        "write the type of each field that the model doesn't read: `{customer.id: text, amount: number}`; the types are "
+        "`text`, `int`, `number` and `boolean`.",
         examples=[["customer_id", "amount"]],
-    )
+    )  # fmt: skip
 
 
 class DeadLetters(Section):

@@ -17,6 +17,7 @@ from millstream.consumers.decode.named_fields import (
     check_included,
     check_model_fields,
     event_time_format,
+    included_types,
     own_fields,
     schema_of,
     time_format,
@@ -107,9 +108,9 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
     check_event_fields(pipeline, reader)
     check_model_fields(models, reader)
     # Workers for dedicated shadows write no predictions.
-    include = () if dedicated else pipeline.output.include
-    types = dict.fromkeys(include, "scalar") | own_fields(pipeline) | merged_paths([each.signature for each in models])
-    decoder = open_decoder(pipeline.input.format, store, reader, types)
+    types = own_fields(pipeline) | merged_paths([each.signature for each in models])
+    include = {} if dedicated else included_types(pipeline, reader, types)
+    decoder = open_decoder(pipeline.input.format, store, reader, types | include)
     check_event_id(pipeline, decoder.columns)
     check_cost(pipeline, reader, decoder.columns)
     check_included(pipeline, decoder.columns)
