@@ -67,9 +67,9 @@ class Found:
 
 
 def survey(events: Sequence[Mapping[str, Any]]) -> dict[str, Found]:
-    """Every path of the events to a value or to a list of values, in the order of appearance."""
+    """Every path of the events to a value or to a list of values, in the order in which the fullest event has them."""
     found: dict[str, Found] = {}
-    for event in events:
+    for event in sorted(events, key=lambda event: sum(1 for _ in _values((), event, 0)), reverse=True):
         seen: set[str] = set()
         for steps, value in _values((), event, 0):
             one = found.setdefault(text_of(steps), Found(text_of(steps)))

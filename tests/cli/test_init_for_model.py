@@ -26,7 +26,7 @@ EVENTS = [
         "created_at": f"2026-03-01T{number % 24:02d}:00:00Z",
         "customer": {"age": 20 + number, "country": "DE" if number % 2 else "FR", "vip": bool(number % 3)},
         "basket": {"items": [{"price": 1.5 * number, "sku": "a"}] * (1 + number % 3), "total": 9.25 + number},
-        **({"discount": 0.5} if number % 4 else {}),
+        **({"discount": 0.5} if number % 4 else {}),  # the first event lacks it
         "embedding": [0.1, 0.2, float(number)],
     }
     for number in range(20)
