@@ -137,7 +137,8 @@ def _max_length(config: Config, written: ConfigFile) -> int | None:
     if not max_length and (config.length_buckets or any(entry.mask for entry in config.inputs)):
         place = written.at("length_buckets" if config.length_buckets else "inputs")
         raise ModelConfigError(
-            f"{place}: `length_buckets` and `mask` are for inputs of varying length: give one `max_length` (docs/models.md)."
+            f"{place}: `length_buckets` and `mask` are for inputs of varying length: give one `max_length` "
+            "(`millstream docs models`)."
         )
     if max_length and any(length > max(max_length) for length in config.length_buckets):
         raise ModelConfigError(

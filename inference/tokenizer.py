@@ -32,7 +32,7 @@ class Tokenizer:
         except ImportError:
             raise ModelConfigError(
                 f"{place}: a tokenizer needs the package `tokenizers`, which is not installed. Install Millstream with the "
-                f"extra `text` (docs/models.md)."
+                f"extra `text` (`millstream docs models`)."
             ) from None
         if not path.is_file():  # opening a named pipe would block forever
             raise ModelConfigError(f"{place}: expected a file {path}, found none. Put it beside the model.")

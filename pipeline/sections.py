@@ -1,4 +1,4 @@
-"""The sections of a pipeline file. Every field's description is its entry in the reference page (docs/pipeline.md)."""
+"""The sections of a pipeline file. Every field's description is its entry in the reference page (`millstream docs pipeline`)."""
 
 from __future__ import annotations
 
@@ -143,7 +143,8 @@ class Input(Section):
     )
     event_id: Text | None = Field(
         None,
-        description="Path of the field that identifies the event (docs/models.md explains paths), by which readers and labels "
+        description="Path of the field that identifies the event (`millstream docs models` explains paths), by which "
+        "readers and labels "
         "find its prediction. Without it the id is `<topic>-<partition>-<offset>`.",
     )
     event_time: Text | None = Field(
@@ -263,7 +264,7 @@ class Model(Section):
         description="For each input tensor the event field, or the list of fields, that fills it. "
         "In place of what the model's `config.yaml` says: for events that name their fields otherwise. A field is a path such as "
         "`customer.age`, or a mapping such as `{field: customer.age, type: text}` with the options of `config.yaml` "
-        "(docs/models.md). Each field keeps the options that `config.yaml` has in its place, unless it states others.",
+        "(`millstream docs models`). Each field keeps the options that `config.yaml` has in its place, unless it states others.",
     )
     device: Literal["auto", "cpu", "cuda", "tensorrt"] = Field(
         "auto",

@@ -198,7 +198,7 @@ def _event(record: ReadRecord) -> Mapping[str, Any]:
     elif value[:1] == b"\0":
         raise WorkerError(
             f"{where}: expected JSON, found what looks like Avro. Start from the example (`millstream init DIR`), and name the "
-            "events' schema in its pipeline file (docs/registry.md)."
+            "events' schema in its pipeline file (`millstream docs registry`)."
         )
     try:
         event = json.loads(value)

@@ -72,14 +72,14 @@ def _how_to_convert(suffix: str) -> str:
         return (
             "a pickled model runs code when it is loaded, so Millstream doesn't load it. Convert it to ONNX where you trained it "
             "(scikit-learn: `skl2onnx.to_onnx(model, X[:1], options={'zipmap': False})`; XGBoost and LightGBM: package "
-            "onnxmltools), or load it in a class of yours in model.py (docs/models.md)."
+            "onnxmltools), or load it in a class of yours in model.py (`millstream docs models`)."
         )
     if suffix in BOOSTERS:
         return (
             f"this looks like a model of {BOOSTERS[suffix]}. Convert it to ONNX with the package onnxmltools, or load it in a "
-            "class of yours in model.py (docs/models.md)."
+            "class of yours in model.py (`millstream docs models`)."
         )
-    return f"expected one of {', '.join(EXECUTORS)}, found a file that ends in {suffix or 'nothing'} (docs/models.md)."
+    return f"expected one of {', '.join(EXECUTORS)}, found a file that ends in {suffix or 'nothing'} (`millstream docs models`)."
 
 
 def _onnx(path: Path) -> ModelFile:

@@ -290,7 +290,7 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     ),
     "included field not there": (
         in_pipeline("output", topic="t", include=["id", "event_tim"]),
-        ["pipeline.yaml:LINE: output.include[1]: ", "`event_tim`", "Did you mean `event_time`?"],
+        ["pipeline.yaml:LINE: output.include[1]: ", "`event_tim`", "did you mean 'event_time'?"],
     ),
     "included field of bytes": (
         included_bytes(),
