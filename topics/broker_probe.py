@@ -13,7 +13,7 @@ PROBE_DEFAULTS = {"reconnect.backoff.max.ms": 1000}
 
 
 class BrokerProbe:
-    """A client of its own for this question. Make one for each outage: it keeps a connection."""
+    """A client of its own for this question. It keeps a connection: who asks seldom makes one for each outage."""
 
     def __init__(self, client: Mapping[str, Any]) -> None:
         self._admin = Admin({**client, **PROBE_DEFAULTS})

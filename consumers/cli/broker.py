@@ -57,6 +57,8 @@ def run(args: argparse.Namespace) -> int:
     cache: Path = args.cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millstream"
     missing = missing_for_kafka(cache)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    if args.command is not None and args.port is not None:
+        raise BrokerError(f"--port {args.port}: with --run, the broker takes a free port. Leave out one of the two.")
     try:
         if args.command is not None:
             return _run(args.command, cache, missing)

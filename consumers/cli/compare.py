@@ -108,8 +108,8 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
         models = (pipeline.shadow_model(shadow) for shadow in pipeline.shadows)
         shadows = ", ".join(f"{name} version {version}" for name, version in models)
         log.info("comparing %s of %s with %s", pipeline.model.name, pipeline.name, shadows)
-        bootstrap = pipeline.kafka.bootstrap
-        with BrokerWatch(bootstrap, lambda: BrokerProbe(pipeline.client_config()), health, every=BROKER_INTERVAL):
+        probe = BrokerProbe(pipeline.client_config())
+        with BrokerWatch(pipeline.kafka.bootstrap, lambda: probe, health, every=BROKER_INTERVAL):
             run_until_stopped(app.faust)
 
 

@@ -4,8 +4,8 @@ import argparse
 import shutil
 from pathlib import Path
 
+from millstream.consumers.cli.new_folder import new_folder
 from millstream.consumers.cli.shipped import shipped
-from millstream.consumers.errors import WorkerError
 
 WRITTEN = {
     "grafana/dashboards": "dashboards: import the files, or provision the folder",
@@ -24,14 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Copy the files, and say what they are for."""
     folder: Path = args.output
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        found = "a folder that isn't empty" if folder.is_dir() else "a file"
-        raise WorkerError(f"{folder}: expected a new or empty folder, found {found}. Choose another name.")
-    try:
+    with new_folder(folder):
         for part in WRITTEN:
             shutil.copytree(shipped("deploy") / part, folder / part)
-    except OSError as error:
-        raise WorkerError(f"{folder}: the files can't be written: {error.strerror}. Choose another place.") from None
     for part, purpose in WRITTEN.items():
         print(f"{folder / part}: {purpose}")
     print("`millstream docs dashboards` says how to use them.")

@@ -6,14 +6,14 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from millstream.consumers.cli.arguments import positive
 from millstream.consumers.cli.event_file import json_lines, opened, place
+from millstream.consumers.cli.new_folder import new_folder
 from millstream.consumers.demo.example import example_folder
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.scaffold.guess import event_id_of, event_time_of, guesses, inputs_of
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _example(folder: Path) -> int:
     commands = _listed(COMMANDS)
-    with _created(folder):
+    with new_folder(folder):
         for name in COPIED:
             source = example_folder() / name
             if source.is_dir():
@@ -120,15 +120,16 @@ def _for_model(folder: Path, model: ModelFile, events: Sequence[Mapping[str, Any
     event_id, event_time = event_id_of(found, len(events)), event_time_of(found)
     taken = [one.options["field"] for one in (event_id, event_time) if one is not None]
     inputs = inputs_of(model, found, len(events), taken)
-    vocabularies = vocabulary_files(inputs)
+    files = vocabulary_files(inputs)
     commands = _listed((PREDICT, *COMMANDS))
-    with _created(folder):
+    with new_folder(folder):
         version = folder / "models" / name / "1"
         _copy_model(model, version)
-        for file, entries in vocabularies.items():
-            (version / file).write_text("".join(f"{entry}\n" for entry in entries), encoding="utf-8")
+        for options in (one.options for entry in inputs for one in entry.fields if one.options["field"] in files):
+            entries = "".join(f"{text}\n" for text in options["vocabulary"])
+            (version / files[options["field"]]).write_text(entries, encoding="utf-8")
         if not (kept := (version / CONFIG_FILE).exists()):
-            (version / CONFIG_FILE).write_text(config_text(inputs, model.outputs, vocabularies), encoding="utf-8")
+            (version / CONFIG_FILE).write_text(config_text(inputs, model.outputs, files), encoding="utf-8")
         (folder / "pipeline.yaml").write_text(
             pipeline_text(name, topic or f"{name}-events", event_id, event_time), encoding="utf-8"
         )
@@ -207,16 +208,3 @@ def _event(record: ReadRecord) -> Mapping[str, Any]:
     if not isinstance(event, dict):
         raise WorkerError(f"{where}: expected a JSON object, found {shown(event)}.")
     return event
-
-
-@contextmanager
-def _created(folder: Path) -> Iterator[None]:
-    """Create the folder and fill it. Raises WorkerError."""
-    try:
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            found = "a folder that isn't empty" if folder.is_dir() else "a file"
-            raise WorkerError(f"{folder}: expected a new or empty folder, found {found}. Choose another name.")
-        folder.mkdir(parents=True, exist_ok=True)
-        yield
-    except OSError as error:
-        raise WorkerError(f"{folder}: the folder can't be created: {error.strerror}. Choose another place.") from None

@@ -10,6 +10,7 @@ from millstream.consumers.cli.arguments import add_pipeline, positive, read_pipe
 from millstream.consumers.cli.dead_letters import event_of, letter_position
 from millstream.consumers.cli.event_file import add_event_file, csv_lines, is_csv, json_lines, opened, place, text_lines
 from millstream.consumers.cli.produce import encoder
+from millstream.consumers.errors import WorkerError
 from millstream.consumers.events import Rejection
 from millstream.consumers.worker.offline import Answer, answers
 from millstream.consumers.worker.plan import Plan, make_plan
@@ -37,6 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what comes of each event. Returns 1 if an event gets no prediction."""
+    if args.dead_letter is not None and (args.file != "-" or args.limit is not None):
+        raise WorkerError("--dead-letter runs one event, so it takes no FILE and no --limit. Leave them out.")
     plan = make_plan(read_pipeline(args))
     if args.dead_letter is not None:
         return _tell(plan, iter([(str(args.dead_letter), event_of(plan.pipeline, plan.store, args.dead_letter))]), args)

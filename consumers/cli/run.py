@@ -16,7 +16,7 @@ from millstream.consumers.cli.arguments import (
     positive,
     read_pipeline,
 )
-from millstream.consumers.cli.signals import stop_on_signals
+from millstream.consumers.resilience.signals import stop_on_signals
 from millstream.consumers.supervision.local_run import LocalRun
 from millstream.consumers.supervision.run_screen import Screen
 from millstream.consumers.supervision.scaling import Policy

@@ -18,11 +18,11 @@ from millstream.consumers.cli.arguments import (
     port_number,
     read_pipeline,
 )
-from millstream.consumers.cli.signals import stop_on_signals
 from millstream.consumers.observability.broker_watch import BrokerWatch
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.observability.totals import Totals
+from millstream.consumers.resilience.signals import stop_on_signals
 from millstream.consumers.worker.build import build_worker
 from millstream.consumers.worker.clients import largest_outputs
 from millstream.consumers.worker.instance_id import take_instance_id

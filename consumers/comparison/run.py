@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
 from millstream.consumers.comparison.errors import ComparisonError
+from millstream.consumers.resilience.signals import stop_on_signals
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -38,8 +38,10 @@ def run_until_stopped(app: faust.App) -> None:
 
 async def _run(app: Any, loop: asyncio.AbstractEventLoop) -> None:
     told, at_once = asyncio.Event(), asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _tell, told, at_once)
+    # A signal's handler runs between two steps of the loop, and wakes the loop.
+    stop_on_signals(
+        lambda _signal: loop.call_soon_threadsafe(told.set), lambda _signal: loop.call_soon_threadsafe(at_once.set)
+    )
     app.finalize()
     running = asyncio.create_task(_start_and_wait(app))
     stopping = asyncio.create_task(told.wait())
@@ -58,10 +60,6 @@ async def _run(app: Any, loop: asyncio.AbstractEventLoop) -> None:
         raise ComparisonError(
             f"the comparison job can't continue: {type(crashed).__name__}: {crashed}. All its state is in Kafka: start it again."
         )
-
-
-def _tell(told: asyncio.Event, at_once: asyncio.Event) -> None:
-    (at_once if told.is_set() else told).set()
 
 
 async def _start_and_wait(app: Any) -> None:

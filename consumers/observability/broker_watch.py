@@ -65,11 +65,10 @@ class BrokerWatch:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            suspected = self._suspected.wait(self._every)
+            self._suspected.wait(self._every)
             if self._ended.is_set():
                 return
-            if suspected or self._every is not None:
-                self.look()
+            self.look()
 
     def look(self) -> None:
         """Ask now. If no broker answers, report it, and return once one does."""

@@ -25,7 +25,9 @@ _BY_REASON = {"dead letters": m.DEAD_LETTERS, "skipped": m.SKIPPED, "not compare
 _ORDER = ("events read", "predicted", "dead letters", "skipped", "compared by shadows", "not compared by shadows")
 _ALWAYS = _ORDER[:2]  # shown if they are 0, too
 _START = "totals: "
+_LOGGED = f"millstream: {_START}"  # as the command's log writes it, behind the time and the level
 _COUNT = re.compile(r"(\d+) ({})(?: \(([^)]*)\))?".format("|".join(sorted(_ORDER, key=len, reverse=True))))
+_ALL = re.compile(rf"(?:{_COUNT.pattern})(?:, (?:{_COUNT.pattern}))*")
 _REASON = re.compile(r"(\d+) (\w+)")
 
 
@@ -51,8 +53,8 @@ class Totals:
     @classmethod
     def of_line(cls, line: str) -> Self | None:
         """From a log line that ends with `str(totals)`; None if it is another line."""
-        _, found, text = line.partition(_START)
-        if not found:
+        _, found, text = line.partition(_LOGGED)
+        if not found or not _ALL.fullmatch(text.strip()):
             return None
         counts: Counter[tuple[str, str]] = Counter()
         for count, word, reasons in _COUNT.findall(text):

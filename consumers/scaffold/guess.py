@@ -17,7 +17,12 @@ TIME_NAMES = (
     "occurred_at",
     "created_at",
 )  # and names that end in _at or _time
-_FLOATS = ("float32", "float64")
+_MISSING = {"float32": "nan", "float64": "nan", "int32": 0, "int64": 0, "bool": False, "string": ""}
+"""Tensor's type -> the guess for values that are missing."""
+_TOLD = {
+    "nan": "; nan is right only for a model that takes missing values",
+    None: "; `missing` can name the index for these",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +149,11 @@ def _field(one: Found, dtype: str, events: int) -> FieldGuess:
     elif one.is_numeric_text:
         options["type"] = "text"
     elif one.kind == "text":
-        options |= {"vocabulary": sorted(map(str, one.distinct)), "unknown": 0}
-        why.append("the vocabulary is what the sample has; it must be the one of the training, in its order")
+        options["vocabulary"] = sorted(filter(None, map(str, one.distinct)))
+        why.append(
+            "the vocabulary is what the sample has; it must be the one of the training, in its order; `unknown` can name the "
+            "index of other values"
+        )
     elif one.kind == "bool" and dtype != "bool":
         options["type"] = "boolean"
     elif one.kind == "number" and dtype in {"int32", "int64"}:
@@ -153,10 +161,8 @@ def _field(one: Found, dtype: str, events: int) -> FieldGuess:
     elif one.kind == "int" and dtype == "bool":
         options["type"] = "int"
     if one.events < events:
-        options["missing"] = "nan" if dtype in _FLOATS else '""' if dtype == "string" else 0
-        lacking = f"{events - one.events} of {events} events lack it"
-        nan = "; nan is right only for a model that takes missing values" if dtype in _FLOATS else ""
-        why.append(lacking + nan)
+        options |= {} if "vocabulary" in options else {"missing": _MISSING[dtype]}
+        why.append(f"{events - one.events} of {events} events lack it" + _TOLD.get(options.get("missing"), ""))
     return FieldGuess(options, "; ".join(why))
 
 

@@ -3,16 +3,23 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
-from millstream.schemas.paths import Every, Step, text_of
+import numpy as np
+
+from millstream.inference.casts import Cast
+from millstream.schemas.column import column_of
+from millstream.schemas.errors import BadPathError
+from millstream.schemas.packed import Packed
+from millstream.schemas.paths import Every, Step, parse_path, text_of
+from millstream.schemas.times import parse_iso8601
 
 MAX_DEPTH = 8  # records within records that are looked at
 MAX_DISTINCT = 1000  # different texts of a path that are remembered
 LONG_TEXT = 40  # characters on average, from which a text is prose rather than a category
-_FIRST_TIME = datetime(2000, 1, 1).timestamp()
-_LAST_TIME = datetime(2100, 1, 1).timestamp()
+_FIRST_TIME = datetime(2000, 1, 1, tzinfo=UTC).timestamp()
+_LAST_TIME = datetime(2100, 1, 1, tzinfo=UTC).timestamp()
 _UNITS = {"seconds": 1, "milliseconds": 1_000, "microseconds": 1_000_000}
 
 
@@ -42,8 +49,11 @@ class Found:
 
     @property
     def is_numeric_text(self) -> bool:
-        """Whether all values are texts of numbers, such as "33.5"."""
-        return self.kind == "text" and all(_is_number(text) for text in self.distinct)
+        """Whether a worker can cast all values, which are texts, to numbers."""
+        if self.kind != "text":
+            return False
+        texts = column_of(list(self.distinct), "string")
+        return Cast("text", "number").convert(texts, lambda: np.empty(0, np.int64)).wrong is None
 
     @property
     def is_prose(self) -> bool:
@@ -57,7 +67,8 @@ class Found:
         if not self.distinct or self.is_list:
             return None
         if self.kind == "text":
-            return "iso8601" if all(map(_is_iso_time, self.distinct)) else None
+            _, fits = parse_iso8601(Packed.of([text.encode() for text in self.distinct]))
+            return "iso8601" if fits.all() else None
         if not self.is_numeric:
             return None
         for name, unit in _UNITS.items():
@@ -72,6 +83,8 @@ def survey(events: Sequence[Mapping[str, Any]]) -> dict[str, Found]:
     for event in sorted(events, key=lambda event: sum(1 for _ in _values((), event, 0)), reverse=True):
         seen: set[str] = set()
         for steps, value in _values((), event, 0):
+            if not _is_path(steps):
+                continue
             one = found.setdefault(text_of(steps), Found(text_of(steps)))
             if isinstance(value, list):
                 one.is_list = True
@@ -108,7 +121,8 @@ def _of_items(steps: tuple[Step, ...], items: list[Any], depth: int) -> Iterator
     if any(isinstance(item, list) for item in items) or Every.ITEM in steps:
         return  # lists within lists: no path leads there
     if not any(isinstance(item, Mapping) for item in items):
-        yield steps, items
+        if items:  # an empty list doesn't show what its items are
+            yield (*steps, Every.ITEM), items
         return
     gathered: dict[tuple[Step, ...], list[Any]] = {}
     for item in items:
@@ -118,17 +132,10 @@ def _of_items(steps: tuple[Step, ...], items: list[Any], depth: int) -> Iterator
     yield from gathered.items()
 
 
-def _is_number(text: str) -> bool:
+def _is_path(steps: Sequence[Step]) -> bool:
+    """Whether a path can have these steps: some keys have no form in a path."""
     try:
-        float(text)
-    except ValueError:
+        parse_path(text_of(steps))
+    except BadPathError:
         return False
     return True
-
-
-def _is_iso_time(text: str) -> bool:
-    try:
-        datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return len(text) >= len("2026-01-01")

@@ -12,22 +12,22 @@ MAX_INLINE = 12  # entries of a vocabulary that stand in config.yaml; a longer o
 def pipeline_text(name: str, topic: str, event_id: FieldGuess | None, event_time: FieldGuess | None) -> str:
     """The pipeline file for JSON events."""
     lines = [
-        f"name: {name}",
+        f"name: {_yaml(name)}",
         "",
         "kafka:",
         "  bootstrap: ${KAFKA_BOOTSTRAP:-127.0.0.1:9092}",
         "",
         "input:",
-        f"  topics: [{topic}]",
+        f"  topics: [{_yaml(topic)}]",
         "  format: json",
         *_own_fields(event_id, event_time),
         "",
         "output:",
-        f"  topic: {name}-predictions",
+        f"  topic: {_yaml(f'{name}-predictions')}",
         "  format: json",
         "",
         "model:",
-        f"  name: {name}                  # models/{name}/<version>/",
+        f"  name: {_yaml(name)}   # models/{name}/<version>/",
         "  version: 1",
         "",
         "batch:",
@@ -50,8 +50,8 @@ def _own_fields(event_id: FieldGuess | None, event_time: FieldGuess | None) -> I
             yield f"  event_time_format: {event_time.options['format']}"
 
 
-def config_text(inputs: Sequence[InputGuess], outputs: Sequence[str], vocabularies: Mapping[str, Sequence[str]]) -> str:
-    """The model's config.yaml. `vocabularies`: file -> entries, as `vocabulary_files` gives them."""
+def config_text(inputs: Sequence[InputGuess], outputs: Sequence[str], files: Mapping[str, str]) -> str:
+    """The model's config.yaml. `files`: from `vocabulary_files`."""
     lines = ["# How event fields fill the model's inputs (millstream docs models).", "inputs:"]
     for entry in inputs:
         if entry.why:
@@ -62,32 +62,31 @@ def config_text(inputs: Sequence[InputGuess], outputs: Sequence[str], vocabulari
             lines.append(f"    field: {_yaml(entry.fields[0].options['field'])}")
             continue
         lines.append("    fields:")
-        lines += [f"      - {_field(one, vocabularies)}" for one in entry.fields]
+        lines += [f"      - {_field(one, files)}" for one in entry.fields]
     lines.append("outputs:")
     if not outputs:
         lines += ["  # GUESS: the file doesn't say which outputs the model has", "  - tensor: y"]
     return "\n".join([*lines, *(f"  - tensor: {_yaml(name)}" for name in outputs)]) + "\n"
 
 
-def vocabulary_files(inputs: Sequence[InputGuess]) -> dict[str, list[str]]:
-    """The vocabularies that are too long for config.yaml: file -> entries."""
-    return {
-        _file_of(one): one.options["vocabulary"]
-        for entry in inputs
-        for one in entry.fields
-        if len(one.options.get("vocabulary", ())) > MAX_INLINE
-    }
+def vocabulary_files(inputs: Sequence[InputGuess]) -> dict[str, str]:
+    """The vocabularies that get a file of their own, because they are too long for config.yaml: path of the field -> file."""
+    files: dict[str, str] = {}
+    for one in (one for entry in inputs for one in entry.fields):
+        vocabulary = one.options.get("vocabulary", ())
+        # A file has one entry per line.
+        if len(vocabulary) > MAX_INLINE and not any("\n" in text or "\r" in text for text in vocabulary):
+            path = one.options["field"]
+            plain = "".join(character if character.isalnum() else "_" for character in path)
+            taken = f"{plain}.txt" in files.values()
+            files[path] = f"{plain}_{len(files)}.txt" if taken else f"{plain}.txt"
+    return files
 
 
-def _file_of(one: FieldGuess) -> str:
-    plain = "".join(character if character.isalnum() else "_" for character in one.options["field"])
-    return f"{plain}.txt"
-
-
-def _field(one: FieldGuess, vocabularies: Mapping[str, Sequence[str]]) -> str:
+def _field(one: FieldGuess, files: Mapping[str, str]) -> str:
     options = dict(one.options)
-    if _file_of(one) in vocabularies:
-        options["vocabulary"] = _file_of(one)
+    if options["field"] in files:
+        options["vocabulary"] = files[options["field"]]
     comment = f"   # GUESS: {one.why}" if one.why else ""
     if set(options) == {"field"}:
         return _yaml(options["field"]) + comment

@@ -142,7 +142,7 @@ class LocalRun:
     def _say_totals(self) -> None:
         if not self._totals:
             return
-        totals, uncounted = total(self._totals), self._started - len(self._totals)
+        totals, uncounted = total(self._totals), max(self._started - len(self._totals), 0)
         lost = f"; without {counted(uncounted)} that ended without a count" if uncounted else ""
         self._screen.say(f"{totals} (of {counted(len(self._totals))}{lost})")
         if (advice := totals.advice(self._pipeline.named)) is not None:

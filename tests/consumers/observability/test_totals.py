@@ -45,7 +45,16 @@ def test_command_for_dead_letters_can_be_copied() -> None:
     )
 
 
-@pytest.mark.parametrize("line", ["", "2026-01-01 00:00:00,000 INFO millstream: ready", "Traceback"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "2026-01-01 00:00:00,000 INFO millstream: ready",
+        "Traceback",
+        "cart totals: 7 predicted",
+        "2026-01-01 00:00:00,000 INFO millstream: totals: 7 predicted of 9",
+    ],
+)
 def test_other_lines_have_no_totals(line: str) -> None:
     assert Totals.of_line(line) is None
 

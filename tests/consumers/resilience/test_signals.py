@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millstream.consumers.cli import signals
-from millstream.consumers.cli.signals import SAME_KEY_PRESS, stop_on_signals
+from millstream.consumers.resilience import signals
+from millstream.consumers.resilience.signals import SAME_KEY_PRESS, stop_on_signals
 from tests.consumers.clock import Clock
 
 if TYPE_CHECKING:
