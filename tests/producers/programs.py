@@ -1,0 +1,96 @@
+"""Runs programs of other languages. What they need is fetched once, at pinned versions, into `.cache/producers`."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.broker.maven import CACHE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_HERE = Path(__file__).parent
+_CACHE = CACHE / "producers"
+_FETCH_TIMEOUT_S = 300
+_RUN_TIMEOUT_S = 120
+_LEAVE_OUT = "leave out these tests: pytest --ignore=tests/producers"
+
+
+def run_node(program: str, *arguments: str) -> None:
+    """Run a program of the folder `node`; skips the test where Node or npm is missing."""
+    _need("node", "--version", r"v(\d+)\.(\d+)", (20, 0))
+    _need("npm", "--version", r"(\d+)\.(\d+)", (9, 0))
+    _run(["node", str(_HERE / "node" / program), *arguments], environ={"NODE_PATH": str(_node_modules())})
+
+
+def _need(tool: str, option: str, pattern: str, least: tuple[int, int]) -> None:
+    """Skip the test where a tool is missing or too old."""
+    if shutil.which(tool) is None:
+        pytest.skip(f"{tool} is not installed")
+    shown = subprocess.run([tool, option], capture_output=True, text=True, check=True, timeout=60).stdout
+    found = re.search(pattern, shown)
+    if found is None or (int(found[1]), int(found[2])) < least:
+        pytest.skip(f"{tool} {least[0]}.{least[1]} or later is needed, found {shown.strip()!r}")
+
+
+def _node_modules() -> Path:
+    """The packages that package-lock.json pins; npm compares their hashes."""
+    files = [_HERE / "node" / name for name in ("package.json", "package-lock.json")]
+
+    def fetch(folder: Path) -> None:
+        for file in files:
+            shutil.copy(file, folder)
+        command = ["npm", "ci", "--ignore-scripts", "--cache", str(_CACHE / "npm")]
+        _run(command, cwd=folder, timeout=_FETCH_TIMEOUT_S)
+
+    return _made_once("node", files, fetch) / "node_modules"
+
+
+def _made_once(name: str, files: Sequence[Path], make: Callable[[Path], None]) -> Path:
+    """A folder of the cache, made from these files. If it is missing, `make` fills it; it exists only complete."""
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
+    folder = _CACHE / f"{name}-{digest}"
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    with (_CACHE / f"{name}.lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)  # another process may be making it
+        if not folder.exists():
+            unfinished = _CACHE / f"{name}-unfinished"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            unfinished.mkdir()
+            try:
+                make(unfinished)
+            except AssertionError as error:
+                error.add_note(f"Check the network, or {_LEAVE_OUT}")
+                raise
+            unfinished.rename(folder)
+    return folder
+
+
+def _run(
+    command: Sequence[str],
+    *,
+    environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    timeout: float = _RUN_TIMEOUT_S,
+) -> None:
+    """Run a command; what it printed is in the error where it fails."""
+    shown = subprocess.run(
+        command,
+        env={**os.environ, **(environ or {})},
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=timeout,
+    )
+    assert shown.returncode == 0, f"{' '.join(command)} ended with status {shown.returncode}:\n{shown.stdout}"
