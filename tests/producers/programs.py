@@ -32,6 +32,12 @@ def run_node(program: str, *arguments: str) -> None:
     _run(["node", str(_HERE / "node" / program), *arguments], environ={"NODE_PATH": str(_node_modules())})
 
 
+def run_java(program: str, jars: Path, *arguments: str) -> None:
+    """Run a program of the folder `java` from its source, with the jars of a folder."""
+    quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    _run(["java", *quick, "-cp", f"{jars}/*", str(_HERE / "java" / program), *arguments])
+
+
 def _need(tool: str, option: str, pattern: str, least: tuple[int, int]) -> None:
     """Skip the test where a tool is missing or too old."""
     if shutil.which(tool) is None:
