@@ -32,6 +32,12 @@ def run_node(program: str, *arguments: str) -> None:
     _run(["node", str(_HERE / "node" / program), *arguments], environ={"NODE_PATH": str(_node_modules())})
 
 
+def run_go(client: str, *arguments: str) -> None:
+    """Run the Go program with one of its clients; skips the test where Go is missing."""
+    _need("go", "version", r"go(\d+)\.(\d+)", (1, 24))
+    _run([str(_go_program() / "orders"), client, *arguments])
+
+
 def run_java(program: str, jars: Path, *arguments: str) -> None:
     """Run a program of the folder `java` from its source, with the jars of a folder."""
     quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
@@ -59,6 +65,19 @@ def _node_modules() -> Path:
         _run(command, cwd=folder, timeout=_FETCH_TIMEOUT_S)
 
     return _made_once("node", files, fetch) / "node_modules"
+
+
+def _go_program() -> Path:
+    """The folder of the program `orders`, with the modules that go.sum pins."""
+    source = _HERE / "go"
+    environ = {"GOMODCACHE": str(_CACHE / "go-modules"), "GOCACHE": str(_CACHE / "go-build"), "GOTOOLCHAIN": "local"}
+
+    def build(folder: Path) -> None:
+        # The modules stay writable, so that `make clean` can delete them.
+        command = ["go", "build", "-modcacherw", "-o", str(folder / "orders"), "."]
+        _run(command, environ=environ, cwd=source, timeout=_FETCH_TIMEOUT_S)
+
+    return _made_once("go", sorted(source.iterdir()), build)
 
 
 def _made_once(name: str, files: Sequence[Path], make: Callable[[Path], None]) -> Path:
