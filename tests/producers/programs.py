@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from millstream.topics.local.fetch import OUTPUT, fetched
 from tests.broker.maven import CACHE
 
 if TYPE_CHECKING:
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 _CACHE = CACHE / "producers"
+CONNECT = _CACHE / "connect-json-4.2.1"
+"""Folder of Kafka Connect's JSON converter and of what it needs, kafka-clients among it."""
+_CONNECT_POM = """\
+<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>millstream</groupId><artifactId>connect</artifactId><version>1</version>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>connect-json</artifactId><version>4.2.1</version></dependency>
+  </dependencies>
+</project>
+"""
 _FETCH_TIMEOUT_S = 300
 _RUN_TIMEOUT_S = 120
 _LEAVE_OUT = "leave out these tests: pytest --ignore=tests/producers"
@@ -42,6 +54,17 @@ def run_java(program: str, jars: Path, *arguments: str) -> None:
     """Run a program of the folder `java` from its source, with the jars of a folder."""
     quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     _run(["java", *quick, "-cp", f"{jars}/*", str(_HERE / "java" / program), *arguments])
+
+
+def connect_jars() -> Path:
+    """The folder `CONNECT`; Maven fetches it once."""
+    return fetched(
+        CONNECT,
+        ["dependency:copy-dependencies", f"-DoutputDirectory={OUTPUT}", "-DincludeScope=runtime"],
+        what="Kafka Connect's JSON converter",
+        instead=_LEAVE_OUT,
+        pom=_CONNECT_POM,
+    )
 
 
 def _need(tool: str, option: str, pattern: str, least: tuple[int, int]) -> None:
