@@ -20,7 +20,7 @@ test: $(VENV)/.dev ## All tests, on the best broker there is; ARGS="-k name"
 	@$(BIN)/python -m pytest $(ARGS)
 
 # These folders have no unit tests (tests/conftest.py): to import them takes some seconds.
-NO_UNITS = cli comparison deploy examples faults fuzz harness
+NO_UNITS = cli comparison deploy examples faults fuzz harness producers
 test-unit: $(VENV)/.dev ## The tests that need no broker and start no process, with fewer random examples; about a minute
 	@$(BIN)/python -m pytest -m unit --hypothesis-profile=quick $(addprefix --ignore=tests/,$(NO_UNITS)) $(ARGS)
 

@@ -28,7 +28,7 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.register_profile("quick", deadline=None, max_examples=25)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
-PROCESS_FOLDERS = {"cli", "comparison", "deploy", "examples", "fuzz", "harness"}
+PROCESS_FOLDERS = {"cli", "comparison", "deploy", "examples", "fuzz", "harness", "producers"}
 """Folders of tests that start processes: commands, jobs, servers."""
 _CHOICE = pytest.StashKey[Choice]()
 
