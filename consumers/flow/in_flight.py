@@ -32,6 +32,7 @@ MEASURED_COST = RecordCost(2, 384)
 _TEXT_COPIES = 30
 # The same for a text of a list column, which has its bytes, where they start, and how many they are.
 _TEXT_ITEM = 17
+_CELL = 10  # bytes of an item in a column: a number of 64 bits, and whether it is null, rounded up
 _NULL_MARK = 1  # bytes of an item in a list column that say whether it is null
 
 
@@ -42,15 +43,18 @@ def record_cost_of(signature: Signature, included: Mapping[str, Dtype]) -> Recor
     items. So each record counts as its worst-case size in memory. Measured: 65,536 small integers take 64 KiB as Avro, and
     506 KiB with their tensor.
     """
-    columns: Counter[str] = Counter()  # by field: bytes in tensors and columns, for each byte in the record
+    columns: Counter[str] = Counter()  # by array: bytes in tensors and columns, for each byte in the record
     for entry in signature.inputs:
-        if entry.max_length is not None:
-            for field in entry.fields:
-                columns[field] += _TEXT_COPIES if entry.dtype == "string" else DTYPES[entry.dtype].itemsize
+        for field in entry.fields if entry.array else ():
+            array, every, inside = field.partition("[]")
+            if entry.max_length is not None:
+                columns[array] += _TEXT_COPIES if entry.dtype == "string" else DTYPES[entry.dtype].itemsize
+            if every and inside:  # an item without this value has two bytes, and a cell in the column
+                columns[array] += _CELL // 2
     for field, dtype in included.items():
         if isinstance(dtype, ListOf):
             item = _TEXT_ITEM if dtype.items == "string" else np.dtype(NUMBERS[dtype.items]).itemsize
-            columns[field] += item + _NULL_MARK
+            columns[field.partition("[]")[0]] += item + _NULL_MARK
     return MEASURED_COST._replace(copies=max(MEASURED_COST.copies, 1 + max(columns.values(), default=0)))
 
 

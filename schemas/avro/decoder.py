@@ -38,6 +38,7 @@ _Reader = ColumnReader | RecordReader
 _MAX_LOOK_UP_SECONDS = 15.0
 # Time budget to prepare readers, which different large schemas could exhaust. A usual schema takes one or two milliseconds.
 COMPILE_BUDGET = {"share": 0.1, "burst": 5.0}
+MAX_CELLS = 50_000_000  # that the columns of a record may have, if paths lead into items of arrays: 9 bytes each
 MAX_CACHE_SIZE = 50_000  # cached readers, weighed by their schemas, see `_size_of`
 
 
@@ -71,7 +72,22 @@ class AvroDecoder:
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
         """Decode values. The result has the errors of values that can't be decoded. Raises only SchemaUnavailable (retry)."""
-        return self._wanted.decoded(self._fields_of(Packed.of(values)))
+        packed = Packed.of(values)
+        cells = self._wanted.cells_per_item
+        if cells * packed.longest <= MAX_CELLS:
+            return self._wanted.in_pieces(packed, self._fields_of)
+        error = (
+            f"expected at most {MAX_CELLS // cells:,} bytes, because {cells} paths lead into items of arrays: send smaller "
+            "records"
+        )
+        is_large = cells * packed.lengths > MAX_CELLS
+        large = _all_bad(np.flatnonzero(is_large).tolist(), Unreadable("undecodable", error))
+        rows = np.flatnonzero(~is_large)
+        try:
+            return Decoded.concat([(rows, self._wanted.in_pieces(packed.take(rows), self._fields_of))], large)
+        except SchemaUnavailable as unavailable:
+            unavailable.row = int(rows[unavailable.row])
+            raise
 
     def _fields_of(self, packed: Packed) -> Decoded:
         """Decode values into the columns of the wanted top-level fields. Raises SchemaUnavailable."""

@@ -6,9 +6,13 @@ The decoders read only the wanted parts. `Wanted.decoded` then takes each path's
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from millstream.schemas.avro.types import (
     MAP_VALUES,
@@ -22,11 +26,14 @@ from millstream.schemas.avro.types import (
 )
 from millstream.schemas.decoded import Decoded, Part
 from millstream.schemas.dtypes import Dtype, ListOf
-from millstream.schemas.errors import BadFieldError
+from millstream.schemas.errors import BadFieldError, SchemaUnavailable
 from millstream.schemas.extraction import column_at
+from millstream.schemas.packed import Packed
 from millstream.schemas.paths import Every, Path, Step, parse_path, text_of
 from millstream.schemas.store import AvroType, Schema
 from millstream.schemas.table import Table
+
+PIECE_CELLS = 1 << 23  # cells that the events of a piece may need: 9 bytes each, for a number and whether it is null
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,33 @@ class Wanted:
     def of(cls, paths: Sequence[Path], fields: list[Field], columns: Mapping[str, Dtype]) -> Wanted:
         """See the attributes."""
         return cls(paths, fields, columns, [path.text for path in paths] == [field.name for field in fields])
+
+    @property
+    def cells_per_item(self) -> int:
+        """How many paths lead into items of arrays. An item takes a cell in each of their columns, even if it is one byte long."""
+        return sum(_leads_into_items(path) for path in self.paths)
+
+    def in_pieces(self, values: Packed, decode: Callable[[Packed], Decoded]) -> Decoded:
+        """Decode the values, and take the columns of the paths. `decode` gives the columns of the fields.
+
+        If paths lead into arrays, it decodes some values at a time: their columns may take many times the memory of the values,
+        and those of the paths may take little.
+        """
+        cells = self.cells_per_item
+        needed = (cells * values.lengths).cumsum() // PIECE_CELLS
+        if not cells or not len(values) or needed[0] == needed[-1]:
+            return self.decoded(decode(values))
+        cuts = (np.flatnonzero(np.diff(needed)) + 1).tolist()
+        return Decoded.concat([self._piece(values, *bounds, decode) for bounds in pairwise([0, *cuts, len(values)])])
+
+    def _piece(
+        self, values: Packed, start: int, stop: int, decode: Callable[[Packed], Decoded]
+    ) -> tuple[npt.NDArray[np.int64], Decoded]:
+        try:
+            return np.arange(start, stop), self.decoded(decode(values[start:stop]))
+        except SchemaUnavailable as error:
+            error.row += start
+            raise
 
     def table(self, fields: Table) -> Table:
         """The columns of the paths, from the columns of the fields."""
@@ -87,6 +121,12 @@ class Parts:
             self.inside(name).add(part)
         if other.items is not None:
             self.inside(Every.ITEM).add(other.items)
+
+
+def _leads_into_items(path: Path) -> bool:
+    """Whether the path wants a part of an array's items."""
+    places = [place for place, step in enumerate(path.steps) if not isinstance(step, str)]
+    return bool(places) and places[0] < len(path.steps) - 1
 
 
 def wanted_columns(reader: Schema, paths: Sequence[str]) -> Wanted:

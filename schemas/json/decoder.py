@@ -12,7 +12,7 @@ import numpy as np
 
 from millstream.schemas.avro.types import check_defaults_within, kind_of, nullable, title
 from millstream.schemas.avro.wanted import Wanted, wanted_columns
-from millstream.schemas.decoded import Decoded
+from millstream.schemas.decoded import BadRecord, Decoded
 from millstream.schemas.dtypes import Dtype
 from millstream.schemas.errors import BadFieldError
 from millstream.schemas.json.columns import ColumnReader
@@ -22,6 +22,10 @@ from millstream.schemas.packed import Packed
 from millstream.schemas.store import AvroType, Schema
 
 log = logging.getLogger(__name__)
+
+MAX_CELLS = (
+    2_000_000  # that the columns of an event may have, if paths lead into items of arrays: 9 bytes each, 100 as objects
+)
 
 
 class JsonDecoder:
@@ -79,13 +83,35 @@ class JsonDecoder:
 
     def decode(self, values: Sequence[bytes]) -> Decoded:
         """Decode values. The result names the error of each bad value. Raises nothing."""
-        return self._wanted.decoded(self._fields_of(values))
+        packed = Packed.of(values)
+        large = self._too_large(packed)
+        if not large:
+            return self._wanted.in_pieces(packed, self._fields_of)
+        rows = np.delete(np.arange(len(packed)), [bad.row for bad in large])
+        return Decoded.concat([(rows, self._wanted.in_pieces(packed.take(rows), self._fields_of))], large)
 
-    def _fields_of(self, values: Sequence[bytes]) -> Decoded:
+    def _too_large(self, values: Packed) -> list[BadRecord]:
+        """The events whose columns would take too much memory: each `{}` in an array may take a cell in many columns."""
+        cells = self._wanted.cells_per_item
+        if not cells or cells * values.longest <= 2 * MAX_CELLS:  # an object has two bytes
+            return []
+        long = np.flatnonzero(cells * values.lengths > 2 * MAX_CELLS).tolist()
+        return [
+            BadRecord(
+                row,
+                "undecodable",
+                f"expected at most {MAX_CELLS // cells:,} objects in an event, because {cells} paths lead into items of arrays, "
+                f"found {found:,}: send smaller events",
+            )
+            for row in long
+            if cells * (found := values[row].count(b"{")) > MAX_CELLS
+        ]
+
+    def _fields_of(self, values: Packed) -> Decoded:
         """Decode values into the columns of the wanted top-level fields."""
         if self._columns is None:
             return self._each.read(values)
-        table, is_odd = self._columns.read(Packed.of(values))
+        table, is_odd = self._columns.read(values)
         if not is_odd.any():
             return Decoded.of(table, np.arange(len(values)), [])
         good, odd = np.flatnonzero(~is_odd), np.flatnonzero(is_odd)

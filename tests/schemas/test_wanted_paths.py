@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from millstream.schemas.avro import decoder as avro_module
+from millstream.schemas.avro import wanted
 from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.decoded import Decoded
 from millstream.schemas.errors import BadFieldError
+from millstream.schemas.json import decoder as json_module
 from millstream.schemas.json.decoder import JsonDecoder
 from millstream.schemas.packed import Packed
 from millstream.schemas.paths import parse_path
@@ -305,3 +308,41 @@ def test_large_and_deep_events_are_read() -> None:
     decoded = JsonDecoder.of_types({"id": "scalar"}).decode(values)
     assert decoded.table["id"].to_list() == [text, "y"]
     assert [(bad.row, bad.error) for bad in decoded.bad] == [(2, "nested too deeply")]
+
+
+ITEMS = record(
+    {"name": "items", "type": {"type": "array", "items": record({"name": "a", "type": ["null", "long"]}, name="Item")}},
+    name="Basket",
+)
+
+
+@pytest.mark.parametrize("path", ["items[0].a", "items[-1].a", "items[].a"])
+def test_values_are_the_same_if_few_are_decoded_at_a_time(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    events = [{"items": [{"a": number} for number in range(row % 4)]} for row in range(50)]
+    values = in_avro(ITEMS, *events), in_json(*events)
+    decoders = avro_decoder(ITEMS, path), JsonDecoder.of_types({path: "int64"})
+    together = [found(decoder.decode(of)) for decoder, of in zip(decoders, values, strict=True)]
+    monkeypatch.setattr(wanted, "PIECE_CELLS", 60)
+    assert [found(decoder.decode(of)) for decoder, of in zip(decoders, values, strict=True)] == together
+
+
+def test_event_of_very_many_objects_is_refused_and_its_neighbours_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_module, "MAX_CELLS", 100)
+    good, bad = in_json({"items": [{"a": 1}]}), in_json({"items": [{}] * 101})
+    decoded = JsonDecoder.of_types({"items[0].a": "int64"}).decode([*good, *bad, *good])
+    assert [(one.row, one.reason) for one in decoded.bad] == [(1, "undecodable")]
+    assert (
+        "expected at most 100 objects in an event, because 1 paths lead into items of arrays, found 102"
+        in decoded.bad[0].error
+    )
+    assert decoded.rows.tolist() == [0, 2]
+    assert decoded.table["items[0].a"].to_list() == [1, 1]
+
+
+def test_avro_record_that_could_have_very_many_items_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro_module, "MAX_CELLS", 100)
+    good, bad = in_avro(ITEMS, {"items": [{"a": 1}]}), in_avro(ITEMS, {"items": [{"a": None}] * 200})
+    decoded = avro_decoder(ITEMS, "items[0].a").decode([*bad, *good])
+    assert [(one.row, one.reason) for one in decoded.bad] == [(0, "undecodable")]
+    assert "expected at most 100 bytes" in decoded.bad[0].error
+    assert decoded.table["items[0].a"].to_list() == [1]
