@@ -52,7 +52,7 @@ class Wanted:
 
     @property
     def cells_per_item(self) -> int:
-        """How many paths lead into items of arrays. An item takes a cell in each of their columns, even if it is one byte long."""
+        """How many paths lead into items of arrays. An item takes a cell in each of their columns, even an empty one."""
         return sum(_leads_into_items(path) for path in self.paths)
 
     def in_pieces(self, values: Packed, decode: Callable[[Packed], Decoded]) -> Decoded:
