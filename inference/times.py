@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +11,9 @@ from millstream.inference.conversions import Converted, Ints, as_numbers, as_tex
 from millstream.schemas.column import Column, Mask, NumberColumn, StringColumn
 from millstream.schemas.times import parse_iso8601
 
-FORMATS = ("iso8601", "seconds", "milliseconds", "microseconds")
+Format = Literal["iso8601", "seconds", "milliseconds", "microseconds"]
 """The values of the option `time`."""
-PARTS = ("epoch", "hour", "weekday", "day", "month", "age")
+Part = Literal["epoch", "hour", "weekday", "day", "month", "age"]
 """The values of the option `as`."""
 
 _SECOND = 1_000_000  # in microseconds
@@ -30,9 +30,9 @@ _EXPECTED = {
 class Time:
     """Makes a number of a time."""
 
-    # One of FORMATS, `days` or `nanoseconds`. "": the schema's (`Signature.with_time_formats`), or iso8601 if it has none.
+    # A Format, `days` or `nanoseconds`. "": the schema's (`Signature.with_time_formats`), or iso8601 if it has none.
     format: str
-    part: str  # one of PARTS
+    part: Part
     whole: bool  # whether the tensor takes whole numbers, so that `epoch` and `age` are rounded down
 
     @property
