@@ -297,6 +297,12 @@ def test_field_of_another_type_than_its_conversion_takes_is_named(
         check_fields(signature, {"f": dtype}, "model m", "s")
 
 
+def test_misfit_without_a_schema_speaks_of_the_events(tmp_path: Path) -> None:
+    signature = signature_of(tmp_path, "{tensor: x, fields: [f], dtype: float32}")
+    with pytest.raises(ModelConfigError, match=r"but the events have string there\. .*pipeline file\)\.$"):
+        check_fields(signature, {"f": "string"}, "model m", "")
+
+
 def test_schema_tells_the_format_of_a_time(tmp_path: Path) -> None:
     text = "{tensor: x, fields: [{field: f, as: hour}, {field: g, time: seconds, as: hour}], dtype: int64}"
     signature = signature_of(tmp_path, text).with_time_formats({"f": "microseconds", "g": "days"}.get)
