@@ -41,6 +41,15 @@ class _Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+CONVERSIONS = {
+    "type": ("type",),
+    "time": ("time", "as"),
+    "vocabulary": ("vocabulary", "unknown"),
+    "tokenizer": ("tokenizer",),
+}
+"""Kind of conversion -> its options. A field has at most one kind."""
+
+
 class FieldOptions(_Options):
     """How one field's values become elements of the tensor."""
 
