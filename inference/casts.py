@@ -9,8 +9,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from millstream.inference.conversions import Converted, Ints, as_numbers, as_texts, spread, without_nulls
-from millstream.schemas.column import Column, Mask, NumberColumn
+from millstream.inference.conversions import Converted, Ints, as_numbers, as_texts, without_nulls
+from millstream.schemas.column import Column, Mask, NumberColumn, spread
 from millstream.schemas.packed import Packed
 
 EventType = Literal["text", "number", "int", "boolean"]
