@@ -3,21 +3,22 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from millstream.inference.conversions import Converted, Ints, as_numbers, as_texts, spread, without_nulls
-from millstream.schemas.column import Column, Mask, NumberColumn
+from millstream.inference.conversions import Converted, Ints, as_numbers, as_texts, without_nulls
+from millstream.schemas.column import Column, Mask, NumberColumn, spread
 from millstream.schemas.packed import Packed
 
-TYPES = ("text", "number", "int", "boolean")
+EventType = Literal["text", "number", "int", "boolean"]
 """The values of the option `type`."""
 
-_LEAVES = {"text": "string", "number": "float64", "int": "int64", "boolean": "boolean"}
-_COLUMNS: dict[str, tuple[str, ...]] = {
+LEAVES: dict[EventType, str] = {"text": "string", "int": "int64", "number": "float64", "boolean": "boolean"}
+"""Type that an option states -> type in JSON without a schema."""
+_COLUMNS: dict[EventType, tuple[str, ...]] = {
     "text": ("string",),
     "number": ("int32", "int64", "float32", "float64"),
     "int": ("int32", "int64"),
@@ -40,13 +41,13 @@ _INT64_END = 2.0**63
 class Cast:
     """Casts values of one type to another. Without such a change, it only states the type that the event has."""
 
-    of: str  # one of TYPES: the event's
-    to: str  # number, int, boolean or text: the tensor's
+    of: EventType  # the event's
+    to: EventType  # the tensor's
 
     @property
     def leaf(self) -> str:
         """See Reader."""
-        return _LEAVES[self.of]
+        return LEAVES[self.of]
 
     @property
     def takes(self) -> tuple[str, ...]:

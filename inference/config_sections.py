@@ -4,7 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from millstream.inference.casts import EventType
 from millstream.inference.signature import DTYPES
+from millstream.inference.times import Format, Part
 from millstream.schemas.wording import shown
 
 # Bounds for slips of the pen: the warm-up runs a batch of the largest size, which could take all memory.
@@ -39,13 +41,22 @@ class _Options(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+CONVERSIONS = {
+    "type": ("type",),
+    "time": ("time", "as"),
+    "vocabulary": ("vocabulary", "unknown"),
+    "tokenizer": ("tokenizer",),
+}
+"""Kind of conversion -> its options. A field has at most one kind."""
+
+
 class FieldOptions(_Options):
     """How one field's values become elements of the tensor."""
 
     missing: Annotated[Any, BeforeValidator(_single)] = "reject"
-    type: Literal["text", "number", "int", "boolean"] | None = None
-    time: Literal["iso8601", "seconds", "milliseconds", "microseconds"] | None = None
-    part: Literal["epoch", "hour", "weekday", "day", "month", "age"] | None = Field(default=None, alias="as")
+    type: EventType | None = None
+    time: Format | None = None
+    part: Part | None = Field(default=None, alias="as")
     vocabulary: _Entries = None
     unknown: int | None = None
     tokenizer: str | None = None

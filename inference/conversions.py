@@ -75,15 +75,6 @@ def without_nulls(packed: Packed, valid: Mask | None) -> Packed:
     return packed if valid is None else packed.take(np.flatnonzero(valid))
 
 
-def spread(values: npt.NDArray[np.generic], valid: Mask | None) -> npt.NDArray[np.generic]:
-    """The values of the valid places, with zeros in the places of nulls."""
-    if valid is None:
-        return values
-    spread = np.zeros(len(valid), values.dtype)
-    spread[valid] = values
-    return spread
-
-
 def as_numbers(column: Column) -> NumberColumn:
     """The column, whose type `Converter.takes` has checked."""
     assert isinstance(column, NumberColumn)

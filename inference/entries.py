@@ -38,6 +38,10 @@ def file_beside(name: str, folder: Path, place: str) -> Path:
         raise ModelConfigError(f"{place}: expected the name of a file in {folder}, found {name!r}. Put the file there.")
     if not (folder / path).is_file():  # opening a named pipe would block forever
         raise ModelConfigError(f"{place}: expected a file, found none at {folder / path}. Put the file there.")
+    if not (found := (folder / path).resolve()).is_relative_to(folder.resolve()):
+        raise ModelConfigError(
+            f"{place}: expected a file in {folder}, found at {folder / path} a link to {found}. Put the file itself there."
+        )
     return folder / path
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from millstream.inference.config_file import message_of
-from millstream.inference.config_sections import SECTIONS, FieldOptions, InputMapping
+from millstream.inference.config_sections import CONVERSIONS, SECTIONS, FieldOptions, InputMapping
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.tensor_inputs import Place
 
@@ -18,6 +18,8 @@ Fields = Mapping[str, FieldSpec | Sequence[FieldSpec]]
 
 def overridden(entry: InputMapping, given: FieldSpec | Sequence[FieldSpec], place: Place) -> InputMapping:
     """The input with these fields. Each keeps the options that config.yaml has in its place, unless it states others.
+
+    A field that states one kind of conversion loses another that config.yaml has.
 
     Args:
         entry: the input in config.yaml.
@@ -53,11 +55,18 @@ def _merged(entry: InputMapping, given: FieldSpec | Sequence[FieldSpec]) -> dict
     before = written.pop("fields", None) or []
     written.pop("field", None)
     if isinstance(given, str | Mapping):
-        return {**written, **_mapping(given)}
+        return _over(written, _mapping(given))
     for name, option in FieldOptions.model_fields.items():
         written.pop(option.alias or name, None)
-    fields = [{**(before[at] if at < len(before) else {}), **_mapping(spec)} for at, spec in enumerate(given)]
+    fields = [_over(before[at] if at < len(before) else {}, _mapping(spec)) for at, spec in enumerate(given)]
     return {**written, "fields": fields}
+
+
+def _over(before: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options before, with those that are given in their place."""
+    kinds = [options for options in CONVERSIONS.values() if not given.keys().isdisjoint(options)]
+    lost = {name for options in CONVERSIONS.values() if kinds and options not in kinds for name in options}
+    return {name: value for name, value in before.items() if name not in lost} | dict(given)
 
 
 def _mapping(spec: FieldSpec) -> dict[str, Any]:

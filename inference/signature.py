@@ -198,7 +198,7 @@ def _blank(entry: TensorInput, events: int) -> npt.NDArray[Any] | Ragged:
 
 
 def check_fields(signature: Signature, columns: Mapping[str, Dtype], place: str, schema_name: str) -> None:
-    """Check that the event's fields can fill the tensors.
+    """Check that the event's fields can fill the tensors. `schema_name`: empty for JSON without a schema.
 
     Raises:
         ModelConfigError: a field doesn't exist, or doesn't fit its tensor.
@@ -206,8 +206,13 @@ def check_fields(signature: Signature, columns: Mapping[str, Dtype], place: str,
     for entry in signature.inputs:
         for name, conversion in entry.converted_fields:
             found = columns.get(name)
-            problem = "has no such field" if found is None else _misfit(entry, conversion, found)
-            if problem:
+            there = "no such field" if found is None else _misfit(entry, conversion, found)
+            if there:
+                have, end = (
+                    (f"schema `{schema_name}` has", ", or change the schema")
+                    if schema_name
+                    else ("the events have", "")
+                )
                 advice = (
                     "Name another field"
                     if entry.mapped_at
@@ -215,7 +220,7 @@ def check_fields(signature: Signature, columns: Mapping[str, Dtype], place: str,
                 )
                 raise ModelConfigError(
                     f"{entry.mapped_at or place}: tensor `{entry.tensor}` takes {_expected(entry, conversion)} from the event's "
-                    f"field `{name}`, but schema `{schema_name}` {problem}. {advice}, or change the schema."
+                    f"field `{name}`, but {have} {there}. {advice}{end}."
                 )
 
 
@@ -228,9 +233,10 @@ def _expected(entry: TensorInput, conversion: Conversion) -> str:
 
 
 def _misfit(entry: TensorInput, conversion: Conversion, found: Dtype) -> str:
+    """What is there in place of what the tensor takes; empty if it fits."""
     takes = _FILLED_BY[entry.dtype] if conversion.reader is None else conversion.reader.takes
     if not entry.array or conversion.splitter is not None:
-        return "" if found in takes else f"has {found} there"
+        return "" if found in takes else f"{found} there"
     if not isinstance(found, ListOf):
-        return f"has {found} there"
-    return "" if found.items in takes else f"has an array of {found.items} there"
+        return f"{found} there"
+    return "" if found.items in takes else f"an array of {found.items} there"

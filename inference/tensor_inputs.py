@@ -5,7 +5,7 @@ from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
-from millstream.inference.casts import Cast
+from millstream.inference.casts import Cast, EventType
 from millstream.inference.config_sections import FieldOptions, InputMapping
 from millstream.inference.conversions import PLAIN, Conversion, Converter, Missing
 from millstream.inference.entries import file_beside, read_entries
@@ -19,7 +19,7 @@ from millstream.schemas.wording import shown
 Place = Callable[..., str]
 """Returns the place of an option, given keys and numbers of list items, for the beginning of a message."""
 
-_CAST_TO = {
+_CAST_TO: dict[str, EventType] = {
     **dict.fromkeys(("float32", "float64"), "number"),
     **dict.fromkeys(("int32", "int64"), "int"),
     "bool": "boolean",
@@ -118,7 +118,7 @@ def _conversion(entry: InputMapping, options: FieldOptions, place: Place, folder
     return PLAIN if missing is None else Conversion(missing=missing)
 
 
-def _cast(dtype: str, of: str, place: str) -> Converter:
+def _cast(dtype: str, of: EventType, place: str) -> Converter:
     if dtype == "string" and of != "text":
         raise ModelConfigError(
             f"{place}: expected text for a tensor of type string, found {of}. Use a `vocabulary`, or another dtype."

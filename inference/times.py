@@ -2,24 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from millstream.inference.conversions import Converted, Ints, as_numbers, as_texts
 from millstream.schemas.column import Column, Mask, NumberColumn, StringColumn
-from millstream.schemas.times import parse_iso8601
+from millstream.schemas.times import microseconds, parse_iso8601
 
-FORMATS = ("iso8601", "seconds", "milliseconds", "microseconds")
+Format = Literal["iso8601", "seconds", "milliseconds", "microseconds"]
 """The values of the option `time`."""
-PARTS = ("epoch", "hour", "weekday", "day", "month", "age")
+Part = Literal["epoch", "hour", "weekday", "day", "month", "age"]
 """The values of the option `as`."""
 
 _SECOND = 1_000_000  # in microseconds
 _DAY = 86_400 * _SECOND
-_MICROSECONDS = {"seconds": _SECOND, "milliseconds": 1000, "microseconds": 1, "days": _DAY}
-"""Unit -> its length. `days` and `nanoseconds` are only units of Avro's types."""
 _EXPECTED = {
     "iso8601": "a time such as 2026-01-31T09:30:00Z",
     "": "an Avro timestamp or a time such as 2026-01-31T09:30:00Z (for other times, write `time:`)",
@@ -30,9 +28,9 @@ _EXPECTED = {
 class Time:
     """Makes a number of a time."""
 
-    # One of FORMATS, `days` or `nanoseconds`. "": the schema's (`Signature.with_time_formats`), or iso8601 if it has none.
+    # A Format, `days` or `nanoseconds`. "": the schema's (`Signature.with_time_formats`), or iso8601 if it has none.
     format: str
-    part: str  # one of PARTS
+    part: Part
     whole: bool  # whether the tensor takes whole numbers, so that `epoch` and `age` are rounded down
 
     @property
@@ -56,7 +54,7 @@ class Time:
             texts = as_texts(column)
             times, fits = parse_iso8601(texts.packed)
         else:
-            times, fits = _microseconds(as_numbers(column).values, self.format)
+            times, fits = microseconds(as_numbers(column).values, self.format)
         wrong: Mask = ~fits if column.valid is None else ~fits & column.valid
         values = self._part(np.where(fits, times, 0), event_times)
         return Converted(NumberColumn(values, column.valid), wrong if wrong.any() else None)
@@ -80,17 +78,3 @@ class Time:
             case _:
                 seconds = times / _SECOND
         return np.asarray(np.floor(seconds).astype(np.int64)) if self.whole else seconds
-
-
-def _microseconds(values: npt.NDArray[Any], unit: str) -> tuple[Ints, Mask]:
-    """Times in microseconds since the epoch, and which of them fit into 64 bits."""
-    if unit == "nanoseconds":
-        return values // 1000, np.ones(len(values), np.bool_)
-    factor = _MICROSECONDS[unit]
-    end = 2**63 // factor
-    if values.dtype.kind == "i":
-        whole = values.astype(np.int64, copy=False)
-        fits = (whole > -end) & (whole < end)
-        return np.where(fits, whole, 0) * factor, fits
-    fits = np.abs(values) < end  # false for NaN
-    return np.rint(np.where(fits, values, 0).astype(np.float64) * factor).astype(np.int64), fits

@@ -26,7 +26,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path, max_length: int, missing: str | None, place: str) -> "Tokenizer":
-        """Read the file. Raises ModelConfigError, whose message begins with `place`."""
+        """Read the file, which exists. Raises ModelConfigError, whose message begins with `place`."""
         try:
             from tokenizers import Tokenizer as Loaded  # noqa: PLC0415  (an extra)
         except ImportError:
@@ -34,8 +34,6 @@ class Tokenizer:
                 f"{place}: a tokenizer needs the package `tokenizers`, which is not installed. Install Millstream with the "
                 f"extra `text` (`millstream docs models`)."
             ) from None
-        if not path.is_file():  # opening a named pipe would block forever
-            raise ModelConfigError(f"{place}: expected a file {path}, found none. Put it beside the model.")
         try:
             tokenizer = Loaded.from_file(str(path))
             tokenizer.no_padding()

@@ -169,16 +169,16 @@ def column_of(values: Sequence[Any], dtype: Dtype) -> Column:
         return RecordColumn({name: column_of(members[name], of) for name, of in dtype.fields}, len(values), valid)
     if dtype == "boolean":
         _require(bool, there)
-        return NumberColumn(_spread(np.array(there, np.bool_), valid), valid)
+        return NumberColumn(spread(np.array(there, np.bool_), valid), valid)
     if isinstance(dtype, ListOf):
         _require(list, there)
         items: list[Any] = []
         for value in there:  # takes a third of the time of `chain`
             items += value
-        return ListColumn(column_of(items, dtype.items), _spread(_lengths(there), valid), valid)
+        return ListColumn(column_of(items, dtype.items), spread(_lengths(there), valid), valid)
     is_text = dtype == "string"
     strings = Texts.of(there).utf8 if is_text else Packed.joined(b"".join(there), _lengths(there))
-    lengths = _spread(strings.lengths, valid)
+    lengths = spread(strings.lengths, valid)
     return StringColumn(Packed(strings.buffer, lengths.cumsum() - lengths, lengths), is_text, valid)
 
 
@@ -189,7 +189,7 @@ def _numbers(values: Sequence[Any], dtype: Dtype) -> NumberColumn:
         valid, there = _without_nulls(values)
         if valid is None:
             raise
-        return NumberColumn(_spread(_array(there, dtype), valid), valid)
+        return NumberColumn(spread(_array(there, dtype), valid), valid)
 
 
 def _array(numbers: Sequence[Any], dtype: Dtype) -> npt.NDArray[Any]:
@@ -218,13 +218,13 @@ def _lengths(values: Sequence[Any]) -> Rows:
     return np.fromiter(map(len, values), np.int64, len(values))
 
 
-def _spread(values: npt.NDArray[Any], valid: Mask | None) -> npt.NDArray[Any]:
+def spread(values: npt.NDArray[Any], valid: Mask | None) -> npt.NDArray[Any]:
     """The values at the valid positions, zeros elsewhere."""
     if valid is None:
         return values
-    spread = np.zeros(len(valid), values.dtype)
-    spread[valid] = values
-    return spread
+    every = np.zeros(len(valid), values.dtype)
+    every[valid] = values
+    return every
 
 
 def _taken(valid: Mask | None, rows: Rows) -> Mask | None:

@@ -36,3 +36,6 @@ NUMBERS: dict[Dtype, type[np.generic]] = {
     "float64": np.float64,
 }
 """Types whose values are in an array of numpy's: name -> numpy's type."""
+
+FLOAT32_LIMIT = 3.4028235677973366e38
+"""From here on, numbers round to infinity as float32. json_columns.c has it, too."""

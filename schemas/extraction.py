@@ -2,12 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from millstream.schemas.column import Column, ListColumn, Mask, NumberColumn, RecordColumn, StringColumn
+from millstream.schemas.column import Column, ListColumn, Mask, NumberColumn, RecordColumn, StringColumn, spread
 from millstream.schemas.packed import Packed
 from millstream.schemas.paths import Every, Step
 
@@ -33,7 +29,7 @@ def _item(lists: ListColumn, index: int) -> Column:
     ends = lists.lengths.cumsum()
     places = ends + index if index < 0 else ends - lists.lengths + index
     items = lists.items.take(places[there])
-    return items if there.all() else _spread(items, there)
+    return items if there.all() else _with_nulls(items, there)
 
 
 def _masked(column: Column, outer: Mask | None) -> Column:
@@ -47,25 +43,19 @@ def _masked(column: Column, outer: Mask | None) -> Column:
     raise TypeError(f"unknown column: {type(column).__name__}")
 
 
-def _spread(column: Column, there: Mask) -> Column:
+def _with_nulls(column: Column, there: Mask) -> Column:
     """The column's values at the rows in `there`, nulls at the others."""
-    valid = there if column.valid is None else _zeros_between(column.valid, there)
+    valid = there if column.valid is None else spread(column.valid, there)
     match column:
         case NumberColumn():
-            return NumberColumn(_zeros_between(column.values, there), valid)
+            return NumberColumn(spread(column.values, there), valid)
         case StringColumn():
-            lengths = _zeros_between(column.packed.lengths, there)
+            lengths = spread(column.packed.lengths, there)
             packed = Packed(column.packed.buffer, lengths.cumsum() - lengths, lengths)  # `take` laid them end to end
             return StringColumn(packed, column.is_text, valid)
         case ListColumn():
-            return ListColumn(column.items, _zeros_between(column.lengths, there), valid)
+            return ListColumn(column.items, spread(column.lengths, there), valid)
         case RecordColumn():
-            fields = {name: _spread(field, there) for name, field in column.fields.items()}
+            fields = {name: _with_nulls(field, there) for name, field in column.fields.items()}
             return RecordColumn(fields, len(there), valid)
     raise TypeError(f"unknown column: {type(column).__name__}")
-
-
-def _zeros_between(values: npt.NDArray[Any], there: Mask) -> npt.NDArray[Any]:
-    spread = np.zeros(len(there), values.dtype)
-    spread[there] = values
-    return spread

@@ -10,8 +10,9 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
+from millstream.schemas.dtypes import FLOAT32_LIMIT
+
 _INTEGER_BITS: Final = {"int": 31, "long": 63}
-_FLOAT_MAX: Final = 3.4028235677973366e38  # from here on, numbers round to infinity in 32 bits
 _UNITS: Final = {"millis": timedelta(milliseconds=1), "micros": timedelta(microseconds=1)}
 _EPOCH: Final = datetime(1970, 1, 1)
 _TRUTH: Final = {"true": True, "false": False, "1": True, "0": False}
@@ -220,7 +221,7 @@ def _floating(kind: str, value: float, path: str) -> float:
         number = float(value)
     except OverflowError:  # an int beyond the largest double
         raise _refusal(path, f"{kind}: a number that fits in 64 bits", value) from None
-    if kind == "float" and _FLOAT_MAX <= abs(number) < math.inf:
+    if kind == "float" and FLOAT32_LIMIT <= abs(number) < math.inf:
         raise _refusal(path, "float: a number that fits in 32 bits", value)
     return number
 

@@ -1,6 +1,6 @@
-"""Parses times in text (ISO 8601), many per call."""
+"""Reads times, many per call: texts in ISO 8601, and numbers of a unit since 1970."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,9 @@ Mask = npt.NDArray[np.bool_]
 _LONGEST = 35  # characters of `2024-05-01T12:00:00.123456789+02:00`
 _WIDTH = _LONGEST + 6  # so that the six places behind any text's end exist
 _FRACTION_DIGITS = 9
-_MICROSECONDS = 1_000_000
+_SECOND = 1_000_000  # in microseconds
+_MICROSECONDS = {"days": 86_400 * _SECOND, "seconds": _SECOND, "milliseconds": 1000, "microseconds": 1}
+"""Unit -> its length."""
 
 
 class _Cells(NamedTuple):
@@ -55,9 +57,32 @@ def parse_iso8601(texts: Packed) -> tuple[Numbers, Mask]:
     zone_at = np.where(is_time, np.where(has_seconds, 19 + fraction_digits + (fraction_digits > 0), 16), 10)
     offset, is_zone = _offset(cells, zone_at, texts.lengths)
     ok = is_date & np.where(is_time, is_minute & is_zone, texts.lengths == 10)
-    times = (days * 86_400 + np.where(is_time, seconds - offset, 0)) * _MICROSECONDS
+    times = (days * 86_400 + np.where(is_time, seconds - offset, 0)) * _SECOND
     times += np.where(fraction_digits > 0, fraction, 0)
     return np.where(ok, times, 0), ok
+
+
+def microseconds(values: npt.NDArray[Any], unit: str) -> tuple[Numbers, Mask]:
+    """Times since 1970 in microseconds.
+
+    Args:
+        values: whole numbers or floats.
+        unit: of the values: days, seconds, milliseconds, microseconds or nanoseconds.
+
+    Returns:
+        the times, floats rounded to the nearest microsecond; and which times fit into 64 bits (if not, the time is 0).
+    """
+    is_whole = values.dtype.kind == "i"
+    numbers: npt.NDArray[Any] = values.astype(np.int64 if is_whole else np.float64, copy=False)
+    if unit == "nanoseconds":
+        numbers, unit = numbers // 1000 if is_whole else numbers / 1000, "microseconds"
+    factor = _MICROSECONDS[unit]
+    if is_whole and factor == 1:
+        return numbers, np.ones(len(numbers), np.bool_)
+    end = 2**63 // factor
+    fits = (numbers > -end) & (numbers < end)  # false for NaN
+    times = np.where(fits, numbers, 0) * factor
+    return np.rint(times).astype(np.int64) if times.dtype.kind == "f" else times, fits
 
 
 def _cells_of(texts: Packed) -> _Cells:

@@ -7,7 +7,6 @@ from millstream.consumers.decode.event_times import TimeFormat
 from millstream.consumers.errors import PlanError
 from millstream.inference.repository import ModelVersion
 from millstream.pipeline.pipeline import Pipeline
-from millstream.pipeline.sections import IncludedType
 from millstream.schemas.avro.types import LOGICAL_TYPE, logical_tree, record_tree, title
 from millstream.schemas.avro.wanted import type_at
 from millstream.schemas.dtypes import Dtype, ListOf
@@ -22,8 +21,6 @@ _TIMESTAMPS: dict[str, TimeFormat] = {
     "timestamp-micros": "microseconds",
     "timestamp-nanos": "nanoseconds",
 }
-_INCLUDED_TYPES: dict[IncludedType, str] = {"text": "string", "int": "int64", "number": "float64", "boolean": "boolean"}
-"""Type that `output.include` states -> type in JSON without a schema."""
 _ID_TYPES = ("int32", "int64", "float32", "float64", "boolean", "string")
 _COST_TYPES = ("int32", "int64", "float32", "float64", "string")  # and lists of these
 _TIME_TYPES = ("timestamp-", "time-", "date")
@@ -39,19 +36,6 @@ def schema_of(pipeline: Pipeline, store: SchemaStore, section: Literal["input", 
         return store.by_name(named.schema_name)
     except UnknownSchema as error:
         raise PlanError(f"{pipeline.at(section, 'schema')}: {error}") from None
-
-
-def own_fields(pipeline: Pipeline) -> dict[str, str]:
-    """The paths that Millstream itself uses, with their types in JSON without a schema."""
-    options, cost = pipeline.input, pipeline.batch.cost
-    types: dict[str, str] = {}
-    if options.event_id is not None:
-        types[options.event_id] = "scalar"
-    if options.event_time is not None:
-        types.setdefault(options.event_time, "string" if options.event_time_format == "iso8601" else "float64")
-    if cost is not None:
-        types.setdefault(cost, "float64")
-    return types
 
 
 def check_event_fields(pipeline: Pipeline, schema: Schema | None) -> None:
@@ -70,7 +54,7 @@ def check_event_fields(pipeline: Pipeline, schema: Schema | None) -> None:
         )
     _check(pipeline, schema, ("batch", "cost"), pipeline.batch.cost)
     for field in pipeline.output.include:
-        _check(pipeline, schema, _included_at(pipeline, field), field)
+        _check(pipeline, schema, included_at(pipeline, field), field)
 
 
 def check_model_fields(models: Sequence[ModelVersion], schema: Schema | None) -> None:
@@ -140,46 +124,18 @@ def check_cost(pipeline: Pipeline, schema: Schema | None, columns: Mapping[str, 
         )
 
 
-def included_types(pipeline: Pipeline, schema: Schema | None, known: Mapping[str, str]) -> dict[str, str]:
-    """The fields that `output.include` names, with their types in JSON without a schema.
-
-    Args:
-        pipeline: the pipeline file's settings.
-        schema: of the events; None: JSON without one.
-        known: the types of the fields that are read anyway.
-
-    Raises:
-        PlanError: there is no schema, and the type of a field isn't known; or there is one, and a type is stated, too.
-    """
-    types: dict[str, str] = {}
-    for field, stated in pipeline.output.include.items():
-        place = pipeline.at(*_included_at(pipeline, field))
-        if schema is not None and stated is not None:
-            raise PlanError(
-                f"{place}: expected no type, because schema `{schema.name}` has one for `{field}`, found {stated}. Write a list "
-                f"of fields: include: [{', '.join(pipeline.output.include)}]"
-            )
-        if schema is None and stated is None and field not in known:
-            raise PlanError(
-                f"{place}: expected the type of `{field}`, because the events have no schema and the model doesn't read this "
-                f"field; found none. Write include: {{{field}: text}}, or another of {', '.join(_INCLUDED_TYPES)}."
-            )
-        types[field] = known.get(field) or (_INCLUDED_TYPES[stated] if stated is not None else "")
-    return types
-
-
 def check_included(pipeline: Pipeline, columns: Mapping[str, Dtype]) -> None:
     """Check that predictions can hold the fields that `output.include` names. Raises PlanError."""
     for field in pipeline.output.include:
         found = columns.get(field)  # None: workers for dedicated shadows don't read it
         if found is not None and not can_be_included(found):
             raise PlanError(
-                f"{pipeline.at(*_included_at(pipeline, field))}: expected a number, a boolean, a text, or a list of these, and "
+                f"{pipeline.at(*included_at(pipeline, field))}: expected a number, a boolean, a text, or a list of these, and "
                 f"field `{field}`{_of(pipeline)} is {found}. Name another field."
             )
 
 
-def _included_at(pipeline: Pipeline, field: str) -> Loc:
+def included_at(pipeline: Pipeline, field: str) -> Loc:
     """The place of a field in `output.include`, which is a list of fields or a mapping of fields to types."""
     include = pipeline.output.include
     is_list = not any(include.values())

@@ -17,11 +17,10 @@ from millstream.consumers.decode.named_fields import (
     check_included,
     check_model_fields,
     event_time_format,
-    included_types,
-    own_fields,
     schema_of,
     time_format,
 )
+from millstream.consumers.decode.path_types import PathTypes
 from millstream.consumers.errors import PlanError
 from millstream.consumers.flow.in_flight import record_cost_of
 from millstream.consumers.schema_store import open_store, own_schema_id, prediction_record
@@ -38,7 +37,7 @@ from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import ModelExecutor
 from millstream.inference.repository import ModelVersion, load_version
-from millstream.inference.signature import blank, check_fields, merged_paths
+from millstream.inference.signature import blank, check_fields
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.dead_letters import DeadLetterEncoder
 from millstream.schemas.decoding import open_decoder
@@ -108,9 +107,9 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
     check_event_fields(pipeline, reader)
     check_model_fields(models, reader)
     # Workers for dedicated shadows write no predictions.
-    types = own_fields(pipeline) | merged_paths([each.signature for each in models])
-    include = {} if dedicated else included_types(pipeline, reader, types)
-    decoder = open_decoder(pipeline.input.format, store, reader, types | include)
+    paths = PathTypes(pipeline, reader, models)
+    include = {} if dedicated else paths.include()
+    decoder = open_decoder(pipeline.input.format, store, reader, paths.types)
     check_event_id(pipeline, decoder.columns)
     check_cost(pipeline, reader, decoder.columns)
     check_included(pipeline, decoder.columns)

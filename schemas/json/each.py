@@ -12,6 +12,7 @@ import numpy as np
 from millstream.schemas.avro.types import NO_DEFAULT, Field, default_of, kind_of, nullable
 from millstream.schemas.column import Column, column_of
 from millstream.schemas.decoded import BadRecord, Decoded
+from millstream.schemas.dtypes import FLOAT32_LIMIT
 from millstream.schemas.errors import BadFieldError
 from millstream.schemas.json.mismatch import reason_of
 from millstream.schemas.store import AvroType
@@ -24,12 +25,11 @@ _TOO_MUCH_FILLED = (
     f"the schema's defaults could add more than {_MOST_FILLED:,} lists and records to the event's objects: send smaller events, "
     "or write these fields out"
 )
-_FLOAT32_LIMIT = 3.4028235677973366e38  # from here on, numbers round to infinity as float32
 _TYPES: dict[str, Any] = {
     "boolean": bool,
     "int": Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)],
     "long": Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)],
-    "float": Annotated[float, msgspec.Meta(gt=-_FLOAT32_LIMIT, lt=_FLOAT32_LIMIT)],
+    "float": Annotated[float, msgspec.Meta(gt=-FLOAT32_LIMIT, lt=FLOAT32_LIMIT)],
     "double": float,
     "string": str,
     "scalar": str | int,

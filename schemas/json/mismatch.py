@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from millstream.schemas.avro.types import NO_DEFAULT, Field, kind_of, nullable
+from millstream.schemas.dtypes import FLOAT32_LIMIT
 from millstream.schemas.paths import Step, text_of
 from millstream.schemas.store import AvroType
 
@@ -25,7 +26,6 @@ _EXPECTED = {
     "record": "an object",
 }
 _LARGEST = {"int": 2**31, "long": 2**63}
-_FLOAT32_LIMIT = 3.4028235677973366e38  # from here on, numbers round to infinity as float32
 _LONGEST_QUOTE = 60
 _PREFIX = "JSON is malformed: "  # of msgspec's messages
 _MOST_DIGITS = 400  # those of the largest double are fewer
@@ -155,7 +155,7 @@ def _fits(value: Any, kind: str) -> bool:
         case "int" | "long":
             return isinstance(value, int) and -_LARGEST[kind] <= value < _LARGEST[kind]
         case "float" | "double" | "number":
-            return is_number and abs(value) < (_FLOAT32_LIMIT if kind == "float" else math.inf)
+            return is_number and abs(value) < (FLOAT32_LIMIT if kind == "float" else math.inf)
         case "string" | "scalar":
             return isinstance(value, str) or (kind == "scalar" and isinstance(value, int))
     return False

@@ -7,7 +7,7 @@ import math
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from millstream.inference.conversions import Conversion, Converter
 from millstream.inference.features import to_tensors
 from millstream.inference.ragged import Ragged
 from millstream.inference.signature import TensorInput
-from millstream.inference.times import PARTS, Time
+from millstream.inference.times import Part, Time
 from millstream.inference.vocabulary import Vocabulary
 from millstream.schemas.dtypes import Dtype, ListOf
 from tests.schemas.tables import table_of
@@ -142,7 +142,7 @@ def part_of(moment: datetime, part: str, event_time: int, *, whole: bool) -> Any
     return math.floor(seconds) if whole else seconds
 
 
-def time_case(form: str, part: str, *, whole: bool) -> Case:
+def time_case(form: str, part: Part, *, whole: bool) -> Case:
     units = {"seconds": 1_000_000, "milliseconds": 1000, "microseconds": 1, "days": 86_400_000_000}
 
     def of_number(value: int, event_time: int) -> Any:
@@ -174,7 +174,7 @@ def time_case(form: str, part: str, *, whole: bool) -> Case:
 TIMES = [
     time_case(form, part, whole=whole)
     for form in ("iso8601", "seconds", "milliseconds", "microseconds", "nanoseconds", "days")
-    for part in PARTS
+    for part in get_args(Part)
     for whole in (False, True)
 ]
 MISSING: dict[str, st.SearchStrategy[Any]] = {

@@ -7,15 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from millstream.inference.conversions import Conversion
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.features import to_tensors
 from millstream.inference.repository import load_version
 from millstream.inference.signature import Signature, TensorOutput, check_fields
+from millstream.inference.times import Time
 from millstream.schemas.wording import dotted
 from tests.inference.test_repository import put
 from tests.schemas.tables import table_of
 
 OUTPUTS = "outputs: [{tensor: y}]\n"
+OF_FILE = "fields: [{field: f, vocabulary: v.txt}], dtype: int64"
 
 
 def signature_of(
@@ -195,6 +198,54 @@ def test_option_that_does_not_fit_the_tensor_is_told(tmp_path: Path, entry: str,
         signature_of(tmp_path, f"{{tensor: x, {entry}}}")
 
 
+def test_link_that_leads_out_of_the_models_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "secrets.txt").write_text("a\n", encoding="utf-8")
+    folder = put(tmp_path, f"inputs:\n  - {{tensor: x, {OF_FILE}}}\n{OUTPUTS}")
+    (folder / "v.txt").symlink_to(tmp_path / "secrets.txt")
+    with pytest.raises(ModelConfigError, match=r"vocabulary: expected a file in .*late/1, found at .*v.txt a link to "):
+        load_version(tmp_path, "late")
+
+
+def test_link_within_the_models_folder_and_to_it_is_followed(tmp_path: Path) -> None:
+    folder = put(tmp_path / "stored", f"inputs:\n  - {{tensor: x, {OF_FILE}}}\n{OUTPUTS}")
+    (folder / "v-2.txt").write_text("a\n", encoding="utf-8")
+    (folder / "v.txt").symlink_to("v-2.txt")
+    (tmp_path / "late").symlink_to(folder.parent, target_is_directory=True)
+    assert load_version(tmp_path, "late").signature.fields == ["f"]
+
+
+@pytest.mark.parametrize(
+    ("before", "given"),
+    [
+        ("type: text", {"time": "seconds", "as": "hour"}),
+        ("time: iso8601, as: weekday", {"type": "int"}),
+        ("vocabulary: [a], unknown: 3", {"time": "iso8601"}),
+        ("as: hour", {"vocabulary": ["a"], "unknown": 1}),
+    ],
+)
+def test_pipeline_replaces_one_conversion_by_another(tmp_path: Path, before: str, given: dict[str, Any]) -> None:
+    kept = "missing: -1"
+    expected = ", ".join(f"{name}: {value}" for name, value in given.items())
+    (replaced,) = signature_of(
+        tmp_path,
+        f"{{tensor: x, fields: [{{field: f, {before}, {kept}}}], dtype: int64}}",
+        fields={"x": [{"field": "g", **given}]},
+    ).inputs
+    (written,) = signature_of(
+        tmp_path / "other", f"{{tensor: x, fields: [{{field: g, {expected}, {kept}}}], dtype: int64}}"
+    ).inputs
+    assert replaced == written
+
+
+def test_pipeline_changes_a_part_of_a_conversion(tmp_path: Path) -> None:
+    (entry,) = signature_of(
+        tmp_path,
+        "{tensor: x, field: f, time: seconds, as: hour, dtype: int64, shape: [1]}",
+        fields={"x": {"field": "g", "as": "day"}},
+    ).inputs
+    assert entry.conversions == (Conversion(Time("seconds", "day", whole=True)),)
+
+
 def test_pipeline_renames_a_field_that_keeps_its_options(tmp_path: Path) -> None:
     signature = signature_of(
         tmp_path,
@@ -295,6 +346,12 @@ def test_field_of_another_type_than_its_conversion_takes_is_named(
     signature = signature_of(tmp_path, f"{{tensor: x, fields: [{{field: f, {options}}}], dtype: float32}}")
     with pytest.raises(ModelConfigError, match=says):
         check_fields(signature, {"f": dtype}, "model m", "s")
+
+
+def test_misfit_without_a_schema_speaks_of_the_events(tmp_path: Path) -> None:
+    signature = signature_of(tmp_path, "{tensor: x, fields: [f], dtype: float32}")
+    with pytest.raises(ModelConfigError, match=r"but the events have string there\. .*pipeline file\)\.$"):
+        check_fields(signature, {"f": "string"}, "model m", "")
 
 
 def test_schema_tells_the_format_of_a_time(tmp_path: Path) -> None:

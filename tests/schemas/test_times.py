@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.schemas.packed import Packed, Texts
-from millstream.schemas.times import parse_iso8601
+from millstream.schemas.times import microseconds, parse_iso8601
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -90,3 +90,29 @@ def test_texts_may_lie_anywhere_in_a_buffer() -> None:
     buffer = np.frombuffer(b"x1970-01-02yy1970-01-01T00:00:01Z1", np.uint8)
     times, ok = parse_iso8601(Packed(buffer, np.array([1, 13]), np.array([10, 20])))
     assert (times.tolist(), ok.tolist()) == ([86_400_000_000, 1_000_000], [True, True])
+
+
+@pytest.mark.parametrize(
+    ("unit", "values", "expected"),
+    [
+        ("days", [1, -1, 106_751_992], [86_400_000_000, -86_400_000_000, None]),
+        (
+            "seconds",
+            [2, 9_223_372_036_853, 9_223_372_036_855, -(2**63)],
+            [2_000_000, 9_223_372_036_853_000_000, None, None],
+        ),
+        ("seconds", [1.0000004, 0.5, 1e13], [1_000_000, 500_000, None]),
+        ("milliseconds", [3, -3, 2**63 - 1], [3000, -3000, None]),
+        ("milliseconds", [0.0015, float("nan"), float("-inf")], [2, None, None]),
+        ("microseconds", [2**63 - 1, -(2**63)], [2**63 - 1, -(2**63)]),
+        ("microseconds", [2.5, 2.0**63], [2, None]),
+        ("nanoseconds", [1999, -1], [1, -1]),
+        ("nanoseconds", [2600.0, 1e30], [3, None]),
+    ],
+)
+def test_numbers_of_a_unit_are_times_or_too_large(unit: str, values: list[float], expected: list[int | None]) -> None:
+    times, fits = microseconds(np.array(values), unit)
+    assert times.dtype == np.int64
+    found = [time if ok else None for time, ok in zip(times.tolist(), fits.tolist(), strict=True)]
+    assert found == expected
+    assert not times[~fits].any()

@@ -197,10 +197,12 @@ def test_event_without_its_id_is_refused_and_the_rows_of_the_others_stay_right()
         ("milliseconds", "int64", [5_000_999, 7_000_000], [5_000_999, 7_000_000]),
         ("microseconds", "int64", [5_000_999, -1], [5_000, -1]),
         ("nanoseconds", "int64", [5_000_999, 7_000_000], [5, 7]),
-        ("seconds", "int64", [5, 2**62], [5000, 2**63 // 1000 * 1000 - 1000]),
+        ("seconds", "int64", [5, -7], [5000, -7000]),
         ("seconds", "int32", [5, -7], [5000, -7000]),
         ("seconds", "float64", [1.001, 1_714_564_800.123456], [1001, 1_714_564_800_123]),
         ("milliseconds", "float64", [1.5, -0.5], [1, -1]),
+        ("milliseconds", "int64", [2**63 - 1, -(2**63)], [2**63 - 1, -(2**63)]),
+        ("nanoseconds", "int64", [2**63 - 1, -1], [(2**63 - 1) // 1_000_000, -1]),
         ("iso8601", "string", ["1970-01-01T00:00:01.5Z", "1969-12-31T23:59:59.9999"], [1500, -1]),
     ],
 )
@@ -224,6 +226,8 @@ def test_event_without_its_time_has_its_records(form: TimeFormat, unit: int) -> 
         ("iso8601", "string", ["1970-01-01", "soon"], "expected a time in ISO 8601, found 'soon'"),
         ("seconds", "float64", [86400.0, math.inf], "expected seconds since 1970, found inf"),
         ("seconds", "float64", [86400.0, 1e300], "expected seconds since 1970, found 1e+300"),
+        ("seconds", "int64", [86400, 2**62], "expected seconds since 1970, found 4611686018427387904"),
+        ("microseconds", "float64", [86400.0, -1e30], "expected microseconds since 1970, found -1e+30"),
     ],
 )
 def test_event_with_another_thing_as_its_time_is_unfit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import threading
 from dataclasses import replace
 from textwrap import dedent
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from millstream.consumers.batch.batcher import Batcher, Limits
+from millstream.consumers.errors import PlanError
 from millstream.consumers.events import FetchedBatch
 from millstream.consumers.execute.executor_pool import ExecutorPool
 from millstream.consumers.flow.batch_window import BatchWindow
@@ -146,6 +148,79 @@ def test_json_without_a_schema_becomes_features_by_paths(tmp_path: Path) -> None
     assert {row: why.reason for row, why in block.rejected.items()} == {1: "unfit", 3: "undecodable"}
     assert block.rejected[1].error.startswith("field `customer.age` is 'old', but tensor `x` needs text with a number")
     assert block.rejected[3].error.startswith("customer.country: ")
+
+
+def plan_without_schema(folder: Path, config: str, **sections: Any) -> Plan:
+    service = python_service(folder, NOWHERE, 'return {"y": inputs["x"]}', with_topics=False, **sections)
+    (folder / "models" / "number" / "1" / "config.yaml").write_text(config, encoding="utf-8")
+    return make_plan(load_pipeline(service.file, {}))
+
+
+FLOAT_OF_ID = "inputs: [{tensor: x, fields: [id], dtype: float32}]\noutputs: [{tensor: y}]"
+
+
+def test_id_that_is_also_a_feature_stays_exact(tmp_path: Path) -> None:
+    plan = plan_without_schema(tmp_path, FLOAT_OF_ID, input={"format": "json", "event_id": "id"})
+    values = [b'{"id": 17}', b'{"id": 12345678901234567}', b'{"id": "a"}']
+    records: list[Record] = [MemoryRecord(at, value) for at, value in enumerate(values)]
+    block = plan.decoder.decode(FetchedBatch(Records.of(records), EPOCHS, 0.0, 0))
+    assert list(block.ids) == ["17", "12345678901234567"]
+    assert block.tensors["x"].tolist() == [[17.0], [np.float32(12345678901234567)]]
+    assert {row: why.reason for row, why in block.rejected.items()} == {2: "undecodable"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sections", "says"),
+    [
+        (
+            "float32",
+            {"input": {"event_time": "id", "event_time_format": "iso8601"}},
+            "input.event_time: expected one type of field `id` for all that read it, found a text for `input.event_time` and a "
+            "number for tensor `x` of model `number`, version 1. Let one of them read another field.",
+        ),
+        (
+            "bool",
+            {"input": {"event_id": "id"}},
+            "found a text or a whole number for `input.event_id` and true or false for tensor `x` of model `number`, version 1.",
+        ),
+        (
+            "float32",
+            {"output": {"format": "json", "include": {"id": "text"}}},
+            "found a text for `output.include.id` and a number for tensor `x` of model `number`, version 1.",
+        ),
+        (
+            "float32",
+            {"input": {"event_id": "key"}, "output": {"format": "json", "include": {"key": "boolean"}}},
+            "found true or false for `output.include.key` and a text or a whole number for `input.event_id`.",
+        ),
+        (
+            "float32",
+            {
+                "input": {"event_id": "key", "event_time": "key"},
+                "output": {"format": "json", "include": {"key": "text"}},
+            },
+            "found a text for `output.include.key` and a number for `input.event_time`.",
+        ),
+    ],
+)
+def test_uses_of_a_field_that_contradict_each_other_are_told(
+    tmp_path: Path, dtype: str, sections: dict[str, Any], says: str
+) -> None:
+    sections["input"] = {"format": "json"} | sections.get("input", {})
+    with pytest.raises(PlanError, match=re.escape(says)):
+        plan_without_schema(tmp_path, FLOAT_OF_ID.replace("float32", dtype), **sections)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "form"), [("string", "iso8601"), ("int64", "milliseconds"), ("float64", "milliseconds")]
+)
+def test_event_time_that_is_also_a_feature_has_its_type(tmp_path: Path, dtype: str, form: str) -> None:
+    config = FLOAT_OF_ID.replace("float32", dtype).replace("[id]", "[at]")
+    plan = plan_without_schema(tmp_path, config, input={"format": "json", "event_id": "at", "event_time": "at"})
+    at = "2026-01-31T09:30:00Z" if form == "iso8601" else 1_769_851_800_000
+    value = json.dumps({"at": at}).encode()
+    block = plan.decoder.decode(FetchedBatch(Records.of([MemoryRecord(0, value)]), EPOCHS, 0.0, 0))
+    assert (list(block.ids), block.event_times.tolist()) == ([str(at)], [1_769_851_800_000])
 
 
 def test_field_that_the_batch_section_names_is_what_events_cost(tmp_path: Path) -> None:

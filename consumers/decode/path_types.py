@@ -1,0 +1,100 @@
+"""The types of the paths that are read, in JSON without a schema. Each follows from all uses of the path."""
+
+from collections.abc import Sequence
+
+from millstream.consumers.decode.named_fields import included_at
+from millstream.consumers.errors import PlanError
+from millstream.inference.casts import LEAVES
+from millstream.inference.repository import ModelVersion
+from millstream.inference.signature import both_take, merged_paths
+from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.store import Schema
+from millstream.schemas.wording import Loc, dotted
+
+_WORDS = {
+    "scalar": "a text or a whole number",
+    "string": "a text",
+    "int64": "a whole number",
+    "float64": "a number",
+    "boolean": "true or false",
+}
+
+
+class PathTypes:
+    """The types of the paths that the models and Millstream itself read.
+
+    With a schema, the types of its fields count, and only the paths are of use.
+    """
+
+    def __init__(self, pipeline: Pipeline, schema: Schema | None, models: Sequence[ModelVersion]) -> None:
+        """Args:
+        pipeline: the pipeline file's settings.
+        schema: of the events; None: JSON without one.
+        models: all that read the events.
+
+        Raises:
+            PlanError: there is no schema, and two uses of a path need types that no value can have at once.
+        """
+        self.types = merged_paths([model.signature for model in models])
+        self._pipeline = pipeline
+        self._schema = schema
+        self._uses = [
+            (path, entry.leaf(conversion), f"tensor `{entry.tensor}` of model `{model.name}`, version {model.version}")
+            for model in models
+            for entry in model.signature.inputs
+            for path, conversion in entry.converted_fields
+        ]
+        options = pipeline.input
+        if options.event_id is not None:
+            self._add(("input", "event_id"), options.event_id, "scalar")
+        if options.event_time is not None:
+            self._add(("input", "event_time"), options.event_time, self._time_type(options.event_time))
+        if pipeline.batch.cost is not None:
+            self.types.setdefault(pipeline.batch.cost, "float64")  # any other type that is read has a cost, too
+
+    def include(self) -> dict[str, str]:
+        """Add the fields that `output.include` names.
+
+        Returns:
+            these fields with their types.
+
+        Raises:
+            PlanError: there is no schema, and the type of a field isn't known, or contradicts another use; or there is a schema,
+                and a type is stated, too.
+        """
+        included = self._pipeline.output.include
+        for path, stated in included.items():
+            option = included_at(self._pipeline, path)
+            place = self._pipeline.at(*option)
+            if self._schema is not None and stated is not None:
+                raise PlanError(
+                    f"{place}: expected no type, because schema `{self._schema.name}` has one for `{path}`, found {stated}. "
+                    f"Write a list of fields: include: [{', '.join(included)}]"
+                )
+            if stated is not None:
+                self._add(option, path, LEAVES[stated])
+            elif self._schema is not None:
+                self.types.setdefault(path, "string")  # of no use: the schema has the type
+            elif path not in self.types:
+                raise PlanError(
+                    f"{place}: expected the type of `{path}`, because the events have no schema and the model doesn't read "
+                    f"this field; found none. Write include: {{{path}: text}}, or another of {', '.join(LEAVES)}."
+                )
+        return {path: self.types[path] for path in included}
+
+    def _time_type(self, path: str) -> str:
+        stated = self._pipeline.input.event_time_format
+        is_text = stated == "iso8601" or (stated is None and self.types.get(path) == "string")
+        return "string" if is_text else "float64"
+
+    def _add(self, option: Loc, path: str, wanted: str) -> None:
+        known = self.types.setdefault(path, wanted)
+        both = both_take(known, wanted)
+        if both is None and self._schema is None:
+            other, use = next((of, use) for at, of, use in self._uses if at == path and both_take(of, wanted) is None)
+            raise PlanError(
+                f"{self._pipeline.at(*option)}: expected one type of field `{path}` for all that read it, found {_WORDS[wanted]} "
+                f"for `{dotted(option)}` and {_WORDS[other]} for {use}. Let one of them read another field."
+            )
+        self.types[path] = both or known
+        self._uses.append((path, wanted, f"`{dotted(option)}`"))
