@@ -1,6 +1,6 @@
 """Guesses which event fields fill a model's inputs, and says what was guessed. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -9,6 +9,7 @@ from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
 from millstream.consumers.scaffold.survey import Found
 
 ID_NAMES = ("event_id", "id", "uuid", "key")  # in order of preference; and names that end in _id
+MAX_FIELDS = 2000  # that fill an input; a larger one is filled by a list
 TIME_NAMES = (
     "event_time",
     "timestamp",
@@ -124,6 +125,11 @@ def _scalars(
     entry: ModelInput, width: int | None, found: Mapping[str, Found], events: int, *, stated: bool
 ) -> InputGuess:
     """An input that several fields fill."""
+    if width is not None and width > MAX_FIELDS:
+        todo = FieldGuess(
+            {"field": "TODO"}, f"the input has {width:,} elements: name a list of the event that has as many"
+        )
+        return InputGuess(entry.tensor, entry.dtype, [todo], {"shape": [size or 1 for size in entry.shape]}, True)
     fitting = [one for one in found.values() if not one.is_list and _fits(one, entry.dtype)]
     chosen = fitting[:width]
     fields = [_field(one, entry.dtype, events) for one in chosen]
@@ -179,13 +185,13 @@ def _fits(one: Found, dtype: str) -> bool:
 
 
 def _named(name: str, found: Sequence[Found]) -> Found | None:
-    """The field with the input's name: by its last step, or by its whole path."""
-    wanted = _plain(name)
-    for form in (_plain, lambda path: _plain(_last(path))):
-        for one in found:
-            if form(one.path) == wanted:
-                return one
-    return None
+    """The field with the input's name: first exactly, then without regard to case and separators."""
+    plain = _plain(name)
+    ways: list[Callable[[str], bool]] = [
+        lambda path: name in (path, _last(path)),
+        lambda path: plain in (_plain(path), _plain(_last(path))),
+    ]
+    return next((one for is_named in ways for one in found if is_named(one.path)), None)
 
 
 def _plain(text: str) -> str:

@@ -28,7 +28,7 @@ class Found:
     """What the events have at a path."""
 
     path: str
-    kinds: Counter[str] = field(default_factory=Counter)  # of values that aren't null: bool, int, float, text
+    kinds: Counter[str] = field(default_factory=Counter)  # of values that aren't null: bool, int, float, text, odd
     events: int = 0  # with a value that isn't null
     distinct: Counter[Any] = field(default_factory=Counter)  # values, up to MAX_DISTINCT different ones
     lengths: Counter[int] = field(default_factory=Counter)  # items per event, of a list
@@ -36,7 +36,7 @@ class Found:
 
     @property
     def kind(self) -> str:
-        """`number`, `int`, `bool`, `text`, or `mixed`."""
+        """`number`, `int`, `bool`, `text`, `odd` or `mixed`."""
         kinds = set(self.kinds)
         if kinds <= {"int", "float"}:
             return "int" if kinds == {"int"} else "number"
@@ -99,10 +99,28 @@ def survey(events: Sequence[Mapping[str, Any]]) -> dict[str, Found]:
 
 
 def _note(found: Found, value: Any) -> None:
-    kinds: list[tuple[type, str]] = [(bool, "bool"), (int, "int"), (float, "float"), (str, "text")]
-    found.kinds[next(name for kind, name in kinds if isinstance(value, kind))] += 1
+    kind = _kind_of(value)
+    found.kinds[kind] += 1
+    if kind == "odd":
+        return
     if value in found.distinct or len(found.distinct) < MAX_DISTINCT:
         found.distinct[value] += 1
+
+
+def _kind_of(value: Any) -> str:
+    """`odd`: no column can hold the value."""
+    match value:
+        case bool():
+            return "bool"
+        case int():
+            return "int" if -(2**63) <= value < 2**63 else "odd"
+        case float():
+            return "float"
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half of a character
+        return "odd"
+    return "text"
 
 
 def _values(steps: tuple[Step, ...], value: Any, depth: int) -> Iterator[tuple[tuple[Step, ...], Any]]:

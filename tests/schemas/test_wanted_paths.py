@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from millstream.schemas.avro import decoder as avro_module
 from millstream.schemas.avro import wanted
 from millstream.schemas.avro.decoder import AvroDecoder
-from millstream.schemas.decoded import Decoded
+from millstream.schemas.decoded import Decoded, Decoder
 from millstream.schemas.errors import BadFieldError
 from millstream.schemas.json import decoder as json_module
 from millstream.schemas.json.decoder import JsonDecoder
@@ -320,7 +320,7 @@ ITEMS = record(
 def test_values_are_the_same_if_few_are_decoded_at_a_time(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     events = [{"items": [{"a": number} for number in range(row % 4)]} for row in range(50)]
     values = in_avro(ITEMS, *events), in_json(*events)
-    decoders = avro_decoder(ITEMS, path), JsonDecoder.of_types({path: "int64"})
+    decoders: list[Decoder] = [avro_decoder(ITEMS, path), JsonDecoder.of_types({path: "int64"})]
     together = [found(decoder.decode(of)) for decoder, of in zip(decoders, values, strict=True)]
     monkeypatch.setattr(wanted, "PIECE_CELLS", 60)
     assert [found(decoder.decode(of)) for decoder, of in zip(decoders, values, strict=True)] == together
