@@ -34,7 +34,8 @@ def run(args: argparse.Namespace) -> int:
     sizes = ", ".join(map(str, plan.executor.batch_sizes))
     ran = f"runs on {plan.executor.device} with {sizes} events" if refusal is None else f"refused: {refusal}"
     console.print(f"warm-up   {ran}", markup=False)
-    check_labels(pipeline, plan.store)
+    if warning := check_labels(pipeline, plan.store):
+        console.print(f"labels    {warning}", markup=False)
     shadows = [load_version(pipeline.model.repository, *pipeline.shadow_model(shadow)) for shadow in pipeline.shadows]
     check_compared_output(pipeline, [plan.model, *shadows])
     if refusal is None and pipeline.comparison.item is not None:

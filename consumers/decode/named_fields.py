@@ -10,6 +10,7 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.sections import IncludedType
 from millstream.schemas.avro.types import LOGICAL_TYPE, logical_tree, record_tree, title
 from millstream.schemas.avro.wanted import type_at
+from millstream.schemas.decoding import open_decoder
 from millstream.schemas.dtypes import Dtype, ListOf
 from millstream.schemas.errors import BadFieldError, BadPathError, UnknownSchema
 from millstream.schemas.included import can_be_included
@@ -25,6 +26,7 @@ _TIMESTAMPS: dict[str, TimeFormat] = {
 _INCLUDED_TYPES: dict[IncludedType, str] = {"text": "string", "int": "int64", "number": "float64", "boolean": "boolean"}
 """Type that `output.include` states -> type in JSON without a schema."""
 _ID_TYPES = ("int32", "int64", "float32", "float64", "boolean", "string")
+_LABEL_TYPES = ("int32", "int64", "float32", "float64", "boolean")
 _COST_TYPES = ("int32", "int64", "float32", "float64", "string")  # and lists of these
 _TIME_TYPES = ("timestamp-", "time-", "date")
 
@@ -104,13 +106,33 @@ def _model_path(tree: AvroType | None, field: str, schema: Schema | None, place:
         ) from None
 
 
-def check_labels(pipeline: Pipeline, store: SchemaStore) -> None:
-    """Check the schema and the paths of the labels. Raises PlanError and SchemaError."""
+def check_labels(pipeline: Pipeline, store: SchemaStore) -> str:
+    """Check the schema and the paths of the labels.
+
+    Returns:
+        a warning if the labels are texts, of which only numbers count; otherwise nothing.
+
+    Raises:
+        PlanError, SchemaError: a field is missing, or of a type that no label has.
+    """
     labels = pipeline.labels
-    if labels is not None:
-        schema = schema_of(pipeline, store, "labels")
-        _check(pipeline, schema, ("labels", "event_id"), labels.event_id)
-        _check(pipeline, schema, ("labels", "value"), labels.value)
+    if labels is None:
+        return ""
+    schema = schema_of(pipeline, store, "labels")
+    _check(pipeline, schema, ("labels", "event_id"), labels.event_id)
+    _check(pipeline, schema, ("labels", "value"), labels.value)
+    if schema is None:
+        return ""
+    regression = pipeline.comparison.task == "regression"
+    expected = "a number" if regression else "true or false, or 1 or 0"
+    found = open_decoder(labels.format, store, schema, {labels.value: "number"}).columns[labels.value]
+    place, field = pipeline.at("labels", "value"), f"field `{labels.value}` of schema `{schema.name}`"
+    if found == "string":
+        examples = '"12.5"' if regression else '"1" and "0"'
+        return f"{place}: {field} is text: only texts such as {examples} count as labels, and others are left out."
+    if found not in _LABEL_TYPES:
+        raise PlanError(f"{place}: expected {expected}, and {field} is {found}. Name another field.")
+    return ""
 
 
 def check_event_id(pipeline: Pipeline, columns: Mapping[str, Dtype]) -> None:

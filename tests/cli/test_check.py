@@ -80,6 +80,14 @@ def test_json_without_a_schema_needs_no_folder_of_schemas(tmp_path: Path, capsys
     assert "schema    none (events are JSON objects, of which the named paths are read)" in said
 
 
+def test_labels_that_are_texts_are_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = vector_service(tmp_path, NOWHERE, with_topics=False)
+    in_pipeline("labels", topic="t", schema="vector-event", event_id="id", value="id")(tmp_path)
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    said = capsys.readouterr().out
+    assert 'labels.value: field `id` of schema `vector-event` is text: only texts such as "1" and "0" count' in said
+
+
 def test_folder_stands_for_its_pipeline_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flights_service(tmp_path, NOWHERE, with_topics=False)
     assert cli.run(["check", str(tmp_path), "--offline"]) == 0
@@ -178,11 +186,62 @@ def bring(file: str) -> Callable[[Path], None]:
     return change
 
 
+def content_of_model(content: bytes) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / "models" / "vector" / "1" / "model.onnx").write_bytes(content)
+
+    return change
+
+
+def beside_the_versions(folder: Path) -> None:
+    version = folder / "models" / "vector" / "1"
+    for file in version.iterdir():
+        file.rename(folder / "models" / "vector" / file.name)
+    version.rmdir()
+
+
+def in_the_repository(folder: Path) -> None:
+    version = folder / "models" / "vector" / "1"
+    for file in version.iterdir():
+        file.rename(folder / "models" / file.name)
+    rmtree(folder / "models" / "vector")
+
+
 OUTPUTS = "outputs: [{tensor: score}]\n"
 MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "schema missing": (remove_schema, ["vector-event", "/schemas"]),
     "model file missing": (remove_model, ["model.onnx"]),
     "no model": (spoil_model, ["model.onnx", "can't be loaded"]),
+    "pointer of Git LFS": (
+        content_of_model(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"),
+        ["model.onnx can't be loaded: this is a pointer of Git LFS, not the model itself", "git lfs pull"],
+    ),
+    "web page": (
+        content_of_model(b"<!DOCTYPE html><html><body>Sign in</body></html>"),
+        ["model.onnx can't be loaded: this is a web page, not a model"],
+    ),
+    "empty model": (content_of_model(b""), ["model.onnx can't be loaded: the file is empty"]),
+    "pickle named as ONNX": (content_of_model(b"\x80\x04\x95"), ["this is a pickle with another name", "skl2onnx"]),
+    "archive named as ONNX": (content_of_model(b"PK\x03\x04"), ["this is a zip archive, as torch writes it"]),
+    "pickle in the version's folder": (
+        bring("model.pkl"),
+        ["1/model.pkl: a pickled model runs code", "skl2onnx.to_onnx"],
+    ),
+    "joblib in the version's folder": (bring("forest.joblib"), ["1/forest.joblib: a pickled model runs code"]),
+    "booster in the version's folder": (bring("model.ubj"), ["1/model.ubj: this looks like a model of XGBoost"]),
+    "model beside the versions": (
+        beside_the_versions,
+        ["model `vector` has no version in", "but model.onnx beside the folders of versions", "to ", "/vector/1."],
+    ),
+    "model without a folder of its name": (
+        in_the_repository,
+        ["has no model `vector`, but model.onnx itself", "move model.onnx and its config.yaml to", "/vector/1."],
+    ),
+    "model of nearly this name": (in_pipeline("model", name="vectr"), ["no model `vectr`", "Did you mean `vector`?"]),
+    "schema of nearly this name": (
+        in_pipeline("input", schema="vector-evnt"),
+        ["pipeline.yaml:LINE: input.schema: ", "Did you mean `vector-event`?"],
+    ),
     "exported program": (bring("model.pt2"), ["model.pt2 can run code", "`trust: true` under `model:`"]),
     "TorchScript": (bring("model.pt"), ["model.pt can run code", "`trust: true` under `model:`"]),
     "huge number in the config": (
@@ -303,6 +362,10 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "label no field": (
         in_pipeline("labels", topic="t", schema="vector-event", event_id="id", value="late"),
         ["pipeline.yaml:LINE: labels.value: ", "`late`"],
+    ),
+    "label a list": (
+        in_pipeline("labels", topic="t", schema="vector-event", event_id="id", value="x"),
+        ["pipeline.yaml:LINE: labels.value: expected true or false, or 1 or 0, and field `x`", "Name another field"],
     ),
     "no output with the comparison's name": (
         shadow_that_answers("score", output="probability"),
