@@ -4,6 +4,7 @@ import argparse
 import logging
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -23,6 +24,11 @@ from millstream.consumers.comparison.show import as_json, judged, read_results, 
 from millstream.consumers.observability.broker_watch import BrokerWatch
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.schema_store import open_store
+from millstream.consumers.shadow.compared_output import check_compared_item, check_compared_output
+from millstream.inference.errors import ModelConfigError, ModelRejected
+from millstream.inference.executors.choice import open_executor
+from millstream.inference.repository import load_version
+from millstream.inference.signature import blank
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import Admin, ensure, require, states
 from millstream.topics.broker_probe import BrokerProbe
@@ -66,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.show:
         return _show(pipeline, json=args.json)
+    _check_outputs(pipeline)
     _log_to_stderr(args.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL)
     metrics = ComparisonMetrics(pipeline.name)
@@ -82,6 +89,27 @@ def run(args: argparse.Namespace) -> int:
             server.close()
     log.info("stopped: all its state is in Kafka")
     return 0
+
+
+def _check_outputs(pipeline: Pipeline) -> None:
+    """Check `comparison.output` and `comparison.item`, as far as the models are on this machine. The job itself needs none.
+
+    Raises:
+        PlanError: the models lack the output or the item.
+    """
+    model = pipeline.model
+    try:
+        primary = load_version(model.repository, model.name, model.version)
+        shadows = [load_version(model.repository, *pipeline.shadow_model(shadow)) for shadow in pipeline.shadows]
+    except ModelConfigError:
+        return
+    check_compared_output(pipeline, [primary, *shadows])
+    # Other models may need what is only where the workers run.
+    if pipeline.comparison.item is not None and primary.executor == "onnx":
+        executor = open_executor(primary, device="cpu")
+        with suppress(ModelRejected):
+            check_compared_item(pipeline, [primary, *shadows], executor.run(blank(primary.signature.inputs, 1)))
+        executor.close()
 
 
 def _show(pipeline: Pipeline, *, json: bool) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from shutil import copytree, rmtree
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -402,6 +403,62 @@ def test_misfit_is_told_in_one_message(
     told = re.sub(r"(pipeline\.yaml:)\d+:", r"\1LINE:", said)
     for words in expected:
         assert words in told
+
+
+def test_problems_of_all_parts_are_told_in_one_go(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = vector_service(tmp_path, NOWHERE, with_topics=False)
+    shadow_that_takes("y")(tmp_path)
+    map_to("inputs: [{tensor: x, field: x, dtype: float64, shape: [32]}]\n" + OUTPUTS)(tmp_path)
+    in_pipeline("input", event_id="uid", key="gone")(tmp_path)
+    in_pipeline("labels", topic="t", schema="vector-event", event_id="nobody", value="late")(tmp_path)
+    assert cli.run(["check", str(service.file), "--offline"]) == 1
+    said = capsys.readouterr().err
+    lines = said.splitlines()
+    assert len(lines) == len(set(lines)) == 6
+    for words in (
+        "input.event_id: expected a field of schema `vector-event`, found `uid`",
+        "input.key: expected a field of schema `vector-event`, found `gone`",
+        "model vector version 2",
+        "tensor `x` is tensor(float) in the model, but config.yaml says float64",
+        "labels.event_id: expected a field of schema `vector-event`, found `nobody`",
+        "labels.value: expected a field of schema `vector-event`, found `late`",
+    ):
+        assert words in said
+
+
+@pytest.mark.parametrize("config", [None, "inputs: [{tensor: z, field: x, dtype: float32, shape: [32]}]\n", "a: [\n"])
+def test_config_that_fits_the_model_is_printed_if_there_is_none_or_a_wrong_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], config: str | None
+) -> None:
+    service = vector_service(tmp_path, NOWHERE, with_topics=False)
+    file = tmp_path / "models" / "vector" / "1" / "config.yaml"
+    if config is None:
+        file.unlink()
+    else:
+        file.write_text(config)
+    assert cli.run(["check", str(service.file), "--offline"]) == 1
+    _, printed = capsys.readouterr().out.split(f"Complete it, and write it to {file}:\n\n")
+    file.write_text(dedent(printed))
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+
+
+def test_problem_elsewhere_prints_no_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = vector_service(tmp_path, NOWHERE, with_topics=False)
+    in_pipeline("input", event_id="uid")(tmp_path)
+    assert cli.run(["check", str(service.file), "--offline"]) == 1
+    assert "Complete it" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", [{"output": "probability"}, {"item": 1}])
+@pytest.mark.parametrize("command", ["work", "compare"])
+def test_wrong_output_of_the_comparison_stops_the_worker_and_the_job_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kafka: Broker, command: str, option: dict[str, Any]
+) -> None:
+    service = vector_service(tmp_path, kafka)
+    shadow_that_answers("score", **option)(tmp_path)
+    assert cli.run(["topics", "create", str(service.file)]) == 0
+    assert cli.run([command, str(service.file)]) == (3 if command == "work" else 1)
+    assert f"comparison.{next(iter(option))}: expected an" in capsys.readouterr().err
 
 
 def test_item_beyond_the_compared_output_is_told_with_how_many_there_are(
