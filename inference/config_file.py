@@ -126,7 +126,8 @@ class _Reader(NodeReader):
 
 def _told(path: Path, fault: Fault) -> str:
     where = f"{path}:{fault.line}" if fault.line else f"{path}"
-    return f"{where}: {fault.place}: {fault.message}" if fault.place else f"{where}: can't be read: {fault.message}"
+    said = f"{where}: {fault.place}: {fault.message}" if fault.place else f"{where}: can't be read: {fault.message}"
+    return "\n    ".join([said, *fault.excerpt.splitlines()])
 
 
 def problems_of(error: ValidationError, file: ConfigFile, allowed: Mapping[str, type[BaseModel]]) -> list[str]:

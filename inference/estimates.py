@@ -3,6 +3,11 @@
 The libraries' estimators get histograms: a bin is a value, and its count is the value's weight. Expected calibration
 error as in Guo et al. 2017 (equal width); population stability index over the deciles of the first sample; Spearman's
 correlation as Pearson's of mid-ranks, because no library has it with weights.
+
+Both models answer the same events, so their figures vary together, and the error of a difference is computed from pairs. For the
+AUC it is DeLong's (E. R. DeLong, D. M. DeLong, D. L. Clarke-Pearson, "Comparing the Areas under Two or More Correlated Receiver
+Operating Characteristic Curves: A Nonparametric Approach", Biometrics 44(3), 1988, 837-845), from the joint histograms. For
+means it is that of the mean of the events' differences.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import numpy as np
 from scipy.special import rel_entr
 from sklearn.metrics import roc_auc_score
 
-from millstream.inference.evaluation import split_bins
+from millstream.inference.evaluation import LOSSES, split_bins
 
 if TYPE_CHECKING:
     from millstream.inference.evaluation import Floats, Histogram, Ints, Scores, Summary
@@ -26,7 +31,7 @@ _EMPTY_SHARE: Final = 1e-4  # share of an empty bin in the PSI, so that its loga
 
 @dataclass(frozen=True, slots=True)
 class SideEstimate:
-    """One model's figures; the names are those of the schema evaluation-v1."""
+    """One model's figures; the names are those of the schema evaluation-v2."""
 
     mean_score: float | None
     score_p50: float | None
@@ -48,7 +53,7 @@ class SideEstimate:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A pair's figures; the names are those of the schema evaluation-v1."""
+    """A pair's figures; the names are those of the schema evaluation-v2. An `_error` is a standard error."""
 
     agreement: float | None
     mean_difference: float | None
@@ -59,6 +64,16 @@ class Estimate:
     error_rate: float | None
     primary: SideEstimate
     shadow: SideEstimate
+    paired: int  # events with a score of both and a label
+    positives: int  # of them, those whose label is positive
+    auc_difference: float | None = None
+    auc_difference_error: float | None = None
+    log_loss_difference: float | None = None
+    log_loss_difference_error: float | None = None
+    accuracy_difference: float | None = None
+    accuracy_difference_error: float | None = None
+    mae_difference: float | None = None
+    mae_difference_error: float | None = None
 
 
 def estimate(summary: Summary, *, regression: bool) -> Estimate:
@@ -74,7 +89,71 @@ def estimate(summary: Summary, *, regression: bool) -> Estimate:
         error_rate=_ratio(summary.errors, summary.events),
         primary=_side(primary, regression=regression),
         shadow=_side(shadow, regression=regression),
+        paired=summary.joint_negative.total + summary.joint_positive.total,
+        positives=0 if regression else summary.joint_positive.total,
+        **_differences(summary, regression=regression),
     )
+
+
+def _differences(summary: Summary, *, regression: bool) -> dict[str, float | None]:
+    """Shadow's minus primary's figures, with their standard errors."""
+    paired = summary.joint_negative.total + summary.joint_positive.total
+    totals, squares = summary.losses.tolist()
+    means = {
+        name: mean_with_error(total, of_squares, paired)
+        for name, total, of_squares in zip(LOSSES, totals, squares, strict=True)
+    }
+    if regression:
+        found = {"mae": means["absolute"]}
+    else:
+        mean, error = means["wrong"]
+        found = {"log_loss": means["log_loss"], "accuracy": (None if mean is None else -mean, error)}
+        aucs = [auc(side.positive, side.negative) for side in (summary.primary, summary.shadow)]
+        difference = None if aucs[0] is None or aucs[1] is None else aucs[1] - aucs[0]
+        found["auc"] = (difference, auc_difference_error(summary.joint_positive, summary.joint_negative))
+    return {
+        f"{name}_difference{suffix}": value
+        for name, pair in found.items()
+        for suffix, value in zip(("", "_error"), pair, strict=True)
+    }
+
+
+def mean_with_error(total: float, squares: float, events: int) -> tuple[float | None, float | None]:
+    """The mean of values with this sum and this sum of squares, and its standard error. None: there are too few values."""
+    if not events:
+        return None, None
+    mean = total / events
+    if events == 1:
+        return mean, None
+    return mean, math.sqrt(max(0.0, squares / events - mean**2) / (events - 1))
+
+
+def auc_difference_error(positive: Histogram, negative: Histogram) -> float | None:
+    """The standard error of the difference of two correlated AUCs (DeLong), from the joint histograms of the scores.
+
+    None: there are fewer than two positive or two negative events.
+    """
+    if positive.total < 2 or negative.total < 2:
+        return None
+    wins: list[
+        list[Floats]
+    ] = []  # of each model: for each positive cell, the share of the negatives below; and vice versa
+    for ours, theirs in zip(split_bins(positive.bins), split_bins(negative.bins), strict=True):
+        wins.append([_share_below(ours, theirs, negative.counts), 1 - _share_below(theirs, ours, positive.counts)])
+    variance = sum(
+        float(np.cov(shadow - primary, fweights=joint.counts)) / joint.total
+        for primary, shadow, joint in zip(*wins, (positive, negative), strict=True)
+    )
+    return math.sqrt(max(0.0, variance))
+
+
+def _share_below(bins: Ints, others: Ints, counts: Ints) -> Floats:
+    """For each bin, the share of the others that are below it. Those in the same bin count half."""
+    order = np.argsort(others, kind="stable")
+    ordered, below = others[order], np.concatenate(([0], counts[order].cumsum()))
+    left, right = (below[np.searchsorted(ordered, bins, side=side)] for side in ("left", "right"))
+    shares: Floats = (left + right) / (2 * below[-1])
+    return shares
 
 
 def _side(scores: Scores, *, regression: bool) -> SideEstimate:

@@ -4,7 +4,7 @@ A `Summary` covers the events of a window in one partition. The sum of the parti
 Counts, means, agreement, log loss, Brier score, calibration error, accuracy, precision, recall, RMSE and MAE are exact. Figures
 that need the order of the scores come from histograms with bins of 0.2 % relative width (as in HDR histograms and DDSketch).
 Quantiles have at most this error. The error of the AUC is at most half the share of positive-negative pairs in the same bin.
-Spearman's correlation comes from a joint histogram with bins 16 times as wide.
+Spearman's correlation, and the error of the difference of two AUCs, come from joint histograms with bins 16 times as wide.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ Bools = npt.NDArray[np.bool_]
 FINE_BITS: Final = 9  # bits of the mantissa that a bin keeps; 512 bins for a unit of log-odds
 COARSE_BITS: Final = 5
 CALIBRATION_BINS: Final = 15
+LOSSES: Final = ("log_loss", "wrong", "absolute")
+"""What one event costs a model: its log loss, 1 if the answer at the threshold is wrong, and the absolute error."""
 _COARSE_BIN_BITS: Final = 12 + COARSE_BITS  # bits of a coarse bin: sign, exponent and what it keeps of the mantissa
 _MIN_PROBABILITY: Final = 1e-15  # keeps the log loss of a certain and wrong answer finite
 _SIGN_BIT: Final = np.uint64(1 << 63)
@@ -125,7 +127,6 @@ class Scores:
         """Summarise one model's scores. A missing label is NaN."""
         known = ~np.isnan(labels)
         score, label = scores[known], labels[known]
-        clipped = np.clip(score, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
         places = np.clip((score * CALIBRATION_BINS).astype(np.int64), 0, CALIBRATION_BINS - 1)
         ones = label >= 0.5
         return cls(
@@ -134,7 +135,7 @@ class Scores:
             negative=Histogram.of(score[~ones]),
             positive=Histogram.of(score[ones]),
             latency=Histogram.of(latency_ms),
-            log_loss=float(-np.where(ones, np.log(clipped), np.log1p(-clipped)).sum()),
+            log_loss=float(_log_losses(score, ones).sum()),
             squared=float(((score - label) ** 2).sum()),
             absolute=float(np.abs(score - label).sum()),
             calibration=np.array([np.bincount(places, by, CALIBRATION_BINS) for by in (None, score, label)], float),
@@ -163,7 +164,17 @@ class Summary:
     primary: Scores = field(default_factory=Scores)
     shadow: Scores = field(default_factory=Scores)
     difference: Histogram = field(default_factory=Histogram)  # absolute
-    joint: Histogram = field(default_factory=Histogram)  # of `joint_bins`
+    # Of `joint_bins`, apart by label as in `Scores`.
+    joint_unlabelled: Histogram = field(default_factory=Histogram)
+    joint_negative: Histogram = field(default_factory=Histogram)
+    joint_positive: Histogram = field(default_factory=Histogram)
+    # For each of LOSSES: the sum of shadow's minus primary's loss, and the sum of its squares.
+    losses: Floats = field(default_factory=lambda: np.zeros((2, len(LOSSES))))
+
+    @property
+    def joint(self) -> Histogram:
+        """The joint histogram of all scores."""
+        return self.joint_unlabelled + self.joint_negative + self.joint_positive
 
     def __add__(self, other: Summary) -> Summary:
         return Summary(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(self)))
@@ -187,6 +198,9 @@ def summarise(columns: Columns, threshold: float) -> Summary:
     both = ~(np.isnan(columns.primary) | np.isnan(columns.shadow) | columns.failed)
     primary, shadow, labels = columns.primary[both], columns.shadow[both], columns.labels[both]
     comparable = columns.agreed[~columns.failed]
+    known = ~np.isnan(labels)
+    joint, ones = joint_bins(primary, shadow), labels >= 0.5  # without a label, it is no one
+    differences = _losses(shadow[known], labels[known], threshold) - _losses(primary[known], labels[known], threshold)
     return Summary(
         events=len(columns.failed),
         errors=int(columns.failed.sum()),
@@ -197,5 +211,19 @@ def summarise(columns: Columns, threshold: float) -> Summary:
         primary=Scores.of(primary, labels, columns.primary_ms, threshold),
         shadow=Scores.of(shadow, labels, columns.shadow_ms, threshold),
         difference=Histogram.of(np.abs(shadow - primary)),
-        joint=Histogram(*np.unique(joint_bins(primary, shadow), return_counts=True)),
+        joint_unlabelled=Histogram(*np.unique(joint[~known], return_counts=True)),
+        joint_negative=Histogram(*np.unique(joint[known & ~ones], return_counts=True)),
+        joint_positive=Histogram(*np.unique(joint[ones], return_counts=True)),
+        losses=np.array([differences.sum(axis=1), (differences**2).sum(axis=1)]),
     )
+
+
+def _losses(scores: Floats, labels: Floats, threshold: float) -> Floats:
+    """One row for each of LOSSES, one column for each event."""
+    ones = labels >= 0.5
+    return np.array([_log_losses(scores, ones), (scores >= threshold) != ones, np.abs(scores - labels)], np.float64)
+
+
+def _log_losses(scores: Floats, ones: Bools) -> Floats:
+    clipped = np.clip(scores, _MIN_PROBABILITY, 1 - _MIN_PROBABILITY)
+    return -np.where(ones, np.log(clipped), np.log1p(-clipped))

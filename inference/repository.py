@@ -10,11 +10,12 @@ from pydantic import ValidationError
 from millstream.inference.config_file import ConfigFile, problems_of, read_config_file
 from millstream.inference.config_sections import SECTIONS, Config
 from millstream.inference.errors import ModelConfigError
+from millstream.inference.foreign_models import what_to_convert
 from millstream.inference.mapping import signature_of
 from millstream.inference.overrides import Fields
 from millstream.inference.signature import Signature
 from millstream.inference.tensor_inputs import Place, listed
-from millstream.schemas.wording import dotted
+from millstream.schemas.wording import dotted, meant
 
 EXECUTORS = {"model.onnx": "onnx", "model.pt2": "torch", "model.pt": "torch", "model.py": "python"}
 """The model's file -> the executor that runs it."""
@@ -72,14 +73,27 @@ def load_version(
             if repository.is_dir()
             else "no such folder"
         )
+        beside = _model_in(repository)
+        if beside is not None:
+            raise ModelConfigError(
+                f"model repository {repository} has no model `{name}`, but {beside.name} itself. A model has a folder of its "
+                f"name, and in it one for each version: move {beside.name} and its {CONFIG_FILE} to {folder / '1'}."
+            )
+        names = [path.name for path in repository.iterdir() if path.is_dir()] if repository.is_dir() else []
         raise ModelConfigError(
-            f"model repository {repository} has no model `{name}` (there: {there}). Put it at {folder}/1/."
+            f"model repository {repository} has no model `{name}` (there: {there}).{meant(name, names)} Put it at {folder}/1/."
         )
     versions = sorted(
         number for path in folder.iterdir() if path.is_dir() and (number := _number(path.name)) is not None
     )
     if not versions or (version is not None and version not in versions):
         wanted = "no version" if version is None else f"no version {version}"
+        beside = None if versions else _model_in(folder)
+        if beside is not None:
+            raise ModelConfigError(
+                f"model `{name}` has {wanted} in {folder}, but {beside.name} beside the folders of versions. Each version has a "
+                f"folder: move {beside.name} and its {CONFIG_FILE} to {folder / str(version or 1)}."
+            )
         raise ModelConfigError(f"model `{name}` has {wanted} in {folder} (there: {listed(versions)}).")
     if version is None and len(versions) > 1:
         raise ModelConfigError(
@@ -91,6 +105,8 @@ def load_version(
     # Checked before config.yaml, because a folder without a model lacks more than its config.
     files = [place / file for file in EXECUTORS if (place / file).is_file()]
     if not files:
+        if foreign := what_to_convert(place):
+            raise ModelConfigError(foreign)
         raise ModelConfigError(
             f"model `{name}` version {chosen} has no model: expected one of {', '.join(EXECUTORS)} in {place}."
         )
@@ -100,6 +116,11 @@ def load_version(
     signature = signature_of(config, fields or {}, mapped_at, written)
     sizes, length_buckets = tuple(sorted(set(config.batch_sizes))), tuple(sorted(set(config.length_buckets)))
     return ModelVersion(name, chosen, file, EXECUTORS[file.name], signature, sizes, length_buckets)
+
+
+def _model_in(folder: Path) -> Path | None:
+    """A model's file directly in this folder."""
+    return next((folder / file for file in EXECUTORS if (folder / file).is_file()), None)
 
 
 def _model_file(files: list[Path], executor: str | None, written: ConfigFile) -> Path:

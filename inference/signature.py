@@ -201,8 +201,9 @@ def check_fields(signature: Signature, columns: Mapping[str, Dtype], place: str,
     """Check that the event's fields can fill the tensors. `schema_name`: empty for JSON without a schema.
 
     Raises:
-        ModelConfigError: a field doesn't exist, or doesn't fit its tensor.
+        ModelConfigError: fields don't exist, or don't fit their tensors: a line for each.
     """
+    problems = []
     for entry in signature.inputs:
         for name, conversion in entry.converted_fields:
             found = columns.get(name)
@@ -218,10 +219,12 @@ def check_fields(signature: Signature, columns: Mapping[str, Dtype], place: str,
                     if entry.mapped_at
                     else "Change the mapping in the model's config.yaml (or `model.inputs` in the pipeline file)"
                 )
-                raise ModelConfigError(
+                problems.append(
                     f"{entry.mapped_at or place}: tensor `{entry.tensor}` takes {_expected(entry, conversion)} from the event's "
                     f"field `{name}`, but {have} {there}. {advice}{end}."
                 )
+    if problems:
+        raise ModelConfigError("\n".join(problems))
 
 
 def _expected(entry: TensorInput, conversion: Conversion) -> str:

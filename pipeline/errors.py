@@ -19,13 +19,14 @@ class Problem:
     message: str  # what was expected, what was found, what to do
     line: int | None = None  # 1-based; None: the file as a whole
     place: str = ""  # the option, as in "batch.max_wait"
+    excerpt: str = ""  # lines of the file, all printable
 
     def text(self, path: Path) -> str:
-        """Return the problem as one line that begins with its place, for editors and terminals."""
+        """Return the problem as one line that begins with its place, for editors and terminals. Lines of the file follow it."""
         where = f"{path}:{self.line}" if self.line else f"{path}"
         text = f"{where}: {self.place}: {self.message}" if self.place else f"{where}: {self.message}"
         # Keys and names come from the file. Their line breaks and escape sequences must not reach the terminal.
-        return printable(text)
+        return "\n    ".join([printable(text), *self.excerpt.splitlines()])
 
 
 class PipelineError(Exception):

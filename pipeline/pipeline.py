@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, PrivateAttr, field_validator
 
 from millstream.pipeline.comparison_sections import Comparison, Labels, Shadow
+from millstream.pipeline.names import Name
 from millstream.pipeline.schema_sections import Schemas
 from millstream.pipeline.secret import Origin
 from millstream.pipeline.sections import (
@@ -36,8 +37,7 @@ if TYPE_CHECKING:
 class Pipeline(Section):
     """A pipeline, created by `load_pipeline`. Durations are in seconds, sizes in bytes, and paths are absolute."""
 
-    name: str = Field(
-        pattern=r"^[A-Za-z0-9._-]{1,200}$",
+    name: Name = Field(
         description="Name of the pipeline, in metrics and in the names made from it. The characters of a topic's name.",
         examples=["my-pipeline"],
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 from millstream.schemas.avro.limits import MAX_TEXT, definition_of
 from millstream.schemas.errors import BadSchemaError, SchemaUnavailable, UnknownSchema
 from millstream.schemas.store import LARGEST_ID, AvroType, Schema
+from millstream.schemas.wording import meant
 
 _FILE_NAME = re.compile(r"(?P<id>[1-9][0-9]*)-(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)\.avsc")
 _RESCAN_SECONDS = 1.0  # seconds between two scans, so that not every record with an unknown ID causes one
@@ -53,9 +54,10 @@ class DirectoryStore:
         """Return the schema of this name; the one with the highest ID if there are several."""
         if ids := self.ids_of(name):
             return self._schemas[ids[-1]]
+        near = meant(name, [schema.name for schema in self._schemas.values()])
         raise UnknownSchema(
             f"no schema is named '{name}' in {_listed(self._folders)} (there: {self._known()}): "
-            f"write it there as <id>-{name}.avsc, or use one of these names"
+            f"write it there as <id>-{name}.avsc, or use one of these names.{near}"
         )
 
     def ids_of(self, name: str) -> list[int]:

@@ -28,4 +28,4 @@ INCLUDING_PREDICTION: Final = _own_record(1_000_005, "prediction-v2")
 """A prediction that includes fields of its event."""
 DEAD_LETTER: Final = _own_record(1_000_002, "dead-letter-v1")
 COMPARISON: Final = _own_record(1_000_003, "comparison-v1")
-EVALUATION: Final = _own_record(1_000_004, "evaluation-v1")
+EVALUATION: Final = _own_record(1_000_006, "evaluation-v2")

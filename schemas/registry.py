@@ -20,6 +20,7 @@ from millstream.schemas.recently_used import RecentlyUsed
 from millstream.schemas.registry_http import Answer, NoAnswerError, RegistryHttp
 from millstream.schemas.store import LARGEST_ID, AvroType, Schema
 from millstream.schemas.time_budget import TimeBudget
+from millstream.schemas.wording import meant
 
 _PROBE_INTERVAL = 5.0
 _RETRY_INTERVAL = 5.0  # seconds between two look-ups of an ID without a usable schema
@@ -238,7 +239,18 @@ class RegistryStore:
         )
 
     def _no_subject(self, name: str) -> UnknownSchema:
-        return UnknownSchema(f"{self._url} has no subject '{name}': register the schema, or use a name that is there")
+        near = meant(name, self._subjects())
+        return UnknownSchema(
+            f"{self._url} has no subject '{name}': register the schema, or use a name that is there.{near}"
+        )
+
+    def _subjects(self) -> list[str]:
+        """The names of all subjects; none if the registry doesn't tell them."""
+        try:
+            found = self._http.call("GET", "/subjects").json()
+        except NoAnswerError:
+            return []
+        return [each for each in found if isinstance(each, str)] if isinstance(found, list) else []
 
 
 def _field(answer: Answer, name: str, kind: type[int]) -> int | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pydantic_core import ErrorDetails
 
@@ -45,6 +46,12 @@ def shown(value: object) -> str:
     return f"{value!r:.60}"
 
 
+def meant(name: str, there: Collection[str]) -> str:
+    """A question after the nearest of these names, with a space before it; empty: none is near."""
+    close = get_close_matches(name, there, n=1)
+    return f" Did you mean `{close[0]}`?" if close else ""
+
+
 def wrong_value(detail: ErrorDetails, expected_by_type: Mapping[str, str]) -> str:
     """Return what was expected and found, without a full stop. For an error of Millstream's validators, return its text."""
     context: dict[str, Any] = detail.get("ctx", {})
@@ -60,8 +67,6 @@ def wrong_value(detail: ErrorDetails, expected_by_type: Mapping[str, str]) -> st
         case "less_than_equal":
             most = context["le"]
             expected = f"at most {most if isinstance(most, int) else format(most, 'g')}"
-        case "string_pattern_mismatch":
-            expected = f"text of the form {context['pattern']}"
         case kind:
             expected = expected_by_type.get(kind, f"another value ({detail['msg']})")
     return f"expected {expected}, found {shown(detail['input'])}"

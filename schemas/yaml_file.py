@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import yaml
 
 from millstream.schemas.wording import Loc, dotted
+from millstream.schemas.yaml_syntax import excerpt, syntax_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,6 @@ _TAG_PREFIX = "tag:yaml.org,2002:"
 _SCALAR_TAGS = {"null", "bool", "int", "float", "str", "timestamp", "merge", "value"}
 # C libraries end a text at its NUL, and UTF-8 can't encode surrogates.
 _UNUSABLE_CHARACTERS = re.compile("[\0\ud800-\udfff]")
-_PATH_WITH_BRACKETS = re.compile(r"\w\[(-?[0-9]*|\"[^\"]*\")\]")  # such as items[0]
 
 
 class Fault(NamedTuple):
@@ -34,14 +34,15 @@ class Fault(NamedTuple):
     message: str
     line: int | None = None  # 1-based
     place: str = ""  # such as inputs[0].dtype
+    excerpt: str = ""  # the line with a caret below; two lines, all printable
 
 
 class YamlError(Exception):
     """The file can't be read. Raised by `text_of`, `composed` and `NodeReader.read`; the caller adds the file's name."""
 
-    def __init__(self, message: str, line: int | None = None) -> None:
+    def __init__(self, message: str, line: int | None = None, excerpt: str = "") -> None:
         super().__init__(message)
-        self.fault = Fault(message, line)
+        self.fault = Fault(message, line, excerpt=excerpt)
 
 
 def text_of(path: Path) -> str:
@@ -65,7 +66,9 @@ def composed(text: str) -> yaml.Node | None:
         loader = yaml.SafeLoader(text)
         return loader.get_single_node()
     except yaml.MarkedYAMLError as error:
-        raise _syntax_error(error, text) from None
+        what, place = syntax_error(error, text)
+        message = f"not valid YAML at column {place.column + 1}: {what}"
+        raise YamlError(message, place.line + 1, excerpt(text, place)) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         message = f"not valid YAML: the character U+{error.character:04X} is not allowed. Remove it."
@@ -78,18 +81,6 @@ def composed(text: str) -> yaml.Node | None:
     ):  # raised by PyYAML, for an escape such as "\U00110000" or of a huge %YAML version
         message = "not valid YAML: a number in an escape or a directive is too large. Correct it."
         raise YamlError(message, loader.line + 1 if loader else None) from None
-
-
-def _syntax_error(error: yaml.MarkedYAMLError, text: str) -> YamlError:
-    mark = error.problem_mark or error.context_mark
-    line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-    what = "; ".join(part for part in (error.context, error.problem) if part)
-    written = "".join(text.split("\n")[line - 1 : line])
-    if "${" in written:  # as in {env: ${NAME}}: YAML treats the brace as its own
-        what += ". Put quotes around a ${NAME} that stands inside { } or [ ]."
-    elif _PATH_WITH_BRACKETS.search(written):
-        what += ". Put quotes around a path with [ ] that stands inside { } or [ ]."
-    return YamlError(f"not valid YAML at column {column}: {what}", line)
 
 
 class NodeReader:

@@ -17,6 +17,17 @@ def client_id(pipeline: Pipeline) -> str:
     return f"{_OWN_PREFIX}{pipeline.name}"
 
 
+def is_empty(client: Mapping[str, Any], group: str) -> bool:
+    """Whether the group has no member. False also if the broker doesn't say (no permission, the embedded broker)."""
+    admin = Admin(client)
+    try:
+        asked = admin.describe_consumer_groups([group], request_timeout=ANSWER_TIMEOUT)
+        return not asked[group].result().members
+    except KafkaException as error:
+        error.__traceback__ = None  # see `refuse_foreign_group`
+        return False
+
+
 def refuse_foreign_group(client: Mapping[str, Any], pipeline: Pipeline, group: str) -> None:
     """Refuse a group that serves another pipeline or program: both would take partitions from each other, and lose events.
 

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from millstream.topics.client_log import client_log
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.records import asked_again
+from millstream.topics.unreachable import are_unknown, unreachable
 
 ANSWER_TIMEOUT = 10.0  # seconds
 MOVING_COORDINATOR_ERRORS = {
@@ -127,6 +128,8 @@ class LagReader:
             bounds = self._bounds(places)
             self._samples = self._sampled({p: b for p, b in bounds.items() if b.start < b.end})
         except KafkaException as error:
+            if are_unknown(self._bootstrap):
+                raise unreachable(self._bootstrap, error.args[0]) from None
             raise BrokerUnreachableError(
                 f"the lag can't be read from {self._bootstrap}: {error.args[0].str()}. Check that the broker runs and that this "
                 f"user may describe the topics and the group."

@@ -1,5 +1,6 @@
 """The error for a broker that does not answer. `errors` must not import the Kafka client, because `--help` loads it."""
 
+import socket
 from collections.abc import Sequence
 
 from confluent_kafka import KafkaError
@@ -22,8 +23,22 @@ def unreachable(bootstrap: str, error: KafkaError, causes: Sequence[KafkaError] 
         "Start one (`millstream broker`), correct `kafka.bootstrap` in the pipeline file, or check the user and TLS settings "
         "under `kafka.client`",
     )
-    away = "the host's name is not known:" if cause.code() == KafkaError._RESOLVE else "no Kafka broker answers at"
-    return BrokerUnreachableError(f"{away} {bootstrap} ({_said(cause)}). {advice}.")
+    if cause.code() == KafkaError._RESOLVE or are_unknown(bootstrap):
+        told = _ADVICE[KafkaError._RESOLVE]
+        return BrokerUnreachableError(f"the host's name is not known: {bootstrap} ({_said(cause)}). {told}.")
+    return BrokerUnreachableError(f"no Kafka broker answers at {bootstrap} ({_said(cause)}). {advice}.")
+
+
+def are_unknown(bootstrap: str) -> bool:
+    """Whether no host has an address. A client that isn't asked for its reports says only that no broker answers."""
+    for address in bootstrap.split(","):
+        host = address.strip().rpartition("://")[2].rpartition(":")[0].strip("[]")
+        try:
+            socket.getaddrinfo(host, None)
+        except (OSError, UnicodeError):
+            continue
+        return False
+    return True
 
 
 def cause_of(error: KafkaError, causes: Sequence[KafkaError]) -> str:

@@ -1,16 +1,29 @@
-"""`millstream check`: finds all mistakes that would stop a worker at its start, without starting one."""
+"""`millstream check`: finds all mistakes that would stop a worker at its start, without starting one, and tells them together."""
 
 import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from textwrap import indent
 
 from rich.console import Console
 
 from millstream.consumers.cli.arguments import add_pipeline, read_pipeline
-from millstream.consumers.decode.named_fields import check_labels
+from millstream.consumers.decode.named_fields import check_labels, schema_of
+from millstream.consumers.errors import WorkerError
+from millstream.consumers.problems import Problems
+from millstream.consumers.scaffold.expected_config import expected_config
+from millstream.consumers.scaffold.model_file import look_at
+from millstream.consumers.schema_store import open_store
 from millstream.consumers.shadow.compared_output import check_compared_item, check_compared_output
+from millstream.consumers.worker.diagnosis import diagnose
 from millstream.consumers.worker.plan import Plan, check_answers, make_plan
-from millstream.inference.repository import load_version
+from millstream.inference.errors import ModelRejected
+from millstream.inference.repository import CONFIG_FILE, load_version
 from millstream.inference.signature import TensorInput, blank
+from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.directory import DirectoryStore
+from millstream.schemas.errors import SchemaError
 from millstream.topics.admin import Admin, require
 
 
@@ -21,11 +34,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check; returns 0 if a worker would start."""
+    """Check all parts; returns 0 if a worker would start. It tells the problems of all parts together."""
     console = Console(highlight=False, soft_wrap=True)
     pipeline = read_pipeline(args)
     console.print(f"pipeline  {pipeline.name} ({pipeline.path})", markup=False)
-    plan = make_plan(pipeline)
+    problems = Problems()
+    plan = refusal = None
+    with problems:
+        plan = make_plan(pipeline)
+        refusal = _tell_plan(plan, console)
+    if plan is None:
+        diagnose(pipeline, problems)
+    with problems:
+        if warning := check_labels(pipeline, open_store(pipeline)):
+            console.print(f"labels    {warning}", markup=False)
+    if args.offline:
+        console.print("topics    not checked (--offline)")
+    else:
+        with problems:
+            require(Admin(pipeline.client_config()), pipeline)
+            console.print(f"topics    all exist on {pipeline.kafka.bootstrap}", markup=False)
+    if problems.messages:
+        print("\n".join(problems.messages), file=sys.stderr, flush=True)
+        for text in _expected_configs(pipeline, problems):
+            console.print(text, markup=False)
+        return 1
+    if refusal is None:
+        console.print("ok        a worker would start")
+    else:
+        console.print(
+            "unsure    a worker would start, but the model rejects blank events: send a real one to see whether it works"
+        )
+    return 0
+
+
+def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
+    """Print what a worker would run, and run the model. Returns the model's error if it rejects blank events."""
+    pipeline = plan.pipeline
     console.print(f"schema    {_schema(plan)}", markup=False)
     for line in _mapping(plan):
         console.print(line, markup=False)
@@ -34,23 +79,36 @@ def run(args: argparse.Namespace) -> int:
     sizes = ", ".join(map(str, plan.executor.batch_sizes))
     ran = f"runs on {plan.executor.device} with {sizes} events" if refusal is None else f"refused: {refusal}"
     console.print(f"warm-up   {ran}", markup=False)
-    check_labels(pipeline, plan.store)
+    # A worker loads either the dedicated shadows or the others.
     shadows = [load_version(pipeline.model.repository, *pipeline.shadow_model(shadow)) for shadow in pipeline.shadows]
     check_compared_output(pipeline, [plan.model, *shadows])
     if refusal is None and pipeline.comparison.item is not None:
         check_compared_item(pipeline, [plan.model, *shadows], plan.executor.run(blank(plan.model.signature.inputs, 1)))
-    if args.offline:
-        console.print("topics    not checked (--offline)")
-    else:
-        require(Admin(pipeline.client_config()), pipeline)
-        console.print(f"topics    all exist on {pipeline.kafka.bootstrap}", markup=False)
-    if refusal is None:
-        console.print("ok        a worker would start")
-    else:
-        console.print(
-            "unsure    a worker would start, but the model rejects blank events: send a real one to see whether it works"
-        )
-    return 0
+    return refusal
+
+
+def _expected_configs(pipeline: Pipeline, problems: Problems) -> Iterator[str]:
+    """For each model with a problem in its config.yaml: one that fits the model, if its file says what that is."""
+    versions = {(pipeline.model.name, pipeline.model.version or 1), *map(pipeline.shadow_model, pipeline.shadows)}
+    for name, version in sorted(versions):
+        file = pipeline.model.repository / name / str(version) / "model.onnx"
+        config = file.with_name(CONFIG_FILE)
+        if not file.is_file() or not any(str(config) in message for message in problems.messages):
+            continue
+        with suppress(WorkerError):  # a file that can't be loaded is a problem that is told already
+            text = expected_config(look_at(file), _top_fields(pipeline))
+            yield f"\n{file} takes and gives this. Complete it, and write it to {config}:\n\n{indent(text, '    ')}"
+
+
+def _top_fields(pipeline: Pipeline) -> list[str]:
+    """The names of the event's fields; none if there is no schema, or it can't be read."""
+    try:
+        schema = schema_of(pipeline, open_store(pipeline), "input")
+    except (WorkerError, SchemaError):
+        return []
+    definition = None if schema is None else schema.definition
+    fields = definition.get("fields", []) if isinstance(definition, dict) else []
+    return [str(field["name"]) for field in fields if isinstance(field, dict) and "name" in field]
 
 
 def _schema(plan: Plan) -> str:

@@ -1,21 +1,34 @@
-"""`millstream compare`: runs the comparison job until a signal stops it, or shows its results so far."""
+"""`millstream compare`: runs the comparison job until a signal stops it, or shows its results so far with a verdict."""
 
 import argparse
 import logging
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
 
-from millstream.consumers.cli.arguments import add_metrics_host, add_pipeline, metrics_host, port_number, read_pipeline
+from millstream.consumers.cli.arguments import (
+    add_json,
+    add_metrics_host,
+    add_pipeline,
+    metrics_host,
+    port_number,
+    read_pipeline,
+)
 from millstream.consumers.comparison.errors import ComparisonError
 from millstream.consumers.comparison.metrics import ComparisonMetrics
 from millstream.consumers.comparison.names import own_topics
-from millstream.consumers.comparison.show import results
+from millstream.consumers.comparison.show import as_json, judged, read_results, results
 from millstream.consumers.observability.broker_watch import BrokerWatch
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.schema_store import open_store
+from millstream.consumers.shadow.compared_output import check_compared_item, check_compared_output
+from millstream.inference.errors import ModelConfigError, ModelRejected
+from millstream.inference.executors.choice import open_executor
+from millstream.inference.repository import load_version
+from millstream.inference.signature import blank
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import Admin, ensure, require, states
 from millstream.topics.broker_probe import BrokerProbe
@@ -29,13 +42,16 @@ QUIET_LOGGERS = ("faust", "mode", "aiokafka", "asyncio")
 SWITCH_INTERVAL = 0.0005  # seconds
 # Faust's client reports a lost broker only in log lines, many a second. So the job asks by itself.
 BROKER_INTERVAL = 10.0  # seconds
+NOT_BETTER, UNDECIDED = 4, 5
+"""Exit codes of --show, besides 0: a shadow is better. They differ from those of failures, which `millstream --help` lists."""
 PIPED_WIDTH = 80  # columns of output that doesn't go to a terminal
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See `cli.main`."""
     add_pipeline(parser)
-    parser.add_argument("--show", action="store_true", help="print the results so far, and end")
+    parser.add_argument("--show", action="store_true", help="print the results so far and the verdict, and end")
+    add_json(parser, "shadow (with --show)")
     parser.add_argument(
         "--metrics-port", type=port_number, metavar="PORT", help="serve /metrics, /live and /ready; 0: a free port"
     )
@@ -47,16 +63,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the job, or show its results."""
+    if args.json and not args.show:
+        args.parser.error("--json is for the results: add --show")
     pipeline = read_pipeline(args)
     if not pipeline.shadows:
         raise ComparisonError(
             f"{pipeline.path}: there are no shadows to compare. Write `shadows:`, and under it, for example, `- version: 2`."
         )
     if args.show:
-        console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
-        for part in results(pipeline, open_store(pipeline)):
-            console.print(part)
-        return 0
+        return _show(pipeline, json=args.json)
+    _check_outputs(pipeline)
     _log_to_stderr(args.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL)
     metrics = ComparisonMetrics(pipeline.name)
@@ -73,6 +89,44 @@ def run(args: argparse.Namespace) -> int:
             server.close()
     log.info("stopped: all its state is in Kafka")
     return 0
+
+
+def _check_outputs(pipeline: Pipeline) -> None:
+    """Check `comparison.output` and `comparison.item`, as far as the models are on this machine. The job itself needs none.
+
+    Raises:
+        PlanError: the models lack the output or the item.
+    """
+    model = pipeline.model
+    try:
+        primary = load_version(model.repository, model.name, model.version)
+        shadows = [load_version(model.repository, *pipeline.shadow_model(shadow)) for shadow in pipeline.shadows]
+    except ModelConfigError:
+        return
+    check_compared_output(pipeline, [primary, *shadows])
+    # Other models may need what is only where the workers run.
+    if pipeline.comparison.item is not None and primary.executor == "onnx":
+        executor = open_executor(primary, device="cpu")
+        with suppress(ModelRejected):
+            check_compared_item(pipeline, [primary, *shadows], executor.run(blank(primary.signature.inputs, 1)))
+        executor.close()
+
+
+def _show(pipeline: Pipeline, *, json: bool) -> int:
+    """Print the results; returns the exit code that tells the verdict: 0 if any shadow is better."""
+    rows = read_results(pipeline, open_store(pipeline))
+    shadows = judged(pipeline, rows)
+    if json:
+        for each in shadows:
+            print(as_json(each))
+    else:
+        console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
+        for part in results(pipeline, rows, shadows):
+            console.print(part)
+    outcomes = {each.verdict.outcome for each in shadows}
+    if "better" in outcomes:
+        return 0
+    return UNDECIDED if "not decided yet" in outcomes else NOT_BETTER
 
 
 def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> None:

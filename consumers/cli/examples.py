@@ -91,7 +91,8 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "millstream compare": (
         ("millstream compare my-pipeline", "run the comparison job until Ctrl-C or SIGTERM"),
-        ("millstream compare my-pipeline --show", "print the results so far"),
+        ("millstream compare my-pipeline --show", "print the results so far, and which model is better"),
+        ("millstream compare my-pipeline --show --json", "for scripts, whose verdict is also the exit code"),
     ),
     "millstream demo": (
         ("millstream demo", "20,000 flights through two model versions; about a minute"),

@@ -86,7 +86,8 @@ def command_line(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.Argument
         description="Stream-processing inference on Kafka: feature events in, micro-batches through a model, predictions out.",
     )
     parser.epilog = (
-        "exit codes: 0 done, 1 failed, 2 wrong use.\n`run` and `work` also use 3: failed, and a restart would fail, too.\n\n"
+        "exit codes: 0 done, 1 failed, 2 wrong use.\n`run` and `work` also use 3: failed, and a restart would fail, too.\n"
+        "`compare --show`: 0 a shadow is better, 4 none is better, 5 not decided yet.\n\n"
         f"{parser.epilog}"
     )
     parser.add_argument("--version", action="version", version=f"millstream {_version()}")

@@ -31,7 +31,7 @@ def most_bytes_of(events: int) -> int:
     """Most bytes that the partial of this number of events can have, before compression.
 
     An event adds at most one bin and one count (8 bytes each) to each of six histograms: both scores, both latencies, the
-    difference, and the joint histogram.
+    difference, and one of the joint histograms.
     """
     return 6 * 16 * events + _SUMMARY_OVERHEAD
 
@@ -121,7 +121,9 @@ def _check(partial: Partial) -> None:
         wrong |= bool((side.confusion < 0).any())
         histograms = (side.unlabelled, side.negative, side.positive, side.latency)
         wrong |= not all(_is_sound(histogram, _BINS) for histogram in histograms)
-    if wrong or not (_is_sound(summary.difference, _BINS) and _is_sound(summary.joint, _JOINT_BINS)):
+    wrong |= not _is_sound(summary.difference, _BINS)
+    joints = (summary.joint_unlabelled, summary.joint_negative, summary.joint_positive)
+    if wrong or not all(_is_sound(joint, _JOINT_BINS) for joint in joints):
         raise DamagedRecordError("not a summary: expected counts and ascending bins, found others")
 
 

@@ -1,4 +1,4 @@
-"""Encodes results as records of the evaluation topic: schema evaluation-v1, keyed by window and pair."""
+"""Encodes results as records of the evaluation topic: schema evaluation-v2, keyed by window and pair."""
 
 from __future__ import annotations
 

@@ -1,9 +1,13 @@
-"""Prints the results so far for a terminal."""
+"""Prints the results so far: for a terminal, or as JSON."""
 
 from __future__ import annotations
 
+import json
+import math
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from io import BytesIO
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 import fastavro
@@ -11,6 +15,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from millstream.consumers.comparison.names import app_name
+from millstream.consumers.comparison.verdict import Verdict, verdict
 from millstream.pipeline.printable import printable
 from millstream.schemas.avro.each import malformation
 from millstream.schemas.avro.empty import parsed_bounded
@@ -19,6 +25,7 @@ from millstream.schemas.errors import BadSchemaError, SchemaError, SchemaUnavail
 from millstream.schemas.records import EVALUATION
 from millstream.schemas.store import Schema
 from millstream.schemas.wire import HEAD_BYTES, schema_id_of
+from millstream.topics.group import is_empty
 from millstream.topics.records import RecordReader
 
 if TYPE_CHECKING:
@@ -26,6 +33,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
+    from millstream.pipeline.comparison_sections import Shadow
     from millstream.pipeline.pipeline import Pipeline
     from millstream.schemas.store import SchemaStore
 
@@ -36,6 +44,7 @@ _MAX_NAME_LENGTH: Final = 300  # characters of a name
 _IDLE_TIMEOUT = 2.0  # after this many seconds without a record, all records have been read
 _CLASSIFICATION = ("auc", "log_loss", "brier", "calibration_error")
 _REGRESSION = ("rmse", "mae")
+_SAME_PSI, _SHIFTED_PSI = 0.1, 0.25
 _INDENT: Final = (0, 0, 0, 2)  # indent of the lines under a heading: top, right, bottom, left
 
 
@@ -78,16 +87,78 @@ def decode_result(value: bytes, store: SchemaStore) -> dict[str, Any]:
     return row
 
 
-def results(pipeline: Pipeline, store: SchemaStore) -> Iterator[RenderableType]:
-    """All results. Each has a line with the models' names, a line about both models, and a table with a row per model."""
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A shadow of the pipeline file, with the results of its windows and what they say."""
+
+    name: str  # as messages call it
+    rows: list[dict[str, Any]]
+    verdict: Verdict
+
+
+def judged(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> list[Judged]:
+    """The verdict on each shadow of the pipeline file."""
+    found = []
+    for shadow in pipeline.shadows:
+        mine = [row for row in rows if _is_of(pipeline, shadow, row)]
+        model, version = pipeline.shadow_model(shadow)
+        name = f"version {version}" if model == pipeline.model.name else f"{model} version {version}"
+        found.append(Judged(name, mine, verdict(mine, pipeline.comparison.task)))
+    return found
+
+
+def _is_of(pipeline: Pipeline, shadow: Shadow, row: dict[str, Any]) -> bool:
+    """Whether the result compares this shadow with the primary, both as the pipeline file names them."""
+    ours, theirs = row["primary"], row["shadow"]
+    return (
+        ours["model"] == pipeline.model.name
+        and pipeline.model.version in {None, ours["version"]}
+        and (theirs["model"], theirs["version"]) == pipeline.shadow_model(shadow)
+        and theirs["variant"] == shadow.name
+    )
+
+
+def results(pipeline: Pipeline, rows: Sequence[dict[str, Any]], shadows: Sequence[Judged]) -> Iterator[RenderableType]:
+    """All results. Each has a line with the models' names, two lines about both models, and a table with a row per model.
+
+    Then come what to do if the job doesn't run, and a line with the verdict on each shadow.
+    """
     names = _REGRESSION if pipeline.comparison.task == "regression" else _CLASSIFICATION
-    rows = read_results(pipeline, store)
     for row in rows:
         yield Text(_heading(row))
-        yield Padding(Text(_both(row)), _INDENT, expand=False)
+        for line in _both(row):
+            yield Padding(Text(line), _INDENT, expand=False)
         yield Padding(_figures(row, names), _INDENT, expand=False)
+    start = f"start it with `millstream compare {quote(str(pipeline.named))}`, and let it run"
     if not rows:
-        yield Text("no results yet")
+        yield Text(f"no results yet: the comparison job writes them ({start}) while workers answer events")
+    elif is_empty(pipeline.client_config(), app_name(pipeline)):
+        yield Text(f"the comparison job isn't running, so these results stay as they are: {start}")
+    for each in shadows if rows else ():
+        yield Text(_words(pipeline, each))
+
+
+def _words(pipeline: Pipeline, each: Judged) -> str:
+    if pipeline.labels is None:
+        where = f"Write `labels:` into {pipeline.path.name} (`millstream docs comparison`)"
+        return f"{printable(each.name)}: not decided: only labels can tell which model is right. {where}"
+    return each.verdict.words(printable(each.name))
+
+
+def as_json(each: Judged) -> str:
+    """The shadow's verdict and results as a JSON object. A figure that is no finite number is null."""
+    return json.dumps(_finite({"shadow": each.name, "verdict": asdict(each.verdict), "windows": each.rows}))
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case dict():
+            return {key: _finite(item) for key, item in value.items()}
+        case list():
+            return [_finite(item) for item in value]
+        case float() if not math.isfinite(value):
+            return None
+    return value
 
 
 def _heading(row: dict[str, Any]) -> str:
@@ -98,9 +169,20 @@ def _heading(row: dict[str, Any]) -> str:
     return f"{_time(row['window_start'])}  {state}  {printable(' and '.join(models))}"
 
 
-def _both(row: dict[str, Any]) -> str:
+def _both(row: dict[str, Any]) -> tuple[str, str]:
     counts = ", ".join(f"{name} {row[name]:,}" for name in ("events", "errors", "labelled"))
-    return f"{counts}, agreement {_number(row['agreement'])}, PSI {_number(row['psi'])}"
+    return counts, f"agreement {_number(row['agreement'])}, PSI {_number(row['psi'])}{_reading(row['psi'])}"
+
+
+def _reading(psi: float | None) -> str:
+    """What the population stability index means by the common rule."""
+    if psi is None or math.isnan(psi):
+        return ""
+    if psi < _SAME_PSI:
+        return f" (< {_SAME_PSI}: same)"
+    return (
+        f" (> {_SHIFTED_PSI}: shifted)" if psi > _SHIFTED_PSI else f" ({_SAME_PSI} to {_SHIFTED_PSI}: shifted a little)"
+    )
 
 
 def _figures(row: dict[str, Any], names: Sequence[str]) -> Table:

@@ -5,10 +5,12 @@ from typing import Literal
 
 from millstream.consumers.decode.event_times import TimeFormat
 from millstream.consumers.errors import PlanError
+from millstream.consumers.problems import Problems
 from millstream.inference.repository import ModelVersion
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.avro.types import LOGICAL_TYPE, logical_tree, record_tree, title
 from millstream.schemas.avro.wanted import type_at
+from millstream.schemas.decoding import open_decoder
 from millstream.schemas.dtypes import Dtype, ListOf
 from millstream.schemas.errors import BadFieldError, BadPathError, UnknownSchema
 from millstream.schemas.included import can_be_included
@@ -22,6 +24,7 @@ _TIMESTAMPS: dict[str, TimeFormat] = {
     "timestamp-nanos": "nanoseconds",
 }
 _ID_TYPES = ("int32", "int64", "float32", "float64", "boolean", "string")
+_LABEL_TYPES = ("int32", "int64", "float32", "float64", "boolean")
 _COST_TYPES = ("int32", "int64", "float32", "float64", "string")  # and lists of these
 _TIME_TYPES = ("timestamp-", "time-", "date")
 
@@ -42,38 +45,47 @@ def check_event_fields(pipeline: Pipeline, schema: Schema | None) -> None:
     """Check the paths that options name.
 
     Raises:
-        PlanError: a path is malformed, or isn't in the schema.
+        PlanError: paths are malformed, or aren't in the schema: a line for each.
     """
-    _check(pipeline, schema, ("input", "event_id"), pipeline.input.event_id)
-    _check(pipeline, schema, ("input", "event_time"), pipeline.input.event_time)
-    _check(pipeline, schema, ("input", "key"), pipeline.input.key)
-    if pipeline.input.key is not None and Every.ITEM in parse_path(pipeline.input.key).steps:
-        raise PlanError(
-            f"{pipeline.at('input', 'key')}: expected a path to one value, found `{pipeline.input.key}`. Name an item, such as "
-            f"`[0]`, in place of `[]`."
-        )
-    _check(pipeline, schema, ("batch", "cost"), pipeline.batch.cost)
-    for field in pipeline.output.include:
-        _check(pipeline, schema, included_at(pipeline, field), field)
+    named: list[tuple[Loc, str | None]] = [
+        (("input", "event_id"), pipeline.input.event_id),
+        (("input", "event_time"), pipeline.input.event_time),
+        (("input", "key"), pipeline.input.key),
+        (("batch", "cost"), pipeline.batch.cost),
+        *((included_at(pipeline, field), field) for field in pipeline.output.include),
+    ]
+    problems = Problems()
+    for option, field in named:
+        with problems:
+            _check(pipeline, schema, option, field)
+            if option == ("input", "key") and field is not None and Every.ITEM in parse_path(field).steps:
+                raise PlanError(
+                    f"{pipeline.at('input', 'key')}: expected a path to one value, found `{field}`. Name an item, such as "
+                    f"`[0]`, in place of `[]`."
+                )
+    problems.raise_all()
 
 
 def check_model_fields(models: Sequence[ModelVersion], schema: Schema | None) -> None:
     """Check the paths that fill tensors.
 
     Raises:
-        PlanError: a path is malformed, or isn't in the schema; without a schema, an array's path isn't to its items.
+        PlanError: paths are malformed, or aren't in the schema; without a schema, an array's path isn't to its items.
     """
     tree = None if schema is None else record_tree(schema)
+    problems = Problems()
     for model in models:
         for entry in model.signature.inputs:
             place = f"{entry.mapped_at or model.place}: tensor `{entry.tensor}`"
             for field, conversion in entry.converted_fields:
-                path = _model_path(tree, field, schema, place)
-                is_array = entry.array and conversion.splitter is None
-                if schema is None and is_array and Every.ITEM not in path.steps:
-                    raise PlanError(
-                        f"{place} takes the array `{field}`. In JSON without a schema, name the array's items: `{field}[]`."
-                    )
+                with problems:
+                    path = _model_path(tree, field, schema, place)
+                    is_array = entry.array and conversion.splitter is None
+                    if schema is None and is_array and Every.ITEM not in path.steps:
+                        raise PlanError(
+                            f"{place} takes the array `{field}`. In JSON without a schema, name the array's items: `{field}[]`."
+                        )
+    problems.raise_all()
 
 
 def _model_path(tree: AvroType | None, field: str, schema: Schema | None, place: str) -> Path:
@@ -88,13 +100,36 @@ def _model_path(tree: AvroType | None, field: str, schema: Schema | None, place:
         ) from None
 
 
-def check_labels(pipeline: Pipeline, store: SchemaStore) -> None:
-    """Check the schema and the paths of the labels. Raises PlanError and SchemaError."""
+def check_labels(pipeline: Pipeline, store: SchemaStore) -> str:
+    """Check the schema and the paths of the labels.
+
+    Returns:
+        a warning if the labels are texts, of which only numbers count; otherwise nothing.
+
+    Raises:
+        PlanError, SchemaError: a field is missing, or of a type that no label has.
+    """
     labels = pipeline.labels
-    if labels is not None:
-        schema = schema_of(pipeline, store, "labels")
-        _check(pipeline, schema, ("labels", "event_id"), labels.event_id)
-        _check(pipeline, schema, ("labels", "value"), labels.value)
+    if labels is None:
+        return ""
+    schema = schema_of(pipeline, store, "labels")
+    problems = Problems()
+    for option, path in (("event_id", labels.event_id), ("value", labels.value)):
+        with problems:
+            _check(pipeline, schema, ("labels", option), path)
+    problems.raise_all()
+    if schema is None:
+        return ""
+    regression = pipeline.comparison.task == "regression"
+    expected = "a number" if regression else "true or false, or 1 or 0"
+    found = open_decoder(labels.format, store, schema, {labels.value: "number"}).columns[labels.value]
+    place, field = pipeline.at("labels", "value"), f"field `{labels.value}` of schema `{schema.name}`"
+    if found == "string":
+        examples = '"12.5"' if regression else '"1" and "0"'
+        return f"{place}: {field} is text: only texts such as {examples} count as labels, and others are left out."
+    if found not in _LABEL_TYPES:
+        raise PlanError(f"{place}: expected {expected}, and {field} is {found}. Name another field.")
+    return ""
 
 
 def check_event_id(pipeline: Pipeline, columns: Mapping[str, Dtype]) -> None:

@@ -4,17 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millstream.consumers.errors import WorkerError
+from millstream.inference.foreign_models import how_to_convert, what_it_is
 from millstream.inference.repository import EXECUTORS
 
-PICKLES = (".pkl", ".pickle", ".joblib")
-BOOSTERS = {
-    ".ubj": "XGBoost",
-    ".xgb": "XGBoost",
-    ".json": "XGBoost",
-    ".txt": "LightGBM",
-    ".lgb": "LightGBM",
-    ".cbm": "CatBoost",
-}
 _DTYPES = {
     "tensor(float)": "float32",
     "tensor(double)": "float64",
@@ -64,22 +56,9 @@ def look_at(path: Path) -> ModelFile:
     if suffix in {".pt2", ".pt", ".py"}:
         # torch programs and Python classes run code when they are loaded, so they aren't loaded here.
         return ModelFile(path, f"model{suffix}", [], [])
-    raise WorkerError(f"{path}: {_how_to_convert(suffix)}")
-
-
-def _how_to_convert(suffix: str) -> str:
-    if suffix in PICKLES:
-        return (
-            "a pickled model runs code when it is loaded, so Millstream doesn't load it. Convert it to ONNX where you trained it "
-            "(scikit-learn: `skl2onnx.to_onnx(model, X[:1], options={'zipmap': False})`; XGBoost and LightGBM: package "
-            "onnxmltools), or load it in a class of yours in model.py (`millstream docs models`)."
-        )
-    if suffix in BOOSTERS:
-        return (
-            f"this looks like a model of {BOOSTERS[suffix]}. Convert it to ONNX with the package onnxmltools, or load it in a "
-            "class of yours in model.py (`millstream docs models`)."
-        )
-    return f"expected one of {', '.join(EXECUTORS)}, found a file that ends in {suffix or 'nothing'} (`millstream docs models`)."
+    known = ", ".join(EXECUTORS)
+    unknown = f"expected one of {known}, found a file that ends in {suffix or 'nothing'} (`millstream docs models`)."
+    raise WorkerError(f"{path}: {how_to_convert(suffix) or unknown}")
 
 
 def _onnx(path: Path) -> ModelFile:
@@ -90,8 +69,8 @@ def _onnx(path: Path) -> ModelFile:
     try:
         session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions share no base class of their own
-        first = str(error).splitlines()[0]
-        raise WorkerError(f"{path}: ONNX Runtime can't load it: {first}. Is it an ONNX model?") from None
+        said = what_it_is(path) or f"ONNX Runtime says: {str(error).splitlines()[0]}. Is it an ONNX model?"
+        raise WorkerError(f"{path} can't be loaded: {said}") from None
     inputs = []
     for entry in session.get_inputs():
         if entry.type not in _DTYPES:

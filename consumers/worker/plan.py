@@ -24,6 +24,7 @@ from millstream.consumers.decode.path_types import PathTypes
 from millstream.consumers.errors import PlanError
 from millstream.consumers.flow.in_flight import record_cost_of
 from millstream.consumers.schema_store import open_store, own_schema_id, prediction_record
+from millstream.consumers.shadow.compared_output import check_compared_item, check_compared_output
 from millstream.consumers.shadow.shadow_plan import (
     ShadowPlan,
     load_shadows,
@@ -86,14 +87,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
     """
     store = open_store(pipeline)
     reader = schema_of(pipeline, store, "input")
-    model = load_version(
-        pipeline.model.repository,
-        pipeline.model.name,
-        pipeline.model.version,
-        pipeline.model.inputs,
-        partial(pipeline.at, "model", "inputs"),
-        pipeline.at("model"),
-    ).with_time_formats(partial(time_format, reader))
+    model = load_primary(pipeline, reader)
     shadows = [
         replace(shadow, model=shadow.model.with_time_formats(partial(time_format, reader)))
         for shadow in load_shadows(pipeline, model, dedicated=dedicated)
@@ -104,6 +98,8 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
             f"out `--role`."
         )
     models = [model, *(shadow.model for shadow in shadows)]
+    if shadows:
+        check_compared_output(pipeline, models)
     check_event_fields(pipeline, reader)
     check_model_fields(models, reader)
     # Workers for dedicated shadows write no predictions.
@@ -143,6 +139,18 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
     )
     included = {field: decoder.columns[field] for field in include}
     return Plan(pipeline, store, reader, model, executors, blocks, shadows, dedicated, included)
+
+
+def load_primary(pipeline: Pipeline, reader: Schema | None) -> ModelVersion:
+    """The primary, with the fields that the pipeline file maps to its inputs. Raises ModelConfigError."""
+    return load_version(
+        pipeline.model.repository,
+        pipeline.model.name,
+        pipeline.model.version,
+        pipeline.model.inputs,
+        partial(pipeline.at, "model", "inputs"),
+        pipeline.at("model"),
+    ).with_time_formats(partial(time_format, reader))
 
 
 def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
@@ -234,14 +242,16 @@ def check_answers(plan: Plan) -> ModelRejected | None:
         the model's error if it rejects the blank event. Then only a real event can show whether the outputs fit.
 
     Raises:
-        PlanError: a prediction can't hold one of the outputs.
+        PlanError: a prediction can't hold one of the outputs, or the compared one lacks the item `comparison.item`.
     """
     predictions = JsonPredictionEncoder(pipeline="", model="", version=1, variant="")
     time = np.zeros(1, np.int64)
     try:
-        predictions.encode(["check"], time, time, time, plan.executor.run(blank(plan.model.signature.inputs, 1)))
+        outputs = plan.executor.run(blank(plan.model.signature.inputs, 1))
+        predictions.encode(["check"], time, time, time, outputs)
     except ModelRejected as refusal:
         return refusal
     except UnsupportedOutputError as error:
         raise PlanError(f"{plan.model.place}: {error}") from None
+    check_compared_item(plan.pipeline, [plan.model, *(shadow.model for shadow in plan.shadows)], outputs)
     return None

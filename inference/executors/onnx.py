@@ -18,6 +18,7 @@ from millstream.inference.executors.interface import (
     rows_of,
     warm_up,
 )
+from millstream.inference.foreign_models import what_it_is
 from millstream.inference.outputs import named
 from millstream.inference.repository import ModelVersion
 
@@ -116,6 +117,8 @@ def _open(model: ModelVersion, device: str, threads: int) -> ort.InferenceSessio
     try:
         session = ort.InferenceSession(str(model.file), options, providers=PROVIDERS[device])
     except Exception as error:
+        if known := what_it_is(model.file):
+            raise ModelConfigError(f"{model.file} can't be loaded: {known}") from None
         said = line_of(error)
         why = (
             "its external data must be files in its folder, not links to elsewhere: "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from shutil import copytree, rmtree
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -78,6 +79,14 @@ def test_json_without_a_schema_needs_no_folder_of_schemas(tmp_path: Path, capsys
     assert cli.run(["check", str(service.file), "--offline"]) == 0
     said = capsys.readouterr().out
     assert "schema    none (events are JSON objects, of which the named paths are read)" in said
+
+
+def test_labels_that_are_texts_are_pointed_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = vector_service(tmp_path, NOWHERE, with_topics=False)
+    in_pipeline("labels", topic="t", schema="vector-event", event_id="id", value="id")(tmp_path)
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    said = capsys.readouterr().out
+    assert 'labels.value: field `id` of schema `vector-event` is text: only texts such as "1" and "0" count' in said
 
 
 def test_folder_stands_for_its_pipeline_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -178,11 +187,62 @@ def bring(file: str) -> Callable[[Path], None]:
     return change
 
 
+def content_of_model(content: bytes) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        (folder / "models" / "vector" / "1" / "model.onnx").write_bytes(content)
+
+    return change
+
+
+def beside_the_versions(folder: Path) -> None:
+    version = folder / "models" / "vector" / "1"
+    for file in version.iterdir():
+        file.rename(folder / "models" / "vector" / file.name)
+    version.rmdir()
+
+
+def in_the_repository(folder: Path) -> None:
+    version = folder / "models" / "vector" / "1"
+    for file in version.iterdir():
+        file.rename(folder / "models" / file.name)
+    rmtree(folder / "models" / "vector")
+
+
 OUTPUTS = "outputs: [{tensor: score}]\n"
 MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
     "schema missing": (remove_schema, ["vector-event", "/schemas"]),
     "model file missing": (remove_model, ["model.onnx"]),
     "no model": (spoil_model, ["model.onnx", "can't be loaded"]),
+    "pointer of Git LFS": (
+        content_of_model(b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n"),
+        ["model.onnx can't be loaded: this is a pointer of Git LFS, not the model itself", "git lfs pull"],
+    ),
+    "web page": (
+        content_of_model(b"<!DOCTYPE html><html><body>Sign in</body></html>"),
+        ["model.onnx can't be loaded: this is a web page, not a model"],
+    ),
+    "empty model": (content_of_model(b""), ["model.onnx can't be loaded: the file is empty"]),
+    "pickle named as ONNX": (content_of_model(b"\x80\x04\x95"), ["this is a pickle with another name", "skl2onnx"]),
+    "archive named as ONNX": (content_of_model(b"PK\x03\x04"), ["this is a zip archive, as torch writes it"]),
+    "pickle in the version's folder": (
+        bring("model.pkl"),
+        ["1/model.pkl: a pickled model runs code", "skl2onnx.to_onnx"],
+    ),
+    "joblib in the version's folder": (bring("forest.joblib"), ["1/forest.joblib: a pickled model runs code"]),
+    "booster in the version's folder": (bring("model.ubj"), ["1/model.ubj: this looks like a model of XGBoost"]),
+    "model beside the versions": (
+        beside_the_versions,
+        ["model `vector` has no version in", "but model.onnx beside the folders of versions", "to ", "/vector/1."],
+    ),
+    "model without a folder of its name": (
+        in_the_repository,
+        ["has no model `vector`, but model.onnx itself", "move model.onnx and its config.yaml to", "/vector/1."],
+    ),
+    "model of nearly this name": (in_pipeline("model", name="vectr"), ["no model `vectr`", "Did you mean `vector`?"]),
+    "schema of nearly this name": (
+        in_pipeline("input", schema="vector-evnt"),
+        ["pipeline.yaml:LINE: input.schema: ", "Did you mean `vector-event`?"],
+    ),
     "exported program": (bring("model.pt2"), ["model.pt2 can run code", "`trust: true` under `model:`"]),
     "TorchScript": (bring("model.pt"), ["model.pt can run code", "`trust: true` under `model:`"]),
     "huge number in the config": (
@@ -304,6 +364,10 @@ MISFITS: dict[str, tuple[Callable[[Path], None], list[str]]] = {
         in_pipeline("labels", topic="t", schema="vector-event", event_id="id", value="late"),
         ["pipeline.yaml:LINE: labels.value: ", "`late`"],
     ),
+    "label a list": (
+        in_pipeline("labels", topic="t", schema="vector-event", event_id="id", value="x"),
+        ["pipeline.yaml:LINE: labels.value: expected true or false, or 1 or 0, and field `x`", "Name another field"],
+    ),
     "no output with the comparison's name": (
         shadow_that_answers("score", output="probability"),
         ["pipeline.yaml:LINE: comparison.output: ", "`probability`", "It has `score`"],
@@ -339,6 +403,62 @@ def test_misfit_is_told_in_one_message(
     told = re.sub(r"(pipeline\.yaml:)\d+:", r"\1LINE:", said)
     for words in expected:
         assert words in told
+
+
+def test_problems_of_all_parts_are_told_in_one_go(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = vector_service(tmp_path, NOWHERE, with_topics=False)
+    shadow_that_takes("y")(tmp_path)
+    map_to("inputs: [{tensor: x, field: x, dtype: float64, shape: [32]}]\n" + OUTPUTS)(tmp_path)
+    in_pipeline("input", event_id="uid", key="gone")(tmp_path)
+    in_pipeline("labels", topic="t", schema="vector-event", event_id="nobody", value="late")(tmp_path)
+    assert cli.run(["check", str(service.file), "--offline"]) == 1
+    said = capsys.readouterr().err
+    lines = said.splitlines()
+    assert len(lines) == len(set(lines)) == 6
+    for words in (
+        "input.event_id: expected a field of schema `vector-event`, found `uid`",
+        "input.key: expected a field of schema `vector-event`, found `gone`",
+        "model vector version 2",
+        "tensor `x` is tensor(float) in the model, but config.yaml says float64",
+        "labels.event_id: expected a field of schema `vector-event`, found `nobody`",
+        "labels.value: expected a field of schema `vector-event`, found `late`",
+    ):
+        assert words in said
+
+
+@pytest.mark.parametrize("config", [None, "inputs: [{tensor: z, field: x, dtype: float32, shape: [32]}]\n", "a: [\n"])
+def test_config_that_fits_the_model_is_printed_if_there_is_none_or_a_wrong_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], config: str | None
+) -> None:
+    service = vector_service(tmp_path, NOWHERE, with_topics=False)
+    file = tmp_path / "models" / "vector" / "1" / "config.yaml"
+    if config is None:
+        file.unlink()
+    else:
+        file.write_text(config)
+    assert cli.run(["check", str(service.file), "--offline"]) == 1
+    _, printed = capsys.readouterr().out.split(f"Complete it, and write it to {file}:\n\n")
+    file.write_text(dedent(printed))
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+
+
+def test_problem_elsewhere_prints_no_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = vector_service(tmp_path, NOWHERE, with_topics=False)
+    in_pipeline("input", event_id="uid")(tmp_path)
+    assert cli.run(["check", str(service.file), "--offline"]) == 1
+    assert "Complete it" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", [{"output": "probability"}, {"item": 1}])
+@pytest.mark.parametrize("command", ["work", "compare"])
+def test_wrong_output_of_the_comparison_stops_the_worker_and_the_job_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kafka: Broker, command: str, option: dict[str, Any]
+) -> None:
+    service = vector_service(tmp_path, kafka)
+    shadow_that_answers("score", **option)(tmp_path)
+    assert cli.run(["topics", "create", str(service.file)]) == 0
+    assert cli.run([command, str(service.file)]) == (3 if command == "work" else 1)
+    assert f"comparison.{next(iter(option))}: expected an" in capsys.readouterr().err
 
 
 def test_item_beyond_the_compared_output_is_told_with_how_many_there_are(

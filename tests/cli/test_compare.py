@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -76,13 +77,61 @@ def test_newest_result_of_each_window_is_shown(tmp_path: Path, kafka: Broker) ->
         write_result(kafka.bootstrap, topic, Events.make(count), final=final)
     done = millstream("compare", tmp_path, "--show")
     assert done.returncode == 0, done.stderr
-    heading, both, names, primary, shadow = done.stdout.splitlines()
+    heading, counts, both, names, primary, shadow, *stopped, verdict = done.stdout.splitlines()
     assert heading == "2013-09-01 02:00:00  final  delay version 1 and delay version 2"
-    assert both.startswith("  events 100, errors 0, labelled ")
+    assert counts.startswith("  events 100, errors 0, labelled ")
     assert names.split() == ["auc", "log", "loss", "brier", "calibration", "error", "p95", "ms"]
     assert [line.split()[0] for line in (primary, shadow)] == ["primary", "shadow"]
     assert len(primary.split()) == len(shadow.split()) == 6
+    assert "shifted" in both
+    assert "the comparison job isn't running" in " ".join(stopped)
+    assert verdict.startswith("version 2 is better: AUC +0.")
+    assert verdict.endswith(" 100 labels")
     assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@pytest.mark.durable
+@pytest.mark.parametrize(
+    ("count", "swapped", "code", "outcome"),
+    [(1000, False, 0, "better"), (1000, True, 4, "not better"), (20, False, 5, "not decided yet")],
+)
+def test_exit_code_and_json_tell_the_verdict(
+    tmp_path: Path, kafka: Broker, count: int, swapped: bool, code: int, outcome: str
+) -> None:
+    scene = comparison_scene(tmp_path, kafka)
+    events = Events.make(count)
+    if swapped:
+        events = replace(events, primary=events.shadow, shadow=events.primary)
+    write_result(kafka.bootstrap, scene.pipeline.comparison.evaluations, events, final=True)
+    write_result(
+        kafka.bootstrap,
+        scene.pipeline.comparison.evaluations,
+        Events.make(1000),
+        final=True,
+        pair=Pair(PAIR.primary, Variant("delay", 7)),  # the file doesn't name it
+    )
+    done = millstream("compare", tmp_path, "--show", "--json")
+    assert (done.returncode, done.stderr) == (code, "")
+    (found,) = map(json.loads, done.stdout.splitlines())
+    assert found["shadow"] == "version 2"
+    assert found["verdict"]["outcome"] == outcome
+    assert [row["labelled"] for row in found["windows"]] == [count]
+
+
+@pytest.mark.durable
+def test_no_results_say_how_to_start_the_job(tmp_path: Path, kafka: Broker) -> None:
+    comparison_scene(tmp_path, kafka)
+    done = millstream("compare", tmp_path, "--show")
+    assert done.returncode == 5
+    assert f"no results yet: the comparison job writes them (start it with `millstream compare {tmp_path}" in " ".join(
+        done.stdout.split()
+    )
+
+
+def test_json_without_show_is_refused(tmp_path: Path) -> None:
+    done = millstream("compare", tmp_path, "--json")
+    assert done.returncode == 2
+    assert "add --show" in done.stderr
 
 
 @pytest.mark.durable
@@ -109,7 +158,7 @@ def test_hostile_results_are_shown_or_passed_over_and_act_on_no_terminal(tmp_pat
         produce(kafka.bootstrap, topic, [(b"%d" % number, value)])
     write_result(kafka.bootstrap, topic, events, final=False)
     done = millstream("compare", tmp_path, "--show")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (5, "")
     assert done.stdout.replace("\n", "").isprintable()
     assert done.stdout.count("2013-09-01 02:00:00") == 2
     assert "[/red]\\x1b[2J" in done.stdout

@@ -176,7 +176,7 @@ def test_sample_comes_from_a_topic(
     [
         ("model.pkl", b"\x80\x04", "Convert it to ONNX where you trained it"),
         ("model.ubj", b"{L", "this looks like a model of XGBoost"),
-        ("model.onnx", b"<html>", "ONNX Runtime can't load it"),
+        ("model.onnx", b"<html>", "can't be loaded: this is a web page"),
         ("model.h5", b"", "found a file that ends in .h5"),
     ],
 )

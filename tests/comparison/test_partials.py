@@ -159,7 +159,7 @@ def test_parts_that_inflate_to_gigabytes_take_little_memory_until_the_next_updat
 
     bins = np.arange(100_000)
     sparse = Histogram(bins, np.ones(len(bins), np.int64))
-    summary = Summary(events=1, difference=sparse, joint=sparse)
+    summary = Summary(events=1, difference=sparse, joint_unlabelled=sparse)
     part = Partial(summary).pack()
     merge = Merge(kept=100, most_windows=100, most_bytes=most_bytes_of(200_000))
     tracemalloc.start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import sem
+from sklearn.metrics import accuracy_score, log_loss, mean_absolute_error, roc_auc_score
 
 from millstream.inference.estimates import PSI_BINS, Estimate, estimate
 from millstream.inference.evaluation import Columns, Histogram, Summary, bins_of, summarise, value_of
@@ -174,7 +177,7 @@ def test_regression_has_errors_in_place_of_probabilities() -> None:
 
 
 def test_nothing_is_known_of_no_events() -> None:
-    assert set(flat(estimate(Summary(), regression=False))) == {None}
+    assert set(flat(estimate(Summary(), regression=False))) == {None, 0}
 
 
 def test_shadow_that_always_failed_has_an_error_rate_and_latency() -> None:
@@ -186,3 +189,80 @@ def test_shadow_that_always_failed_has_an_error_rate_and_latency() -> None:
 
 def test_histogram_of_negative_numbers_has_its_quantiles() -> None:
     assert Histogram.of(np.array([-3.0, -1.0, 2.0])).quantile(0.3) == pytest.approx(-3.0, rel=0.002)
+
+
+def labelled(seed: int, events: int, *, scores: Floats | None = None) -> tuple[Columns, Floats, Floats, Floats]:
+    """Events that all have a label and both scores, with these columns apart. `scores`: the only ones that occur."""
+    found = columns(seed, events, unlabelled=0)
+    if scores is not None:
+        rng = np.random.default_rng(seed)
+        found = replace(found, primary=rng.choice(scores, events), shadow=rng.choice(scores, events))
+    return found, found.primary, found.shadow, found.labels
+
+
+def exact_delong_error(primary: Floats, shadow: Floats, labels: Floats) -> float:
+    """By the definition in the paper: the structural components of each event, from all pairs."""
+    ones = labels == 1
+
+    def components(scores: Floats) -> tuple[Floats, Floats]:
+        wins = np.heaviside(scores[ones][:, None] - scores[~ones][None, :], 0.5)
+        return wins.mean(axis=1), wins.mean(axis=0)
+
+    (ones_p, zeros_p), (ones_s, zeros_s) = components(primary), components(shadow)
+    covariance = np.cov([ones_p, ones_s]) / ones.sum() + np.cov([zeros_p, zeros_s]) / (~ones).sum()
+    contrast = np.array([-1.0, 1.0])
+    return float(np.sqrt(contrast @ covariance @ contrast))
+
+
+@given(RNG_SEEDS, st.integers(200, 400))
+def test_error_of_the_difference_of_two_aucs_is_delongs(seed: int, events: int) -> None:
+    whole, primary, shadow, labels = labelled(seed, events)
+    found = estimate(summarise(whole, 0.5), regression=False)
+    exact = exact_delong_error(primary, shadow, labels)
+    close(found.auc_difference_error, exact, 0.05 * exact)  # the bins are coarse
+    close(found.auc_difference, roc_auc_score(labels, shadow) - roc_auc_score(labels, primary), 1e-3)
+
+
+@given(RNG_SEEDS)
+def test_error_with_few_different_scores_is_exactly_delongs(seed: int) -> None:
+    whole, primary, shadow, labels = labelled(seed, 60, scores=np.array([0.1, 0.3, 0.5, 0.7]))
+    found = estimate(summarise(whole, 0.5), regression=False)
+    if min(labels.sum(), (1 - labels).sum()) < 2:
+        assert found.auc_difference_error is None
+    else:
+        close(found.auc_difference_error, exact_delong_error(primary, shadow, labels))
+
+
+def test_delongs_error_is_how_much_the_difference_varies_from_sample_to_sample() -> None:
+    samples = [estimate(summarise(columns(seed, 500, unlabelled=0), 0.5), regression=False) for seed in range(200)]
+    varies = float(np.std([each.auc_difference or 0 for each in samples]))
+    assert np.mean([each.auc_difference_error or 0 for each in samples]) == pytest.approx(varies, rel=0.15)
+
+
+@given(RNG_SEEDS, st.integers(2, 300))
+def test_differences_of_means_and_their_errors_are_those_of_the_pairs(seed: int, events: int) -> None:
+    whole, primary, shadow, labels = labelled(seed, events)
+    found = estimate(summarise(whole, 0.5), regression=False)
+    expected = [log_loss(labels, scores, labels=[0, 1]) for scores in (primary, shadow)]
+    close(found.log_loss_difference, expected[1] - expected[0], 1e-9)
+    losses = [-np.where(labels == 1, np.log(scores), np.log(1 - scores)) for scores in (primary, shadow)]
+    close(found.log_loss_difference_error, float(sem(losses[1] - losses[0])), 1e-7)
+    right = [(scores >= 0.5) == labels for scores in (primary, shadow)]
+    accuracy = [accuracy_score(labels, scores >= 0.5) for scores in (primary, shadow)]
+    close(found.accuracy_difference, float(accuracy[1] - accuracy[0]))
+    close(found.accuracy_difference_error, float(sem(right[1].astype(float) - right[0])), 1e-7)
+    found = estimate(summarise(whole, 0.5), regression=True)
+    absolute = [mean_absolute_error(labels, scores) for scores in (primary, shadow)]
+    close(found.mae_difference, float(absolute[1] - absolute[0]))
+    close(found.mae_difference_error, float(sem(np.abs(shadow - labels) - np.abs(primary - labels))), 1e-7)
+    assert (found.auc_difference, found.paired, found.positives) == (None, events, 0)
+
+
+def test_difference_counts_only_labelled_events_that_both_models_scored() -> None:
+    whole = columns(5, 500, failed=0.2)
+    both = ~whole.failed & ~np.isnan(whole.labels)
+    found = estimate(summarise(whole, 0.5), regression=False)
+    expected = estimate(summarise(part(whole, both), 0.5), regression=False)
+    assert (found.paired, found.positives) == (both.sum(), whole.labels[both].sum())
+    close(found.auc_difference_error, expected.auc_difference_error or 0)
+    close(found.log_loss_difference, expected.log_loss_difference or 0)

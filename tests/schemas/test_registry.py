@@ -64,6 +64,8 @@ class _Handler(BaseHTTPRequestHandler):
                 latest = self.server.subjects[subject]
                 found = self.server.schemas[latest]
                 self._answer(200, {"subject": subject, "version": 1, "id": latest, **found})
+            case ["subjects"]:
+                self._answer(200, list(self.server.subjects))
             case ["subjects", *_]:
                 self._answer(404, {"error_code": 40401, "message": "Subject not found."})
             case _:
@@ -162,6 +164,12 @@ def test_unknown_id_is_asked_for_again_only_after_a_while(registry: Registry) ->
 def test_unknown_subject_is_named(registry: Registry) -> None:
     with pytest.raises(UnknownSchema, match="no subject 'nothing-value'"):
         RegistryStore(registry.url).by_name("nothing-value")
+
+
+def test_nearest_subject_is_named(registry: Registry) -> None:
+    registry.add("flights-value", FLIGHT)
+    with pytest.raises(UnknownSchema, match=r"no subject 'flihgts-value': .* Did you mean `flights-value`\?"):
+        RegistryStore(registry.url).by_name("flihgts-value")
 
 
 def test_refused_credentials_are_told_apart_from_an_outage(registry: Registry) -> None:

@@ -1,0 +1,134 @@
+"""Says whether a shadow is better than the primary, from the results of all windows. Pure.
+
+The windows are independent samples. So the difference over all of them is the mean of their differences, weighted by how many
+labels each one has; and its variance follows from the windows' own (stratified sampling). With 95 % confidence, the true
+difference lies within 1.96 standard errors. If this interval doesn't contain 0, the verdict is clear. Otherwise, the width of the
+interval says how many labels are missing: it shrinks with the square root of their number.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Outcome = Literal["better", "not better", "not decided yet"]
+
+LEAST_LABELS: Final = 30  # with fewer, the error of the difference is itself unknown
+_DEVIATIONS: Final = 1.96  # standard errors on each side: a confidence of 95 %
+_SAME_BELOW: Final = 100  # a decision that needs so many times the present labels is not worth waiting for
+_FIGURES: Final = {"classification": "auc", "regression": "mae"}
+_NAMES: Final = {"auc": "AUC", "mae": "mean absolute error"}
+_LOWER_IS_BETTER: Final = {"mae"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a shadow is better. The differences are shadow's minus primary's figure."""
+
+    outcome: Outcome
+    figure: str  # what was compared: auc or mae
+    labels: int  # labels that the difference is computed from
+    difference: float | None = None
+    low: float | None = None  # the ends of the interval
+    high: float | None = None
+    more_labels: int | None = None  # how many more would decide, if the difference stays as it is; None: not known
+
+    def words(self, shadow: str) -> str:
+        """One line about the shadow of this name."""
+        if self.difference is None or self.low is None or self.high is None:
+            return f"{shadow}: not decided yet: {self._too_few()}"
+        digits = _digits(self.high - self.low)
+        interval = f"[{self.low:.{digits}f}, {self.high:.{digits}f}]"
+        figure = f"{_NAMES[self.figure]} {self.difference:+.{digits}f} {interval}, {self.labels:,} labels"
+        match self.outcome:
+            case "better":
+                return f"{shadow} is better: {figure}"
+            case "not better" if self.low == self.high:
+                return f"{shadow} is not better: both do equally well: {figure}"
+            case "not better":
+                return f"{shadow} is worse: {figure}"
+        if self.more_labels is None or self.more_labels > _SAME_BELOW * self.labels:
+            return f"{shadow}: not decided yet: the difference is too small for these labels: {figure}"
+        return f"{shadow}: not decided yet: about {self.more_labels:,} more labels are needed: {figure}"
+
+    def _too_few(self) -> str:
+        which = (
+            "; windows in which fewer than 2 are true or fewer than 2 are false don't count"
+            if self.figure == "auc"
+            else ""
+        )
+        return f"{self.labels:,} labels so far, at least {LEAST_LABELS} are needed{which}"
+
+
+def verdict(rows: Sequence[dict[str, Any]], task: str) -> Verdict:
+    """The verdict on one shadow.
+
+    Args:
+        rows: the results of the shadow's windows (schema evaluation-v2).
+        task: `comparison.task` of the pipeline file.
+    """
+    figure = _FIGURES[task]
+    windows = [_window(row, figure) for row in rows]
+    counted = [window for window in windows if window is not None]
+    labels = sum(window.labels for window in counted)
+    if labels < LEAST_LABELS:
+        return Verdict("not decided yet", figure, labels, more_labels=LEAST_LABELS - labels)
+    whole = sum(window.weight for window in counted)
+    difference = sum(window.weight * window.difference for window in counted) / whole
+    error = math.sqrt(sum((window.weight * window.error) ** 2 for window in counted)) / whole
+    low, high = difference - _DEVIATIONS * error, difference + _DEVIATIONS * error
+    outcome = _outcome(low, high, figure)
+    more = _more_labels(labels, difference, error) if outcome == "not decided yet" else None
+    return Verdict(outcome, figure, labels, difference, low, high, more)
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    labels: int
+    weight: float
+    difference: float
+    error: float
+
+
+def _window(row: dict[str, Any], figure: str) -> _Window | None:
+    """The window's part of the difference; None if its error is not known."""
+    difference, error = row[f"{figure}_difference"], row[f"{figure}_difference_error"]
+    labels, positives = row["paired"], row["positives"]
+    if difference is None or error is None or not math.isfinite(difference) or not math.isfinite(error) or not labels:
+        return None
+    if figure != "auc":
+        return _Window(labels, labels, difference, error)
+    # The AUC comes from pairs of a positive and a negative event. With few of either, a window tells little.
+    weight = (positives or 0) * (labels - (positives or 0)) / labels
+    return _Window(labels, weight, difference, error) if weight > 0 else None
+
+
+def _outcome(low: float, high: float, figure: str) -> Outcome:
+    if figure in _LOWER_IS_BETTER:
+        low, high = -high, -low
+    if low > 0:
+        return "better"
+    return "not better" if high < 0 or low == high else "not decided yet"
+
+
+def _more_labels(labels: int, difference: float, error: float) -> int | None:
+    """How many more labels would end the interval at 0, to two significant digits."""
+    if difference == 0:
+        return None
+    needed = labels * (_DEVIATIONS * error / difference) ** 2 - labels
+    if not needed < 1e12:
+        return None
+    exact = max(1, math.ceil(needed))
+    step = int("1" + "0" * max(0, len(str(exact)) - 2))
+    return math.ceil(exact / step) * step
+
+
+def _digits(width: float) -> int:
+    """So many digits after the point show the interval's width with two digits."""
+    if not 0 < width < math.inf:
+        return 3
+    return min(9, max(0, 1 - math.floor(math.log10(width))))

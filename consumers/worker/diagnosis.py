@@ -1,0 +1,86 @@
+"""Finds all that is wrong with a pipeline's schemas, models and mapping. `make_plan` ends at the first problem."""
+
+from functools import partial
+
+from millstream.consumers.decode.named_fields import (
+    check_cost,
+    check_event_fields,
+    check_event_id,
+    check_included,
+    check_model_fields,
+    event_time_format,
+    schema_of,
+    time_format,
+)
+from millstream.consumers.decode.path_types import PathTypes
+from millstream.consumers.problems import Problems
+from millstream.consumers.schema_store import open_store
+from millstream.consumers.shadow.compared_output import check_compared_output
+from millstream.consumers.worker.plan import load_primary
+from millstream.inference.executors.choice import open_executor
+from millstream.inference.repository import ModelVersion, load_version
+from millstream.inference.signature import check_fields
+from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.decoding import open_decoder
+from millstream.schemas.store import Schema, SchemaStore
+
+
+def diagnose(pipeline: Pipeline, problems: Problems) -> None:
+    """Note the problems of all parts. What can't be checked because another part is wrong is left out."""
+    found: tuple[SchemaStore, Schema | None] | None = None
+    with problems:
+        store = open_store(pipeline)
+        found = store, schema_of(pipeline, store, "input")
+    models = _models(pipeline, None if found is None else found[1], problems)
+    if found is None:
+        return
+    store, reader = found
+    paths = Problems()
+    with paths:
+        check_event_fields(pipeline, reader)
+    with paths:
+        check_model_fields(models, reader)
+    for message in paths.messages:
+        problems.add(message)
+    if not paths.messages:  # otherwise the decoder would report the same paths again
+        _check_types(pipeline, store, reader, models, problems)
+
+
+def _models(pipeline: Pipeline, reader: Schema | None, problems: Problems) -> list[ModelVersion]:
+    """The models whose config.yaml can be read; all of them are also checked against their files."""
+    models: list[ModelVersion] = []
+    with problems:
+        models.append(load_primary(pipeline, reader))
+    for shadow in pipeline.shadows:
+        with problems:
+            loaded = load_version(pipeline.model.repository, *pipeline.shadow_model(shadow))
+            models.append(loaded.with_time_formats(partial(time_format, reader)))
+    settings = pipeline.model
+    for model in models:
+        with problems:
+            open_executor(model, trust=settings.trust, device=settings.device, threads=settings.threads).close()
+    if len(models) == 1 + len(pipeline.shadows):
+        with problems:
+            check_compared_output(pipeline, models)
+    return models
+
+
+def _check_types(
+    pipeline: Pipeline, store: SchemaStore, reader: Schema | None, models: list[ModelVersion], problems: Problems
+) -> None:
+    with problems:
+        paths = PathTypes(pipeline, reader, models)
+        with problems:
+            paths.include()
+        columns = open_decoder(pipeline.input.format, store, reader, paths.types).columns
+        with problems:
+            check_event_id(pipeline, columns)
+        with problems:
+            event_time_format(pipeline, reader, columns)
+        with problems:
+            check_cost(pipeline, reader, columns)
+        with problems:
+            check_included(pipeline, columns)
+        for model in models:
+            with problems:
+                check_fields(model.signature, columns, model.place, "" if reader is None else reader.name)

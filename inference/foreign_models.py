@@ -1,0 +1,74 @@
+"""Recognises files that no executor runs, and says how to make a model of them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+PICKLES: Final = (".pkl", ".pickle", ".joblib")
+BOOSTERS: Final = {
+    ".ubj": "XGBoost",
+    ".xgb": "XGBoost",
+    ".json": "XGBoost",
+    ".txt": "LightGBM",
+    ".lgb": "LightGBM",
+    ".cbm": "CatBoost",
+}
+_HEAD_BYTES: Final = 512
+
+
+def how_to_convert(suffix: str) -> str:
+    """What to do with a model's file that ends like this; empty: the ending says nothing."""
+    if suffix in PICKLES:
+        return (
+            "a pickled model runs code when it is loaded, so Millstream doesn't load it. Convert it to ONNX where you trained it "
+            "(scikit-learn: `skl2onnx.to_onnx(model, X[:1], options={'zipmap': False})`; XGBoost and LightGBM: package "
+            "onnxmltools), or load it in a class of yours in model.py (`millstream docs models`)."
+        )
+    if suffix in BOOSTERS:
+        return (
+            f"this looks like a model of {BOOSTERS[suffix]}. Convert it to ONNX with the package onnxmltools, or load it in a "
+            "class of yours in model.py (`millstream docs models`)."
+        )
+    return ""
+
+
+def what_to_convert(folder: Path) -> str:
+    """If the folder has a model that must be converted: its path, and how. Otherwise empty."""
+    for path in sorted(folder.iterdir()):
+        suffix = path.suffix.lower()
+        # In a model's folder, other files of text may be vocabularies and the like.
+        if path.is_file() and (suffix in PICKLES or (path.stem == "model" and suffix in BOOSTERS)):
+            return f"{path}: {how_to_convert(suffix)}"
+    return ""
+
+
+def what_it_is(path: Path) -> str:
+    """What the file is that should be an ONNX model, and what to do; empty: nothing that this function knows."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError:
+        return ""
+    return next((text for is_it, text in _HEADS if is_it(head)), "")
+
+
+_HEADS: Final[tuple[tuple[Callable[[bytes], bool], str], ...]] = (
+    (lambda head: not head, "the file is empty. Copy or export the model again."),
+    (
+        lambda head: head.startswith(b"version https://git-lfs.github.com/spec/"),
+        "this is a pointer of Git LFS, not the model itself. Get the model: git lfs pull",
+    ),
+    (
+        lambda head: head.lstrip().lower().startswith((b"<!doctype html", b"<html", b"<?xml", b"<head", b"<body")),
+        "this is a web page, not a model, perhaps of a failed download or a log-in. Download the model itself.",
+    ),
+    (
+        lambda head: head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5"),
+        f"this is a pickle with another name: {how_to_convert('.pkl')}",
+    ),
+    (
+        lambda head: head.startswith(b"PK\3\4"),
+        "this is a zip archive, as torch writes it. Export the model to ONNX (`millstream docs models`).",
+    ),
+)
+"""What the beginning of a file shows: a test, and what to say."""
