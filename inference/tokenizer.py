@@ -11,6 +11,10 @@ from millstream.inference.errors import ModelConfigError
 from millstream.schemas.column import Column, ListColumn, NumberColumn
 from millstream.schemas.packed import Texts
 
+CHARACTERS = (
+    100  # of a text that are read for each token that is kept: a token takes up to 250 bytes of memory per character
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
@@ -50,7 +54,8 @@ class Tokenizer:
         if valid is not None and self.missing is not None:
             given = [text if there else self.missing for text, there in zip(given, valid.tolist(), strict=True)]
             valid = None
-        encoded = [entry.ids for entry in self._tokenizer.encode_batch_fast(given)]
+        short = [text[: CHARACTERS * self.max_length] for text in given]
+        encoded = [entry.ids for entry in self._tokenizer.encode_batch_fast(short)]
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         if valid is not None:
             encoded = [ids for ids, there in zip(encoded, valid.tolist(), strict=True) if there]

@@ -67,10 +67,11 @@ def text_lines(file: IO[str]) -> Iterator[tuple[int, str]]:
 
 def json_lines(file: IO[str]) -> Iterator[Line]:
     """Read JSON lines."""
-    return (Line(number, _json_row(text)) for number, text in text_lines(file))
+    return (Line(number, json_row(text)) for number, text in text_lines(file))
 
 
-def _json_row(text: str) -> dict[str, Any] | str:
+def json_row(text: str) -> dict[str, Any] | str:
+    """The object in a text, or the reason why it is none."""
     if not text.isascii() and _is_not_utf8(text):
         return "expected UTF-8 text, found other bytes. Convert the file."
     try:

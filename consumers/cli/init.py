@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.consumers.cli.arguments import positive
-from millstream.consumers.cli.event_file import json_lines, opened, place
+from millstream.consumers.cli.event_file import json_lines, json_row, opened, place
 from millstream.consumers.cli.new_folder import new_folder
 from millstream.consumers.demo.example import example_folder
 from millstream.consumers.errors import WorkerError
@@ -22,11 +22,12 @@ from millstream.consumers.scaffold.survey import survey
 from millstream.consumers.scaffold.texts import config_text, pipeline_text, vocabulary_files
 from millstream.inference.repository import CONFIG_FILE
 from millstream.schemas.wire import HEAD_BYTES
-from millstream.schemas.wording import shown
+from millstream.topics.errors import TopicError
 from millstream.topics.records import ReadRecord, RecordReader
 
 COPIED = ("pipeline.yaml", "schemas", "models", "events.jsonl")
 SAMPLE_SIZE = 200  # events that are looked at, by default
+MAX_NAME = 100  # characters of the pipeline's name: topics have its name with more behind it
 SAMPLE_SECONDS = 15.0  # most time to wait for the events of a topic
 
 README = """# A Millstream pipeline
@@ -113,9 +114,8 @@ def _example(folder: Path) -> int:
 
 
 def _for_model(folder: Path, model: ModelFile, events: Sequence[Mapping[str, Any]], topic: str | None) -> int:
-    name = "".join(
-        character if character.isalnum() or character in "._-" else "-" for character in folder.resolve().name
-    )
+    allowed = [each if each.isascii() and (each.isalnum() or each in "._-") else "-" for each in folder.resolve().name]
+    name = "".join(allowed)[:MAX_NAME]
     found = survey(events)
     event_id, event_time = event_id_of(found, len(events)), event_time_of(found)
     taken = [one.options["field"] for one in (event_id, event_time) if one is not None]
@@ -165,12 +165,9 @@ def _copy_model(model: ModelFile, version: Path) -> None:
 
 
 def _of_file(name: str, limit: int) -> list[Mapping[str, Any]]:
-    events: list[Mapping[str, Any]] = []
     with opened(name) as file:
-        for line in islice(json_lines(file), limit):
-            if isinstance(line.row, str):
-                raise WorkerError(f"{place(name)}:{line.number}: {line.row}")
-            events.append(line.row)
+        lines = islice(json_lines(file), limit)
+        events = [_finite(line.row, f"{place(name)}:{line.number}") for line in lines]
     if not events:
         raise WorkerError(f"{place(name)}: expected events, one JSON object per line, found none.")
     return events
@@ -180,12 +177,18 @@ def _of_topic(topic: str, limit: int) -> list[Mapping[str, Any]]:
     client = {"bootstrap.servers": os.environ.get("KAFKA_BOOTSTRAP", "127.0.0.1:9092")}
     events: list[Mapping[str, Any]] = []
     until = time.monotonic() + SAMPLE_SECONDS
-    with RecordReader(client, (topic,), from_beginning=True) as reader:
-        while len(events) < limit and time.monotonic() < until:
-            records = reader.read(limit - len(events), 0.5)
-            events += [_event(record) for record in records if record.value is not None]
-            if events and not records:
-                break
+    try:
+        with RecordReader(client, (topic,), from_beginning=True) as reader:
+            while len(events) < limit and time.monotonic() < until:
+                records = reader.read(limit - len(events), 0.5)
+                events += [_event(record) for record in records if record.value is not None]
+                if events and not records:
+                    break
+    except TopicError:
+        raise WorkerError(
+            f"--sample-topic {topic}: there is no such topic on {client['bootstrap.servers']}, or it can't be read. Name another "
+            "one, or use `--sample FILE`."
+        ) from None
     if not events:
         raise WorkerError(f"topic {topic}: no events came in {SAMPLE_SECONDS:g} s. Use `--sample FILE`.")
     return events
@@ -201,10 +204,17 @@ def _event(record: ReadRecord) -> Mapping[str, Any]:
             f"{where}: expected JSON, found what looks like Avro. Start from the example (`millstream init DIR`), and name the "
             "events' schema in its pipeline file (`millstream docs registry`)."
         )
+    return _finite(json_row(value.decode(errors="surrogateescape")), where)
+
+
+def _finite(row: Mapping[str, Any] | str, where: str) -> Mapping[str, Any]:
+    """The event. Raises WorkerError if it is none, or if no worker could read it."""
+    if isinstance(row, str):
+        raise WorkerError(f"{where}: {row}")
     try:
-        event = json.loads(value)
-    except ValueError as error:
-        raise WorkerError(f"{where}: expected a JSON object, found text that can't be read: {error}.") from None
-    if not isinstance(event, dict):
-        raise WorkerError(f"{where}: expected a JSON object, found {shown(event)}.")
-    return event
+        json.dumps(row, allow_nan=False)
+    except ValueError:
+        raise WorkerError(
+            f"{where}: expected JSON, found NaN, Infinity or a number that is too large for a double. Write null instead."
+        ) from None
+    return row

@@ -77,6 +77,11 @@ def _onnx(path: Path) -> ModelFile:
             raise WorkerError(
                 f"{path}: input {entry.name} has type {entry.type}, which no event field can fill. Export it otherwise."
             )
+        if len(entry.shape) < 2 or 0 in entry.shape:
+            raise WorkerError(
+                f"{path}: input {entry.name} has shape {entry.shape}: expected at least two axes, the first one for the "
+                "events of a batch, and no empty one. Export the model with such an input."
+            )
         shape = tuple(size if isinstance(size, int) else None for size in entry.shape[1:])
         inputs.append(ModelInput(entry.name, _DTYPES[entry.type], shape))
     outputs = session.get_outputs()

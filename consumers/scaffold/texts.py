@@ -1,11 +1,14 @@
 """The text of a first pipeline.yaml and config.yaml. Each guess is a comment that begins with GUESS."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from millstream.consumers.scaffold.guess import FieldGuess, InputGuess
 
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")  # what YAML reads as text without quotes, but for the words below
+MAX_NAME = 50  # bytes of a vocabulary file's name, besides its number and its ending
 MAX_INLINE = 12  # entries of a vocabulary that stand in config.yaml; a longer one gets a file
 
 
@@ -41,13 +44,18 @@ def _own_fields(event_id: FieldGuess | None, event_time: FieldGuess | None) -> I
     if event_id is None:
         yield "  # event_id: FIELD   # no field of the sample identifies an event; the ID is <topic>-<partition>-<offset>"
     else:
-        yield f"  event_id: {_yaml(event_id.options['field'])}   # GUESS: {event_id.why}"
+        yield f"  event_id: {_unexpanded(event_id)}   # GUESS: {event_id.why}"
     if event_time is None:
         yield "  # event_time: FIELD   # no field of the sample looks like a time; the record's timestamp counts"
     else:
-        yield f"  event_time: {_yaml(event_time.options['field'])}   # GUESS: {event_time.why}"
+        yield f"  event_time: {_unexpanded(event_time)}   # GUESS: {event_time.why}"
         if event_time.options["format"] != "milliseconds":
             yield f"  event_time_format: {event_time.options['format']}"
+
+
+def _unexpanded(one: FieldGuess) -> str:
+    """The field for the pipeline file, where `${` begins a variable."""
+    return _yaml(one.options["field"]).replace("${", "$${")
 
 
 def config_text(inputs: Sequence[InputGuess], outputs: Sequence[str], files: Mapping[str, str]) -> str:
@@ -77,7 +85,7 @@ def vocabulary_files(inputs: Sequence[InputGuess]) -> dict[str, str]:
         # A file has one entry per line.
         if len(vocabulary) > MAX_INLINE and not any("\n" in text or "\r" in text for text in vocabulary):
             path = one.options["field"]
-            plain = "".join(character if character.isalnum() else "_" for character in path)
+            plain = "".join(character if character.isalnum() else "_" for character in path)[:MAX_NAME]
             taken = f"{plain}.txt" in files.values()
             files[path] = f"{plain}_{len(files)}.txt" if taken else f"{plain}.txt"
     return files
@@ -97,10 +105,10 @@ def _yaml(value: Any) -> str:
     """A value in YAML's flow style. What could be read as something else is quoted."""
     if isinstance(value, list):
         return f"[{', '.join(map(_yaml, value))}]"
-    if isinstance(value, str) and value.replace("_", "").replace(".", "").isalnum() and not value[0].isdigit():
+    if isinstance(value, str) and _PLAIN.fullmatch(value):
         return (
             json.dumps(value)
             if value.lower() in {"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
             else value
         )
-    return json.dumps(value, ensure_ascii=False)
+    return json.dumps(value)

@@ -194,6 +194,39 @@ def test_file_that_no_executor_runs_says_what_to_do(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ('{"a": NaN}', "found NaN, Infinity or a number"),
+        ('{"a": 1e999}', "too large for a double"),
+        ("[" * 100_000, "nested too deeply"),
+        ("[1]", "expected a JSON object, found [1]"),
+    ],
+)
+def test_sample_that_no_worker_could_read_is_refused(
+    tmp_path: Path, line: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.jsonl").write_text(f"{line}\n")
+    file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [1])])
+    assert cli.run(["init", str(tmp_path / "new"), "--model", str(file), "--sample", str(tmp_path / "bad.jsonl")]) == 1
+    said = capsys.readouterr().err
+    assert "bad.jsonl:1: " in said
+    assert expected in said
+    assert not (tmp_path / "new").exists()
+
+
+def test_values_that_no_column_can_hold_are_no_features(tmp_path: Path) -> None:
+    events = [{"half": "\ud800", "long": 10**400, "${HOME}_id": f"{number}", "ok": number} for number in range(2)]
+    (tmp_path / "odd.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [1])])
+    folder = tmp_path / "événements"
+    assert cli.run(["init", str(folder), "--model", str(file), "--sample", str(tmp_path / "odd.jsonl")]) == 0
+    assert cli.run(["check", str(folder), "--offline"]) == 0
+    [config] = folder.glob("models/*/1/config.yaml")
+    assert yaml.safe_load(config.read_text())["inputs"][0]["fields"] == ["ok"]
+    assert yaml.safe_load((folder / "pipeline.yaml").read_text())["input"]["event_id"] == "$${HOME}_id"
+
+
 def test_model_without_a_sample_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["init", str(tmp_path / "new"), "--model", "model.onnx"]) == 1
     assert "`--model` needs `--sample FILE`" in capsys.readouterr().err
