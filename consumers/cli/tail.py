@@ -158,6 +158,10 @@ def _value(value: bytes | None, store: SchemaStore) -> dict[str, Any]:
             return {"value": _json(value)}
         except (ValueError, RecursionError) as error:
             return _undecoded(value, f"looks like JSON, but can't be read: {error}")
+    if value[:1] not in {b"\0", b""}:
+        return _undecoded(
+            value, f"neither a JSON object nor Avro in the wire format: its first byte is {value[0]:#04x}"
+        )
     try:
         return {"value": _avro(value, store)}
     except (NotWireFormat, UnknownSchema, BadSchemaError, ValueError, RecursionError) as error:

@@ -83,7 +83,8 @@ def check_model_fields(models: Sequence[ModelVersion], schema: Schema | None) ->
                     is_array = entry.array and conversion.splitter is None
                     if schema is None and is_array and Every.ITEM not in path.steps:
                         raise PlanError(
-                            f"{place} takes the array `{field}`. In JSON without a schema, name the array's items: `{field}[]`."
+                            f"{place} takes the array `{field}`. In JSON without a schema, write `[]` behind the array: "
+                            f"`{field}[]`, or, if its items are objects, for example `items[].price`."
                         )
     problems.raise_all()
 
