@@ -1,6 +1,7 @@
 """`millstream predict`: runs events through a pipeline's mapping and model without Kafka, and shows features and outputs."""
 
 import argparse
+import math
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -90,7 +91,19 @@ def _print_json(where: str, answer: Answer) -> None:
         found["outputs"] = answer.outputs
     else:
         found |= {"reason": answer.rejection.reason, "error": answer.rejection.error}
-    print(printable_json(found))
+    print(printable_json(_in_json(found)))
+
+
+def _in_json(value: Any) -> Any:
+    """The value with texts in place of NaN and infinity, which JSON doesn't have; as in predictions."""
+    match value:
+        case dict():
+            return {name: _in_json(each) for name, each in value.items()}
+        case list():
+            return [_in_json(each) for each in value]
+        case float() if not math.isfinite(value):
+            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
 
 
 def _print_text(where: str, answer: Answer) -> None:

@@ -69,9 +69,13 @@ def event_time_of(found: Mapping[str, Found]) -> FieldGuess | None:
 def inputs_of(model: ModelFile, found: Mapping[str, Found], events: int, taken: Sequence[str]) -> list[InputGuess]:
     """A guess for each input. `taken`: paths that are the event's ID or time."""
     free = {path: one for path, one in found.items() if path not in taken}
+    inputs = model.inputs or [ModelInput("x", "float32", (None,))]
+    named = {entry.tensor: _named(entry.tensor, list(free.values())) for entry in inputs}
     guessed: list[InputGuess] = []
-    for entry in model.inputs or [ModelInput("x", "float32", (None,))]:
-        one = _input(entry, free, events, stated=bool(model.inputs))
+    for entry in inputs:
+        of_others = {one.path for tensor, one in named.items() if one is not None and tensor != entry.tensor}
+        left = {path: found for path, found in free.items() if path not in of_others}
+        one = _input(entry, left, events, stated=bool(model.inputs))
         guessed.append(one)
         for used in one.fields:  # a field seldom fills two inputs
             free.pop(used.options["field"], None)

@@ -111,6 +111,14 @@ def test_inputs_are_filled_by_the_fields_of_their_names(tmp_path: Path) -> None:
     assert (embedding["field"], embedding["shape"]) == ("embedding[]", [3])
 
 
+def test_input_without_a_field_of_its_name_takes_no_field_of_another_inputs_name(tmp_path: Path) -> None:
+    inputs = [("hour", TensorProto.FLOAT, [1]), ("age", TensorProto.FLOAT, [1]), ("total", TensorProto.FLOAT, [1])]
+    _, config = made(tmp_path / "other", "--model", model(tmp_path / "m.onnx", inputs), "--sample", sample(tmp_path))
+    hour, age, total = (entry["fields"] for entry in config["inputs"])
+    assert (age, total) == (["customer.age"], ["basket.total"])
+    assert hour not in (age, total)
+
+
 def test_list_of_any_length_is_ragged(tmp_path: Path) -> None:
     file = model(tmp_path / "m.onnx", [("prices", TensorProto.FLOAT, ["items"])])
     _, config = made(tmp_path / "ragged", "--model", file, "--sample", sample(tmp_path))

@@ -76,6 +76,18 @@ def test_rejected_events_say_why_and_their_neighbours_are_predicted(
     assert said.err == "1 events predicted, 1 without a prediction\n"
 
 
+def test_missing_values_are_valid_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x'][:, 0] == 1}", with_topics=False)
+    config = tmp_path / "models" / "number" / "1" / "config.yaml"
+    config.write_text(config.read_text().replace("fields: [x]", "fields: [{field: x, missing: nan}]"))
+    service.file.write_text(service.file.read_text().replace("  schema: number-event\n", ""))
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"id": "a"}\n')
+    assert cli.run(["predict", str(service.file), str(events), "--json"]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    assert json.loads(line, parse_constant=pytest.fail)["features"] == {"x": {"x": "NaN"}}
+
+
 def test_row_that_the_schema_refuses_is_no_event(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     service = flights_service(tmp_path, NOWHERE, with_topics=False)
     events = tmp_path / "events.jsonl"
