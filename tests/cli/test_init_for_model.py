@@ -12,7 +12,7 @@ import yaml
 from onnx import TensorProto, helper
 
 from millstream.consumers.cli import main as cli
-from tests.broker.clients import create_topic, produce
+from tests.broker.clients import create_topic, ensure_topic, produce
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,7 +170,10 @@ def test_sample_comes_from_a_topic(
 ) -> None:
     monkeypatch.setenv("KAFKA_BOOTSTRAP", kafka.bootstrap)
     topic = f"{tmp_path.name}-orders"
-    create_topic(kafka.bootstrap, topic, 1, {})
+    if kafka.durable:
+        create_topic(kafka.bootstrap, topic, 1, {})
+    else:
+        ensure_topic(kafka.bootstrap, topic)
     # As Confluent's JSON Schema serializer writes them.
     produce(kafka.bootstrap, topic, [(None, b"\0\0\0\0\x07" + json.dumps(event).encode()) for event in EVENTS])
     file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [2])])
