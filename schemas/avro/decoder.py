@@ -74,7 +74,7 @@ class AvroDecoder:
         """Decode values. The result has the errors of values that can't be decoded. Raises only SchemaUnavailable (retry)."""
         packed = Packed.of(values)
         cells = self._wanted.cells_per_item
-        if cells * packed.longest <= MAX_CELLS:
+        if not cells or cells * packed.longest <= MAX_CELLS:
             return self._wanted.in_pieces(packed, self._fields_of)
         error = (
             f"expected at most {MAX_CELLS // cells:,} bytes, because {cells} paths lead into items of arrays: send smaller "

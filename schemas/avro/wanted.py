@@ -44,16 +44,14 @@ class Wanted:
     fields: list[Field]  # the top-level fields, with only the parts that the paths need
     columns: Mapping[str, Dtype]  # path -> type
     is_plain: bool  # whether the paths are just the names of the fields
+    # How many paths lead into items of arrays. An item takes a cell in each of their columns, even an empty one.
+    cells_per_item: int
 
     @classmethod
     def of(cls, paths: Sequence[Path], fields: list[Field], columns: Mapping[str, Dtype]) -> Wanted:
         """See the attributes."""
-        return cls(paths, fields, columns, [path.text for path in paths] == [field.name for field in fields])
-
-    @property
-    def cells_per_item(self) -> int:
-        """How many paths lead into items of arrays. An item takes a cell in each of their columns, even an empty one."""
-        return sum(_leads_into_items(path) for path in self.paths)
+        is_plain = [path.text for path in paths] == [field.name for field in fields]
+        return cls(paths, fields, columns, is_plain, sum(map(_leads_into_items, paths)))
 
     def in_pieces(self, values: Packed, decode: Callable[[Packed], Decoded]) -> Decoded:
         """Decode the values, and take the columns of the paths. `decode` gives the columns of the fields.
@@ -61,9 +59,10 @@ class Wanted:
         If paths lead into arrays, it decodes some values at a time: their columns may take many times the memory of the values,
         and those of the paths may take little.
         """
-        cells = self.cells_per_item
-        needed = (cells * values.lengths).cumsum() // PIECE_CELLS
-        if not cells or not len(values) or needed[0] == needed[-1]:
+        if not self.cells_per_item or not len(values):
+            return self.decoded(decode(values))
+        needed = (self.cells_per_item * values.lengths).cumsum() // PIECE_CELLS
+        if needed[0] == needed[-1]:
             return self.decoded(decode(values))
         cuts = (np.flatnonzero(np.diff(needed)) + 1).tolist()
         return Decoded.concat([self._piece(values, *bounds, decode) for bounds in pairwise([0, *cuts, len(values)])])

@@ -20,6 +20,7 @@ from millstream.schemas.predictions import JsonPredictionEncoder, PredictionEnco
 from millstream.schemas.records import INCLUDING_PREDICTION, PREDICTION, OwnRecord
 from millstream.schemas.table import Table
 from millstream.schemas.wire import HEAD_BYTES, frame
+from tests.schemas.json_values import as_json
 
 ORIGIN: dict[str, Any] = {"pipeline": "p", "model": "m", "version": 1, "variant": "primary"}
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
@@ -85,14 +86,6 @@ def test_avro_is_byte_for_byte_what_fastavro_writes(event: tuple[dict[str, Dtype
         datum = {**ORIGIN, "event_id": str(row), **times, "outputs": {"y": ("long", row)}, "event": fields}
         fastavro.schemaless_writer(out, schema, datum)
         assert value == frame(7) + out.getvalue()
-
-
-def as_json(value: Any) -> Any:
-    if isinstance(value, list):
-        return [as_json(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
 
 
 @given(events())

@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from millstream.schemas.predictions import JsonPredictionEncoder, PredictionEncoder, UnsupportedOutputError
 from millstream.schemas.records import PREDICTION
+from tests.schemas.json_values import as_json
 
 SCHEMA_ID = 1_000_001
 HEAD = b"\x00\x00\x0f\x42\x41"
@@ -207,14 +208,6 @@ def test_output_that_no_prediction_can_hold_is_refused_by_name(
 
 def no_constants(text: str) -> None:
     raise AssertionError(f"not JSON: {text}")
-
-
-def as_json(value: Any) -> Any:
-    if isinstance(value, list):
-        return [as_json(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
 
 
 @given(batches())
