@@ -204,14 +204,9 @@ def test_a_topic_that_is_not_there_is_told_at_the_latest_by_the_next_transaction
         write(exactly_once, topic, [b"value"])
 
 
-@pytest.mark.durable
-def test_records_go_in_bulk_where_native_parts_are_on(
-    kafka: Broker,
-    make_topic: MakeTopic,
-    native_environ: Mapping[str, str],
-    exactly_once: ExactlyOnce,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def in_bulk(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The topic of each call that sends many records."""
     in_bulk: list[str] = []
     produce = Bulk.produce
 
@@ -220,6 +215,17 @@ def test_records_go_in_bulk_where_native_parts_are_on(
         return produce(self, topic, *columns)
 
     monkeypatch.setattr(Bulk, "produce", counted)
+    return in_bulk
+
+
+@pytest.mark.durable
+def test_records_go_in_bulk_where_native_parts_are_on(
+    kafka: Broker,
+    make_topic: MakeTopic,
+    native_environ: Mapping[str, str],
+    exactly_once: ExactlyOnce,
+    in_bulk: list[str],
+) -> None:
     topic = make_topic()
     values = [b"%d" % number for number in range(100)]
     exactly_once.produce_all(topic, values, [b"key"] * 100, HeaderRows.of_columns([("h", Packed.of(values))]))
@@ -257,16 +263,8 @@ def at_least_once(broker: Broker, **settings: Any) -> AtLeastOnce:
 
 @pytest.mark.durable
 def test_at_least_once_writes_in_bulk_where_native_parts_are_on(
-    kafka: Broker, make_topic: MakeTopic, native_environ: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+    kafka: Broker, make_topic: MakeTopic, native_environ: Mapping[str, str], in_bulk: list[str]
 ) -> None:
-    in_bulk: list[str] = []
-    produce = Bulk.produce
-
-    def counted(self: Bulk, topic: str, *columns: Any) -> int:
-        in_bulk.append(topic)
-        return produce(self, topic, *columns)
-
-    monkeypatch.setattr(Bulk, "produce", counted)
     topic = make_topic()
     delivery = at_least_once(kafka)
     for number in range(3):
