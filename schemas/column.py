@@ -176,7 +176,7 @@ def column_of(values: Sequence[Any], dtype: Dtype) -> Column:
         for value in there:  # takes a third of the time of `chain`
             items += value
         return ListColumn(column_of(items, dtype.items), spread(_lengths(there), valid), valid)
-    is_text = dtype == "string"
+    is_text = dtype in ("string", "mixed")
     strings = Texts.of(there).utf8 if is_text else Packed.joined(b"".join(there), _lengths(there))
     lengths = spread(strings.lengths, valid)
     return StringColumn(Packed(strings.buffer, lengths.cumsum() - lengths, lengths), is_text, valid)

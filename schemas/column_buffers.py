@@ -33,7 +33,7 @@ _NUMBERS: dict[str, Any] = {
     "double": np.float64,
     "number": np.float64,
 }
-_TEXTS = ("string", "enum", "bytes", "fixed", "scalar")
+_TEXTS = ("string", "enum", "bytes", "fixed", "scalar", "mixed")
 _REALS = ("float", "double", "number")
 KINDS = (
     "boolean",
@@ -50,6 +50,7 @@ KINDS = (
     "fixed",
     "scalar",
     "number",
+    "mixed",
 )  # as in columns.h
 _NODE_FIELDS = "kind is_nullable first members name name_length missing capacity room cells lengths valid"
 _NODE = np.dtype({"names": _NODE_FIELDS.split(), "formats": [np.int64] * 12})
@@ -234,7 +235,7 @@ class ColumnBuffers:
             return ListColumn(self._column(node.members[0], filled), lengths, valid)
         content = filled.part(0, index, np.uint8, int(filled.counters[1, index])).copy()
         packed = Packed(content, lengths.cumsum() - lengths, lengths)
-        return StringColumn(packed, node.kind in ("string", "enum", "scalar"), valid)
+        return StringColumn(packed, node.kind in ("string", "enum", "scalar", "mixed"), valid)
 
     def _valid(self, index: int, filled: Filled, numbers: npt.NDArray[Any] | None = None) -> Mask | None:
         """Which values of a node are not null; None if no value is null."""

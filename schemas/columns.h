@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { BOOLEAN, INT, LONG, FLOAT, DOUBLE, STRING, ENUM, ARRAY, RECORD, SYMBOL, BYTES, FIXED, SCALAR, NUMBER };
+enum { BOOLEAN, INT, LONG, FLOAT, DOUBLE, STRING, ENUM, ARRAY, RECORD, SYMBOL, BYTES, FIXED, SCALAR, NUMBER, MIXED };
 
 typedef struct {
   int64_t kind, is_nullable;

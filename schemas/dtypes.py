@@ -26,7 +26,7 @@ class RecordOf:
 
 
 Dtype = str | ListOf | RecordOf
-"""A key of NUMBERS, `string`, `binary`, a list or a record."""
+"""A key of NUMBERS, `string`, `binary`, `mixed` (texts of values of several types), a list or a record."""
 
 NUMBERS: dict[Dtype, type[np.generic]] = {
     "boolean": np.bool_,

@@ -17,7 +17,7 @@ from millstream.schemas.table import Table
 # The branches of a value's union in prediction-v2, by their place.
 _NULL, _BOOLEAN, _LONG, _DOUBLE, _STRING, _ARRAY = map(varint, range(6))
 _BRANCHES: Final = {"b": _BOOLEAN, "i": _LONG, "f": _DOUBLE}  # by numpy's kind
-_SINGLE: Final = ("boolean", "int32", "int64", "float32", "float64", "string")
+_SINGLE: Final = ("boolean", "int32", "int64", "float32", "float64", "string", "mixed")
 
 
 def can_be_included(dtype: Dtype) -> bool:

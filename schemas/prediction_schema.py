@@ -13,6 +13,7 @@ from millstream.schemas.records import INCLUDING_PREDICTION
 JsonSchema = dict[str, Any]
 _TYPES: Final = {
     "string": "string",
+    "mixed": "string",
     "boolean": "boolean",
     "int": "integer",
     "long": "integer",

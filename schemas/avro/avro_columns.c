@@ -24,7 +24,7 @@ typedef struct { /* a type of the writer schema */
   const symbol *symbols; /* of a wanted enum; the wanted keys of a map */
 } step;
 
-enum { PASS = NUMBER + 1, MAP, UNION }; /* PASS: skip `size` bytes */
+enum { PASS = MIXED + 1, MAP, UNION }; /* PASS: skip `size` bytes */
 
 _Static_assert(sizeof(step) == 48, "pointers of 8 bytes, as columns.py writes them");
 

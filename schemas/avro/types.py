@@ -27,6 +27,7 @@ _DTYPES: dict[str, Dtype] = {
     "enum": "string",
     "scalar": "string",
     "number": "float64",
+    "mixed": "mixed",
 }
 NO_DEFAULT = object()
 LOGICAL_TYPE = "logical type"  # key of a type in `logical_tree`; no schema has this attribute

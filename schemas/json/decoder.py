@@ -69,8 +69,9 @@ class JsonDecoder:
         """A decoder of events without a schema. Everything on the wanted paths may be null or missing.
 
         Args:
-            types: path -> `boolean`, `int64`, `float64`, `string`, `scalar` (a text, or an integer as its decimal text) or
-                `number` (a number, or a boolean as 1 or 0). For a path with `[]`, it is the type of the items.
+            types: path -> `boolean`, `int64`, `float64`, `string`, `scalar` (a text, or an integer as its decimal text),
+                `number` (a number, or a boolean as 1 or 0) or `mixed` (a text, a number or a boolean, as its text). For a
+                path with `[]`, it is the type of the items.
 
         Raises BadFieldError for a path that is malformed, and for paths that contradict each other.
         """

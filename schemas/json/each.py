@@ -15,6 +15,7 @@ from millstream.schemas.decoded import BadRecord, Decoded
 from millstream.schemas.dtypes import FLOAT32_LIMIT
 from millstream.schemas.errors import BadFieldError
 from millstream.schemas.json.mismatch import reason_of
+from millstream.schemas.json.mixed import text_of_value
 from millstream.schemas.store import AvroType
 from millstream.schemas.table import Table
 from millstream.schemas.wire import HEAD_BYTES
@@ -34,6 +35,7 @@ _TYPES: dict[str, Any] = {
     "string": str,
     "scalar": str | int,
     "number": float | bool,
+    "mixed": str | int | float | bool,
 }
 _MOST_BYTES = 1 << 22  # bytes of events that exist as objects at a time: a list of numbers takes ten times its JSON
 
@@ -62,7 +64,7 @@ class EventReader:
         """
         self._fields = fields
         self._has_records = [_has(field.type, "record") for field in fields]
-        self._has_scalars = [_has(field.type, "scalar") for field in fields]
+        self._has_scalars = [_has(field.type, "scalar") or _has(field.type, "mixed") for field in fields]
         self._filled = sum(_filled(field.type) for field in fields)
         members = [_member(index, _type(field.type), field.default) for index, field in enumerate(fields)]
         names = {f"f{index}": field.name for index, field in enumerate(fields)}
@@ -172,13 +174,15 @@ def _has(tree: AvroType, kind: str) -> bool:
 
 
 def _with_texts(value: Any, tree: AvroType) -> Any:
-    """A value with texts in place of the integers of its scalars."""
+    """A value with texts in place of the numbers and booleans of its scalars."""
     core, _ = nullable(tree)
     if value is None:
         return None
     match kind_of(core):
         case "scalar":
             return str(value)
+        case "mixed":
+            return text_of_value(value)
         case "array":
             return [_with_texts(item, core["items"]) for item in value]
         case "record":

@@ -8,6 +8,9 @@
 
 #include "../columns.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+
 typedef struct { /* yyjson_val */
   uint64_t tag;  /* the kind in the lowest byte; above it, the length of a text, or the number of items or pairs */
   union {
@@ -137,6 +140,26 @@ static int append_scalar(state *s, int64_t index, int64_t place, const value *v)
   return append_bytes(&s->to, index, place, start, text + sizeof text - start);
 }
 
+/* A text, a number or a boolean, as its text: see `mixed.py`, which writes them in the same way. */
+static int append_mixed(state *s, int64_t index, int64_t place, const value *v) {
+  double number = v->is.real;
+  char text[32];
+  if (v->tag == JSON_TRUE) return append_bytes(&s->to, index, place, "true", 4);
+  if (v->tag == JSON_FALSE) return append_bytes(&s->to, index, place, "false", 5);
+  if ((v->tag & 0xFF) != JSON_REAL) return append_scalar(s, index, place, v);
+  if (floor(number) == number && fabs(number) < 0x1p63) {
+    int length = snprintf(text, sizeof text, "%lld", (long long)number);
+    return append_bytes(&s->to, index, place, text, length);
+  }
+  int length = 0;
+  for (int digits = 15; digits <= 17; digits++) {
+    length = snprintf(text, sizeof text, "%.*g", digits, number);
+    if (strtod(text, NULL) == number) break;
+  }
+  /* Another locale has another decimal point. */
+  return !text[strspn(text, "+-.0123456789e")] && append_bytes(&s->to, index, place, text, length);
+}
+
 static int append_items(state *s, const node *n, int64_t count, const value *v) {
   if ((v->tag & 0xFF) != JSON_ARRAY) return 0;
   int64_t left = n->lengths[count] = (int64_t)(v->tag >> 8);
@@ -187,6 +210,7 @@ static int append(state *s, int64_t index, const value *v) {
   case STRING:
   case ENUM: return append_text(s, index, count, v);
   case SCALAR: return append_scalar(s, index, count, v);
+  case MIXED: return append_mixed(s, index, count, v);
   case ARRAY: return append_items(s, n, count, v);
   }
   return append_members(s, n, v);

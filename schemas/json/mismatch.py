@@ -22,6 +22,7 @@ _EXPECTED = {
     "string": "text",
     "scalar": "text or an integer",
     "number": "a number, or true or false",
+    "mixed": "text, a number, or true or false",
     "array": "an array",
     "record": "an object",
 }
@@ -149,11 +150,13 @@ def _fault_in_object(event: dict[str, Any] | _Object, members: Sequence[dict[str
 
 def _fits(value: Any, kind: str) -> bool:
     if isinstance(value, bool):
-        return kind in ("boolean", "number")
+        return kind in ("boolean", "number", "mixed")
     is_number = isinstance(value, _NUMBERS)
     match kind:
         case "int" | "long":
             return isinstance(value, int) and -_LARGEST[kind] <= value < _LARGEST[kind]
+        case "mixed":
+            return isinstance(value, str) or (is_number and abs(value) < math.inf)
         case "float" | "double" | "number":
             return is_number and abs(value) < (FLOAT32_LIMIT if kind == "float" else math.inf)
         case "string" | "scalar":

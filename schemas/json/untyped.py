@@ -1,7 +1,7 @@
 """Makes a schema for JSON without one, from the paths that are wanted and the types of their values.
 
-Everything in it may be null or absent. Its types are those of Avro, `scalar` (a text, or an integer as its decimal text) and
-`number` (a number, or a boolean as 1 or 0).
+Everything in it may be null or absent. Its types are those of Avro, `scalar` (a text, or an integer as its decimal text),
+`number` (a number, or a boolean as 1 or 0) and `mixed` (a text, a number or a boolean, as its text).
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,6 +20,7 @@ TYPES = {
     "string": "string",
     "scalar": "scalar",
     "number": "number",
+    "mixed": "mixed",
 }
 """Type that a path may have -> Avro type."""
 

@@ -1,0 +1,28 @@
+"""The text of a value that may be a text, a number or a boolean. json_columns.c writes the same texts."""
+
+_INT64_END = 2.0**63
+
+
+def text_of_value(value: str | float | bool) -> str:
+    """The text. It has all digits of a number. A number without a fraction is written as a whole number."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _of_integer(value) if isinstance(value, int) else _of_real(value)
+
+
+def _of_integer(value: int) -> str:
+    if -(2**63) <= value < 2**64:
+        return str(value)
+    try:
+        return _of_real(float(value))  # yyjson makes a double of it
+    except OverflowError:
+        return "1e999" if value > 0 else "-1e999"  # no cast takes it
+
+
+def _of_real(value: float) -> str:
+    if value.is_integer() and abs(value) < _INT64_END:
+        return str(int(value))
+    texts = (f"{value:.{digits}g}" for digits in (15, 16, 17))
+    return next(text for text in texts if float(text) == value)
