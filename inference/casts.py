@@ -1,7 +1,7 @@
 """Casts of a field's values: text to numbers and booleans, numbers to whole numbers and booleans, booleans to numbers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Annotated, Any, Literal
 
@@ -10,21 +10,32 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.inference.conversions import Converted, Ints, as_numbers, as_texts, without_nulls
-from millstream.schemas.column import Column, Mask, NumberColumn, spread
+from millstream.schemas.column import Column, Mask, NumberColumn, StringColumn, spread
 from millstream.schemas.packed import Packed
 
-EventType = Literal["text", "number", "int", "boolean"]
+EventType = Literal["text", "number", "int", "boolean", "any"]
 """The values of the option `type`."""
 
-LEAVES: dict[EventType, str] = {"text": "string", "int": "int64", "number": "float64", "boolean": "boolean"}
+LEAVES: dict[EventType, str] = {
+    "text": "string",
+    "int": "int64",
+    "number": "float64",
+    "boolean": "boolean",
+    "any": "mixed",
+}
 """Type that an option states -> type in JSON without a schema."""
 _COLUMNS: dict[EventType, tuple[str, ...]] = {
     "text": ("string",),
     "number": ("int32", "int64", "float32", "float64"),
     "int": ("int32", "int64"),
     "boolean": ("boolean",),
+    "any": ("string", "int32", "int64", "float32", "float64", "boolean", "mixed"),
 }
 _EXPECTED = {
+    ("any", "number"): "a number, true or false, or text with a number, such as 33.5",
+    ("any", "int"): "a whole number, true or false, or text with a whole number, such as 33",
+    ("any", "boolean"): "true, false, 1 or 0, also as text",
+    ("any", "text"): "a text, a number, or true or false",
     ("text", "number"): "text with a number, such as 33.5",
     ("text", "int"): "text with a whole number, such as 33",
     ("text", "boolean"): "one of the texts true, false, 1 and 0",
@@ -33,6 +44,7 @@ _EXPECTED = {
     ("int", "boolean"): "0 or 1",
 }
 _BOOLEANS = {b"true": 1, b"1": 1, b"false": 0, b"0": 0}
+_BITS = {b"true": b"1", b"false": b"0"}
 _INT64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _INT64_END = 2.0**63
 
@@ -52,15 +64,17 @@ class Cast:
     @property
     def takes(self) -> tuple[str, ...]:
         """See Reader."""
-        return _COLUMNS[self.of]
+        return ("string", "mixed") if (self.of, self.to) == ("any", "text") else _COLUMNS[self.of]
 
     @property
     def expected(self) -> str:
         """See Reader."""
         return _EXPECTED.get((self.of, self.to), self.of)
 
-    def convert(self, column: Column, event_times: Callable[[], Ints]) -> Converted:  # noqa: ARG002
+    def convert(self, column: Column, event_times: Callable[[], Ints]) -> Converted:
         """See Converter."""
+        if self.of == "any":
+            return self._of_what_it_has(column, event_times)
         if self.of == "text" and self.to != "text":
             texts = as_texts(column)
             values, wrong = _FROM_TEXT[self.to](without_nulls(texts.packed, texts.valid))
@@ -75,6 +89,23 @@ class Cast:
         values = np.where(fits, numbers.values, 0).astype(np.bool_ if self.to == "boolean" else np.int64)
         wrong = ~fits if numbers.valid is None else ~fits & numbers.valid
         return Converted(NumberColumn(values, numbers.valid), wrong if wrong.any() else None)
+
+    def _of_what_it_has(self, column: Column, event_times: Callable[[], Ints]) -> Converted:
+        """Convert values of any type. Texts may be those of numbers and booleans."""
+        if isinstance(column, StringColumn):
+            if self.to in ("number", "int"):
+                column = replace(column, packed=_with_bits(column.packed))
+            return Cast("text", self.to).convert(column, event_times)
+        kind = as_numbers(column).values.dtype.kind
+        of: EventType = "boolean" if kind == "b" else "int" if kind == "i" else "number"
+        return Cast(of, self.to).convert(column, event_times)
+
+
+def _with_bits(texts: Packed) -> Packed:
+    """The texts, with 1 and 0 in place of true and false."""
+    if not np.isin(texts.lengths, (4, 5)).any():
+        return texts
+    return Packed.of([_BITS.get(text, text) for text in texts])
 
 
 def _is_bit(values: npt.NDArray[Any]) -> Mask:

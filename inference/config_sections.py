@@ -45,7 +45,7 @@ CONVERSIONS = {
     "type": ("type",),
     "time": ("time", "as"),
     "vocabulary": ("vocabulary", "unknown"),
-    "tokenizer": ("tokenizer",),
+    "tokenizer": ("tokenizer", "pair"),
 }
 """Kind of conversion -> its options. A field has at most one kind."""
 
@@ -60,6 +60,7 @@ class FieldOptions(_Options):
     vocabulary: _Entries = None
     unknown: int | None = None
     tokenizer: str | None = None
+    pair: str | None = None
 
     @model_validator(mode="after")
     def _one_conversion(self) -> "FieldOptions":
@@ -74,6 +75,8 @@ class FieldOptions(_Options):
             raise ValueError(f"expected one of {', '.join(kinds)}, found {' and '.join(given)}: keep one")
         if self.unknown is not None and self.vocabulary is None:
             raise ValueError("`unknown` is the index of values that the `vocabulary` lacks, and stands beside it")
+        if self.pair is not None and self.tokenizer is None:
+            raise ValueError("`pair` is the field with the second text of a `tokenizer`, and stands beside it")
         return self
 
 
@@ -95,6 +98,7 @@ class InputMapping(FieldOptions):
     pad: float | str | None = None
     truncate: bool = False
     mask: bool = False
+    token_types: bool = False
 
     @model_validator(mode="after")
     def _whole(self) -> "InputMapping":
@@ -109,16 +113,17 @@ class InputMapping(FieldOptions):
         is_text = self.dtype == "string"
         return [
             (
-                "write either `field` (one array field) or `fields` (scalar fields, one column each), or `mask: true`",
-                (self.field is None) + (self.fields is None) + (not self.mask) != 2,
+                "write either `field` (one array field) or `fields` (scalar fields, one column each), or `mask: true`, or "
+                "`token_types: true`",
+                (self.field is None) + (self.fields is None) + (not self.mask) + (not self.token_types) != 3,
             ),
             (
                 "`max_length` is for a `field` whose length varies, and stands in place of its `shape`",
                 self.max_length is not None and (self.field is None or bool(self.shape)),
             ),
             (
-                "a mask has the shape of the inputs that vary in length: leave `shape` out",
-                self.mask and bool(self.shape),
+                "`mask` and `token_types` have the shape of the inputs that vary in length: leave `shape` out",
+                (self.mask or self.token_types) and bool(self.shape),
             ),
             (f"dtype `{self.dtype}` is not one of {', '.join(DTYPES)}", self.dtype not in DTYPES),
             (

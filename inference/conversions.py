@@ -1,6 +1,6 @@
 """The steps that turn a field's values into a tensor's elements, where the tensor does not take them as they are."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -45,11 +45,18 @@ class Converter(Reader, Protocol):
         """Convert all values. `event_times` returns the time of each value's event, in ms since the epoch."""
 
 
-class Splitter(Reader, Protocol):
-    """Makes a list of each value of a field, as a tokenizer does."""
+class Split(NamedTuple):
+    """A list of each event's values."""
 
-    def split(self, column: Column) -> ListColumn:
-        """The list of each value. A null stays null."""
+    lists: ListColumn
+    types: Callable[[], Ints]  # for each item of all lists, which of the event's values it is of, from 0
+
+
+class Splitter(Reader, Protocol):
+    """Makes a list of each event's value of a field, or of its values of several fields, as a tokenizer does."""
+
+    def split(self, columns: Sequence[Column]) -> Split:
+        """The lists, given the column of each field. It is null where one of the values is null."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,8 +61,9 @@ def to_tensors(
             if not allow_nan:
                 _find_nan(table, made, entry, problems)
             filled[entry.tensor] = made.array
-    if varying := [entry for entry in inputs if entry.max_length is not None and not entry.mask]:
-        filled |= _fill_ragged(table, varying, problems, event_times, allow_nan=allow_nan)
+    if varying := [entry for entry in inputs if entry.max_length is not None and entry.fields]:
+        lists = _varying_lists(table, varying, filled, [entry for entry in inputs if entry.token_types])
+        filled |= _fill_ragged(table, varying, lists, problems, event_times, allow_nan=allow_nan)
     if not problems:
         return Features(filled, np.arange(len(table)), [])
     fits = np.ones(len(table), np.bool_)
@@ -210,13 +211,13 @@ def _with_zeros(items: npt.NDArray[Any], lengths: Ints, wrong: Ints, width: int)
 def _fill_ragged(
     table: Table,
     inputs: Sequence[TensorInput],
+    columns: Sequence[ListColumn],
     problems: dict[int, str],
     event_times: Ints | None,
     *,
     allow_nan: bool,
 ) -> dict[str, Ragged]:
-    """The variable-length tensors."""
-    columns = [_lists(table, entry) for entry in inputs]
+    """The variable-length tensors. `columns`: the lists of each."""
     first, lengths = inputs[0], columns[0].lengths
     for entry, lists in zip(inputs, columns, strict=True):
         assert entry.max_length is not None
@@ -226,7 +227,8 @@ def _fill_ragged(
             found = "is null" if length is None else f"has {length} values"
             problems.setdefault(
                 row,
-                f"field `{entry.fields[0]}` {found}, but tensor `{entry.tensor}` takes up to {entry.max_length} values",
+                f"field `{_null_field(table, entry, row)}` {found}, but tensor `{entry.tensor}` takes up to {entry.max_length} "
+                f"values",
             )
         for row in np.flatnonzero(lists.lengths != lengths).tolist():
             problems.setdefault(
@@ -243,9 +245,30 @@ def _fill_ragged(
     return tensors
 
 
+def _null_field(table: Table, entry: TensorInput, row: int) -> str:
+    """The first field that is null in this event; if none is, the first field."""
+    masks = ((field, table[field].valid) for field in entry.fields)
+    return next((field for field, valid in masks if valid is not None and not valid[row]), entry.fields[0])
+
+
+def _varying_lists(
+    table: Table, inputs: Sequence[TensorInput], filled: dict[str, Any], token_types: Sequence[TensorInput]
+) -> list[ListColumn]:
+    """The lists that fill the inputs of variable length. Adds to `filled` the tensors with the types of their tokens."""
+    every = []
+    for entry in inputs:
+        if entry.splitter is None:
+            every.append(_lists(table, entry))
+            continue
+        lists, types = entry.splitter.split([table[field] for field in entry.fields])
+        for of_types in token_types:
+            filled[of_types.tensor] = Ragged.of_lengths(types().astype(DTYPES[of_types.dtype]), lists.lengths)
+        every.append(lists)
+    return every
+
+
 def _lists(table: Table, entry: TensorInput) -> ListColumn:
-    column, splitter = table[entry.fields[0]], _conversion(entry).splitter
-    lists = cast("ListColumn", column) if splitter is None else splitter.split(column)  # see `check_fields`
+    lists = cast("ListColumn", table[entry.fields[0]])  # see `check_fields`
     return _truncated(lists, entry.width) if entry.truncates else lists
 
 

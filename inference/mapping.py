@@ -50,6 +50,7 @@ def signature_of(config: Config, fields: Fields, mapped_at: Place, written: Conf
     signature = Signature(inputs, outputs)
     _refuse_enormous(signature, config.batch_sizes, written)
     _refuse_two_types(signature, written)
+    _check_token_types(signature, written)
     return signature
 
 
@@ -58,9 +59,10 @@ def _overridden(
 ) -> TensorInput:
     """The input with the fields from the pipeline file. The rest comes from config.yaml, at `path`."""
     place = partial(mapped_at, entry.tensor)
-    if entry.mask:
+    if entry.mask or entry.token_types:
+        made = "a mask" if entry.mask else "the token types"
         raise ModelConfigError(
-            f"{place()}: tensor `{entry.tensor}` is a mask, which no field fills ({path}). Take it out here."
+            f"{place()}: tensor `{entry.tensor}` is {made}, which no field fills ({path}). Take it out here."
         )
     if entry.max_length is not None and not isinstance(given, str | Mapping):
         raise ModelConfigError(
@@ -126,6 +128,17 @@ def _refuse_two_types(signature: Signature, written: ConfigFile) -> None:
             first[path] = both, tensor
 
 
+def _check_token_types(signature: Signature, written: ConfigFile) -> None:
+    """Refuse `token_types` if there isn't exactly one input with a tokenizer."""
+    tokenized = [entry.tensor for entry in signature.inputs if entry.splitter is not None]
+    for index, entry in enumerate(signature.inputs):
+        if entry.token_types and len(tokenized) != 1:
+            raise ModelConfigError(
+                f"{written.at('inputs', index)}: `token_types` are those of the tokens of one input: expected one input with a "
+                f"`tokenizer`, found {listed(tokenized)}. Add it, or leave `token_types` out."
+            )
+
+
 def _max_length(config: Config, written: ConfigFile) -> int | None:
     """The `max_length` that all inputs of variable length share; None: there are none."""
     max_length = {entry.max_length for entry in config.inputs if entry.max_length is not None}
@@ -134,10 +147,10 @@ def _max_length(config: Config, written: ConfigFile) -> int | None:
             f"{written.at('inputs')}: inputs of varying length share one `max_length`, found {listed(max_length)}: they run "
             "side by side."
         )
-    if not max_length and (config.length_buckets or any(entry.mask for entry in config.inputs)):
+    if not max_length and (config.length_buckets or any(entry.mask or entry.token_types for entry in config.inputs)):
         place = written.at("length_buckets" if config.length_buckets else "inputs")
         raise ModelConfigError(
-            f"{place}: `length_buckets` and `mask` are for inputs of varying length: give one `max_length` "
+            f"{place}: `length_buckets`, `mask` and `token_types` are for inputs of varying length: give one `max_length` "
             "(`millstream docs models`)."
         )
     if max_length and any(length > max(max_length) for length in config.length_buckets):

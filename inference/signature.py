@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from millstream.inference.conversions import PLAIN, Conversion
+from millstream.inference.conversions import PLAIN, Conversion, Splitter
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.ragged import Ragged
 from millstream.inference.times import Time
@@ -47,6 +47,7 @@ _BOTH_TAKE = {
     frozenset(("float64", "scalar")): "int64",
     frozenset(("int64", "scalar")): "int64",
     frozenset(("string", "scalar")): "string",
+    frozenset(("mixed", "scalar")): "mixed",
 }
 """The types that two tensors want of one field -> the type that both take."""
 
@@ -63,6 +64,7 @@ class TensorInput:
     max_length: int | None = None  # most items of an event; None: fixed length
     pad: float | str = 0  # the padding behind an event's own items, for variable length or with `pads`
     mask: bool = False  # not filled by a field: 1 for each item of the event's inputs of variable length, 0 for padding
+    token_types: bool = False  # not filled by a field: which of a tokenizer's texts each token is of, 0 or 1
     # The place in the pipeline file that names the fields; empty: config.yaml names them.
     mapped_at: str = field(default="", compare=False)
     conversions: tuple[Conversion, ...] = ()  # of each field; empty: the fields' values are taken as they are
@@ -78,6 +80,11 @@ class TensorInput:
     def converted_fields(self) -> Iterable[tuple[str, Conversion]]:
         """Each field with its conversion."""
         return zip(self.fields, self.conversions or repeat(PLAIN), strict=False)
+
+    @property
+    def splitter(self) -> Splitter | None:
+        """What makes the array of fields that are none; None: the field is an array."""
+        return self.conversions[0].splitter if self.conversions else None
 
     def leaf(self, conversion: Conversion) -> str:
         """The type of a field in JSON without a schema; for an array field, the type of its items."""

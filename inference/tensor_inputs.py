@@ -52,6 +52,8 @@ def tensor_input(
     """
     if entry.mask:
         return TensorInput(entry.tensor, (), True, entry.dtype, (max_length or 0,), max_length, mask=True)
+    if entry.token_types:
+        return _token_types(entry, max_length, place)
     made = _array_input(entry, place, folder) if entry.field is not None else _scalar_input(entry, place, folder)
     if made.array and not made.shape:
         raise ModelConfigError(
@@ -66,19 +68,29 @@ def tensor_input(
     return made
 
 
+def _token_types(entry: InputMapping, max_length: int | None, place: Place) -> TensorInput:
+    if entry.dtype not in _INTS:
+        raise ModelConfigError(
+            f"{place('dtype')}: `token_types` are 0 and 1: expected one of the dtypes {', '.join(_INTS)}, found {entry.dtype}. "
+            f"Change the dtype."
+        )
+    return TensorInput(entry.tensor, (), True, entry.dtype, (max_length or 0,), max_length, token_types=True)
+
+
 def _array_input(entry: InputMapping, place: Place, folder: Path) -> TensorInput:
     assert entry.field is not None
     shape = tuple(entry.shape) if entry.max_length is None else (entry.max_length,)
     conversion = _conversion(entry, entry, place, folder)
+    fields = (entry.field,) if entry.pair is None else (entry.field, entry.pair)
     return TensorInput(
         entry.tensor,
-        (entry.field,),
+        fields,
         True,
         entry.dtype,
         shape,
         entry.max_length,
         entry.pad if entry.pad is not None else _no_pad(entry),
-        conversions=() if conversion == PLAIN else (conversion,),
+        conversions=() if conversion == PLAIN else (conversion,) * len(fields),
         pads=entry.max_length is None and entry.pad is not None,
         truncates=entry.truncate,
     )
@@ -119,9 +131,9 @@ def _conversion(entry: InputMapping, options: FieldOptions, place: Place, folder
 
 
 def _cast(dtype: str, of: EventType, place: str) -> Converter:
-    if dtype == "string" and of != "text":
+    if dtype == "string" and of not in ("text", "any"):
         raise ModelConfigError(
-            f"{place}: expected text for a tensor of type string, found {of}. Use a `vocabulary`, or another dtype."
+            f"{place}: expected text or any for a tensor of type string, found {of}. Use a `vocabulary`, or another dtype."
         )
     return Cast(of, _CAST_TO[dtype])
 

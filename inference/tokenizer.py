@@ -1,14 +1,15 @@
 """Tokenizers of Hugging Face: turn a text into the IDs of its tokens."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from millstream.inference.conversions import as_texts
+from millstream.inference.conversions import Split, as_texts
 from millstream.inference.errors import ModelConfigError
-from millstream.schemas.column import Column, ListColumn, NumberColumn
+from millstream.schemas.column import Column, ListColumn, Mask, NumberColumn, StringColumn
 from millstream.schemas.packed import Texts
 
 CHARACTERS = (
@@ -18,7 +19,10 @@ CHARACTERS = (
 
 @dataclass(frozen=True, slots=True)
 class Tokenizer:
-    """Makes the list of token IDs of each text. Long texts are cut at `max_length` tokens, special tokens included."""
+    """Makes the list of token IDs of each text, or of each pair of texts.
+
+    Long texts are cut at `max_length` tokens, special tokens included; of a pair, the longer text is cut first.
+    """
 
     path: Path  # a `tokenizer.json`
     max_length: int
@@ -47,18 +51,30 @@ class Tokenizer:
             raise ModelConfigError(f"{place}: {path} can't be read as a tokenizer: {said}") from None
         return cls(path, max_length, missing, _tokenizer=tokenizer)
 
-    def split(self, column: Column) -> ListColumn:
+    def split(self, columns: Sequence[Column]) -> Split:
         """See Splitter."""
-        texts = as_texts(column)
+        texts, masks = zip(*(self._texts(as_texts(column)) for column in columns), strict=True)
+        encoded = self._tokenizer.encode_batch_fast(list(texts[0] if len(texts) == 1 else zip(*texts, strict=True)))
+        valid = _all_of([mask for mask in masks if mask is not None])
+        lengths = np.fromiter((len(entry.ids) for entry in encoded), np.int64, len(encoded))
+        if valid is not None:
+            encoded = [entry for entry, there in zip(encoded, valid.tolist(), strict=True) if there]
+            lengths[~valid] = 0
+        count = int(lengths.sum())
+        items = np.fromiter((token for entry in encoded for token in entry.ids), np.int64, count)
+        return Split(
+            ListColumn(NumberColumn(items), lengths, valid),
+            lambda: np.fromiter((kind for entry in encoded for kind in entry.type_ids), np.int64, count),
+        )
+
+    def _texts(self, texts: StringColumn) -> tuple[list[str], Mask | None]:
+        """The beginning of each text, and which of them are not null (None: all)."""
         given, valid = list(Texts(texts.packed)), texts.valid
         if valid is not None and self.missing is not None:
             given = [text if there else self.missing for text, there in zip(given, valid.tolist(), strict=True)]
             valid = None
-        short = [text[: CHARACTERS * self.max_length] for text in given]
-        encoded = [entry.ids for entry in self._tokenizer.encode_batch_fast(short)]
-        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-        if valid is not None:
-            encoded = [ids for ids, there in zip(encoded, valid.tolist(), strict=True) if there]
-            lengths[~valid] = 0
-        items = np.fromiter((token for ids in encoded for token in ids), np.int64, int(lengths.sum()))
-        return ListColumn(NumberColumn(items), lengths, valid)
+        return [text[: CHARACTERS * self.max_length] for text in given], valid
+
+
+def _all_of(masks: Sequence[Mask]) -> Mask | None:
+    return np.logical_and.reduce(masks) if masks else None

@@ -21,7 +21,7 @@ class Vocabulary:
     entries: tuple[str, ...] = field(repr=False)  # without duplicates
     unknown: int | None  # the index of a value that is no entry; None: such a value can't be converted
     leaf: str = "scalar"
-    takes: tuple[str, ...] = ("string", "int32", "int64")
+    takes: tuple[str, ...] = ("string", "mixed", "int32", "int64")
     expected: str = "an entry of the vocabulary"
     _texts: dict[bytes, int] = field(init=False, repr=False, compare=False)
     _numbers: Ints = field(init=False, repr=False, compare=False)  # the entries that are whole numbers, ascending

@@ -78,7 +78,7 @@ _FIELD_SCHEMA: JsonDict = {
 _FIELDS_SCHEMA: JsonDict = {"anyOf": [_FIELD_SCHEMA, {"type": "array", "items": _FIELD_SCHEMA, "minItems": 1}]}
 
 
-IncludedType = Literal["text", "int", "number", "boolean"]
+IncludedType = Literal["text", "int", "number", "boolean", "any"]
 
 
 def _as_types(value: object) -> object:
@@ -208,7 +208,7 @@ class Output(Section):
         description="Fields of the event that its prediction has too, with their types, under `event`. So readers need not "
         "join predictions with events. A field is a number, a boolean, a text, or a list of these. In JSON without a schema, "
         "write the type of each field that the model doesn't read: `{customer.id: text, amount: number}`; the types are "
-        "`text`, `int`, `number` and `boolean`.",
+        "`text`, `int`, `number`, `boolean` and `any` (each of these, written as text).",
         examples=[["customer_id", "amount"]],
     )  # fmt: skip
 

@@ -132,4 +132,5 @@ def _mapping(plan: Plan) -> list[str]:
 
 def _filling(entry: TensorInput) -> str:
     shape = f"up to {entry.max_length} items" if entry.max_length else str(list(entry.shape))
-    return f"{entry.tensor}: {entry.dtype} {shape} per event, {'a mask' if entry.mask else 'from ' + ', '.join(entry.fields)}"
+    source = "a mask" if entry.mask else "token types" if entry.token_types else f"from {', '.join(entry.fields)}"
+    return f"{entry.tensor}: {entry.dtype} {shape} per event, {source}"

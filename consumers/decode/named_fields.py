@@ -23,7 +23,7 @@ _TIMESTAMPS: dict[str, TimeFormat] = {
     "timestamp-micros": "microseconds",
     "timestamp-nanos": "nanoseconds",
 }
-_ID_TYPES = ("int32", "int64", "float32", "float64", "boolean", "string")
+_ID_TYPES = ("int32", "int64", "float32", "float64", "boolean", "string", "mixed")
 _LABEL_TYPES = ("int32", "int64", "float32", "float64", "boolean")
 _COST_TYPES = ("int32", "int64", "float32", "float64", "string")  # and lists of these
 _TIME_TYPES = ("timestamp-", "time-", "date")

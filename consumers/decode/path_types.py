@@ -17,6 +17,7 @@ _WORDS = {
     "int64": "a whole number",
     "float64": "a number",
     "boolean": "true or false",
+    "mixed": "a text, a number, or true or false (type `any`)",
 }
 
 

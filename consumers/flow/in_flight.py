@@ -44,16 +44,18 @@ def record_cost_of(signature: Signature, included: Mapping[str, Dtype]) -> Recor
     506 KiB with their tensor.
     """
     columns: Counter[str] = Counter()  # by array: bytes in tensors and columns, for each byte in the record
+    types = sum(DTYPES[entry.dtype].itemsize for entry in signature.inputs if entry.token_types)  # bytes for each token
     for entry in signature.inputs:
         for field in entry.fields if entry.array else ():
             array, every, inside = field.partition("[]")
             if entry.max_length is not None:
                 columns[array] += _TEXT_COPIES if entry.dtype == "string" else DTYPES[entry.dtype].itemsize
+                columns[array] += 0 if entry.splitter is None else types
             if every and inside:  # an item without this value has two bytes, and a cell in the column
                 columns[array] += _CELL // 2
     for field, dtype in included.items():
         if isinstance(dtype, ListOf):
-            item = _TEXT_ITEM if dtype.items == "string" else np.dtype(NUMBERS[dtype.items]).itemsize
+            item = _TEXT_ITEM if dtype.items in ("string", "mixed") else np.dtype(NUMBERS[dtype.items]).itemsize
             columns[field.partition("[]")[0]] += item + _NULL_MARK
     return MEASURED_COST._replace(copies=max(MEASURED_COST.copies, 1 + max(columns.values(), default=0)))
 

@@ -14,6 +14,7 @@ from millstream.consumers.demo.example import example_folder
 from tests.broker.choice import Broker
 from tests.consumers.python_service import python_service
 from tests.consumers.service import flights_service
+from tests.native import with_native
 from tests.topics.letters import a_letter, write_letters
 
 if TYPE_CHECKING:
@@ -44,6 +45,34 @@ def test_features_are_the_events_fields_and_outputs_are_the_models(
             "route": np.array([list(one["features"]["route"].values())], object),
         }
         assert one["outputs"]["late_probability"] == pytest.approx(float(model.run(None, inputs)[0].item()), abs=1e-6)
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["many at a time", "one by one"])
+def test_field_of_type_any_comes_as_number_text_or_boolean_and_ids_as_number_or_text(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], native: bool
+) -> None:
+    inputs = {"x": [{"field": "x", "type": "any"}]}
+    service = python_service(
+        tmp_path,
+        NOWHERE,
+        'return {"y": inputs["x"][:, 0]}',
+        input={"format": "json", "event_id": "id"},
+        model={"name": "number", "inputs": inputs},
+        with_topics=False,
+    )
+    events = tmp_path / "events.jsonl"
+    values = ["12.5", '"12.5"', "true", '"1"', '"free"', "[1]"]
+    events.write_text(
+        "".join(f'{{"id": {n if n % 2 else f"{chr(34)}{n}{chr(34)}"}, "x": {x}}}\n' for n, x in enumerate(values))
+    )
+    with with_native(on=native):
+        found = predicted(capsys, str(service.file), str(events), code=1)
+    assert [one.get("outputs") for one in found] == [*[{"y": 12.5}] * 2, *[{"y": 1.0}] * 2, None, None]
+    assert [one["event_id"] for one in found[:4]] == ["0", "1", "2", "3"]
+    assert (
+        "field `x` is 'free', but tensor `x` needs a number, true or false, or text with a number" in found[4]["error"]
+    )
+    assert "x: expected text, a number, or true or false, found an array" in found[5]["error"]
 
 
 def test_rejected_events_say_why_and_their_neighbours_are_predicted(

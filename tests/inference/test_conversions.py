@@ -96,6 +96,17 @@ CASTS = [
     Case(Cast("boolean", "number"), "boolean", st.booleans(), lambda value, _: float(value), "float64"),
     Case(Cast("text", "text"), "string", st.text(max_size=3), lambda value, _: value, "string"),
 ]
+TEXTS_OF_ANY = NUMBER_TEXTS | st.sampled_from(["true", "false", "True", "7"])
+BITS = {"true": "1", "false": "0"}
+CASTS += [
+    Case(Cast("any", "number"), "mixed", TEXTS_OF_ANY, lambda v, _: number_of_text(BITS.get(v, v)), "float64"),
+    Case(Cast("any", "int"), "mixed", TEXTS_OF_ANY, lambda v, _: int_of_text(BITS.get(v, v)), "int64"),
+    Case(Cast("any", "boolean"), "mixed", TEXTS_OF_ANY, lambda v, _: boolean_of_text(v), "bool"),
+    Case(Cast("any", "text"), "mixed", TEXTS_OF_ANY, lambda v, _: v, "string"),
+    Case(Cast("any", "int"), "float64", FLOATS, lambda v, _: int_of_number(v), "int64"),
+    Case(Cast("any", "boolean"), "int64", INTS, lambda v, _: boolean_of_number(v), "bool"),
+    Case(Cast("any", "number"), "boolean", st.booleans(), lambda v, _: float(v), "float64"),
+]
 ENTRIES = ("no", "se", "7", "-3", "007", "é", str(2**63), str(-(2**63)))
 VALUES_OF_ENTRIES = st.sampled_from(ENTRIES) | st.text(max_size=2)
 NUMBERS_OF_ENTRIES = st.sampled_from([7, -3, 8, -(2**63), 2**63 - 1]) | INTS

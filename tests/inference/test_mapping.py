@@ -119,7 +119,7 @@ def test_path_with_brackets_inside_brackets_needs_quotes(tmp_path: Path, path: s
         ),
         ("{field: f, missing: none}", r"fields\[0\].missing: expected reject or nan or a number, found 'none'"),
         ("{field: f, missing: true}", r"fields\[0\].missing: expected reject or nan or a number, found true"),
-        ("{field: f, type: date}", r"fields\[0\].type: expected text, number, int or boolean, found 'date'"),
+        ("{field: f, type: date}", r"fields\[0\].type: expected text, number, int, boolean or any, found 'date'"),
         ("{field: f, as: year}", r"fields\[0\].as: expected epoch, hour, weekday, .* found 'year'"),
         (
             "{field: f, type: int, as: hour}",
@@ -173,7 +173,7 @@ def test_wrong_option_of_a_field_is_told_with_its_place(tmp_path: Path, entry: s
         ("fields: [{field: f, missing: 1}], dtype: string", r"missing: expected reject or a text, found the number 1"),
         (
             "fields: [{field: f, type: int}], dtype: string",
-            r"type: expected text for a tensor of type string, found int",
+            r"type: expected text or any for a tensor of type string, found int",
         ),
         (
             "fields: [{field: f, time: seconds}], dtype: bool",
@@ -274,7 +274,7 @@ def test_pipeline_renames_an_array_field_that_keeps_its_options(tmp_path: Path) 
         ([{"field": "f", "colour": 1}], r"p.yaml:7: x\[0\].colour: unknown key. Allowed here: missing, type"),
         (
             [{"field": "f", "type": "date"}],
-            r"p.yaml:7: x\[0\].type: expected text, number, int or boolean, found 'date'",
+            r"p.yaml:7: x\[0\].type: expected text, number, int, boolean or any, found 'date'",
         ),
         ([{"field": "f", "missing": "?"}], r"p.yaml:7: x\[0\].missing: expected reject or nan or a number, found '\?'"),
         ({"field": "f", "missing": 0}, "p.yaml:7: x: tensor `x` is filled by the array field `f`: give its `shape`"),

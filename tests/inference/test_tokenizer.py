@@ -36,6 +36,85 @@ def signature_of(repository: Path, missing: str = "reject") -> Signature:
     return load_version(repository, "late").signature
 
 
+PAIRS = """inputs:
+  - {tensor: input_ids, field: title, pair: answer, tokenizer: tokenizer.json, dtype: int64, max_length: 6, missing: MISSING}
+  - {tensor: attention_mask, mask: true, dtype: int64}
+  - {tensor: token_type_ids, token_types: true, dtype: int32}
+outputs: [{tensor: y}]
+"""
+
+
+def pairs_of(repository: Path, missing: str = "reject", inputs: str = PAIRS) -> Signature:
+    """The signature of a model that takes pairs of texts."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors  # noqa: PLC0415
+
+    tokenizer = Tokenizer(models.WordLevel(WORDS, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    single, pair, special = "[CLS] $A [SEP]", "[CLS] $A [SEP] $B:1 [SEP]:1", [("[CLS]", 1), ("[SEP]", 2)]
+    tokenizer.post_processor = processors.TemplateProcessing(single, pair, special)
+    tokenizer.save(str(put(repository, inputs.replace("MISSING", missing)) / "tokenizer.json"))
+    return load_version(repository, "late").signature
+
+
+def pairs(titles: list[str | None], answers: list[str | None]) -> Any:
+    return table_of({"title": "string", "answer": "string"}, title=titles, answer=answers)
+
+
+@needs_tokenizers
+def test_token_types_tell_the_text_of_each_token_and_are_padded_with_0(tmp_path: Path) -> None:
+    signature = pairs_of(tmp_path)
+    check_fields(signature, {"title": "string", "answer": "string"}, "model", "schema")
+    assert signature.paths == {"title": "string", "answer": "string"}
+    found = to_tensors(pairs(["a", "a red bird red"], ["bird", "red"]), signature.inputs, allow_nan=False)
+    padded = padded_to(signature.inputs, found.tensors, 6)
+    assert padded["input_ids"].tolist() == [[1, 3, 2, 5, 2, 0], [1, 3, 4, 2, 4, 2]]
+    assert padded["token_type_ids"].tolist() == [[0, 0, 0, 1, 1, 0], [0, 0, 0, 0, 1, 1]]
+    assert padded["attention_mask"].tolist() == [[1, 1, 1, 1, 1, 0], [1] * 6]
+    assert padded["token_type_ids"].dtype == "int32"
+
+
+@needs_tokenizers
+def test_token_types_of_single_texts_are_0(tmp_path: Path) -> None:
+    signature = pairs_of(tmp_path, inputs=PAIRS.replace("pair: answer, ", ""))
+    found = to_tensors(texts("a", None, "red bird"), signature.inputs, allow_nan=False)
+    padded = padded_to(signature.inputs, found.tensors, 6)
+    assert padded["input_ids"].tolist() == [[1, 3, 2, 0, 0, 0], [1, 4, 5, 2, 0, 0]]
+    assert padded["token_type_ids"].tolist() == [[0] * 6] * 2
+
+
+@needs_tokenizers
+def test_pair_without_one_of_its_texts_does_not_fit_and_the_field_is_named(tmp_path: Path) -> None:
+    found = to_tensors(pairs(["a", None, "a"], [None, "red", "red"]), pairs_of(tmp_path).inputs, allow_nan=False)
+    assert [(one.row, one.error) for one in found.unfit] == [
+        (0, "field `answer` is null, but tensor `input_ids` takes up to 6 values"),
+        (1, "field `title` is null, but tensor `input_ids` takes up to 6 values"),
+    ]
+    assert found.tensors["input_ids"].items.tolist() == [1, 3, 2, 4, 2]
+    assert found.tensors["token_type_ids"].items.tolist() == [0, 0, 0, 1, 1]
+
+
+@needs_tokenizers
+def test_another_text_stands_in_place_of_a_missing_one_of_a_pair(tmp_path: Path) -> None:
+    found = to_tensors(pairs(["a"], [None]), pairs_of(tmp_path, "bird").inputs, allow_nan=False)
+    assert found.tensors["input_ids"].items.tolist() == [1, 3, 2, 5, 2]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "says"),
+    [
+        (INPUTS.replace("mask: true", "token_types: true").replace("tokenizer: tokenizer.json, ", ""), "found none"),
+        (PAIRS.replace("dtype: int32", "dtype: float32"), "`token_types` are 0 and 1: expected one of the dtypes"),
+        (PAIRS.replace("tokenizer: tokenizer.json, ", ""), "`pair` is the field with the second text of a `tokenizer`"),
+        (PAIRS.replace("token_types: true", "token_types: true, field: x"), "or `mask: true`, or `token_types: true`"),
+    ],
+    ids=["no tokenizer", "floats", "pair alone", "two sources"],
+)
+@needs_tokenizers
+def test_wrong_token_types_and_pairs_are_told(tmp_path: Path, inputs: str, says: str) -> None:
+    with pytest.raises(ModelConfigError, match=says):
+        pairs_of(tmp_path, "0" if "tokenizer:" not in inputs else "reject", inputs)
+
+
 def texts(*titles: str | None) -> Any:
     return table_of({"title": "string"}, title=titles)
 

@@ -227,7 +227,10 @@ def test_model_of_one_length_says_how_to_run_it(tmp_path: Path) -> None:
     [
         (("max_length: 40", "max_length: 40, shape: [40]"), "`max_length` is for a `field` whose length varies"),
         (("field: x", "fields: [x]"), "`max_length` is for a `field` whose length varies"),
-        (("max_length: 40, pad: 7", "shape: [40]"), "`length_buckets` and `mask` are for inputs of varying length"),
+        (
+            ("max_length: 40, pad: 7", "shape: [40]"),
+            "`length_buckets`, `mask` and `token_types` are for inputs of varying length",
+        ),
         (("pad: 7", "pad: none"), "`pad` is a value of the dtype"),
         (("mask: true", "mask: true, field: x"), "write either `field`"),
         (("mask: true", "mask: true, shape: [4]"), "leave `shape` out"),
