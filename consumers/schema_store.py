@@ -1,6 +1,9 @@
 """Opens a pipeline's schema store. It is a module of its own, for commands that load no model."""
 
+from typing import Literal
+
 from millstream.pipeline.pipeline import Pipeline
+from millstream.pipeline.schema_sections import Registry
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.records import INCLUDING_PREDICTION, OWN_SCHEMAS_FOLDER, PREDICTION, OwnRecord
 from millstream.schemas.registry import RegistryStore
@@ -16,8 +19,19 @@ def open_store(pipeline: Pipeline) -> SchemaStore:
         if not any(named):  # a pipeline of JSON without schemas needs no folder
             return DirectoryStore(OWN_SCHEMAS_FOLDER)
         return DirectoryStore(OWN_SCHEMAS_FOLDER, pipeline.schemas.directory)
+    return _registry_store(registry)
+
+
+def _registry_store(registry: Registry, kind: Literal["AVRO", "JSON"] = "AVRO") -> RegistryStore:
     password = registry.password.get_secret_value() if registry.password else None
-    return RegistryStore(registry.url, username=registry.username, password=password, ca=registry.ca)
+    return RegistryStore(registry.url, username=registry.username, password=password, ca=registry.ca, kind=kind)
+
+
+def open_json_schemas(pipeline: Pipeline) -> SchemaStore:
+    """The store of JSON Schemas. There is a registry."""
+    registry = pipeline.schemas.registry
+    assert registry is not None  # the pipeline file's check requires it
+    return _registry_store(registry, "JSON")
 
 
 def prediction_record(pipeline: Pipeline) -> OwnRecord:

@@ -60,9 +60,9 @@ def _overridden(
     """The input with the fields from the pipeline file. The rest comes from config.yaml, at `path`."""
     place = partial(mapped_at, entry.tensor)
     if entry.mask or entry.token_types:
-        made = "a mask" if entry.mask else "the token types"
+        what = "a mask" if entry.mask else "the token types"
         raise ModelConfigError(
-            f"{place()}: tensor `{entry.tensor}` is {made}, which no field fills ({path}). Take it out here."
+            f"{place()}: tensor `{entry.tensor}` is {what}, which no field fills ({path}). Take it out here."
         )
     if entry.max_length is not None and not isinstance(given, str | Mapping):
         raise ModelConfigError(

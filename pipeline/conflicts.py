@@ -78,6 +78,17 @@ def _schema_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
                 "expected the name of a schema, found nothing: Avro can't be read without one. Write it, or `format: json` "
                 "if the values are JSON.",
             )
+    wanted = pipeline.input.json_schema
+    if wanted is not None and pipeline.input.format != "json":
+        yield (
+            ("input", "json_schema"),
+            "expected `format: json` beside it, found avro. Leave it out: Avro records have a schema already.",
+        )
+    elif wanted is not None and not wanted.endswith(".json") and pipeline.schemas.registry is None:
+        yield (
+            ("input", "json_schema"),
+            f"expected a file whose name ends in .json, or schemas.registry for the subject {wanted}, found neither. Correct it.",
+        )
     if pipeline.input.event_time_format is not None and pipeline.input.event_time is None:
         yield (
             ("input", "event_time_format"),

@@ -141,6 +141,14 @@ class Input(Section):
         "none. Then the paths that the pipeline and the models name are read, and all else in the events is ignored.",
         examples=["feature-event"],
     )
+    json_schema: Text | None = Field(
+        None,
+        description="JSON Schema that events must fit, with `format: json`: a file whose name ends in `.json`, or a subject of "
+        "`schemas.registry`. With a subject, an event that begins with a schema ID must fit the schema of this ID, and others "
+        "the newest version at the worker's start. An event that doesn't fit becomes a dead letter (`undecodable`). "
+        "It needs the extra `json-schema`.",
+        examples=["order.schema.json"],
+    )
     event_id: Text | None = Field(
         None,
         description="Path of the field that identifies the event (`millstream docs models` explains paths), by which "

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from millstream.schemas.avro.limits import definition_of
@@ -57,6 +57,7 @@ class RegistryStore:
         username: str | None = None,
         password: str | None = None,
         ca: Path | None = None,
+        kind: Literal["AVRO", "JSON"] = "AVRO",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
@@ -64,9 +65,11 @@ class RegistryStore:
         username: for basic authentication.
         password: for basic authentication.
         ca: file of certificate authorities to trust in place of the system's.
+        kind: what schemas this store gives. Others are BadSchemaErrors. The definition of a JSON Schema is its text.
         clock: seconds.
         """
         self._url = url
+        self._kind = kind
         self._clock = clock
         self._http = RegistryHttp(url, username, password, ca)
         self._found = RecentlyUsed[int, Schema](MAX_CACHED_CHARACTERS)
@@ -201,13 +204,18 @@ class RegistryStore:
     def _parsed(self, schema_id: int, name: str, found: dict[str, Any]) -> Schema:
         place = f"schema {schema_id} in {self._url}"
         kind, references = found.get("schemaType"), found.get("references")
-        if kind not in (None, "AVRO"):
-            raise BadSchemaError(f"{place}: expected an Avro schema, found {kind!s:.40}: write these records in Avro")
+        if (kind or "AVRO") != self._kind:
+            expected, advice = ("an Avro schema", "Avro") if self._kind == "AVRO" else ("a JSON Schema", "JSON")
+            raise BadSchemaError(
+                f"{place}: expected {expected}, found {kind or 'AVRO'!s:.40}: write these records in {advice}"
+            )
         if references:
             raise BadSchemaError(
                 f"{place}: refers to other schemas ({_names(references)}), which isn't supported: "
                 "register it with them inside"
             )
+        if self._kind == "JSON":
+            return Schema(schema_id, name, found["schema"])
         return Schema(schema_id, name, definition_of(place, found["schema"], bare_name=True))
 
     def _answer(self, what: str, method: str, path: str, body: object = None) -> Answer:

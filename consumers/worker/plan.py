@@ -10,6 +10,7 @@ import numpy as np
 
 from millstream.consumers.batch.batcher import Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
+from millstream.consumers.decode.json_schema import checked_decoder
 from millstream.consumers.decode.named_fields import (
     check_cost,
     check_event_fields,
@@ -106,6 +107,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
     paths = PathTypes(pipeline, reader, models)
     include = {} if dedicated else paths.include()
     decoder = open_decoder(pipeline.input.format, store, reader, paths.types)
+    decoder = checked_decoder(pipeline, decoder, paths.types)
     check_event_id(pipeline, decoder.columns)
     check_cost(pipeline, reader, decoder.columns)
     check_included(pipeline, decoder.columns)

@@ -56,7 +56,7 @@ def reason_of(value: bytes, fields: Sequence[Field], said: str) -> str:
 def _mismatch(event: Any, fields: Sequence[Field]) -> str | None:
     """The place where an event isn't as expected, and how."""
     if not isinstance(event, _OBJECTS):
-        return f"expected a JSON object, found {_found(event)}"
+        return f"expected a JSON object, found {in_words(event)}"
     members = [
         {"name": field.name, "type": field.type} | ({} if field.default is NO_DEFAULT else {"default": None})
         for field in fields
@@ -125,7 +125,7 @@ def _fault(value: Any, tree: AvroType) -> _Fault | None:
             expected = "" if value in core["symbols"] else "one of the enum's symbols"
         case kind:
             expected = "" if _fits(value, kind) else _EXPECTED[kind]
-    return ((), f"expected {expected}, found {_found(value, quoted=kind_of(core) == 'enum')}") if expected else None
+    return ((), f"expected {expected}, found {in_words(value, quoted=kind_of(core) == 'enum')}") if expected else None
 
 
 def _fault_in_array(array: list[Any], items: AvroType) -> _Fault | None:
@@ -164,7 +164,8 @@ def _fits(value: Any, kind: str) -> bool:
     return False
 
 
-def _found(value: Any, *, quoted: bool = False) -> str:
+def in_words(value: Any, *, quoted: bool = False) -> str:
+    """What a JSON value is, for messages. `quoted`: whether to show the beginning of a text."""
     match value:
         case None:
             return "null"

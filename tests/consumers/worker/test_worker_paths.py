@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,42 @@ def test_orders_are_predicted(kafka: Broker, tmp_path: Path) -> None:
         "unfit": "field `order.items[0].price` is null, but tensor `x` needs a value",
         "undecodable": "order: expected an object, found an array",
     }
+
+
+SCHEMA = {
+    "properties": {
+        "order": {"properties": {"customer": {"properties": {"age": {"maximum": 9}}, "additionalProperties": False}}}
+    }
+}
+
+
+@pytest.mark.skipif(find_spec("jsonschema_rs") is None, reason="needs the extra `json-schema`")
+def test_orders_that_do_not_fit_the_json_schema_are_dead_letters_and_the_others_are_predicted(
+    kafka: Broker, tmp_path: Path
+) -> None:
+    (tmp_path / "order.json").write_text(json.dumps(SCHEMA))
+    service = orders(tmp_path, kafka, json_schema="order.json")
+    with Worker(service.file) as worker:
+        worker.wait_ready()
+        values = [order(number) for number in range(11)]
+        produce(kafka.bootstrap, service.inputs[0], [(None, value) for value in values], partition=0)
+        service.wait_written(len(values))
+        assert worker.stop() == 0
+    rows = [json.loads(value_of(message)) for message in service.predictions()]
+    assert {row["event_id"] for row in rows} == {str(number) for number in range(10)}
+    [letter] = service.dead_letters()
+    assert (letter.reason, letter.error) == (
+        "undecodable",
+        "order.customer.age: expected `maximum` 9, found the number 10 (JSON Schema order.json)",
+    )
+
+
+@pytest.mark.skipif(find_spec("jsonschema_rs") is None, reason="needs the extra `json-schema`")
+def test_path_that_the_json_schema_excludes_is_told(tmp_path: Path) -> None:
+    (tmp_path / "order.json").write_text(json.dumps(SCHEMA).replace("age", "name"))
+    service = orders(tmp_path, NOWHERE, json_schema="order.json", with_topics=False)
+    with pytest.raises(PlanError, match=r"json_schema: .* the field `order.customer.age`, .* not among its properties"):
+        make_plan(load_pipeline(service.file, {}))
 
 
 @pytest.mark.parametrize(
