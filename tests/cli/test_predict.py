@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,6 +74,37 @@ def test_field_of_type_any_comes_as_number_text_or_boolean_and_ids_as_number_or_
         "field `x` is 'free', but tensor `x` needs a number, true or false, or text with a number" in found[4]["error"]
     )
     assert "x: expected text, a number, or true or false, found an array" in found[5]["error"]
+
+
+@pytest.mark.skipif(find_spec("tokenizers") is None, reason="needs the extra `text`")
+def test_pairs_of_texts_fill_the_inputs_of_a_bert_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors  # noqa: PLC0415
+
+    service = python_service(
+        tmp_path,
+        NOWHERE,
+        'return {"y": (inputs["input_ids"] * inputs["token_type_ids"] * inputs["attention_mask"]).sum(axis=1)}',
+        input={"format": "json", "event_id": "id"},
+        with_topics=False,
+    )
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "[SEP]": 1, "a": 3, "bird": 5}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing("$A", "$A [SEP] $B:1", [("[SEP]", 1)])
+    folder = tmp_path / "models" / "number" / "1"
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "config.yaml").write_text(
+        "inputs:\n"
+        "  - {tensor: input_ids, field: q, pair: a, tokenizer: tokenizer.json, dtype: int64, max_length: 16}\n"
+        "  - {tensor: attention_mask, mask: true, dtype: int64}\n"
+        "  - {tensor: token_type_ids, token_types: true, dtype: int64}\n"
+        "outputs: [{tensor: y}]\n"
+    )
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"id": 1, "q": "a", "a": "bird a"}\n{"id": 2, "q": "a"}\n{"id": 3, "q": "bird a a", "a": "a"}\n')
+    found = predicted(capsys, str(service.file), str(events), code=1)
+    assert [one.get("outputs") for one in found] == [{"y": 8}, None, {"y": 3}]
+    assert found[0]["features"] == {"input_ids": [3, 1, 5, 3], "token_type_ids": [0, 0, 1, 1]}
+    assert "field `a` is null, but tensor `input_ids` takes" in found[1]["error"]
 
 
 def test_rejected_events_say_why_and_their_neighbours_are_predicted(

@@ -161,3 +161,26 @@ def test_pipeline_is_frozen(tmp_path: Path) -> None:
 def test_error_survives_pickling() -> None:
     error = PipelineError(Path("p.yaml"), [])
     assert pickle.loads(pickle.dumps(error)).path == error.path
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "says"),
+    [
+        ("avro, schema: e", "order.json", "expected `format: json` beside it, found avro"),
+        (
+            "json",
+            "orders-value",
+            "expected a file whose name ends in .json, or schemas.registry for the subject orders-value",
+        ),
+    ],
+)
+def test_json_schema_needs_json_and_a_file_or_a_registry(tmp_path: Path, form: str, name: str, says: str) -> None:
+    file = f"""
+name: p
+kafka: {{bootstrap: "a:1"}}
+input: {{topic: t, format: {form}, json_schema: {name}}}
+output: {{topic: o}}
+model: {{name: m}}
+"""
+    with pytest.raises(PipelineError, match=f"input.json_schema: {says}"):
+        load(tmp_path, file)

@@ -505,3 +505,14 @@ def hold_answers(monkeypatch: pytest.MonkeyPatch) -> tuple[Event, Event]:
 
     monkeypatch.setattr(_Handler, "send", held)
     return arrived, released
+
+
+def test_store_of_json_schemas_gives_their_texts_and_refuses_avro(registry: Registry) -> None:
+    text = '{"type": "object"}'
+    as_json, as_avro = registry.add_text("order", text, schemaType="JSON"), registry.add("flight", FLIGHT)
+    store = RegistryStore(registry.url, kind="JSON")
+    assert (store.by_id(as_json).definition, store.by_name("order").definition) == (text, text)
+    with pytest.raises(BadSchemaError, match="expected a JSON Schema, found AVRO: write these records in JSON"):
+        store.by_id(as_avro)
+    with pytest.raises(BadSchemaError, match="expected an Avro schema, found JSON"):
+        RegistryStore(registry.url).by_id(as_json)
