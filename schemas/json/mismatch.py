@@ -169,7 +169,9 @@ def _found(value: Any, *, quoted: bool = False) -> str:
             return str(value).lower()
         case int() | float():
             text = f"the number {value}"
-            return text if len(text) <= _LONGEST_QUOTE and math.isfinite(value) else "a number of too many digits"
+            if not math.isfinite(value):
+                return "a number that is too large for a double"
+            return text if len(text) <= _LONGEST_QUOTE else "a number of too many digits"
         case str():
             return f"{value[:_LONGEST_QUOTE]!r}" if quoted else "text"
         case dict() | _Object():
