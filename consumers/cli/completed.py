@@ -25,7 +25,7 @@ def words(function: str, known: list[str]) -> dict[str, str]:
 
 def bash_functions(pages: list[str]) -> str:
     """The functions that the script for bash needs."""
-    return {
-        "bash": '_millstream_pipelines() { compgen -d -- "$1"; compgen -f -X \'!*.yaml\' -- "$1"; }\n'
+    return (
+        '_millstream_pipelines() { compgen -d -- "$1"; compgen -f -X \'!*.yaml\' -- "$1"; }\n'
         f"{PAGES_FUNCTION}() {{ compgen -W '{' '.join(pages)}' -- \"$1\"; }}\n"
-    }
+    )

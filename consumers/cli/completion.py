@@ -27,5 +27,6 @@ def run(args: argparse.Namespace) -> int:
             f"{sys.executable} -m pip install shtab"
         ) from None
 
-    print(shtab.complete(command_line(), args.shell, preamble=bash_functions(pages())))
+    preamble = bash_functions(pages()) if args.shell == "bash" else ""
+    print(shtab.complete(command_line(), args.shell, preamble=preamble))
     return 0

@@ -113,8 +113,8 @@ def _how_to_go_on(writer: RecordWriter, rows: _Rows, args: argparse.Namespace) -
         text += f" This writes {behind} events twice: the broker acknowledged them, but not all events before them."
     if writer.unacknowledged:
         text += (
-            f" The broker may have stored some of the {writer.unacknowledged} events that it did not acknowledge; they then occur "
-            "twice, too, with the same event ID."
+            f" The broker may have stored some of the {writer.unacknowledged} events that it did not acknowledge; these then "
+            "occur twice, too, with the same event ID."
         )
     return text
 

@@ -78,7 +78,8 @@ def run(args: argparse.Namespace) -> int:
                 f"up to {policy.max_workers} workers for {partitions} partitions: only one worker at a time reads a partition, "
                 f"so more than {partitions} workers have nothing to do"
             )
-        local = LocalRun(pipeline, policy, screen, instance_id_prefix=args.instance_id_prefix or socket.gethostname())
+        prefix = args.instance_id_prefix or socket.gethostname()
+        local = LocalRun(pipeline, policy, screen, instance_id_prefix=prefix, debug=args.log_level == "debug")
         stop_on_signals(lambda _name: local.stop(), lambda _name: local.stop_at_once())
         return 0 if local.serve(host, args.metrics_port) else 1
 
