@@ -1,4 +1,4 @@
-"""How shells complete arguments, as shtab takes it: shell -> a function or an expression. It imports no shtab: that is optional."""
+"""How shells complete arguments, as shtab takes it: shell -> a function or an expression. It imports no shtab."""
 
 PAGES_FUNCTION = "_millstream_pages"
 FILES = {

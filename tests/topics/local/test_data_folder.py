@@ -28,7 +28,7 @@ def test_folder_of_an_earlier_run_names_its_cluster(tmp_path: Path) -> None:
 
 def test_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").touch()
-    with pytest.raises(BrokerError, match="expected an empty folder .* found other files"):
+    with pytest.raises(BrokerError, match=r"expected an empty folder .* found other files"):
         stored_cluster(tmp_path)
 
 
