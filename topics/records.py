@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import methodcaller
 from typing import Any, Self, TypeVar
 
@@ -154,6 +155,8 @@ class RecordWriter:
         self._topic = topic
         self._failure: KafkaError | None = None
         self.delivered = 0  # records that the broker has acknowledged
+        self._written = 0  # records given to the client
+        self._pending = dict[int, None]()  # the numbers of those that the broker has not acknowledged, in order
         self._producer = Producer(
             {
                 # Keys go to the same partitions as with Java's clients and with Millstream's workers.
@@ -162,7 +165,6 @@ class RecordWriter:
                 "enable.idempotence": True,
                 "message.timeout.ms": int(DELIVERY_TIMEOUT * 1000),
                 "message.max.bytes": 100_000_000,  # only the broker's limit should count
-                "on_delivery": self._on_delivery,
             },
             logger=client_log("writer"),
         )
@@ -179,30 +181,43 @@ class RecordWriter:
         """
         while True:
             try:
-                self._producer.produce(self._topic, value, key)
+                self._producer.produce(self._topic, value, key, on_delivery=partial(self._on_delivery, self._written))
                 break
             except BufferError:  # the client's queue is full: wait for the broker
                 self._producer.poll(0.1)
                 self._check()
             except KafkaException as error:
                 raise self._undelivered(error.args[0]) from None
+        self._pending[self._written] = None
+        self._written += 1
         self._producer.poll(0)
         self._check()
 
+    @property
+    def delivered_in_order(self) -> int:
+        """How many of the first records the broker has acknowledged without a gap; `delivered` also counts those behind a gap."""
+        return next(iter(self._pending), self._written)
+
+    @property
+    def unacknowledged(self) -> int:
+        """Records given to the client that the broker has not acknowledged (yet)."""
+        return len(self._pending)
+
     def flush(self) -> None:
-        """Wait until the broker has acknowledged all records.
+        """Wait until the broker has acknowledged all records, or they have failed.
 
         Raises:
             TopicError: a record could not be delivered.
         """
         until = time.monotonic() + DELIVERY_TIMEOUT + ANSWER_TIMEOUT
         while self._producer.flush(0.2) and time.monotonic() < until:  # in short steps, so that Ctrl-C works
-            self._check()
+            pass
         self._check()
 
-    def _on_delivery(self, error: KafkaError | None, _: object) -> None:
+    def _on_delivery(self, number: int, error: KafkaError | None, _: object) -> None:
         if error is None:
             self.delivered += 1
+            del self._pending[number]
         elif self._failure is None:
             self._failure = error
 

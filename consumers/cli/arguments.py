@@ -9,16 +9,20 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from millstream.consumers.cli.completed import PIPELINE_FILES
 from millstream.consumers.errors import WorkerError
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import Admin, roles, states
 from millstream.topics.errors import TopicError
 
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
 
 def add_pipeline(parser: argparse.ArgumentParser) -> None:
     """Add the argument for the pipeline file."""
-    parser.add_argument("pipeline", metavar="PIPELINE", type=Path, help="the pipeline file, or its folder")
+    action = parser.add_argument("pipeline", metavar="PIPELINE", type=Path, help="the pipeline file, or its folder")
+    action.complete = PIPELINE_FILES  # type: ignore[attr-defined]
 
 
 def add_metrics_host(parser: argparse.ArgumentParser) -> None:
@@ -30,9 +34,21 @@ def add_metrics_host(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_json(parser: argparse.ArgumentParser, each: str) -> None:
+def add_json(parser: argparse.ArgumentParser, each: str, remark: str = "") -> None:
     """Add the option for output that programs read: one object for each of these, each on one line."""
-    parser.add_argument("--json", action="store_true", help=f"print one JSON object per {each}, each on one line")
+    parser.add_argument(
+        "--json", action="store_true", help=f"print one JSON object per {each}, each on one line{remark}"
+    )
+
+
+def add_log_level(parser: argparse.ArgumentParser, default: str = "info") -> None:
+    """Add the option for the log lines to print."""
+    parser.add_argument(
+        "--log-level",
+        default=default,
+        choices=LOG_LEVELS,
+        help="print log lines of this level and of those that are more severe (default: %(default)s)",
+    )
 
 
 def refuse_unknown_topic(pipeline: Pipeline, name: str, choices: Collection[str] = ()) -> None:
@@ -61,9 +77,23 @@ def metrics_host(args: argparse.Namespace, port: int | None, option: str = "--me
 
 
 def add_former_name(parser: argparse.ArgumentParser, former: str, name: str) -> None:
-    """Accept an option under its former name, too, with a warning. This lasts for one version; CHANGELOG.md lists the names."""
+    """Accept an option under its former name, too, with a warning. This lasts for one version; CHANGELOG.md lists the names.
+
+    Args:
+        parser: of the command.
+        former: the former name.
+        name: the option as it is now; with a value behind it if the former one was a flag, such as `--log-level info`.
+    """
+    option, _, value = name.partition(" ")
+    settings: dict[str, Any] = {"nargs": 0, "const": value} if value else {}
     parser.add_argument(
-        former, dest=name.removeprefix("--").replace("-", "_"), action=_FormerName, name=name, help=argparse.SUPPRESS
+        former,
+        dest=option.removeprefix("--").replace("-", "_"),
+        action=_FormerName,
+        name=name,
+        default=argparse.SUPPRESS,
+        help=argparse.SUPPRESS,
+        **settings,
     )
 
 
@@ -81,7 +111,7 @@ class _FormerName(argparse.Action):
     ) -> None:
         former = self.option_strings[0]
         print(f"{former} is now {self._name}; the former name works in this version only", file=sys.stderr)
-        setattr(namespace, self.dest, values)
+        setattr(namespace, self.dest, values if self.const is None else self.const)
 
 
 def read_pipeline(args: argparse.Namespace) -> Pipeline:

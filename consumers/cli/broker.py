@@ -14,7 +14,7 @@ from millstream.topics.local.kafka import LocalKafka
 from millstream.topics.local.kafka_jars import missing_for_kafka
 
 PORT = 9092
-REAL = """Apache Kafka runs on {bootstrap}. Its data is temporary: it is deleted at the end.
+REAL = """Apache Kafka runs on {bootstrap}. {data}
 Use it in another terminal:
     export KAFKA_BOOTSTRAP={bootstrap}
 Ctrl-C ends it."""
@@ -38,6 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"port of Apache Kafka (default: {PORT}). The embedded broker takes any free port",
     )
     parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="folder that keeps the topics and events of Apache Kafka over a restart (default: a temporary one)",
+    )
+    parser.add_argument(
         "--cache",
         type=Path,
         metavar="DIR",
@@ -59,11 +65,16 @@ def run(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if args.command is not None and args.port is not None:
         raise BrokerError(f"--port {args.port}: with --run, the broker takes a free port. Leave out one of the two.")
+    if args.data is not None and (args.command is not None or missing is not None):
+        why = "with --run, its data is temporary" if missing is None else f"Apache Kafka can't run here: {missing}"
+        raise BrokerError(
+            f"--data {args.data}: {why}. Leave out --data{', or install Java 17 and Maven' if missing else ''}."
+        )
     try:
         if args.command is not None:
             return _run(args.command, cache, missing)
         if missing is None:
-            _wait_with_kafka(cache, PORT if args.port is None else args.port)
+            _wait_with_kafka(cache, PORT if args.port is None else args.port, args.data)
         elif args.port is not None:
             raise BrokerError(
                 f"--port {args.port}: Apache Kafka can't run here: {missing}. Install Java 17 and Maven, or leave out --port for "
@@ -77,9 +88,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _wait_with_kafka(cache: Path, port: int) -> None:
-    with LocalKafka(cache, port or None) as kafka:
-        _wait(REAL.format(bootstrap=kafka.bootstrap))
+def _wait_with_kafka(cache: Path, port: int, data: Path | None) -> None:
+    told = "Its data is temporary: it is deleted at the end." if data is None else f"{data} keeps its data."
+    with LocalKafka(cache, port or None, data=data) as kafka:
+        _wait(REAL.format(bootstrap=kafka.bootstrap, data=told))
 
 
 def _wait(message: str) -> None:

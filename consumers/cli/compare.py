@@ -11,6 +11,7 @@ from rich.console import Console
 
 from millstream.consumers.cli.arguments import (
     add_json,
+    add_log_level,
     add_metrics_host,
     add_pipeline,
     metrics_host,
@@ -56,9 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--metrics-port", type=port_number, metavar="PORT", help="serve /metrics, /live and /ready; 0: a free port"
     )
     add_metrics_host(parser)
-    parser.add_argument(
-        "--log-level", default="info", choices=["debug", "info", "warning", "error"], help="default: info"
-    )
+    add_log_level(parser)
 
 
 def run(args: argparse.Namespace) -> int:

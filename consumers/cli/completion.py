@@ -3,9 +3,11 @@
 import argparse
 import sys
 
+from millstream.consumers.cli.completed import bash_functions
+from millstream.consumers.cli.docs import pages
 from millstream.consumers.errors import WorkerError
 
-SHELLS = ("bash", "zsh", "tcsh")
+SHELLS = ("bash", "zsh", "fish", "tcsh")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,5 +27,6 @@ def run(args: argparse.Namespace) -> int:
             f"{sys.executable} -m pip install shtab"
         ) from None
 
-    print(shtab.complete(command_line(), args.shell))
+    preamble = bash_functions(pages()) if args.shell == "bash" else ""
+    print(shtab.complete(command_line(), args.shell, preamble=preamble))
     return 0

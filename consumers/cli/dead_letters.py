@@ -5,7 +5,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from itertools import islice
@@ -14,7 +14,7 @@ from typing import Any, get_args
 from rich.console import Console
 from rich.table import Table
 
-from millstream.consumers.cli.arguments import add_pipeline, positive, read_pipeline
+from millstream.consumers.cli.arguments import add_json, add_pipeline, positive, read_pipeline
 from millstream.consumers.cli.tail import as_json
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.schema_store import open_store
@@ -56,12 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_selection(listing)
     listing.add_argument("--all", action="store_true", help="also list letters that were replayed")
     listing.add_argument("--limit", type=positive, metavar="N", help="list at most N letters; the summary counts all")
-    listing.add_argument("--json", action="store_true", help="print one JSON object per line, without a summary")
+    add_json(listing, "letter", ", without a summary")
     showing = actions.add_parser("show", help="show one dead letter, with its event decoded if possible")
     add_pipeline(showing)
     showing.add_argument(
         "position", type=letter_position, metavar="POSITION", help="partition@offset, as `list` prints it"
     )
+    add_json(showing, "letter", ", with the event under `value` or, if it can't be decoded, `value_hex`")
     replaying = actions.add_parser("replay", help="write the events of dead letters back to the input topic, each once")
     add_pipeline(replaying)
     _add_selection(replaying)
@@ -108,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
             case "list":
                 return _list(reader, args)
             case "show":
-                return _show(reader.letter(args.position), pipeline.dead_letters.topic, store)
+                return _show(reader.letter(args.position), pipeline.dead_letters.topic, store, args)
         return _replay(reader, pipeline, args)
 
 
@@ -237,7 +238,7 @@ def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
-def _show(stored: StoredLetter | NoLetter, topic: str, store: SchemaStore) -> int:
+def _show(stored: StoredLetter | NoLetter, topic: str, store: SchemaStore, args: argparse.Namespace) -> int:
     if isinstance(stored, NoLetter):
         print(f"{stored.position} of {topic}: {printable(stored.error)}", file=sys.stderr)
         return 1
@@ -247,6 +248,9 @@ def _show(stored: StoredLetter | NoLetter, topic: str, store: SchemaStore) -> in
         ReadRecord(letter.topic, letter.partition, letter.offset, letter.timestamp, letter.key, value, letter.headers),
         store,
     )
+    if args.json:
+        print(printable_json({**row, "pipeline": letter.pipeline, **_json_event(event, value)}, ascii_only=True))
+        return 0
     lines = {
         "dead letter": f"{stored.position} of {topic}",
         "pipeline": letter.pipeline,
@@ -274,6 +278,14 @@ def _show(stored: StoredLetter | NoLetter, topic: str, store: SchemaStore) -> in
             else f"not decoded: {printable(event['error'])}\n{_hex(value)}"
         )
     return 0
+
+
+def _json_event(event: Mapping[str, Any], value: bytes | None) -> dict[str, Any]:
+    """The event of a letter for programs: decoded if possible, else as hex with the reason; null if the letter holds none."""
+    about = {"timestamp": event["timestamp"], "headers": event.get("headers", [])}
+    if value is None or "error" not in event:
+        return {**about, "value": event["value"] if value is not None else None}
+    return {**about, "value_hex": value.hex(), "not_decoded": event["error"]}
 
 
 def _hex(value: bytes) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markdown import Markdown
 
+from millstream.consumers.cli.completed import PAGES_FUNCTION, words
 from millstream.consumers.cli.shipped import shipped
 from millstream.consumers.errors import WorkerError
 
@@ -21,7 +22,10 @@ From there, links to source files lead to the installed code. Only tests/, bench
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """See `cli.main`."""
-    parser.add_argument("page", metavar="PAGE", nargs="?", help="the page, or PAGE#SECTION; nothing: list the pages")
+    page_name = parser.add_argument(
+        "page", metavar="PAGE", nargs="?", help="the page, or PAGE#SECTION; nothing: list the pages"
+    )
+    page_name.complete = words(PAGES_FUNCTION, pages())  # type: ignore[attr-defined]
 
 
 def run(args: argparse.Namespace) -> int:

@@ -32,6 +32,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "millstream broker": (
         ("millstream broker", "listen on port 9092, until Ctrl-C"),
         ("millstream broker --port 9192", "on another port"),
+        ("millstream broker --data kafka-data", "keep topics and events in the folder kafka-data"),
         ("millstream broker --run millstream demo --shadow", "run a command that needs a real broker"),
     ),
     "millstream topics": (
@@ -49,6 +50,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "millstream run": (
         ("millstream run my-pipeline --min 1 --max 4", "1 to 4 workers, as the load needs"),
         ("millstream run my-pipeline --workers 2 --metrics-port 9108", "always 2, with metrics for Prometheus"),
+        ("millstream run my-pipeline --log-level info", "with all that the workers log, not only warnings"),
     ),
     "millstream work": (
         ("millstream work my-pipeline", "run until Ctrl-C or SIGTERM"),
@@ -62,6 +64,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("millstream produce my-pipeline events.jsonl", "one JSON object per line"),
         ("millstream produce my-pipeline events.csv --rate 100", "CSV with a header row, 100 events per second"),
         ("millstream produce my-pipeline --skip-bad", "from standard input; report bad rows and continue"),
+        ("millstream produce my-pipeline events.jsonl --skip 700", "go on after 700 rows, as an interrupted run said"),
     ),
     "millstream tail": (
         ("millstream tail my-pipeline", "new predictions, until Ctrl-C"),
@@ -79,6 +82,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "millstream dead-letters show": (
         ("millstream dead-letters show my-pipeline 0@17", "the letter in partition 0 at offset 17"),
+        ("millstream dead-letters show my-pipeline 0@17 --json", "for programs"),
     ),
     "millstream dead-letters replay": (
         ("millstream dead-letters replay my-pipeline --reason unfit", "those of one reason, after its cause is fixed"),
@@ -114,6 +118,7 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "millstream completion": (
         ("millstream completion bash >> ~/.bashrc", "for new shells"),
+        ("millstream completion fish > ~/.config/fish/completions/millstream.fish", "for new shells"),
         ("millstream completion zsh > ~/.zfunc/_millstream", "with ~/.zfunc in $fpath"),
     ),
 }

@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 
 from millstream.consumers.cli.arguments import (
+    add_json,
     add_metrics_host,
     add_pipeline,
     metrics_host,
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval", type=seconds, default=2.0, metavar="SECONDS", help="time between two measurements (default: 2)"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object per measurement, each on one line")
+    add_json(parser, "measurement")
     parser.add_argument(
         "--serve",
         type=port_number,

@@ -6,12 +6,13 @@ import importlib
 import io
 import logging
 import os
+import re
+import shlex
 import sys
 from collections.abc import Collection, Sequence
-from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 
-from millstream.consumers.cli.parser import Parser
+from millstream.consumers.cli.parser import Parser, meant
 from millstream.consumers.errors import NEEDS_CHANGE, EventRefused, PlanError, WorkerError, WorkersStopped
 from millstream.inference.errors import InferenceError, ModelConfigError
 from millstream.pipeline.errors import PipelineError
@@ -67,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
         code: int = args.run(args)
         sys.stdout.flush()
     except (WorkerError, InferenceError, PipelineError, SchemaError, TopicsError) as error:
-        print(error, file=sys.stderr)
+        print(_with_pipeline(str(error), args), file=sys.stderr)
         return NEEDS_CHANGE if name in SUPERVISED and _needs_change(error) else FAILED
     except KeyboardInterrupt:
         return FAILED
@@ -108,13 +109,23 @@ def _parsed(name: str | None, arguments: Sequence[str]) -> argparse.Namespace:
     """The parsed command line. What is wrong ends the process, with the usage of the command that it is about."""
     parser = command_line([name] if name in COMMANDS else [])
     if name is not None and name not in COMMANDS:
-        close = get_close_matches(name, COMMANDS, n=1)
-        meant = f"Did you mean {close[0]}?" if close else "`millstream --help` lists all commands."
-        parser.error(f"there is no command {name!r}. {meant}")
+        near = meant(name, list(COMMANDS)) or ". `millstream --help` lists all commands."
+        parser.error(f"there is no command {name!r}{near}")
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
-        args.parser.error(f"unknown arguments: {' '.join(unknown)}")
+        options = [option for action in args.parser._actions for option in action.option_strings]
+        close = [meant(word.partition("=")[0], options) for word in unknown if word.startswith("-")]
+        args.parser.error(f"unknown arguments: {' '.join(unknown)}{''.join(close)}")
     return args
+
+
+def _with_pipeline(message: str, args: argparse.Namespace) -> str:
+    """The message with the pipeline file of the command line in each command that it advises."""
+    if "pipeline" not in args:
+        return message
+    return re.sub(
+        r"(millstream [a-z -]+) PIPELINE\b", lambda found: f"{found[1]} {shlex.quote(str(args.pipeline))}", message
+    )
 
 
 def _needs_change(error: Exception) -> bool:

@@ -1,13 +1,13 @@
 """The parser of the command line and of each command: its help ends with examples."""
 
 import argparse
+from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from millstream.consumers.cli.completed import FILES
 from millstream.consumers.cli.examples import EXAMPLES
-
-FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}
-"""How shells complete a path, as shtab names it (`shtab.FILE`)."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -24,6 +24,20 @@ class Parser(argparse.ArgumentParser):
         if settings.get("type") is Path:
             action.complete = FILES  # type: ignore[attr-defined]
         return action
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Also says which choice was perhaps meant."""
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            error.message += meant(str(value), list(map(str, action.choices or ())))
+            raise
+
+
+def meant(word: str, known: Sequence[str]) -> str:
+    """A question behind a message about an unknown word, if one that is known is near it."""
+    close = get_close_matches(word, known, n=1)
+    return f". Did you mean {close[0]}?" if close else ""
 
 
 def examples_text(command: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from millstream.consumers.cli.arguments import add_pipeline, positive, read_pipeline
+from millstream.consumers.cli.arguments import add_json, add_pipeline, positive, read_pipeline
 from millstream.consumers.cli.dead_letters import event_of, letter_position
 from millstream.consumers.cli.event_file import add_event_file, csv_lines, is_csv, json_lines, opened, place, text_lines
 from millstream.consumers.cli.produce import encoder
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P@O",
         help="run the event of this dead letter, as `millstream dead-letters list` prints its position, in place of a file",
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object per event")
+    add_json(parser, "event")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,9 +5,11 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
-from millstream.consumers.cli.arguments import add_pipeline, positive, rate, read_pipeline, refuse_unknown_topic
+from millstream.consumers.cli.arguments import add_pipeline, count, positive, rate, read_pipeline, refuse_unknown_topic
 from millstream.consumers.cli.event_file import Line, add_event_file, csv_lines, is_csv, json_lines, opened, place
 from millstream.consumers.decode.named_fields import check_event_fields, schema_of
 from millstream.consumers.errors import WorkerError
@@ -15,6 +17,7 @@ from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.paths import parse_path, value_at
 from millstream.schemas.rows import RowError, encode_json_row, encode_row
+from millstream.topics.errors import TopicError
 from millstream.topics.records import RecordWriter
 
 Encode = Callable[[Mapping[str, Any]], bytes]
@@ -30,10 +33,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skip-bad", action="store_true", help="report bad rows and continue (default: stop at the first)"
     )
+    parser.add_argument(
+        "--skip",
+        type=count,
+        default=0,
+        metavar="N",
+        help="leave out the first N rows: an interrupted run says how many it has written",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the events; returns 1 if a row was bad and `--skip-bad` wasn't given."""
+    """Write the events; returns 1 if a row was bad and `--skip-bad` wasn't given, or if not all were acknowledged."""
     pipeline = read_pipeline(args)
     definition, encode = encoder(pipeline)
     topic = args.topic or pipeline.input.topics[0]
@@ -47,17 +57,66 @@ def run(args: argparse.Namespace) -> int:
     with opened(args.file) as file:
         writer = RecordWriter(pipeline.client_config(), topic)
         lines = csv_lines(file, definition) if is_csv(args) else json_lines(file)
-        bad = 0
-        try:
-            bad = _write_all(writer, lines, encode, pipeline.input.key, args)
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
-            return 1
-        finally:
-            writer.flush()
-            skipped = f", {bad} bad rows skipped" if bad and args.skip_bad else ""
-            print(f"{writer.delivered} events written to {topic}{skipped}")
-    return 0 if args.skip_bad or not bad else 1
+        rows = _Rows(args.skip)
+        end = _written(writer, lambda: _write_all(writer, lines, encode, pipeline.input.key, args, rows))
+        skipped = f", {len(rows.bad)} bad rows skipped" if rows.bad and args.skip_bad else ""
+        print(f"{writer.delivered} events written to {topic}{skipped}")
+    if end is None and (args.skip_bad or not rows.bad):
+        return 0
+    if end:
+        print(end, file=sys.stderr)
+    print(_how_to_go_on(writer, rows, args), file=sys.stderr)
+    return 1
+
+
+@dataclass(slots=True)
+class _Rows:
+    """The rows of the input that are done."""
+
+    skip: int  # rows at the start that are left out
+    bad: list[int] = field(default_factory=list)  # the numbers of bad rows, from 0 behind `skip`
+
+    def before(self, written: int) -> int:
+        """How many rows lie before the one that comes after this many written events."""
+        for number in self.bad:
+            written += number < written
+        return self.skip + written
+
+
+def _written(writer: RecordWriter, write: Callable[[], None]) -> str | None:
+    """Write, and wait until the broker has acknowledged the events. Returns what went wrong; None if nothing."""
+    end = None
+    try:
+        write()
+    except KeyboardInterrupt:
+        print(
+            "interrupted; waiting for the broker to acknowledge what was sent (Ctrl-C again: don't wait)",
+            file=sys.stderr,
+        )
+        end = "interrupted"
+    except TopicError as error:
+        end = str(error)
+    try:
+        writer.flush()
+    except KeyboardInterrupt:
+        end = "interrupted"
+    except TopicError as error:
+        end = str(error)
+    return end
+
+
+def _how_to_go_on(writer: RecordWriter, rows: _Rows, args: argparse.Namespace) -> str:
+    done = writer.delivered_in_order
+    limit = "" if args.limit is None else f" --limit {args.limit - done}"
+    text = f"To go on, give the same command and input again with --skip {rows.before(done)}{limit}."
+    if behind := writer.delivered - done:
+        text += f" This writes {behind} events twice: the broker acknowledged them, but not all events before them."
+    if writer.unacknowledged:
+        text += (
+            f" The broker may have stored some of the {writer.unacknowledged} events that it did not acknowledge; these then "
+            "occur twice, too, with the same event ID."
+        )
+    return text
 
 
 def encoder(pipeline: Pipeline) -> tuple[Any, Encode]:
@@ -82,17 +141,17 @@ def _encode_as_it_is(row: Mapping[str, Any]) -> bytes:
 
 
 def _write_all(
-    writer: RecordWriter, lines: Iterator[Line], encode: Encode, key: str | None, args: argparse.Namespace
-) -> int:
-    """Write rows up to the last one, the limit, or the first bad one; returns how many were bad."""
+    writer: RecordWriter, lines: Iterator[Line], encode: Encode, key: str | None, args: argparse.Namespace, rows: _Rows
+) -> None:
+    """Write rows up to the last one, the limit, or the first bad one."""
     started = time.monotonic()
-    written = bad = 0
-    for line in lines:
+    written = 0
+    for number, line in enumerate(islice(lines, args.skip, None)):
         try:
             value, key_bytes = _encoded(line.row, encode, key)
         except RowError as error:
             print(f"{place(args.file)}:{line.number}: {error}", file=sys.stderr)
-            bad += 1
+            rows.bad.append(number)
             if not args.skip_bad:
                 break
             continue
@@ -102,7 +161,6 @@ def _write_all(
         written += 1
         if written == args.limit:
             break
-    return bad
 
 
 def _encoded(row: Mapping[str, Any] | str, encode: Encode, key: str | None) -> tuple[bytes, bytes | None]:

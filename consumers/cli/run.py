@@ -3,12 +3,12 @@
 import argparse
 import os
 import socket
-import sys
 
 from rich.console import Console
 
 from millstream.consumers.cli.arguments import (
     add_former_name,
+    add_log_level,
     add_metrics_host,
     add_pipeline,
     metrics_host,
@@ -54,7 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the workers' instance IDs are NAME-0, NAME-1, ... (default: the machine's name)",
     )
     add_former_name(parser, "--slots", "--instance-id-prefix")
-    parser.add_argument("--verbose", action="store_true", help="show all log lines of the workers, not only warnings")
+    add_log_level(parser, "warning")
+    add_former_name(parser, "--verbose", "--log-level info")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,13 +72,14 @@ def run(args: argparse.Namespace) -> int:
     del admin  # it would keep its connections and threads
     policy = _policy(args, pipeline, partitions)
     console = Console()
-    with Screen(console, plain=args.plain or not console.is_terminal, verbose=args.verbose) as screen:
+    with Screen(console, plain=args.plain or not console.is_terminal, log_level=args.log_level) as screen:
         if policy.max_workers > partitions:
             screen.say(
                 f"up to {policy.max_workers} workers for {partitions} partitions: only one worker at a time reads a partition, "
                 f"so more than {partitions} workers have nothing to do"
             )
-        local = LocalRun(pipeline, policy, screen, instance_id_prefix=args.instance_id_prefix or socket.gethostname())
+        prefix = args.instance_id_prefix or socket.gethostname()
+        local = LocalRun(pipeline, policy, screen, instance_id_prefix=prefix, debug=args.log_level == "debug")
         stop_on_signals(lambda _name: local.stop(), lambda _name: local.stop_at_once())
         return 0 if local.serve(host, args.metrics_port) else 1
 
@@ -86,17 +88,12 @@ def _policy(args: argparse.Namespace, pipeline: Pipeline, partitions: int) -> Po
     """The limits from the command line, else from the pipeline file, else from the cores and the topics' partitions."""
     scaling = pipeline.scaling
     if args.workers is not None and (args.min is not None or args.max is not None):
-        _refuse("--workers N is short for --min N --max N: give one or the other.")
+        args.parser.error("--workers N is short for --min N --max N: give one or the other.")
     least = args.workers or args.min or scaling.min
     most = args.workers or args.max or scaling.max or max(least, min(partitions, os.cpu_count() or 1))
     if most < least:
-        _refuse(
+        args.parser.error(
             f"expected --min to be at most --max, found --min {least} and --max {most}. (A limit that isn't given comes from "
             "scaling.min or scaling.max.)"
         )
     return Policy(least, most, scaling.catch_up, scaling.scale_down_after)
-
-
-def _refuse(message: str) -> None:
-    print(message, file=sys.stderr)
-    raise SystemExit(2)

@@ -9,7 +9,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from millstream.consumers.cli.arguments import add_pipeline, positive, read_pipeline, refuse_unknown_topic, seconds
+from millstream.consumers.cli.arguments import (
+    add_json,
+    add_pipeline,
+    positive,
+    read_pipeline,
+    refuse_unknown_topic,
+    seconds,
+)
 from millstream.consumers.cli.record_table import RecordTable
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
@@ -35,8 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pipeline(parser)
     parser.add_argument(
         "--topic",
+        metavar="TOPIC",
         default="predictions",
-        help=f"{', '.join(ROLES)} (default: predictions), or a topic's name",
+        help=f"the topic to read: {', '.join(ROLES)} (default: predictions), or a topic's name",
     )
     parser.add_argument(
         "--comparisons",
@@ -50,11 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--limit", type=positive, metavar="N", help="stop after N records")
     parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="stop after this time without a record")
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print one JSON object per record; the default if the output isn't a terminal",
-    )
+    add_json(parser, "record", "; the default if the output isn't a terminal")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ from prometheus_client.exposition import generate_latest
 
 from millstream.consumers.cli.arguments import (
     add_former_name,
+    add_log_level,
     add_metrics_host,
     add_pipeline,
     metrics_host,
@@ -68,9 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--metrics-port", type=port_number, metavar="PORT", help="serve /metrics, /live and /ready; 0: a free port"
     )
     add_metrics_host(parser)
-    parser.add_argument(
-        "--log-level", default="info", choices=["debug", "info", "warning", "error"], help="default: info"
-    )
+    add_log_level(parser)
 
 
 def run(args: argparse.Namespace) -> int:

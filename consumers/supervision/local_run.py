@@ -29,12 +29,15 @@ STALL_AFTER = 30.0  # seconds without a turn of the loop after which `/live` fai
 class LocalRun:
     """Connects the supervisor, the lag, the scaling decision, and the port for metrics and probes."""
 
-    def __init__(self, pipeline: Pipeline, policy: Policy, screen: Screen, *, instance_id_prefix: str) -> None:
+    def __init__(
+        self, pipeline: Pipeline, policy: Policy, screen: Screen, *, instance_id_prefix: str, debug: bool = False
+    ) -> None:
         """Args:
         pipeline: the pipeline to run.
         policy: the limits and targets of the scaling decision.
         screen: shows what happens.
         instance_id_prefix: the workers' instance IDs are this prefix and a number.
+        debug: whether the workers log at the level debug, not info.
         """
         self._pipeline = pipeline
         self._policy = policy
@@ -49,8 +52,9 @@ class LocalRun:
 
         def start(number: int) -> CommandProcess:
             instance_id = ("--instance-id", f"{instance_id_prefix}-{number}")  # a restarted worker keeps it
+            level = ("--log-level", "debug") if debug else ()
             self._started += 1
-            return CommandProcess("work", pipeline.path, *instance_id, log=lambda line: self._log(number, line))
+            return CommandProcess("work", pipeline.path, *instance_id, *level, log=lambda line: self._log(number, line))
 
         drain = pipeline.limits.drain_timeout + EXIT_TIMEOUT
         self._supervisor = Supervisor(start, drain_timeout=drain, say=screen.say)

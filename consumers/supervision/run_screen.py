@@ -17,7 +17,8 @@ from rich.text import Text
 from millstream.consumers.supervision.autoscaler import Status
 from millstream.topics.lag_trend import drain_text
 
-_INFORMATION = re.compile(r"\S+ \S+ (DEBUG|INFO) ")  # start of a log line of level DEBUG or INFO
+_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_LEVEL = re.compile(rf"\S+ \S+ ({'|'.join(_LEVELS)}) ")  # start of a log line that has a level
 STATUS_INTERVAL = 60.0  # seconds between two status lines outside of a terminal, if nothing changes
 MIN_BACKLOG_SECONDS = 1.0  # with a smaller lag, the time to drain isn't shown
 
@@ -26,10 +27,10 @@ class Screen:
     """Prints the output; a context manager."""
 
     def __init__(
-        self, console: Console, *, plain: bool, verbose: bool, clock: Callable[[], float] = time.monotonic
+        self, console: Console, *, plain: bool, log_level: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._console = console
-        self._verbose = verbose
+        self._shown_levels = _LEVELS[_LEVELS.index(log_level.upper()) :]
         self._clock = clock
         self._shown: object = None  # what the last status line outside of a terminal was about
         self._shown_at = 0.0
@@ -50,7 +51,8 @@ class Screen:
 
     def log(self, number: int, line: str) -> None:
         """Print a line of a worker's log. A line without a level is also printed: it belongs to an error."""
-        if self._verbose or not _INFORMATION.match(line):
+        level = _LEVEL.match(line)
+        if level is None or level[1] in self._shown_levels:
             self._print(f"[{number}] {line}")
 
     def end_line(self) -> None:

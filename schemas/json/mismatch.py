@@ -172,10 +172,16 @@ def in_words(value: Any, *, quoted: bool = False) -> str:
         case bool():
             return str(value).lower()
         case int() | float():
-            text = f"the number {value}"
-            return text if len(text) <= _LONGEST_QUOTE and math.isfinite(value) else "a number of too many digits"
+            return _found_number(value)
         case str():
             return f"{value[:_LONGEST_QUOTE]!r}" if quoted else "text"
         case dict() | _Object():
             return "an object"
     return "an array"
+
+
+def _found_number(number: float) -> str:
+    if not math.isfinite(number):
+        return "a number that is too large for a double"
+    text = f"the number {number}"
+    return text if len(text) <= _LONGEST_QUOTE else "a number of too many digits"

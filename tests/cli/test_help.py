@@ -86,6 +86,44 @@ def test_completion_knows_commands_options_and_paths(tmp_path: Path, capsys: pyt
 
     assert completed("dead") == ["dead-letters"]
     assert completed("topics", "cr") == ["create"]
+    assert completed("docs", "mod") == ["models"]
+    assert completed("work", "--log-level", "w") == ["warning"]
     assert completed("tail", "--from") == ["--from-beginning"]
+    (tmp_path / "flights.yaml").touch()
+    (tmp_path / "flights.txt").touch()
+    assert completed("check", "fl") == ["flights.yaml"]
     (tmp_path / "my-pipeline").mkdir()
     assert completed("check", "my") == ["my-pipeline/"] or completed("check", "my") == ["my-pipeline"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_completion_of_other_shells_knows_pages_and_levels(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert "guarantees metrics models" in script
+    assert "debug info warning error" in script
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["lag", "p", "--intervall", "3"], "--interval?"),
+        (["topics", "crate", "p"], "create?"),
+        (["work", "p", "--log-level", "warn"], "warning?"),
+    ],
+    ids=str,
+)
+def test_wrong_option_or_choice_names_the_nearest(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.run(arguments)
+    assert ended.value.code == 2
+    assert f"Did you mean {told}" in capsys.readouterr().err
+
+
+def test_former_verbose_of_run_still_works_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    args = cli.command_line(["run"]).parse_args(["run", "p", "--verbose"])
+    assert args.log_level == "info"
+    assert "--verbose is now --log-level info" in capsys.readouterr().err
+    assert cli.command_line(["run"]).parse_args(["run", "p"]).log_level == "warning"

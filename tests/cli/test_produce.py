@@ -159,3 +159,16 @@ def test_csv_without_a_schema_is_refused(tmp_path: Path, kafka: Broker) -> None:
     done = millstream("produce", service.file, "--format", "csv", stdin=b"id\n1\n")
     assert (done.returncode, done.stdout) == (1, "")
     assert "CSV has only text" in done.stderr
+
+
+def test_run_that_ended_early_says_how_to_go_on_without_doubling(tmp_path: Path, kafka: Broker, topic: str) -> None:
+    lines = EVENTS.read_text().splitlines()
+    file = tmp_path / "events.jsonl"
+    file.write_text("\n".join([*lines[:2], "{", *lines[2:]]))
+    first = millstream("produce", tmp_path, file)
+    assert (first.returncode, first.stdout) == (1, f"2 events written to {topic}\n")
+    assert "again with --skip 2." in first.stderr
+    file.write_text("\n".join([*lines[:2], *lines[2:]]))
+    rest = millstream("produce", tmp_path, file, "--skip", "2")
+    assert (rest.returncode, rest.stdout) == (0, f"18 events written to {topic}\n")
+    assert ids(kafka, topic, 20) == sorted(row["id"] for row in ROWS)

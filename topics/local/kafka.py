@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from millstream.topics.errors import BrokerError
 from millstream.topics.local.child import end, start
+from millstream.topics.local.data_folder import mark, stored_cluster
 from millstream.topics.local.fetch import last_lines
 from millstream.topics.local.kafka_jars import kafka_jars
 from millstream.topics.local.ports import free_ports
@@ -29,22 +30,26 @@ _READY_TIMEOUT_S = 90.0
 
 
 class LocalKafka:
-    """A durable broker with data of its own, in a temporary folder; a context manager.
+    """A durable broker with data of its own, in a temporary folder or in one that keeps it; a context manager.
 
     It never outlives the process that started it, nor (on Linux) the thread that did: start it from one that stays.
     """
 
     heap = "512m"  # most memory of its Java
 
-    def __init__(self, cache: Path, port: int | None = None, cluster_id: str | None = None) -> None:
+    def __init__(
+        self, cache: Path, port: int | None = None, cluster_id: str | None = None, data: Path | None = None
+    ) -> None:
         """Args:
         cache: folder that keeps Kafka's jars.
         port: to listen on; None: a free one.
-        cluster_id: None: a random one.
+        cluster_id: None: that of `data`, else a random one.
+        data: folder that keeps the broker's data; None: a temporary one, which `stop` deletes.
         """
         self._cache = cache
         self._port, self._controller_port = (port, *free_ports(1)) if port else free_ports(2)
         self._cluster_id = cluster_id or random_uuid()
+        self._kept = None if data is None else data.absolute()
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -67,9 +72,14 @@ class LocalKafka:
         """Start it and go on."""
         jars = kafka_jars(self._cache)
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="millstream-kafka-"))
+            stored = None if self._kept is None else stored_cluster(self._kept)
+            self._cluster_id = stored or self._cluster_id
+            self._folder = self._kept or Path(tempfile.mkdtemp(prefix="millstream-kafka-"))
             atexit.register(self.stop)  # also if the process is interrupted
-            self._format(jars, self._folder)
+            self._write_settings(self._folder)
+            if stored is None:
+                self._format(jars, self._folder)
+                mark(self._folder, self._cluster_id)
         java = ["java", "-Xms256m", f"-Xmx{self.heap}", "-cp", f"{jars}/*", "kafka.Kafka", "server.properties"]
         self._process = start(java, self._folder / "broker.log", cwd=self._folder)
 
@@ -93,10 +103,11 @@ class LocalKafka:
         self.start()
 
     def stop(self) -> None:
-        """End the broker and delete its data."""
+        """End the broker, and delete its data unless a folder keeps it."""
         self._end(signal.SIGTERM)
         if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+            if self._kept is None:
+                shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
             atexit.unregister(self.stop)
 
@@ -113,9 +124,12 @@ class LocalKafka:
         """Its server.properties."""
         return server_settings(1, self._port, self._controller_port)
 
-    def _format(self, jars: Path, folder: Path) -> None:
+    def _write_settings(self, folder: Path) -> None:
         settings = "".join(f"{name}={value}\n" for name, value in self._settings().items())
         (folder / "server.properties").write_text(settings)
+        (folder / "broker.log").unlink(missing_ok=True)
+
+    def _format(self, jars: Path, folder: Path) -> None:
         command = ["java", "-cp", f"{jars}/*", "kafka.tools.StorageTool", "format"]
         done = subprocess.run(
             [*command, "-t", self._cluster_id, "-c", "server.properties"],
@@ -145,6 +159,14 @@ class LocalKafka:
                 return
             answer = f"cluster {cluster_id} answers there"
         state = "not ready in time" if process.poll() is None else f"ended with status {process.returncode}"
+        log_text = log.read_text(errors="replace")
+        if "Address already in use" in log_text:
+            raise BrokerError(
+                f"port {self._port} is taken: another program listens there, perhaps a broker. Use that one, end it, or choose "
+                "another port: millstream broker --port PORT"
+            )
+        if "Failed to acquire lock" in log_text:
+            raise BrokerError(f"{log.parent}: another broker uses this data folder. End it, or choose another folder.")
         raise BrokerError(
             f"Apache Kafka did not start on {self.bootstrap}: {state}; {answer}. Its log ends:\n{last_lines(log)}"
         )

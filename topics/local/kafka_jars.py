@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 # Not 4.3 or 4.4: where a partition has no leader just when a transaction ends there, as while a lone broker starts, these
 # take the partition for deleted and leave the transaction open in it (docs/guarantees.md). Earlier ones end it later.
+KAFKA_VERSION = "4.2.1"
 _ARTIFACTS = (
-    "org.apache.kafka:kafka_2.13:4.2.1",
+    f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
     "org.apache.logging.log4j:log4j-slf4j-impl:2.24.3",
     "org.apache.logging.log4j:log4j-core:2.24.3",
 )

@@ -18,7 +18,7 @@ def status_of_two() -> Status:
 def test_line_is_not_drawn_again_once_it_is_of_the_past() -> None:
     out = StringIO()
     console = Console(file=out, force_terminal=True, width=100)
-    with Screen(console, plain=False, verbose=False) as screen:
+    with Screen(console, plain=False, log_level="warning") as screen:
         screen.show(status_of_two(), "")
         assert "0/2 workers" in out.getvalue()
         so_far = len(out.getvalue())
@@ -32,7 +32,7 @@ def test_line_is_not_drawn_again_once_it_is_of_the_past() -> None:
 
 def test_line_is_not_drawn_again_when_the_run_fails() -> None:
     out = StringIO()
-    with Screen(Console(file=out, force_terminal=True, width=100), plain=False, verbose=False) as screen:
+    with Screen(Console(file=out, force_terminal=True, width=100), plain=False, log_level="warning") as screen:
         screen.show(status_of_two(), "")
         so_far = len(out.getvalue())
     assert "0/2 workers" not in out.getvalue()[so_far:]
@@ -40,7 +40,7 @@ def test_line_is_not_drawn_again_when_the_run_fails() -> None:
 
 def test_without_a_terminal_a_line_is_printed_on_change_and_once_a_minute() -> None:
     out, now = StringIO(), 1000.0
-    with Screen(Console(file=out, width=100), plain=True, verbose=False, clock=lambda: now) as screen:
+    with Screen(Console(file=out, width=100), plain=True, log_level="warning", clock=lambda: now) as screen:
         for _ in range(10):
             screen.show(status_of_two(), "")
             now += 1

@@ -1,0 +1,54 @@
+"""The folder that keeps a broker's data: whose it is, and of which version of Kafka."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from millstream.topics.errors import BrokerError
+from millstream.topics.local.kafka_jars import KAFKA_VERSION
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_MARK = "millstream-broker.json"
+_CHOOSE = "Choose another folder with --data, or delete this one: its topics and events are then lost."
+
+
+def stored_cluster(folder: Path) -> str | None:
+    """The ID of the cluster whose data the folder keeps; None if it is empty. It is created if it is missing.
+
+    Raises:
+        BrokerError: it can't be written, or holds anything but the data of a `millstream broker` with this version of Kafka.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".writable").touch()
+        (folder / ".writable").unlink()
+        if not any(folder.iterdir()):
+            return None
+        stored = json.loads((folder / _MARK).read_text())
+        cluster, version = stored["cluster_id"], stored["kafka"]
+        meta = (folder / "data" / "meta.properties").read_text()
+    except FileNotFoundError:
+        raise BrokerError(
+            f"{folder}: expected an empty folder or one that `millstream broker --data` made, found other files. Choose another "
+            "folder."
+        ) from None
+    except OSError as error:
+        raise BrokerError(
+            f"{folder}: the data folder can't be used: {error.strerror}. Choose one you can write to."
+        ) from None
+    except (ValueError, KeyError, TypeError):
+        raise BrokerError(f"{folder}: its file {_MARK} is damaged. {_CHOOSE}") from None
+    if version != KAFKA_VERSION:
+        raise BrokerError(f"{folder}: its data is of Apache Kafka {version}, this is {KAFKA_VERSION}. {_CHOOSE}")
+    if re.search(rf"^cluster\.id={re.escape(cluster)}$", meta, re.MULTILINE) is None:
+        raise BrokerError(f"{folder}: its data is of another cluster than {cluster}, which {_MARK} names. {_CHOOSE}")
+    return str(cluster)
+
+
+def mark(folder: Path, cluster_id: str) -> None:
+    """Note whose data the folder keeps."""
+    (folder / _MARK).write_text(json.dumps({"cluster_id": cluster_id, "kafka": KAFKA_VERSION}) + "\n")
