@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from millstream.consumers.comparison.chunks import Rows
+from millstream.consumers.comparison.outcomes import Outcomes
 from millstream.consumers.comparison.rows import LabelReader, Scoring, id_hash
 from millstream.pipeline.comparison_sections import Comparison, Labels
 from millstream.schemas.comparisons import Comparisons, Pair, Variant
@@ -28,6 +29,8 @@ OUTCOME = {
         {"name": "told", "type": "string", "default": ""},
     ],
 }
+
+BINARY = Outcomes("classification")
 
 
 def scored(primary: dict[str, Any], shadow: dict[str, Any] | None, **section: Any) -> Any:
@@ -76,11 +79,11 @@ def test_scores_and_agreement(
     assert tuple(None if isinstance(v, float) and math.isnan(v) else v for v in found) == expected
 
 
-def reader(folder: Path, *, regression: bool = False, **section: Any) -> tuple[LabelReader, DirectoryStore]:
+def reader(folder: Path, outcomes: Outcomes = BINARY, **section: Any) -> tuple[LabelReader, DirectoryStore]:
     (folder / "3-outcome.avsc").write_text(json.dumps(OUTCOME))
     store = DirectoryStore(folder)
     fields = {"topic": "l", "schema": "outcome", "event_id": "event", "value": "value", **section}
-    return LabelReader(Labels.model_validate(fields), store, regression=regression), store
+    return LabelReader(Labels.model_validate(fields), store, outcomes), store
 
 
 def read(labels: LabelReader, values: list[bytes | None]) -> tuple[list[str], Rows, int]:
@@ -100,7 +103,7 @@ def test_avro_labels_are_read_and_the_others_counted(tmp_path: Path) -> None:
 
 
 def test_regression_takes_any_number(tmp_path: Path) -> None:
-    labels, _ = reader(tmp_path, regression=True, format="json")
+    labels, _ = reader(tmp_path, Outcomes("regression"), format="json")
     ids, found, bad = read(labels, [b'{"event": "a", "value": -3.5}', b'{"event": "b", "value": "x"}'])
     assert (ids, found["value"].tolist(), bad) == (["a"], [-3.5], 1)
 
