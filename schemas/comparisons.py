@@ -238,13 +238,16 @@ def compared_output(
         return named
     common = primary.keys() & shadow.keys()
     return min(
-        common, key=lambda name: (max(_rank(outputs[name], item) for outputs in (primary, shadow)), name), default=None
+        common, key=lambda name: (max(_rank(name, outputs, item) for outputs in (primary, shadow)), name), default=None
     )
 
 
-def _rank(value: Any, item: int | None) -> int:
-    """How well a value serves as a score: 0 is best."""
-    match value:
+def _rank(name: str, outputs: Mapping[str, Any], item: int | None) -> int:
+    """How well an output serves as a score: 0 is best."""
+    # The score of the best class (`top: 1`) belongs to another class in each event.
+    if name.endswith("_scores") and name.removesuffix("_scores") in outputs:
+        return 3
+    match outputs[name]:
         case [float() | int(), *_] if item is not None:
             return 0
         case float():

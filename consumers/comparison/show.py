@@ -167,8 +167,10 @@ def _all_windows(each: Judged, whole: Totals) -> Iterator[RenderableType]:
     yield Padding(table, _INDENT, expand=False)
     if whole.primary["log_loss"] is None or whole.shadow["log_loss"] is None:
         yield Padding(Text(_NO_LOG_LOSS), _INDENT, expand=False)
-    elif each.log_loss is not None and (difference := each.log_loss.figures()):
-        yield Padding(Text(f"difference: {difference}"), _INDENT, expand=False)
+    else:
+        for compared in (each.verdict, each.log_loss):
+            if compared is not None and (figures := compared.figures()):
+                yield Padding(Text(f"difference of {figures}"), _INDENT, expand=False)
 
 
 def as_json(each: Judged) -> str:
@@ -196,7 +198,11 @@ def _finite(value: Any) -> Any:
 
 
 def _heading(row: dict[str, Any]) -> str:
-    return f"{_time(row['window_start'])}  {'final' if row['final'] else 'open'}"
+    models = (
+        f"{row[side]['model'][:_MAX_NAME_LENGTH]} version {row[side]['version']}" for side in ("primary", "shadow")
+    )
+    state = "final" if row["final"] else "open"
+    return f"{_time(row['window_start'])}  {state}  {printable(' and '.join(models))}"
 
 
 def _both(row: dict[str, Any]) -> tuple[str, str]:
@@ -219,24 +225,19 @@ def _figures(row: dict[str, Any], names: Sequence[str]) -> Table:
     table = _table((*names, "p95 ms"))
     for side in ("primary", "shadow"):
         figures = (_number(row[side][name]) for name in names)
-        table.add_row(Text(_model(row[side])), *figures, _number(row[side]["latency_p95_ms"], 2))
+        table.add_row(
+            Text(printable(row[side]["variant"][:_MAX_NAME_LENGTH])), *figures, _number(row[side]["latency_p95_ms"], 2)
+        )
     return table
 
 
 def _table(names: Sequence[str]) -> Table:
-    """A table with a row for each model. Long names of models are cut, so that each row stays within the terminal's width."""
+    """A table with a row for each model: primary, and the shadow's name. A long name is cut to the terminal's width."""
     table = Table(box=None, pad_edge=False)
     table.add_column("", no_wrap=True, overflow="ellipsis")
     for name in names:
         table.add_column(name.replace("_", " "), justify="right", min_width=6)
     return table
-
-
-def _model(side: dict[str, Any]) -> str:
-    """The model's role or the shadow's name first: it is short, and no two have the same."""
-    return printable(
-        f"{side['variant'][:_MAX_NAME_LENGTH]}: {side['model'][:_MAX_NAME_LENGTH]} version {side['version']}"
-    )
 
 
 def _time(milliseconds: int) -> str:

@@ -168,6 +168,7 @@ def test_error_that_is_no_valid_unicode_is_written_as_far_as_it_is() -> None:
         (None, {"label": 1, "p": 0.9}, {"label": 0, "p": 0.3}, "p"),
         (None, {"a": 1, "p": 0.9}, {"a": "x", "p": 0.3}, "p"),
         (None, {"best": ["late"], "best_scores": [0.9]}, {"best": ["ok"], "best_scores": [0.7]}, "best"),
+        (None, {"best": "late", "best_scores": 0.9}, {"best": "ok", "best_scores": 0.7}, "best"),
     ],
 )
 def test_compared_output_is_the_named_or_the_best_score_that_both_models_have(
