@@ -169,8 +169,8 @@ def _all_windows(each: Judged, whole: Totals) -> Iterator[RenderableType]:
         yield Padding(Text(_NO_LOG_LOSS), _INDENT, expand=False)
     else:
         for compared in (each.verdict, each.log_loss):
-            if compared is not None and (figures := compared.figures()):
-                yield Padding(Text(f"difference of {figures}"), _INDENT, expand=False)
+            if compared is not None and (difference := compared.figures()):
+                yield Padding(Text(f"difference of {difference}"), _INDENT, expand=False)
 
 
 def as_json(each: Judged) -> str:

@@ -31,13 +31,14 @@ class ClassEvents:
         rng = np.random.default_rng(seed)
         truth = rng.normal(size=(events, CLASSES))
         labels = (truth + rng.normal(size=(events, CLASSES))).argmax(axis=1)
-        return cls(*(answers(truth + noise * rng.normal(size=truth.shape)) for noise in (primary, shadow)), labels)
+        first, second = (answers(truth + noise * rng.normal(size=truth.shape)) for noise in (primary, shadow))
+        return cls(first, second, labels)
 
     def columns(self) -> Columns:
         zeros = np.zeros(len(self.labels))
-        scores = [each.probabilities.max(axis=1).astype(np.float64) for each in (self.primary, self.shadow)]
+        primary, shadow = (each.probabilities.max(axis=1).astype(np.float64) for each in (self.primary, self.shadow))
         agreed = (self.primary.classes == self.shadow.classes).astype(np.int8)
-        return Columns(*scores, agreed, zeros > 0, zeros, zeros, self.labels.astype(np.float64))
+        return Columns(primary, shadow, agreed, zeros > 0, zeros, zeros, self.labels.astype(np.float64))
 
     def summary(self) -> Summary:
         return summarise_classes(self.columns(), self.primary, self.shadow)
@@ -52,5 +53,7 @@ def answers(logits: npt.NDArray[np.float64]) -> Answers:
 def part(events: ClassEvents, first: int, last: int) -> ClassEvents:
     """The events from `first` to before `last`."""
     rows = slice(first, last)
-    sides = [Answers(each.classes[rows], each.probabilities[rows]) for each in (events.primary, events.shadow)]
-    return ClassEvents(*sides, events.labels[rows])
+    primary, shadow = [
+        Answers(each.classes[rows], each.probabilities[rows]) for each in (events.primary, events.shadow)
+    ]
+    return ClassEvents(primary, shadow, events.labels[rows])
