@@ -23,7 +23,7 @@ from sklearn.metrics import roc_auc_score
 from millstream.inference.evaluation import LOSSES, split_bins
 
 if TYPE_CHECKING:
-    from millstream.inference.evaluation import Floats, Histogram, Ints, Scores, Summary
+    from millstream.inference.evaluation import Floats, Histogram, Ints, Scores, Summary, Task
 
 PSI_BINS: Final = 10
 _EMPTY_SHARE: Final = 1e-4  # share of an empty bin in the PSI, so that its logarithm exists
@@ -76,8 +76,8 @@ class Estimate:
     mae_difference_error: float | None = None
 
 
-def estimate(summary: Summary, *, regression: bool) -> Estimate:
-    """All figures of a summary."""
+def estimate(summary: Summary, *, task: Task) -> Estimate:
+    """All figures of a summary. For the task `multiclass`, it is one of `summarise_classes`."""
     primary, shadow = summary.primary, summary.shadow
     return Estimate(
         agreement=_ratio(summary.agreed, summary.answered),
@@ -87,27 +87,36 @@ def estimate(summary: Summary, *, regression: bool) -> Estimate:
         rank_correlation=rank_correlation(summary.joint),
         psi=stability_index(primary.histogram, shadow.histogram),
         error_rate=_ratio(summary.errors, summary.events),
-        primary=_side(primary, regression=regression),
-        shadow=_side(shadow, regression=regression),
-        paired=summary.joint_negative.total + summary.joint_positive.total,
-        positives=0 if regression else summary.joint_positive.total,
-        **_differences(summary, regression=regression),
+        primary=_side(primary, task),
+        shadow=_side(shadow, task),
+        paired=_paired(summary, task),
+        positives=summary.joint_positive.total if task == "classification" else 0,
+        **_differences(summary, task),
     )
 
 
-def _differences(summary: Summary, *, regression: bool) -> dict[str, float | None]:
+def _paired(summary: Summary, task: Task) -> int:
+    """The events with a score, or a class, of both models and a label."""
+    if task == "multiclass":
+        return int(summary.primary.confusion.sum())
+    return summary.joint_negative.total + summary.joint_positive.total
+
+
+def _differences(summary: Summary, task: Task) -> dict[str, float | None]:
     """Shadow's minus primary's figures, with their standard errors."""
-    paired = summary.joint_negative.total + summary.joint_positive.total
+    paired = _paired(summary, task)
     totals, squares = summary.losses.tolist()
     means = {
         name: mean_with_error(total, of_squares, paired)
         for name, total, of_squares in zip(LOSSES, totals, squares, strict=True)
     }
-    if regression:
+    if task == "regression":
         found = {"mae": means["absolute"]}
     else:
         mean, error = means["wrong"]
-        found = {"log_loss": means["log_loss"], "accuracy": (None if mean is None else -mean, error)}
+        log_losses = means["log_loss"] if math.isfinite(totals[LOSSES.index("log_loss")]) else (None, None)
+        found = {"log_loss": log_losses, "accuracy": (None if mean is None else -mean, error)}
+    if task == "classification":
         aucs = [auc(side.positive, side.negative) for side in (summary.primary, summary.shadow)]
         difference = None if aucs[0] is None or aucs[1] is None else aucs[1] - aucs[0]
         found["auc"] = (difference, auc_difference_error(summary.joint_positive, summary.joint_negative))
@@ -156,19 +165,23 @@ def _share_below(bins: Ints, others: Ints, counts: Ints) -> Floats:
     return shares
 
 
-def _side(scores: Scores, *, regression: bool) -> SideEstimate:
+def _side(scores: Scores, task: Task) -> SideEstimate:
     histogram = scores.histogram
     about: dict[str, float | None] = {
         "mean_score": _ratio(scores.total, histogram.total),
         **{f"score_p{at}": histogram.quantile(at / 100) for at in (50, 90, 99)},
         **{f"latency_p{at}_ms": scores.latency.quantile(at / 100) for at in (50, 95, 99)},
     }
+    true_negative, false_positive, false_negative, true_positive = scores.confusion.tolist()
+    if task == "multiclass":
+        labelled = false_negative + true_positive
+        log_loss = _ratio(scores.log_loss, labelled) if math.isfinite(scores.log_loss) else None
+        return SideEstimate(**about, log_loss=log_loss, accuracy=_ratio(true_positive, labelled))
     labelled = scores.positive.total + scores.negative.total
-    if regression:
+    if task == "regression":
         squared = _ratio(scores.squared, labelled)
         errors = {"rmse": None if squared is None else math.sqrt(squared), "mae": _ratio(scores.absolute, labelled)}
         return SideEstimate(**about, **errors)
-    true_negative, false_positive, false_negative, true_positive = scores.confusion.tolist()
     events, score_sums, label_sums = scores.calibration
     return SideEstimate(
         **about,

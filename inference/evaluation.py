@@ -10,7 +10,7 @@ Spearman's correlation, and the error of the difference of two AUCs, come from j
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+
+Task = Literal["classification", "multiclass", "regression"]
+"""What the score is: the probability of the positive class, the class, or a number."""
 
 FINE_BITS: Final = 9  # bits of the mantissa that a bin keeps; 512 bins for a unit of log-odds
 COARSE_BITS: Final = 5

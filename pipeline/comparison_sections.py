@@ -60,7 +60,8 @@ class Labels(Section):
         description="Path of the field that names the event, as its prediction does.", examples=["event_id"]
     )
     value: Text = Field(
-        description="Path of the field with the outcome: for classification true or false, or 1 or 0; for regression a number.",
+        description="Path of the field with the outcome: for classification true or false, or 1 or 0; for multiclass the name "
+        "or the index of a class; for regression a number.",
         examples=["late"],
     )
     early: PositiveDuration = Field(
@@ -88,15 +89,26 @@ class Comparison(Section):
         json_schema_extra={"default": "<name>-evaluations"},
     )
     output: Text | None = Field(
-        None, description="Output of the models that is the score. Without it, the first by name that both answer."
+        None,
+        description="Output of the models that is the score (multiclass: the class). `millstream check` says which one is "
+        "chosen without it.",
     )
     item: Annotated[int, Field(ge=0)] | None = Field(
         None,
         description="Which item of that output is the score, from 0, where it is an array. Without it, arrays are compared by "
         "the place of their largest item only.",
     )
-    task: Literal["classification", "regression"] = Field(
-        "classification", description="What the score is: a probability, or a number."
+    task: Literal["classification", "multiclass", "regression"] = Field(
+        "classification",
+        description="What the models predict: the probability of one outcome, one of several classes, or a number.",
+    )
+    classes: tuple[Text, ...] | None = Field(
+        None,
+        min_length=2,
+        max_length=10_000,
+        description="Names of the classes, in the order of the scores (multiclass).",
+        json_schema_extra={"default": "those in the primary's config.yaml"},
+        examples=[["bird", "cat", "dog"]],
     )
     threshold: float = Field(
         0.5,

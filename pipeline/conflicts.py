@@ -152,6 +152,7 @@ def _shadow_conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[
             ("comparison",),
             "nothing is compared without a shadow. Write `shadows:` and under it `- version: 2`, say.",
         )
+    yield from _class_conflicts(pipeline, document)
     names = [shadow.name for shadow in pipeline.shadows]
     primary = (pipeline.model.name, pipeline.model.version)
     for number, shadow in enumerate(pipeline.shadows):
@@ -169,6 +170,25 @@ def _shadow_conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[
         if shadow.name in _ROLES:
             yield (*place, "name"), f"{shadow.name} is a role of its own. Choose another name."
     yield from _shared_topics(pipeline, document)
+
+
+def _class_conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str]]:
+    comparison = pipeline.comparison
+    classes = comparison.classes or ()
+    if classes and comparison.task != "multiclass":
+        yield (
+            document.known(("comparison", "classes")),
+            f"classes are compared only with `task: multiclass`, found `task: {comparison.task}`. Write `task: multiclass` under "
+            "`comparison:`, or leave `classes` out.",
+        )
+    for place, name in enumerate(classes):
+        if name in classes[:place]:
+            yield ("comparison", "classes"), f"the class {name!r} is named twice. Name each once."
+    if comparison.item is not None and comparison.task == "multiclass":
+        yield (
+            ("comparison", "item"),
+            "an item is one score, but `task: multiclass` compares the scores of all classes. Leave `item` out.",
+        )
 
 
 def _shared_topics(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str]]:

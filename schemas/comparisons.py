@@ -3,7 +3,7 @@
 docs/comparison.md describes how they are used.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final, NamedTuple
@@ -220,9 +220,41 @@ class ComparisonDecoder:
         return datum
 
 
-def compared_output(named: str | None, primary: Iterable[str], shadow: Iterable[str]) -> str | None:
-    """The output that is compared: the one that `comparison.output` names, or the first by name that both models have."""
-    return named or min(set(primary) & set(shadow), default=None)
+def compared_output(
+    named: str | None, primary: Mapping[str, Any], shadow: Mapping[str, Any], *, item: int | None = None
+) -> str | None:
+    """The output that is compared: the one that `comparison.output` names, or the best that both models have.
+
+    Without a name, a number with a fraction is best, because it may be a probability. Then comes another number, then the rest:
+    arrays and texts. If `comparison.item` is set, an array of numbers is best. Of equally good ones, it is the first by name.
+
+    Args:
+        named: `comparison.output`.
+        primary: the primary's outputs for an event.
+        shadow: the shadow's for the same event.
+        item: `comparison.item`.
+    """
+    if named is not None:
+        return named
+    common = primary.keys() & shadow.keys()
+    return min(
+        common, key=lambda name: (max(_rank(name, outputs, item) for outputs in (primary, shadow)), name), default=None
+    )
+
+
+def _rank(name: str, outputs: Mapping[str, Any], item: int | None) -> int:
+    """How well an output serves as a score: 0 is best."""
+    # The score of the best class (`top: 1`) belongs to another class in each event.
+    if name.endswith("_scores") and name.removesuffix("_scores") in outputs:
+        return 3
+    match outputs[name]:
+        case [float() | int(), *_] if item is not None:
+            return 0
+        case float():
+            return 1
+        case int():  # also true and false
+            return 2
+    return 3
 
 
 def _columns(data: list[dict[str, Any]], rows: npt.NDArray[np.int64]) -> Comparisons:

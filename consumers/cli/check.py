@@ -15,7 +15,11 @@ from millstream.consumers.problems import Problems
 from millstream.consumers.scaffold.expected_config import expected_config
 from millstream.consumers.scaffold.model_file import look_at
 from millstream.consumers.schema_store import open_store
-from millstream.consumers.shadow.compared_output import check_compared_item, check_compared_output
+from millstream.consumers.shadow.compared_output import (
+    answers_to_blank_event,
+    check_compared_answers,
+    check_compared_output,
+)
 from millstream.consumers.worker.diagnosis import diagnose
 from millstream.consumers.worker.plan import Plan, check_answers, make_plan
 from millstream.inference.errors import ModelRejected
@@ -82,8 +86,10 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
     # A worker loads either the dedicated shadows or the others.
     shadows = [load_version(pipeline.model.repository, *pipeline.shadow_model(shadow)) for shadow in pipeline.shadows]
     check_compared_output(pipeline, [plan.model, *shadows])
-    if refusal is None and pipeline.comparison.item is not None:
-        check_compared_item(pipeline, [plan.model, *shadows], plan.executor.run(blank(plan.model.signature.inputs, 1)))
+    if refusal is None and shadows:
+        answers = [plan.executor.run(blank(plan.model.signature.inputs, 1)), *answers_to_blank_event(shadows)]
+        said = check_compared_answers(pipeline, [plan.model, *shadows][: len(answers)], answers)
+        console.print(f"compared  {said}", markup=False)
     return refusal
 
 

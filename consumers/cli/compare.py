@@ -4,7 +4,6 @@ import argparse
 import logging
 import sys
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -18,6 +17,7 @@ from millstream.consumers.cli.arguments import (
     port_number,
     read_pipeline,
 )
+from millstream.consumers.compared_classes import compared_classes_of
 from millstream.consumers.comparison.errors import ComparisonError
 from millstream.consumers.comparison.metrics import ComparisonMetrics
 from millstream.consumers.comparison.names import own_topics
@@ -25,11 +25,13 @@ from millstream.consumers.comparison.show import as_json, judged, read_results, 
 from millstream.consumers.observability.broker_watch import BrokerWatch
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.schema_store import open_store
-from millstream.consumers.shadow.compared_output import check_compared_item, check_compared_output
-from millstream.inference.errors import ModelConfigError, ModelRejected
-from millstream.inference.executors.choice import open_executor
+from millstream.consumers.shadow.compared_output import (
+    answers_to_blank_event,
+    check_compared_answers,
+    check_compared_output,
+)
+from millstream.inference.errors import ModelConfigError
 from millstream.inference.repository import load_version
-from millstream.inference.signature import blank
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import Admin, ensure, require, states
 from millstream.topics.broker_probe import BrokerProbe
@@ -71,8 +73,8 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.show:
         return _show(pipeline, json=args.json)
-    _check_outputs(pipeline)
     _log_to_stderr(args.log_level)
+    _check_outputs(pipeline)
     sys.setswitchinterval(SWITCH_INTERVAL)
     metrics = ComparisonMetrics(pipeline.name)
     health = Health(max(pipeline.limits.stall_after, 3 * pipeline.comparison.update_every))
@@ -103,12 +105,9 @@ def _check_outputs(pipeline: Pipeline) -> None:
     except ModelConfigError:
         return
     check_compared_output(pipeline, [primary, *shadows])
-    # Other models may need what is only where the workers run.
-    if pipeline.comparison.item is not None and primary.executor == "onnx":
-        executor = open_executor(primary, device="cpu")
-        with suppress(ModelRejected):
-            check_compared_item(pipeline, [primary, *shadows], executor.run(blank(primary.signature.inputs, 1)))
-        executor.close()
+    if answers := answers_to_blank_event([primary, *shadows]):
+        said = check_compared_answers(pipeline, [primary, *shadows][: len(answers)], answers)
+        log.info("compared: %s", said)
 
 
 def _show(pipeline: Pipeline, *, json: bool) -> int:
@@ -155,6 +154,7 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
             partitions=topic.partitions,
             replication=replication,
             folder=Path(folder),
+            classes=compared_classes_of(pipeline),
             metrics=metrics,
             health=health,
         )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millstream.consumers.observability.health import Health
+    from millstream.inference.class_answers import Classes
     from millstream.pipeline.pipeline import Pipeline
     from millstream.schemas.store import SchemaStore
 
@@ -45,6 +46,7 @@ class ComparisonApp:
         partitions: int,
         replication: int,
         folder: Path,
+        classes: Classes | None,
         metrics: m.ComparisonMetrics,
         health: Health,
     ) -> None:
@@ -54,6 +56,7 @@ class ComparisonApp:
             partitions: number of partitions of the comparison topic.
             replication: replication factor of the job's own topics.
             folder: a temporary folder for Faust. The job needs nothing from it after a restart.
+            classes: those of the models, if they are compared.
             metrics: the job's metrics.
             health: serves the probes; the job reports its progress there.
 
@@ -67,10 +70,18 @@ class ComparisonApp:
         self._streams = Streams(pipeline, partitions=partitions, replication=replication, folder=folder)
         self.faust = self._streams.faust
         known = KnownPairs(pipeline)
-        self._joins = Joins(join_settings(pipeline), self._streams.chunks.data, known, metrics)
-        self._merges = Merges(pipeline, self._streams.parts.data, known, metrics, sources=partitions)
+        settings = join_settings(pipeline, classes)
+        self._joins = Joins(settings, self._streams.chunks.data, known, metrics)
+        self._merges = Merges(pipeline, settings, self._streams.parts.data, known, metrics, sources=partitions)
         intake = self._intake = Intake(
-            pipeline, store, self._streams, joins=self._joins, merges=self._merges, known=known, metrics=metrics
+            pipeline,
+            store,
+            self._streams,
+            classes=classes,
+            joins=self._joins,
+            merges=self._merges,
+            known=known,
+            metrics=metrics,
         )
         self._updates = Updates(
             pipeline,

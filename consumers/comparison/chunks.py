@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import numpy as np
@@ -14,6 +15,8 @@ from millstream.schemas.comparisons import Pair
 
 if TYPE_CHECKING:
     from collections.abc import Container
+
+    from millstream.inference.class_answers import Classes
 
 COMPARISON_ROW: Final = np.dtype(
     [
@@ -29,14 +32,37 @@ COMPARISON_ROW: Final = np.dtype(
         ("failed", "?"),  # whether the shadow failed
     ]
 )
+LABELS: Final = "labels"
+"""The kind of the chunks with labels."""
 LABEL_ROW: Final = np.dtype(
     [
         ("id", "<u8"),
         ("position", "<i8"),  # partition (upper 16 bits) and offset in the label topic
-        ("value", "<f8"),
+        ("value", "<f8"),  # the index of the class, if classes are compared
     ]
 )
 Rows = npt.NDArray[np.void]
+
+
+def comparison_row(classes: Classes | None) -> np.dtype[np.void]:
+    """The type of a comparison's row; with classes, also what each model predicted.
+
+    With three classes, a row has 32 bytes more than one without.
+    """
+    if classes is None:
+        return COMPARISON_ROW
+    answers = [(f"{side}_class", "<i4") for side in ("primary", "shadow")]  # index of a class, or NO_CLASS
+    # NaN: not known. All of an event's are NaN, or none is.
+    scores = [(f"{side}_probabilities", "<f4", (classes.probabilities,)) for side in ("primary", "shadow")]
+    return np.dtype([*COMPARISON_ROW.descr, *answers, *scores])
+
+
+def kind_of(classes: Classes | None) -> str:
+    """The kind of the chunks with comparisons. Rows of other classes have another meaning, so their chunks have another kind."""
+    if classes is None:
+        return "comparisons"
+    return f"comparisons/{zlib.crc32(msgspec.msgpack.encode(classes.names)):08x}"
+
 
 _NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -44,7 +70,7 @@ _NotNegative = Annotated[int, msgspec.Meta(ge=0)]
 class _Packed(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """A chunk as the changelog stores it. msgspec checks each value, and rejects a length beyond the end of the record."""
 
-    kind: Literal["comparisons", "labels"]
+    kind: str
     watermark: _NotNegative
     closed: _NotNegative
     arrived: _NotNegative
@@ -66,7 +92,7 @@ def rows_of(packed: bytes, dtype: np.dtype[np.void]) -> Rows:
 class Chunk:
     """The rows of one batch. `number` orders a partition's chunks by when they were read."""
 
-    kind: Literal["comparisons", "labels"]
+    kind: str  # `LABELS`, or what `kind_of` returns
     number: int
     watermark: int  # ms since the epoch: the newest event time read so far, this chunk included
     closed: int  # ms since the epoch: windows whose wait ended by this time were closed when the chunk was read
@@ -94,13 +120,14 @@ class Chunk:
         )
 
     @classmethod
-    def unpack(cls, number: int, packed: bytes, latest: int) -> Chunk:
+    def unpack(cls, number: int, packed: bytes, latest: int, classes: Classes | None = None) -> Chunk:
         """Undo `pack`; the rows are a view of `packed`.
 
         Args:
             number: the chunk's number.
             packed: its record.
             latest: the newest event time that is possible, ms since the epoch. A later one would close all windows.
+            classes: those of the models, if they are compared.
 
         Raises:
             DamagedRecordError: the job didn't write this record.
@@ -109,8 +136,12 @@ class Chunk:
             body = msgspec.msgpack.decode(packed, type=_Packed)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise DamagedRecordError(f"not a chunk: {error}") from error
-        rows = rows_of(body.rows, COMPARISON_ROW if body.kind == "comparisons" else LABEL_ROW)
-        if body.kind == "comparisons" and len(rows):
+        if body.kind not in {LABELS, kind_of(classes)}:
+            raise DamagedRecordError(
+                "expected labels or comparisons of the classes that the pipeline file names, found others"
+            )
+        rows = rows_of(body.rows, LABEL_ROW if body.kind == LABELS else comparison_row(classes))
+        if body.kind != LABELS and len(rows):
             times = rows["event_time"]
             if times.min() < 0 or times.max() > latest or rows["pair"].max() >= len(body.pairs):
                 raise DamagedRecordError("expected rows of known pairs with possible event times, found others")

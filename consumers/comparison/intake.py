@@ -10,7 +10,8 @@ import numpy as np
 from millstream.consumers.comparison import metrics as m
 from millstream.consumers.comparison.chunks import LABEL_ROW, rows_of
 from millstream.consumers.comparison.errors import DamagedRecordError
-from millstream.consumers.comparison.rows import LabelReader, Scoring, are_labels
+from millstream.consumers.comparison.outcomes import Outcomes
+from millstream.consumers.comparison.rows import LabelReader, Scoring
 from millstream.consumers.comparison.schema_wait import with_schemas
 from millstream.consumers.comparison.streams import write
 from millstream.schemas.comparisons import ComparisonDecoder
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
     from millstream.consumers.comparison.job import Joins, Merges
     from millstream.consumers.comparison.pairs import KnownPairs
     from millstream.consumers.comparison.streams import Streams
+    from millstream.inference.class_answers import Classes
     from millstream.pipeline.pipeline import Pipeline
     from millstream.schemas.store import SchemaStore
+
+_MAX_CHUNK_BYTES = 800_000  # bytes of a chunk's rows. Faust's producer rejects a record of more than 1,000,000 bytes
 
 
 class Intake:
@@ -34,6 +38,7 @@ class Intake:
         store: SchemaStore,
         streams: Streams,
         *,
+        classes: Classes | None,
         joins: Joins,
         merges: Merges,
         known: KnownPairs,
@@ -48,10 +53,9 @@ class Intake:
         self._known = known
         self._metrics = metrics
         self._decoder = ComparisonDecoder(store)
-        self._scoring = Scoring.of(pipeline.comparison)
-        self._labels = (
-            LabelReader(pipeline.labels, store, regression=self._scoring.regression) if pipeline.labels else None
-        )
+        self._scoring = Scoring.of(pipeline.comparison, classes)
+        self._outcomes = Outcomes(pipeline.comparison.task, classes)
+        self._labels = LabelReader(pipeline.labels, store, self._outcomes) if pipeline.labels else None
         self.compared = 0  # comparisons read so far
 
     async def comparisons(self, event: Any) -> None:
@@ -66,7 +70,10 @@ class Intake:
         self._metrics.leave_out(len(others), "unknown_pair", next(iter(others), None))
         rows = self._scoring.rows(comparisons, np.array([record.offset for record in records], np.int64))
         partition = event.message.partition
-        await write(self._streams.chunks, partition, self._joins.comparisons(partition, rows, comparisons.pairs))
+        most = max(1, _MAX_CHUNK_BYTES // rows.itemsize)
+        for first in range(0, len(rows), most):
+            part = rows[first : first + most]
+            await write(self._streams.chunks, partition, self._joins.comparisons(partition, part, comparisons.pairs))
         self.compared += len(records)
 
     async def labels(self, event: Any) -> None:
@@ -76,7 +83,7 @@ class Intake:
         columns = [[getattr(record, name) for record in records] for name in ("value", "partition", "offset")]
         ids, rows, bad = await self._with_schemas(event, lambda: reader.rows(*columns))
         self._metrics.count(m.READ, len(records), "labels")
-        self._metrics.leave_out(bad, "bad_labels")
+        self._metrics.leave_out(bad, "bad_labels", reader.expected)
         places = np.array([self._streams.partition_of(event_id) for event_id in ids], np.int64)
         sent = [
             await self._streams.by_event.send(value=rows[places == partition].tobytes(), partition=partition)
@@ -92,7 +99,7 @@ class Intake:
         except DamagedRecordError as error:
             self._metrics.leave_out(1, "damaged", error)
             return
-        good = are_labels(rows["value"], regression=self._scoring.regression)
+        good = self._outcomes.are_possible(rows["value"])
         self._metrics.leave_out(int((~good).sum()), "damaged", "a label with an impossible value")
         rows = rows[good]
         partition = event.message.partition

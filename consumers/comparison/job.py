@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from millstream.consumers.comparison.chunks import Rows
     from millstream.consumers.comparison.join import Change
     from millstream.consumers.comparison.pairs import KnownPairs
+    from millstream.inference.class_answers import Classes
     from millstream.pipeline.pipeline import Pipeline
 
 log = logging.getLogger(__name__)
@@ -65,8 +66,8 @@ class Part:
             raise DamagedRecordError(f"not a part of a window: {error}") from error
 
 
-def join_settings(pipeline: Pipeline) -> JoinSettings:
-    """The settings that the pipeline file gives."""
+def join_settings(pipeline: Pipeline, classes: Classes | None) -> JoinSettings:
+    """The settings that the pipeline file gives; `classes`: those of the models, if they are compared."""
     comparison, labels = pipeline.comparison, pipeline.labels
     return JoinSettings(
         window=max(round(comparison.window * 1000), 1),
@@ -74,6 +75,7 @@ def join_settings(pipeline: Pipeline) -> JoinSettings:
         early=round(labels.early * 1000) if labels else 0,
         most_events=comparison.max_events,
         threshold=comparison.threshold,
+        classes=classes,
     )
 
 
@@ -163,6 +165,7 @@ class Merges:
     def __init__(
         self,
         pipeline: Pipeline,
+        settings: JoinSettings,
         table: Mapping[bytes, bytes],
         known: KnownPairs,
         metrics: m.ComparisonMetrics,
@@ -171,12 +174,12 @@ class Merges:
     ) -> None:
         """Args:
         pipeline: a pipeline with shadows.
+        settings: those of the joins.
         table: the table of the parts.
         known: the pairs that are compared.
         metrics: the job's metrics.
         sources: number of partitions that send parts.
         """
-        settings = join_settings(pipeline)
         self._pipeline = pipeline
         self._window = settings.window
         # A window's parts can change until its join deletes the window.
@@ -206,12 +209,12 @@ class Merges:
     def results(self, partition: int) -> tuple[list[Write], list[tuple[int, Pair, dict[str, Any]]]]:
         """What changed: what to write to the table, and the results as records without `updated_at`."""
         merge = self._of(partition)
-        regression = self._pipeline.comparison.task == "regression"
+        task = self._pipeline.comparison.task
         records = [
             (
                 start,
                 pair,
-                result(start, start + self._window, pair, whole, pipeline=self._pipeline.name, regression=regression),
+                result(start, start + self._window, pair, whole, pipeline=self._pipeline.name, task=task),
             )
             for start, pair, whole in merge.results()
         ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from millstream.consumers.comparison.chunks import Chunk, Rows
+from millstream.consumers.comparison.chunks import LABELS, Chunk, Rows, kind_of
 from millstream.consumers.comparison.errors import DamagedRecordError
 from millstream.consumers.comparison.matching import Labels, Window
 from millstream.consumers.comparison.partials import Partial
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from millstream.inference.class_answers import Classes
     from millstream.schemas.comparisons import Pair
 
 MAX_AHEAD_MS: Final = 300_000  # ms that an event may be ahead of the clock; beyond that, the producer's clock is wrong
@@ -45,6 +46,7 @@ class JoinSettings:
     early: int  # how long a label without a comparison is kept
     most_events: int  # most events of a window
     threshold: float
+    classes: Classes | None = None  # those of the models, if they are compared
 
     @property
     def most_windows(self) -> int:
@@ -102,7 +104,7 @@ class PartitionJoin:
         join = cls(settings, writer)
         for number, record in sorted(packed.items()):
             try:
-                chunk = Chunk.unpack(number, record, latest)
+                chunk = Chunk.unpack(number, record, latest, settings.classes)
             except DamagedRecordError:
                 join.counts["damaged"] += 1
                 join._damaged.append(number)
@@ -111,7 +113,7 @@ class PartitionJoin:
         return join
 
     def add_comparisons(self, rows: Rows, pairs: Sequence[Pair], now: int) -> list[Change]:
-        """Take a batch of comparisons (rows of COMPARISON_ROW); `now` is ms since the epoch."""
+        """Take a batch of comparisons (rows of `comparison_row`); `now` is ms since the epoch."""
         ahead = rows["event_time"] > now + MAX_AHEAD_MS
         late = self._is_closed(rows["event_time"])
         if self._close_beyond_most(rows["event_time"][~(ahead | late)]):
@@ -122,7 +124,7 @@ class PartitionJoin:
         if not len(rows):
             return []
         watermark = max(self.watermark, int(rows["event_time"].max()))
-        chunk = Chunk("comparisons", self._next, watermark, self._closed_to, now, rows, tuple(pairs))
+        chunk = Chunk(kind_of(self._settings.classes), self._next, watermark, self._closed_to, now, rows, tuple(pairs))
         chunk = self._thin(chunk, self._halvings(chunk))
         self._take(chunk)
         changed = {chunk.number, *self._halve_full(chunk)}
@@ -134,7 +136,7 @@ class PartitionJoin:
         """Take a batch of labels (rows of LABEL_ROW); `now` is ms since the epoch."""
         if not len(rows):
             return []
-        chunk = Chunk("labels", self._next, self.watermark, self._closed_to, now, rows)
+        chunk = Chunk(LABELS, self._next, self.watermark, self._closed_to, now, rows)
         self._take(chunk)
         return [(chunk.number, chunk.pack())]
 
@@ -192,7 +194,7 @@ class PartitionJoin:
         self._chunks[chunk.number] = chunk
         self.watermark = max(self.watermark, chunk.watermark)
         self._closed_to = max(self._closed_to, chunk.closed)
-        if chunk.kind == "labels":
+        if chunk.kind == LABELS:
             self._labels = None
             self._new_labels.append(chunk.number)
             return
@@ -249,12 +251,12 @@ class PartitionJoin:
 
     def _all_labels(self) -> Labels:
         if self._labels is None:
-            self._labels = Labels.of([chunk for chunk in self._chunks.values() if chunk.kind == "labels"])
+            self._labels = Labels.of([chunk for chunk in self._chunks.values() if chunk.kind == LABELS])
         return self._labels
 
     def _known(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]:
         """The ID hashes of all comparisons, ascending, and the start of each one's window."""
-        chunks = [chunk.rows for chunk in self._chunks.values() if chunk.kind == "comparisons"]
+        chunks = [chunk.rows for chunk in self._chunks.values() if chunk.kind != LABELS]
         ids = np.concatenate([rows["id"] for rows in chunks]) if chunks else np.empty(0, np.uint64)
         times = np.concatenate([rows["event_time"] for rows in chunks]) if chunks else np.empty(0, np.int64)
         order = np.argsort(ids, kind="stable")
@@ -269,7 +271,7 @@ class PartitionJoin:
 
     def _sift_labels(self, now: int) -> Iterator[Change]:
         """Of the labels that have waited long enough, keep those that have a comparison."""
-        unsifted = [chunk for chunk in self._chunks.values() if chunk.kind == "labels" and not chunk.until]
+        unsifted = [chunk for chunk in self._chunks.values() if chunk.kind == LABELS and not chunk.until]
         over = sum(map(_weight, unsifted)) - LABELS_TO_EVENTS * self._settings.most_events
         due = []
         for chunk in unsifted:
@@ -277,7 +279,7 @@ class PartitionJoin:
                 due.append(chunk)
                 over -= _weight(chunk)
         known = self._known() if due else None
-        sifted_rows = sum(_weight(chunk) for chunk in self._chunks.values() if chunk.kind == "labels" and chunk.until)
+        sifted_rows = sum(_weight(chunk) for chunk in self._chunks.values() if chunk.kind == LABELS and chunk.until)
         crowded = bool(due) and sifted_rows > LABELS_TO_EVENTS * self._settings.most_events
         for chunk in due:
             assert known is not None
@@ -315,7 +317,7 @@ class PartitionJoin:
             del self._events[start]
             self._dirty.discard(start)
         wanted = set[int]().union(*self._windows.values())
-        comparisons = [chunk for chunk in self._chunks.values() if chunk.kind == "comparisons"]
+        comparisons = [chunk for chunk in self._chunks.values() if chunk.kind != LABELS]
         for chunk in comparisons[:-1]:  # the newest stays: a restored join takes its watermark from it
             if chunk.number not in wanted:
                 del self._chunks[chunk.number]

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Chunk, Rows
+from millstream.inference.class_evaluation import Answers, summarise_classes
 from millstream.inference.evaluation import Columns, Summary, summarise
 
 if TYPE_CHECKING:
@@ -99,7 +100,15 @@ class Window:
                 "late_labels": int(late[mine].sum()),
                 "repeated_labels": int(repeated[mine].sum()),
             }
-            yield pair, summarise(_columns(self.rows[mine], values[mine]), threshold), counts
+            yield pair, _summary(self.rows[mine], values[mine], threshold), counts
+
+
+def _summary(rows: Rows, labels: npt.NDArray[np.float64], threshold: float) -> Summary:
+    columns = _columns(rows, labels)
+    if rows.dtype == COMPARISON_ROW:
+        return summarise(columns, threshold)
+    answers = [Answers(rows[f"{side}_class"], rows[f"{side}_probabilities"]) for side in ("primary", "shadow")]
+    return summarise_classes(columns, *answers)
 
 
 def _columns(rows: Rows, labels: npt.NDArray[np.float64]) -> Columns:

@@ -16,6 +16,7 @@ from millstream.schemas.wire import frame
 
 if TYPE_CHECKING:
     from millstream.consumers.comparison.partials import Partial
+    from millstream.inference.evaluation import Task
     from millstream.schemas.comparisons import Pair
 
 _SCHEMA: Final = parsed(Schema(EVALUATION.reserved_id, EVALUATION.name, EVALUATION.definition))
@@ -27,9 +28,9 @@ def result_key(start: int, pair: Pair) -> bytes:
     return f"{start}/{sides}/{pair.shadow.name}".encode()
 
 
-def result(start: int, end: int, pair: Pair, whole: Partial, *, pipeline: str, regression: bool) -> dict[str, Any]:
+def result(start: int, end: int, pair: Pair, whole: Partial, *, pipeline: str, task: Task) -> dict[str, Any]:
     """The record without `updated_at`. Times are ms since the epoch."""
-    figures = asdict(estimate(whole.summary, regression=regression))
+    figures = asdict(estimate(whole.summary, task=task))
     for side, variant in zip(("primary", "shadow"), pair, strict=True):
         figures[side] |= {"model": variant.model, "version": variant.version, "variant": variant.name}
     return {

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from millstream.consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Rows
-from millstream.schemas.column import NumberColumn
+from millstream.consumers.comparison.chunks import LABEL_ROW, Rows, comparison_row
+from millstream.inference.class_answers import NO_CLASS, are_probabilities, compared_classes
 from millstream.schemas.comparisons import compared_output
 from millstream.schemas.decoding import open_decoder
 from millstream.schemas.errors import SchemaUnavailable
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from millstream.consumers.comparison.outcomes import Outcomes
+    from millstream.inference.class_answers import Classes
     from millstream.pipeline.comparison_sections import Comparison, Labels
-    from millstream.schemas.column import Column
     from millstream.schemas.comparisons import Comparisons
     from millstream.schemas.decoded import Decoder
     from millstream.schemas.store import SchemaStore
@@ -49,17 +50,17 @@ class Scoring:
     regression: bool
     threshold: float
     tolerance: float
+    classes: Classes | None  # those of the models, if they are compared
 
     @classmethod
-    def of(cls, section: Comparison) -> Scoring:
+    def of(cls, section: Comparison, classes: Classes | None = None) -> Scoring:
         """The scoring that the pipeline file gives."""
         regression = section.task == "regression"
-        return cls(section.output, section.item, regression, section.threshold, section.tolerance)
+        return cls(section.output, section.item, regression, section.threshold, section.tolerance, classes)
 
     def rows(self, comparisons: Comparisons, offsets: npt.NDArray[np.int64]) -> Rows:
-        """The rows of the join (COMPARISON_ROW); `offsets` are the records' offsets in the comparison topic."""
-        rows = np.zeros(len(comparisons.ids), COMPARISON_ROW)
-        answers = [self._answers(*outputs) for outputs in zip(comparisons.primary, comparisons.shadow, strict=True)]
+        """The rows of the join (`comparison_row`); `offsets` are the records' offsets in the comparison topic."""
+        rows = np.zeros(len(comparisons.ids), comparison_row(self.classes))
         rows["id"] = [id_hash(event_id) for event_id in comparisons.ids]
         rows["position"] = offsets[comparisons.rows]
         rows["event_time"] = comparisons.event_times
@@ -67,13 +68,18 @@ class Scoring:
         for name, latencies in (("primary_ms", comparisons.primary_ms), ("shadow_ms", comparisons.shadow_ms)):
             rows[name] = np.where((latencies >= 0) & (latencies <= _MAX_LATENCY_MS), latencies, _NO_VALUE)
         rows["failed"] = [outputs is None for outputs in comparisons.shadow]
-        if answers:
-            rows["primary"], rows["shadow"], rows["agreed"] = zip(*answers, strict=True)
+        pairs = list(zip(comparisons.primary, comparisons.shadow, strict=True))
+        if self.classes is not None:
+            _fill_classes(rows, self.classes, self.output, pairs)
+        elif pairs:
+            rows["primary"], rows["shadow"], rows["agreed"] = zip(
+                *(self._answers(*each) for each in pairs), strict=True
+            )
         return rows
 
     def _answers(self, primary: dict[str, Any], shadow: dict[str, Any] | None) -> tuple[float, float, int]:
         """Both scores, and whether they agree."""
-        name = compared_output(self.output, primary, primary if shadow is None else shadow) or ""
+        name = compared_output(self.output, primary, primary if shadow is None else shadow, item=self.item) or ""
         first = primary.get(name)
         if shadow is None:
             return self._score(first), _NO_VALUE, -1
@@ -99,27 +105,48 @@ class Scoring:
         return (first >= self.threshold) == (second >= self.threshold)
 
 
+def _fill_classes(
+    rows: Rows, classes: Classes, output: str | None, answers: Sequence[tuple[dict[str, Any], dict[str, Any] | None]]
+) -> None:
+    """Fill in what both models predicted. The score is the largest probability."""
+    kept = classes.probabilities
+    for row, (primary, shadow) in zip(rows, answers, strict=True):
+        name = compared_classes(classes, output, primary, primary if shadow is None else shadow) or ""
+        for side, outputs in (("primary", primary), ("shadow", shadow or {})):
+            place, scores = classes.read(name, outputs)
+            known = scores is not None and are_probabilities(scores)
+            row[f"{side}_class"] = place
+            row[f"{side}_probabilities"] = scores if known and kept else _NO_VALUE
+            row[side] = max(scores) if scores is not None and known else _NO_VALUE
+    comparable = (rows["primary_class"] != NO_CLASS) & (rows["shadow_class"] != NO_CLASS)
+    rows["agreed"] = np.where(comparable, rows["primary_class"] == rows["shadow_class"], -1)
+
+
 def _largest(values: list[Any]) -> Any:
     """The index of the largest number; the values themselves if they aren't all numbers."""
     numbers = all(isinstance(value, bool | int | float) for value in values)
     return max(range(len(values)), key=values.__getitem__) if values and numbers else values
 
 
-def are_labels(values: npt.NDArray[np.float64], *, regression: bool) -> npt.NDArray[np.bool_]:
-    """Which values are valid labels: any finite number in a regression, else 0 and 1."""
-    return np.isfinite(values) if regression else (values == 0) | (values == 1)
-
-
 class LabelReader:
     """Reads labels' records."""
 
-    def __init__(self, section: Labels, store: SchemaStore, *, regression: bool) -> None:
+    def __init__(self, section: Labels, store: SchemaStore, outcomes: Outcomes) -> None:
         """Raises SchemaError: the schema is missing, or lacks a field that the pipeline file names."""
         self._section = section
-        self._regression = regression
+        self._outcomes = outcomes
         reader = None if section.schema_name is None else store.by_name(section.schema_name)
-        types = {section.event_id: "scalar", section.value: "number"}
+        types = {section.event_id: "scalar", section.value: outcomes.json_type}
         self._decoder: Decoder = open_decoder(section.format, store, reader, types)
+
+    @property
+    def expected(self) -> str:
+        """What a label must be, and how to see those that are there."""
+        section = self._section
+        return (
+            f"expected in each label an event ID at `{section.event_id}` and {self._outcomes.expected} at `{section.value}`. "
+            f"`millstream tail PIPELINE --topic {section.topic}` prints labels"
+        )
 
     def rows(
         self, values: Sequence[bytes | None], partitions: Sequence[int], offsets: Sequence[int]
@@ -148,8 +175,8 @@ class LabelReader:
     ) -> tuple[list[str], Rows, int]:
         decoded = self._decoder.decode([value or b"" for value in values])
         table = decoded.table
-        ids, numbers = table[self._section.event_id], _numbers_of(table[self._section.value])
-        is_good = are_labels(numbers, regression=self._regression)
+        ids, numbers = table[self._section.event_id], self._outcomes.numbers_of(table[self._section.value])
+        is_good = self._outcomes.are_possible(numbers)
         if ids.valid is not None:
             is_good &= ids.valid
         good = np.flatnonzero(is_good)
@@ -161,18 +188,3 @@ class LabelReader:
         ]
         rows["value"] = numbers[good]
         return event_ids, rows, len(values) - len(good)
-
-
-def _numbers_of(column: Column) -> npt.NDArray[np.float64]:
-    """The values as numbers; NaN for a null, and for a value that isn't a number."""
-    if isinstance(column, NumberColumn):
-        numbers = column.values.astype(np.float64)
-        return numbers if column.valid is None else np.where(column.valid, numbers, _NO_VALUE)
-    return np.array([_number_of(value) for value in column.to_list()], np.float64)
-
-
-def _number_of(value: object) -> float:
-    try:
-        return float(value) if isinstance(value, str) else _NO_VALUE
-    except ValueError:
-        return _NO_VALUE

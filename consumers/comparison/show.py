@@ -15,7 +15,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from millstream.consumers.comparison.conclusion import conclusion
 from millstream.consumers.comparison.names import app_name
+from millstream.consumers.comparison.totals import FIGURES, Totals, totals
 from millstream.consumers.comparison.verdict import Verdict, verdict
 from millstream.pipeline.printable import printable
 from millstream.schemas.avro.each import malformation
@@ -29,7 +31,7 @@ from millstream.topics.group import is_empty
 from millstream.topics.records import RecordReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
 
@@ -42,8 +44,16 @@ _MAX_READ_RECORDS = 500  # records of one read
 _MAX_RESULTS: Final = 10_000  # results that are shown, one per window and pair: the newest
 _MAX_NAME_LENGTH: Final = 300  # characters of a name
 _IDLE_TIMEOUT = 2.0  # after this many seconds without a record, all records have been read
-_CLASSIFICATION = ("auc", "log_loss", "brier", "calibration_error")
-_REGRESSION = ("rmse", "mae")
+_COLUMNS: Final[Mapping[str, Sequence[str]]] = {
+    "classification": ("auc", "log_loss", "brier", "calibration_error"),
+    "multiclass": ("accuracy", "log_loss"),
+    "regression": ("rmse", "mae"),
+}
+_DEFAULT_SHADOW: Final = "shadow"  # the name of a shadow without a `name:`
+_NO_LOG_LOSS: Final = (
+    "log loss is not known: it needs the probability of each class of every event, and the compared output lacks it. "
+    "`millstream check` says which outputs there are; name one with probabilities in `comparison.output`"
+)
 _SAME_PSI, _SHIFTED_PSI = 0.1, 0.25
 _INDENT: Final = (0, 0, 0, 2)  # indent of the lines under a heading: top, right, bottom, left
 
@@ -94,17 +104,26 @@ class Judged:
     name: str  # as messages call it
     rows: list[dict[str, Any]]
     verdict: Verdict
+    log_loss: Verdict | None  # the same for the log loss; None: there are no classes
+    totals: Totals | None  # both models' figures over all windows; None: there are no classes
 
 
 def judged(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> list[Judged]:
     """The verdict on each shadow of the pipeline file."""
     found = []
+    task = pipeline.comparison.task
     for shadow in pipeline.shadows:
         mine = [row for row in rows if _is_of(pipeline, shadow, row)]
-        model, version = pipeline.shadow_model(shadow)
-        name = f"version {version}" if model == pipeline.model.name else f"{model} version {version}"
-        found.append(Judged(name, mine, verdict(mine, pipeline.comparison.task)))
+        of_classes = (verdict(mine, task, "log_loss"), totals(mine)) if task == "multiclass" else (None, None)
+        found.append(Judged(_name(pipeline, shadow), mine, verdict(mine, task), *of_classes))
     return found
+
+
+def _name(pipeline: Pipeline, shadow: Shadow) -> str:
+    """The shadow's version, its model if that is not the primary's, and its own name if it has one."""
+    model, version = pipeline.shadow_model(shadow)
+    name = f"version {version}" if model == pipeline.model.name else f"{model} version {version}"
+    return name if shadow.name == _DEFAULT_SHADOW else f"{name} ({shadow.name})"
 
 
 def _is_of(pipeline: Pipeline, shadow: Shadow, row: dict[str, Any]) -> bool:
@@ -119,11 +138,11 @@ def _is_of(pipeline: Pipeline, shadow: Shadow, row: dict[str, Any]) -> bool:
 
 
 def results(pipeline: Pipeline, rows: Sequence[dict[str, Any]], shadows: Sequence[Judged]) -> Iterator[RenderableType]:
-    """All results. Each has a line with the models' names, two lines about both models, and a table with a row per model.
+    """All results. Each has a line with its time, two lines about both models, and a table with a row per model.
 
-    Then come what to do if the job doesn't run, and a line with the verdict on each shadow.
+    Then come what to do if the job doesn't run, the figures over all windows if there are classes, and the verdicts.
     """
-    names = _REGRESSION if pipeline.comparison.task == "regression" else _CLASSIFICATION
+    names = _COLUMNS[pipeline.comparison.task]
     for row in rows:
         yield Text(_heading(row))
         for line in _both(row):
@@ -135,19 +154,36 @@ def results(pipeline: Pipeline, rows: Sequence[dict[str, Any]], shadows: Sequenc
     elif is_empty(pipeline.client_config(), app_name(pipeline)):
         yield Text(f"the comparison job isn't running, so these results stay as they are: {start}")
     for each in shadows if rows else ():
-        yield Text(_words(pipeline, each))
+        if each.totals is not None and each.totals.labels:
+            yield from _all_windows(each, each.totals)
+        yield Text(conclusion(pipeline, printable(each.name), each.rows, each.verdict))
 
 
-def _words(pipeline: Pipeline, each: Judged) -> str:
-    if pipeline.labels is None:
-        where = f"Write `labels:` into {pipeline.path.name} (`millstream docs comparison`)"
-        return f"{printable(each.name)}: not decided: only labels can tell which model is right. {where}"
-    return each.verdict.words(printable(each.name))
+def _all_windows(each: Judged, whole: Totals) -> Iterator[RenderableType]:
+    yield Text(f"all windows  {whole.labels:,} labels")
+    table = _table(FIGURES)
+    for name, figures in (("primary", whole.primary), (printable(each.name), whole.shadow)):
+        table.add_row(Text(name), *(_number(figures[figure]) for figure in FIGURES))
+    yield Padding(table, _INDENT, expand=False)
+    if whole.primary["log_loss"] is None or whole.shadow["log_loss"] is None:
+        yield Padding(Text(_NO_LOG_LOSS), _INDENT, expand=False)
+    else:
+        for compared in (each.verdict, each.log_loss):
+            if compared is not None and (difference := compared.figures()):
+                yield Padding(Text(f"difference of {difference}"), _INDENT, expand=False)
 
 
 def as_json(each: Judged) -> str:
     """The shadow's verdict and results as a JSON object. A figure that is no finite number is null."""
-    return json.dumps(_finite({"shadow": each.name, "verdict": asdict(each.verdict), "windows": each.rows}))
+    return json.dumps(
+        _finite({"shadow": each.name, "verdict": asdict(each.verdict), **_of_classes(each), "windows": each.rows})
+    )
+
+
+def _of_classes(each: Judged) -> dict[str, Any]:
+    if each.log_loss is None or each.totals is None:
+        return {}
+    return {"log_loss": asdict(each.log_loss), "totals": asdict(each.totals)}
 
 
 def _finite(value: Any) -> Any:
@@ -186,13 +222,21 @@ def _reading(psi: float | None) -> str:
 
 
 def _figures(row: dict[str, Any], names: Sequence[str]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for name in (*names, "p95 ms"):
-        table.add_column(name.replace("_", " "), justify="right")
+    table = _table((*names, "p95 ms"))
     for side in ("primary", "shadow"):
         figures = (_number(row[side][name]) for name in names)
-        table.add_row(side, *figures, _number(row[side]["latency_p95_ms"], 2))
+        table.add_row(
+            Text(printable(row[side]["variant"][:_MAX_NAME_LENGTH])), *figures, _number(row[side]["latency_p95_ms"], 2)
+        )
+    return table
+
+
+def _table(names: Sequence[str]) -> Table:
+    """A table with a row for each model: primary, and the shadow's name. A long name is cut to the terminal's width."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("", no_wrap=True, overflow="ellipsis")
+    for name in names:
+        table.add_column(name.replace("_", " "), justify="right", min_width=6)
     return table
 
 

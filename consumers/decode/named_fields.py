@@ -121,13 +121,21 @@ def check_labels(pipeline: Pipeline, store: SchemaStore) -> str:
     problems.raise_all()
     if schema is None:
         return ""
-    regression = pipeline.comparison.task == "regression"
-    expected = "a number" if regression else "true or false, or 1 or 0"
+    task = pipeline.comparison.task
+    regression = task == "regression"
+    expected = {"regression": "a number", "multiclass": "the name or the index of a class"}.get(
+        task, "true or false, or 1 or 0"
+    )
     found = open_decoder(labels.format, store, schema, {labels.value: "number"}).columns[labels.value]
     place, field = pipeline.at("labels", "value"), f"field `{labels.value}` of schema `{schema.name}`"
+    if found == "string" and task == "multiclass":
+        return ""
     if found == "string":
         examples = '"12.5"' if regression else '"1" and "0"'
-        return f"{place}: {field} is text: only texts such as {examples} count as labels, and others are left out."
+        return (
+            f"{place}: {field} is text: only texts such as {examples} count as labels, and others are left out. If the texts "
+            f"are the names of classes, write `task: multiclass` under `comparison:`."
+        )
     if found not in _LABEL_TYPES:
         raise PlanError(f"{place}: expected {expected}, and {field} is {found}. Name another field.")
     return ""

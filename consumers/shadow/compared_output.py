@@ -1,16 +1,28 @@
-"""Checks that the models answer what `comparison.output` and `comparison.item` name."""
+"""Checks that the models answer what `comparison.output` and `comparison.item` name, and says what is compared."""
 
 from collections.abc import Sequence
+from math import prod
+from typing import Any
 
+import numpy as np
+
+from millstream.consumers.compared_classes import compared_classes_of
 from millstream.consumers.errors import PlanError
+from millstream.inference.class_answers import MAX_PROBABILITIES, Classes, compared_classes
+from millstream.inference.errors import ModelRejected
+from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import Tensors
 from millstream.inference.repository import ModelVersion
+from millstream.inference.signature import blank
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.comparisons import compared_output
+from millstream.schemas.wording import meant
+
+_CHANGE = "To compare another one, write `comparison: {output: NAME}` into the pipeline file."
 
 
 def check_compared_output(pipeline: Pipeline, models: Sequence[ModelVersion]) -> None:
-    """Check that all compared models have the output that is the score.
+    """Check, by config.yaml alone, that all compared models have the output that is the score.
 
     Args:
         pipeline: with the comparison's options.
@@ -19,16 +31,10 @@ def check_compared_output(pipeline: Pipeline, models: Sequence[ModelVersion]) ->
     Raises:
         PlanError: naming the model, and the outputs that there are.
     """
-    wanted = pipeline.comparison.output
+    compared_classes_of(pipeline)
     names = [{name for output in model.signature.outputs for name in output.names} for model in models]
-    common = set.intersection(*names)
-    for model, there in zip(models, names, strict=True):
-        if wanted is not None and wanted not in there:
-            raise PlanError(
-                f"{pipeline.at('comparison', 'output')}: expected an output of all compared models, found `{wanted}`, which "
-                f"{model.place} doesn't have. It has {_listed(there)}; outputs of all: {_listed(common)}. Name one of these."
-            )
-    if not common:
+    _check_name(pipeline, models, names)
+    if not set.intersection(*names):
         has = "; ".join(f"{model.place}: {_listed(there)}" for model, there in zip(models, names, strict=True))
         raise PlanError(
             f"{pipeline.at('shadows')}: expected an output with the same name in all compared models, found none ({has}). Give "
@@ -36,38 +42,139 @@ def check_compared_output(pipeline: Pipeline, models: Sequence[ModelVersion]) ->
         )
 
 
-def check_compared_item(pipeline: Pipeline, models: Sequence[ModelVersion], answer: Tensors) -> None:
-    """Check that the score's array has the item.
+def check_compared_answers(pipeline: Pipeline, models: Sequence[ModelVersion], answers: Sequence[Tensors]) -> str:
+    """Check by real outputs that the models have the output and the item that are the score.
+
+    Only these tell all names: a tensor of scores with classes becomes one output for each class, and one of indices becomes one
+    output. Both look the same in config.yaml.
 
     Args:
         pipeline: with the comparison's options.
-        models: the primary, then the shadows.
-        answer: the primary's outputs for any event.
+        models: the primary, and shadows.
+        answers: the outputs of each for any event.
+
+    Returns:
+        A sentence that says what is compared, and what to write to compare another output.
 
     Raises:
-        PlanError: naming the output, and how many items it has.
+        PlanError: naming the model, and the outputs that there are, or how many items the output has.
     """
-    item = pipeline.comparison.item
-    if item is None:
+    classes = compared_classes_of(pipeline)
+    events = [_first_event(answer) for answer in answers]
+    if classes is not None:
+        return _check_classes(pipeline, classes, models, events)
+    _check_name(pipeline, models, [set(event) for event in events])
+    section = pipeline.comparison
+    for event in events:
+        output = compared_output(section.output, events[0], event, item=section.item)
+        if output is not None:
+            _check_item(pipeline, models[0], output, answers[0])
+    chosen = compared_output(section.output, events[0], events[-1], item=section.item)
+    return _said(pipeline, chosen, events[0])
+
+
+def answers_to_blank_event(models: Sequence[ModelVersion]) -> list[Tensors]:
+    """What the models answer to an event of zeros, until the first that needs more than its file, or rejects it."""
+    answers: list[Tensors] = []
+    for model in models:
+        if model.executor != "onnx":  # other models may need what is only where the workers run
+            break
+        executor = open_executor(model, device="cpu")
+        try:
+            answers.append(executor.run(blank(model.signature.inputs, 1)))
+        except ModelRejected:
+            break
+        finally:
+            executor.close()
+    return answers
+
+
+def _check_name(pipeline: Pipeline, models: Sequence[ModelVersion], names: Sequence[set[str]]) -> None:
+    wanted = pipeline.comparison.output
+    if wanted is None:
         return
-    primary, *shadows = models
-    for shadow in shadows:
-        names = (name for entry in shadow.signature.outputs for name in entry.names)
-        output = compared_output(pipeline.comparison.output, answer, names)
-        # Of a tensor of scores with classes, there is one output for each class, and none with the tensor's own name.
-        if output is None or output not in answer:
+    common = set.intersection(*names)
+    for model, there in zip(models, names, strict=True):
+        if wanted not in there:
             raise PlanError(
-                f"{pipeline.at('comparison', 'output')}: expected an output of {primary.place}, found `{output}`. It has "
-                f"{_listed(set(answer))}. Name one of these."
+                f"{pipeline.at('comparison', 'output')}: expected an output of all compared models, found `{wanted}`, which "
+                f"{model.place} doesn't have.{meant(wanted, there)} It has {_listed(there)}; outputs of all: {_listed(common)}. "
+                f"Name one of these."
             )
-        array = answer[output]
-        items = array.shape[1] if array.ndim > 1 else 0
-        if item >= items:
-            there = f"Its last item is {items - 1}." if items else "It is no array: leave the option out."
+
+
+def _check_classes(
+    pipeline: Pipeline, classes: Classes, models: Sequence[ModelVersion], events: Sequence[dict[str, Any]]
+) -> str:
+    wanted = pipeline.comparison.output
+    there = [classes.answers(event) for event in events]
+    for model, names, event in zip(models, there, events, strict=True):
+        if wanted is not None and wanted not in names:
             raise PlanError(
-                f"{pipeline.at('comparison', 'item')}: expected an item of output `{output}` of {primary.place}, found {item}. "
-                f"{there}"
+                f"{pipeline.at('comparison', 'output')}: expected an output with one of the classes {', '.join(classes.names)}, "
+                f"found `{wanted}`, which is none of {model.place}.{meant(wanted, names)} Outputs with a class: "
+                f"{_listed(set(names))}; all outputs: {_listed(set(event))}. Name one with a class."
             )
+        if not names:
+            raise PlanError(
+                f"{pipeline.at('comparison', 'classes')}: expected outputs with one of the classes {', '.join(classes.names)}; "
+                f"found none in {model.place}, which has {_listed(set(event))}. Compare the classes with those that the model "
+                "knows, and their number with the number of its scores."
+            )
+    chosen = compared_classes(classes, wanted, events[0], events[-1])
+    if chosen is None or any(chosen not in names for names in there):
+        has = "; ".join(f"{model.place}: {_listed(set(names))}" for model, names in zip(models, there, strict=True))
+        raise PlanError(
+            f"{pipeline.at('shadows')}: expected an output with a class under the same name in all compared models, found none "
+            f"({has}). Give these outputs the same `name` in the models' config.yaml."
+        )
+    return f"output `{chosen}`: {_class_figures(classes, all(names[chosen] for names in there))}. {_CHANGE}"
+
+
+def _class_figures(classes: Classes, has_probabilities: bool) -> str:
+    if not has_probabilities:
+        return "the class. It holds no probability of each class, so there is accuracy, but no log loss"
+    if not classes.probabilities:
+        return f"the class. There are more than {MAX_PROBABILITIES} classes, so there is accuracy, but no log loss"
+    return "the class, and the probability of each class"
+
+
+def _check_item(pipeline: Pipeline, model: ModelVersion, output: str, answer: Tensors) -> None:
+    item, shape = pipeline.comparison.item, answer[output].shape
+    items = prod(shape[1:]) if len(shape) > 1 else 0
+    if item is None or item < items:
+        return
+    there = f"Its last item is {items - 1}." if items else "It is no array: leave the option out."
+    raise PlanError(
+        f"{pipeline.at('comparison', 'item')}: expected an item of output `{output}` of {model.place}, found {item}. {there}"
+    )
+
+
+def _said(pipeline: Pipeline, chosen: str | None, event: dict[str, Any]) -> str:
+    section = pipeline.comparison
+    value = event.get(chosen or "")
+    if isinstance(value, int | float) or (isinstance(value, list) and section.item is not None):
+        return f"output `{chosen}`. {_CHANGE}"
+    several = (
+        "If the models choose one of several classes, write `comparison: {task: multiclass}`. "
+        if section.task == "classification"
+        else ""
+    )
+    item = ", or `item` if it is an array of scores" if isinstance(value, list) else ""
+    return (
+        f"output `{chosen}`, which is no number: the job can say how often the models agree, but not which is better. {several}"
+        f"Otherwise name a number with `comparison: {{output: NAME}}`{item}. There are {_listed(set(event))}."
+    )
+
+
+def _first_event(answer: Tensors) -> dict[str, Any]:
+    """The outputs of the first event, as in a comparison's record."""
+    return {name: _as_recorded(array[0]) for name, array in answer.items()}
+
+
+def _as_recorded(value: Any) -> Any:
+    flat = np.asarray(value).reshape(-1).tolist()
+    return flat[0] if len(flat) == 1 and np.ndim(value) <= 1 else flat
 
 
 def _listed(names: set[str]) -> str:

@@ -1,6 +1,7 @@
 """Loads all that a pipeline file names, and checks it before the first event is read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from shlex import quote
@@ -25,7 +26,7 @@ from millstream.consumers.decode.path_types import PathTypes
 from millstream.consumers.errors import PlanError
 from millstream.consumers.flow.in_flight import record_cost_of
 from millstream.consumers.schema_store import open_store, own_schema_id, prediction_record
-from millstream.consumers.shadow.compared_output import check_compared_item, check_compared_output
+from millstream.consumers.shadow.compared_output import check_compared_answers, check_compared_output
 from millstream.consumers.shadow.shadow_plan import (
     ShadowPlan,
     load_shadows,
@@ -35,9 +36,9 @@ from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.result_sink import Outputs
 from millstream.consumers.worker.compute import DECODE_RECORDS
 from millstream.consumers.worker.shared import Settings
-from millstream.inference.errors import ModelRejected
+from millstream.inference.errors import ExecutorUnavailable, ModelRejected, OutOfMemory
 from millstream.inference.executors.choice import open_executor
-from millstream.inference.executors.interface import ModelExecutor
+from millstream.inference.executors.interface import ModelExecutor, Tensors
 from millstream.inference.repository import ModelVersion, load_version
 from millstream.inference.signature import blank, check_fields
 from millstream.pipeline.pipeline import Pipeline
@@ -255,5 +256,16 @@ def check_answers(plan: Plan) -> ModelRejected | None:
         return refusal
     except UnsupportedOutputError as error:
         raise PlanError(f"{plan.model.place}: {error}") from None
-    check_compared_item(plan.pipeline, [plan.model, *(shadow.model for shadow in plan.shadows)], outputs)
+    if plan.shadows:
+        answers = [outputs, *_answers_of(plan.shadows)]
+        models = [plan.model, *(shadow.model for shadow in plan.shadows)]
+        check_compared_answers(plan.pipeline, models[: len(answers)], answers)
     return None
+
+
+def _answers_of(shadows: Sequence[ShadowPlan]) -> list[Tensors]:
+    """What the shadows answer to a blank event, until the first that can't: a shadow stops no worker."""
+    answers: list[Tensors] = []
+    with suppress(ModelRejected, OutOfMemory, ExecutorUnavailable):
+        answers.extend(shadow.executor.run(blank(shadow.model.signature.inputs, 1)) for shadow in shadows)
+    return answers

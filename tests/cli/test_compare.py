@@ -64,7 +64,7 @@ def write_result(
         events.labels.astype(float),
     )
     whole = Partial(summarise(columns, 0.5), final=final)
-    record = result(start, start + 3_600_000, pair, whole, pipeline="p", regression=False)
+    record = result(start, start + 3_600_000, pair, whole, pipeline="p", task="classification")
     value = encode_result({**record, "updated_at": 1}, EVALUATION.reserved_id)
     produce(scene_bootstrap, topic, [(result_key(start, pair), value)])
 

@@ -27,14 +27,14 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.pipeline = pipeline(folder, "{name: m, version: 1}")
-        self.settings = join_settings(self.pipeline)
+        self.settings = join_settings(self.pipeline, None)
         self.known = KnownPairs(self.pipeline)
         self.metrics = ComparisonMetrics("p")
         self.table: dict[bytes, bytes] = {}
         self.restart()
 
     def restart(self) -> None:
-        self.merges = Merges(self.pipeline, self.table, self.known, self.metrics, sources=SOURCES)
+        self.merges = Merges(self.pipeline, self.settings, self.table, self.known, self.metrics, sources=SOURCES)
 
     def write(self, writes: list[Write]) -> None:
         for key, value in writes:

@@ -13,7 +13,7 @@ import pytest
 from millstream.consumers.comparison.errors import DamagedRecordError
 from millstream.consumers.comparison.partials import Merge, Partial, Place, most_bytes_of
 from millstream.inference.estimates import estimate
-from millstream.inference.evaluation import Columns, Histogram, Summary, summarise
+from millstream.inference.evaluation import Columns, Histogram, Summary, Task, summarise
 from millstream.schemas.comparisons import Pair, Variant
 
 MOST_BYTES = most_bytes_of(1000)
@@ -107,12 +107,12 @@ def test_partial_with_a_part_that_can_not_be_is_refused(path: list[int], value: 
         Partial.unpack(packed(whole[0]), MOST_BYTES)
 
 
-@pytest.mark.parametrize("regression", [True, False])
-def test_largest_scores_and_latencies_make_figures_and_no_error(regression: bool) -> None:
+@pytest.mark.parametrize("task", ["regression", "classification", "multiclass"])
+def test_largest_scores_and_latencies_make_figures_and_no_error(task: Task) -> None:
     with np.errstate(all="ignore"):
         partial = a_partial(200, [1.7e308, -1.7e308, 5e-324, 0.0, 1.0])
         whole = partial + Partial.unpack(partial.pack(), MOST_BYTES)
-        assert estimate(whole.summary, regression=regression).agreement == 1.0
+        assert estimate(whole.summary, task=task).agreement == 1.0
 
 
 def test_sound_bins_that_no_score_makes_are_summed_without_an_error() -> None:
@@ -120,7 +120,7 @@ def test_sound_bins_that_no_score_makes_are_summed_without_an_error() -> None:
     partial = a_partial()
     summary = replace(partial.summary, primary=replace(partial.summary.primary, positive=ends, latency=ends))
     with np.errstate(all="ignore"):
-        estimate((partial + Partial.unpack(Partial(summary).pack(), MOST_BYTES)).summary, regression=False)
+        estimate((partial + Partial.unpack(Partial(summary).pack(), MOST_BYTES)).summary, task="classification")
 
 
 def put(merge: Merge, start: int, source: int = 0) -> list[Place]:

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from millstream.consumers.comparison.chunks import Rows
+from millstream.consumers.comparison.outcomes import Outcomes
 from millstream.consumers.comparison.rows import LabelReader, Scoring, id_hash
+from millstream.inference.class_answers import Classes
 from millstream.pipeline.comparison_sections import Comparison, Labels
 from millstream.schemas.comparisons import Comparisons, Pair, Variant
 from millstream.schemas.directory import DirectoryStore
@@ -28,6 +30,8 @@ OUTCOME = {
         {"name": "told", "type": "string", "default": ""},
     ],
 }
+
+BINARY = Outcomes("classification")
 
 
 def scored(primary: dict[str, Any], shadow: dict[str, Any] | None, **section: Any) -> Any:
@@ -76,11 +80,11 @@ def test_scores_and_agreement(
     assert tuple(None if isinstance(v, float) and math.isnan(v) else v for v in found) == expected
 
 
-def reader(folder: Path, *, regression: bool = False, **section: Any) -> tuple[LabelReader, DirectoryStore]:
+def reader(folder: Path, outcomes: Outcomes = BINARY, **section: Any) -> tuple[LabelReader, DirectoryStore]:
     (folder / "3-outcome.avsc").write_text(json.dumps(OUTCOME))
     store = DirectoryStore(folder)
     fields = {"topic": "l", "schema": "outcome", "event_id": "event", "value": "value", **section}
-    return LabelReader(Labels.model_validate(fields), store, regression=regression), store
+    return LabelReader(Labels.model_validate(fields), store, outcomes), store
 
 
 def read(labels: LabelReader, values: list[bytes | None]) -> tuple[list[str], Rows, int]:
@@ -100,7 +104,7 @@ def test_avro_labels_are_read_and_the_others_counted(tmp_path: Path) -> None:
 
 
 def test_regression_takes_any_number(tmp_path: Path) -> None:
-    labels, _ = reader(tmp_path, regression=True, format="json")
+    labels, _ = reader(tmp_path, Outcomes("regression"), format="json")
     ids, found, bad = read(labels, [b'{"event": "a", "value": -3.5}', b'{"event": "b", "value": "x"}'])
     assert (ids, found["value"].tolist(), bad) == (["a"], [-3.5], 1)
 
@@ -149,3 +153,57 @@ def test_label_that_breaks_the_decoder_is_none_and_the_others_of_its_fetch_count
     assert (ids, bad) == ([f"e{number}" for number in range(5)], 1)
     assert found["position"].tolist() == [(2 << 48) + offset for offset in (10, 11, 12, 14, 15)]
     assert "the label at offset 13 of partition 2 breaks the decoder" in caplog.text
+
+
+PETS = Classes(["bird", "cat", "dog"])
+
+
+def class_rows(primary: dict[str, Any], shadow: dict[str, Any] | None, **section: Any) -> Any:
+    comparison = Comparison.model_validate({"topic": "c", "evaluations": "e", "task": "multiclass", **section})
+    pair, one = Pair(Variant("m", 1, "primary"), Variant("m", 2)), np.zeros(1)
+    columns = Comparisons(
+        np.zeros(1, np.int64),
+        ["e"],
+        np.ones(1, np.int64),
+        [pair],
+        np.zeros(1, np.uint16),
+        [primary],
+        [shadow],
+        one,
+        one,
+    )
+    [row] = Scoring.of(comparison, PETS).rows(columns, np.array([7]))
+    return row
+
+
+def test_classes_and_probabilities_of_both_models_are_kept() -> None:
+    row = class_rows({"s": [0.2, 0.1, 0.7]}, {"s": [0.5, 0.25, 0.25]})
+    assert (row["primary_class"], row["shadow_class"], row["agreed"]) == (2, 0, 0)
+    assert row["shadow_probabilities"].tolist() == [0.5, 0.25, 0.25]
+    assert (row["primary"], row["shadow"]) == (0.7, 0.5)
+
+
+def test_logits_give_a_class_and_no_probability() -> None:
+    row = class_rows({"s": [2.0, -1.0, 0.0]}, {"s": [3.0, 0.0, 1.0]})
+    assert (row["primary_class"], row["shadow_class"], row["agreed"]) == (0, 0, 1)
+    assert np.isnan(row["primary_probabilities"]).all()
+
+
+def test_shadow_that_failed_has_no_class() -> None:
+    row = class_rows({"label": "cat"}, None)
+    assert (row["primary_class"], row["shadow_class"], row["agreed"], row["failed"]) == (1, -1, -1, True)
+
+
+@pytest.mark.parametrize(("schema", "value"), [("outcome", "told"), (None, "told")])
+def test_labels_are_classes_by_name_or_index(tmp_path: Path, schema: str | None, value: str) -> None:
+    labels, _ = reader(tmp_path, Outcomes("multiclass", PETS), format="json", value=value, schema=schema)
+    texts = ["dog", "1", "wolf", "7", ""]
+    ids, found, bad = read(labels, [b'{"event": "%b", "told": "%b"}' % ((text.encode(),) * 2) for text in texts])
+    assert (ids, found["value"].tolist(), bad) == (["dog", "1"], [2.0, 1.0], 3)
+
+
+def test_index_of_a_class_is_a_label_as_a_number_too(tmp_path: Path) -> None:
+    labels, _ = reader(tmp_path, Outcomes("multiclass", PETS), format="json", schema=None)
+    ids, found, bad = read(labels, [b'{"event": "a", "value": 2}', b'{"event": "b", "value": 3}'])
+    assert (ids, found["value"].tolist(), bad) == (["a"], [2.0], 1)
+    assert "a class by its name or its index (bird, cat, dog) at `value`" in labels.expected

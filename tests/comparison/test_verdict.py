@@ -13,17 +13,17 @@ from scipy.stats import ttest_1samp
 from millstream.consumers.comparison.partials import Partial
 from millstream.consumers.comparison.results import result
 from millstream.consumers.comparison.verdict import LEAST_LABELS, verdict
-from millstream.inference.evaluation import Columns, summarise
+from millstream.inference.evaluation import Columns, Task, summarise
 from millstream.schemas.comparisons import Pair, Variant
 
 PAIR = Pair(Variant("m", 1, "primary"), Variant("m", 2))
 
 
-def a_result(labels: Any, primary: Any, shadow: Any, *, regression: bool = False) -> dict[str, Any]:
+def a_result(labels: Any, primary: Any, shadow: Any, *, task: Task = "classification") -> dict[str, Any]:
     """The result of a window of these events."""
     zeros = np.zeros(len(labels))
     events = Columns(primary, shadow, zeros.astype(np.int8), zeros > 0, zeros, zeros, labels)
-    return result(0, 1, PAIR, Partial(summarise(events, 0.5)), pipeline="p", regression=regression)
+    return result(0, 1, PAIR, Partial(summarise(events, 0.5)), pipeline="p", task=task)
 
 
 def window(events: int, *, seed: int = 1, primary: float = 1.0, shadow: float = 1.0) -> dict[str, Any]:
@@ -87,8 +87,8 @@ def test_lower_error_of_a_regression_is_better() -> None:
     rng = np.random.default_rng(1)
     labels = rng.normal(100, 20, 300)
     near, far = labels + rng.normal(0, 1, 300), labels + rng.normal(0, 5, 300)
-    better = verdict([a_result(labels, far, near, regression=True)], "regression")
-    worse = verdict([a_result(labels, near, far, regression=True)], "regression")
+    better = verdict([a_result(labels, far, near, task="regression")], "regression")
+    worse = verdict([a_result(labels, near, far, task="regression")], "regression")
     assert better.words("version 2").startswith("version 2 is better: mean absolute error -3.")
     assert worse.outcome == "not better"
 
@@ -98,7 +98,7 @@ def test_interval_over_windows_is_that_over_all_events(seed: int, sizes: list[in
     """With equal means in all windows, strata and the whole sample agree, up to the means' own variation."""
     rng = np.random.default_rng(seed)
     parts = [rng.normal(0, 1, (3, size)) for size in sizes]
-    rows = [a_result(*each, regression=True) for each in parts]
+    rows = [a_result(*each, task="regression") for each in parts]
     labels, primary, shadow = np.concatenate(parts, axis=1)
     interval = ttest_1samp(np.abs(shadow - labels) - np.abs(primary - labels), 0).confidence_interval(0.95)
     found = verdict(rows, "regression")

@@ -113,7 +113,7 @@ def check(found: Estimate, events: Columns) -> None:
 @pytest.mark.parametrize(("failed", "spread"), [(0.0, 2.0), (0.2, 2.0), (0.0, 0.3), (0.05, 5.0)])
 def test_estimates_are_what_exact_computation_says(failed: float, spread: float) -> None:
     events = columns(7, 4000, failed=failed, spread=spread)
-    check(estimate(summarise(events, 0.5), regression=False), events)
+    check(estimate(summarise(events, 0.5), task="classification"), events)
 
 
 @given(RNG_SEEDS, st.integers(1, 5))
@@ -124,7 +124,9 @@ def test_summaries_of_parts_add_up_to_the_summary_of_the_whole(seed: int, parts:
     for number in range(parts):
         total += summarise(part(events, owner == number), 0.5)
     for found, expected in zip(
-        flat(estimate(total, regression=False)), flat(estimate(summarise(events, 0.5), regression=False)), strict=True
+        flat(estimate(total, task="classification")),
+        flat(estimate(summarise(events, 0.5), task="classification")),
+        strict=True,
     ):
         assert (found is None) == (expected is None)
         assert found is None or found == pytest.approx(expected, rel=1e-9, abs=1e-12)
@@ -155,7 +157,7 @@ def test_auc_is_off_by_no_more_than_half_of_the_pairs_within_a_bin(rows: list[tu
         return
     nothing = np.zeros(len(rows))
     events = Columns(scores, scores, nothing.astype(np.int8), nothing > 0, nothing, nothing, labels)
-    found = estimate(summarise(events, 0.5), regression=False).primary.auc
+    found = estimate(summarise(events, 0.5), task="classification").primary.auc
     positive, negative = bins_of(scores[labels == 1]), bins_of(scores[labels == 0])
     assert found is not None
     slack = (positive[:, None] == negative).mean() / 2
@@ -169,7 +171,7 @@ def test_regression_has_errors_in_place_of_probabilities() -> None:
     zeros = np.zeros(1000)
     found = estimate(
         summarise(Columns(primary, shadow, zeros.astype(np.int8), zeros > 0, zeros, zeros, labels), 0.5),
-        regression=True,
+        task="regression",
     )
     close(found.shadow.rmse, float(np.sqrt(((shadow - labels) ** 2).mean())))
     close(found.primary.mae, float(np.abs(primary - labels).mean()))
@@ -177,12 +179,12 @@ def test_regression_has_errors_in_place_of_probabilities() -> None:
 
 
 def test_nothing_is_known_of_no_events() -> None:
-    assert set(flat(estimate(Summary(), regression=False))) == {None, 0}
+    assert set(flat(estimate(Summary(), task="classification"))) == {None, 0}
 
 
 def test_shadow_that_always_failed_has_an_error_rate_and_latency() -> None:
     events = columns(1, 50, failed=1.1)
-    found = estimate(summarise(events, 0.5), regression=False)
+    found = estimate(summarise(events, 0.5), task="classification")
     assert (found.error_rate, found.agreement, found.primary.auc) == (1.0, None, None)
     assert found.shadow.latency_p50_ms is not None
 
@@ -217,7 +219,7 @@ def exact_delong_error(primary: Floats, shadow: Floats, labels: Floats) -> float
 @given(RNG_SEEDS, st.integers(200, 400))
 def test_error_of_the_difference_of_two_aucs_is_delongs(seed: int, events: int) -> None:
     whole, primary, shadow, labels = labelled(seed, events)
-    found = estimate(summarise(whole, 0.5), regression=False)
+    found = estimate(summarise(whole, 0.5), task="classification")
     exact = exact_delong_error(primary, shadow, labels)
     close(found.auc_difference_error, exact, 0.05 * exact)  # the bins are coarse
     close(found.auc_difference, roc_auc_score(labels, shadow) - roc_auc_score(labels, primary), 1e-3)
@@ -226,7 +228,7 @@ def test_error_of_the_difference_of_two_aucs_is_delongs(seed: int, events: int) 
 @given(RNG_SEEDS)
 def test_error_with_few_different_scores_is_exactly_delongs(seed: int) -> None:
     whole, primary, shadow, labels = labelled(seed, 60, scores=np.array([0.1, 0.3, 0.5, 0.7]))
-    found = estimate(summarise(whole, 0.5), regression=False)
+    found = estimate(summarise(whole, 0.5), task="classification")
     if min(labels.sum(), (1 - labels).sum()) < 2:
         assert found.auc_difference_error is None
     else:
@@ -234,7 +236,7 @@ def test_error_with_few_different_scores_is_exactly_delongs(seed: int) -> None:
 
 
 def test_delongs_error_is_how_much_the_difference_varies_from_sample_to_sample() -> None:
-    samples = [estimate(summarise(columns(seed, 500, unlabelled=0), 0.5), regression=False) for seed in range(200)]
+    samples = [estimate(summarise(columns(seed, 500, unlabelled=0), 0.5), task="classification") for seed in range(200)]
     varies = float(np.std([each.auc_difference or 0 for each in samples]))
     assert np.mean([each.auc_difference_error or 0 for each in samples]) == pytest.approx(varies, rel=0.15)
 
@@ -242,7 +244,7 @@ def test_delongs_error_is_how_much_the_difference_varies_from_sample_to_sample()
 @given(RNG_SEEDS, st.integers(2, 300))
 def test_differences_of_means_and_their_errors_are_those_of_the_pairs(seed: int, events: int) -> None:
     whole, primary, shadow, labels = labelled(seed, events)
-    found = estimate(summarise(whole, 0.5), regression=False)
+    found = estimate(summarise(whole, 0.5), task="classification")
     expected = [log_loss(labels, scores, labels=[0, 1]) for scores in (primary, shadow)]
     close(found.log_loss_difference, expected[1] - expected[0], 1e-9)
     losses = [-np.where(labels == 1, np.log(scores), np.log(1 - scores)) for scores in (primary, shadow)]
@@ -251,7 +253,7 @@ def test_differences_of_means_and_their_errors_are_those_of_the_pairs(seed: int,
     accuracy = [accuracy_score(labels, scores >= 0.5) for scores in (primary, shadow)]
     close(found.accuracy_difference, float(accuracy[1] - accuracy[0]))
     close(found.accuracy_difference_error, float(sem(right[1].astype(float) - right[0])), 1e-7)
-    found = estimate(summarise(whole, 0.5), regression=True)
+    found = estimate(summarise(whole, 0.5), task="regression")
     absolute = [mean_absolute_error(labels, scores) for scores in (primary, shadow)]
     close(found.mae_difference, float(absolute[1] - absolute[0]))
     close(found.mae_difference_error, float(sem(np.abs(shadow - labels) - np.abs(primary - labels))), 1e-7)
@@ -261,8 +263,8 @@ def test_differences_of_means_and_their_errors_are_those_of_the_pairs(seed: int,
 def test_difference_counts_only_labelled_events_that_both_models_scored() -> None:
     whole = columns(5, 500, failed=0.2)
     both = ~whole.failed & ~np.isnan(whole.labels)
-    found = estimate(summarise(whole, 0.5), regression=False)
-    expected = estimate(summarise(part(whole, both), 0.5), regression=False)
+    found = estimate(summarise(whole, 0.5), task="classification")
+    expected = estimate(summarise(part(whole, both), 0.5), task="classification")
     assert (found.paired, found.positives) == (both.sum(), whole.labels[both].sum())
     close(found.auc_difference_error, expected.auc_difference_error or 0)
     close(found.log_loss_difference, expected.log_loss_difference or 0)

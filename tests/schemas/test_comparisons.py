@@ -156,12 +156,28 @@ def test_error_that_is_no_valid_unicode_is_written_as_far_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("named", "primary", "shadow", "compared"),
     [
-        ("score", ["a", "score"], ["score"], "score"),
-        (None, ["a", "b", "c"], ["c", "b"], "b"),
-        (None, ["a"], ["b"], None),
+        ("score", {"a": 0.5, "score": 0.5}, {"score": 0.5}, "score"),
+        (None, {"a": 0.5, "b": 0.5, "c": 0.5}, {"c": 0.5, "b": 0.5}, "b"),
+        (None, {"a": 0.5}, {"b": 0.5}, None),
+        (
+            None,
+            {"best": ["late"], "best_scores": [0.9], "p": 0.9},
+            {"best": ["ok"], "best_scores": [0.7], "p": 0.3},
+            "p",
+        ),
+        (None, {"label": 1, "p": 0.9}, {"label": 0, "p": 0.3}, "p"),
+        (None, {"a": 1, "p": 0.9}, {"a": "x", "p": 0.3}, "p"),
+        (None, {"best": ["late"], "best_scores": [0.9]}, {"best": ["ok"], "best_scores": [0.7]}, "best"),
+        (None, {"best": "late", "best_scores": 0.9}, {"best": "ok", "best_scores": 0.7}, "best"),
     ],
 )
-def test_compared_output_is_the_named_or_the_first_that_both_models_have(
-    named: str | None, primary: list[str], shadow: list[str], compared: str | None
+def test_compared_output_is_the_named_or_the_best_score_that_both_models_have(
+    named: str | None, primary: dict[str, Any], shadow: dict[str, Any], compared: str | None
 ) -> None:
     assert compared_output(named, primary, shadow) == compared
+
+
+def test_array_is_the_compared_output_if_an_item_is_named() -> None:
+    outputs = {"amount": 2.5, "scores": [0.2, 0.8]}
+    assert compared_output(None, outputs, outputs, item=1) == "scores"
+    assert compared_output(None, outputs, outputs) == "amount"

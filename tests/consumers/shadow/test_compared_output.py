@@ -1,12 +1,17 @@
 """Outputs that are made of one tensor can be compared by their names."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from millstream.consumers.compared_classes import compared_classes_of
 from millstream.consumers.errors import PlanError
-from millstream.consumers.shadow.compared_output import check_compared_item, check_compared_output
+from millstream.consumers.shadow.compared_output import check_compared_answers, check_compared_output
+from millstream.pipeline.errors import PipelineError
+from millstream.pipeline.pipeline import Pipeline
 from tests.inference.python_models import predicting
 from tests.pipeline.pipeline_files import SMALL, load
 
@@ -27,7 +32,95 @@ def test_score_of_a_class_can_be_compared(tmp_path: Path, output: str) -> None:
 def test_tensor_of_scores_is_no_output_of_its_own(tmp_path: Path) -> None:
     model = predicting(tmp_path, "return {'p': inputs['x']}", config=CONFIG)
     pipeline = load(tmp_path, f"{SMALL}shadows: [{{version: 2}}]\ncomparison: {{output: p, item: 0}}\n")
+    answer = {"p.no": np.zeros(1), "p.yes": np.zeros(1)}
     with pytest.raises(
-        PlanError, match=r"comparison.output: expected an output of .*, found `p`. It has `p.no`, `p.yes`"
+        PlanError, match=r"comparison.output: expected an output of .*, found `p`.* It has `p.no`, `p.yes`"
     ):
-        check_compared_item(pipeline, [model, model], {"p.no": np.zeros(1), "p.yes": np.zeros(1)})
+        check_compared_answers(pipeline, [model, model], [answer, answer])
+
+
+PETS = ["bird", "cat", "dog"]
+THREE = "inputs: [{tensor: x, fields: [a], dtype: float32}]\noutputs: [{tensor: label, classes: [bird, cat, dog]}]\n"
+
+
+def comparing(folder: Path, **section: object) -> Pipeline:
+    return load(folder, f"{SMALL}shadows: [{{version: 2}}]\ncomparison: {json.dumps(section)}\n")
+
+
+def checked(folder: Path, answer: dict[str, Any], **section: object) -> str:
+    """What is said of this answer of both models."""
+    (folder / "models").mkdir()
+    model = predicting(folder / "models", "return {}", config=THREE)
+    arrays = {name: np.array(values) for name, values in answer.items()}
+    return check_compared_answers(comparing(folder, **section), [model, model], [arrays, arrays])
+
+
+def test_name_of_a_class_that_no_prediction_has_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+    """config.yaml alone can't tell whether the tensor has scores of the classes, or the index of one."""
+    with pytest.raises(PlanError, match=r"found `label.cat`, which .* Did you mean `label`\? It has `label`"):
+        checked(tmp_path, {"label": ["cat"]}, output="label.cat")
+
+
+def test_output_without_a_class_is_refused_with_those_that_have_one(tmp_path: Path) -> None:
+    with pytest.raises(
+        PlanError, match=r"found `scors`, .* Did you mean `scores`\? Outputs with a class: `label`, `scores`"
+    ):
+        checked(
+            tmp_path,
+            {"label": ["cat"], "scores": [[0.2, 0.1, 0.7]], "n": [0.5]},
+            task="multiclass",
+            classes=PETS,
+            output="scors",
+        )
+
+
+def test_what_is_compared_and_how_to_change_it_is_said(tmp_path: Path) -> None:
+    said = checked(tmp_path, {"best": [["cat"]], "best_scores": [[0.7]], "p": [0.3]})
+    assert said == "output `p`. To compare another one, write `comparison: {output: NAME}` into the pipeline file."
+
+
+def test_text_advises_to_compare_classes(tmp_path: Path) -> None:
+    said = checked(tmp_path, {"best": [["cat"]], "best_scores": [[0.7]]})
+    assert "output `best`, which is no number" in said
+    assert "write `comparison: {task: multiclass}`" in said
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ({"label": ["cat"], "s": [[0.2, 0.1, 0.7]]}, "output `s`: the class, and the probability of each class. "),
+        (
+            {"s.bird": [0.2], "s.cat": [0.1], "s.dog": [0.7]},
+            "output `s`: the class, and the probability of each class. ",
+        ),
+        (
+            {"label": ["cat"]},
+            "output `label`: the class. It holds no probability of each class, so there is accuracy, but no",
+        ),
+    ],
+)
+def test_class_with_probabilities_is_compared_if_there_is_one(
+    tmp_path: Path, answer: dict[str, Any], said: str
+) -> None:
+    assert checked(tmp_path, answer, task="multiclass", classes=PETS).startswith(said)
+
+
+def test_classes_that_nobody_names_are_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(
+        PlanError, match=r"comparison.*: expected the names of the classes .* `classes: \[bird, cat, dog\]`"
+    ):
+        compared_classes_of(comparing(tmp_path, task="multiclass"))
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"classes": PETS}, "write `task: multiclass` under `comparison:`"),
+        ({"classes": ["a", "a"], "task": "multiclass"}, "the class 'a' is named twice"),
+        ({"classes": PETS, "task": "multiclass", "item": 1}, "Leave `item` out"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path: Path, section: dict[str, Any], said: str) -> None:
+    with pytest.raises(PipelineError) as refused:
+        comparing(tmp_path, **section)
+    assert said.lower() in str(refused.value).lower()

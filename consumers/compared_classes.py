@@ -1,0 +1,40 @@
+"""The classes of the models that are compared, from the pipeline file or from the primary's config.yaml."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millstream.consumers.errors import PlanError
+from millstream.inference.class_answers import Classes
+from millstream.inference.errors import ModelConfigError
+from millstream.inference.repository import load_version
+
+if TYPE_CHECKING:
+    from millstream.pipeline.pipeline import Pipeline
+
+
+def compared_classes_of(pipeline: Pipeline) -> Classes | None:
+    """The classes of the compared models; None if `comparison.task` is not `multiclass`.
+
+    Raises:
+        PlanError: neither the pipeline file nor a config.yaml on this machine names them.
+    """
+    section, model = pipeline.comparison, pipeline.model
+    if section.task != "multiclass":
+        return None
+    if section.classes is not None:
+        return Classes(section.classes)
+    try:
+        primary = load_version(model.repository, model.name, model.version)
+    except ModelConfigError as error:
+        found = f"and the primary's config.yaml can't be read here: {error}"
+    else:
+        outputs = [output for output in primary.signature.outputs if len(output.classes) > 1]
+        named = [output for output in outputs if section.output in output.names] or outputs
+        if named:
+            return Classes(named[0].classes)
+        found = f"and {primary.place} names none"
+    raise PlanError(
+        f"{pipeline.at('comparison', 'classes')}: expected the names of the classes for `task: multiclass`; found none here, "
+        f"{found}. Write them in the order of the model's scores, for example `classes: [bird, cat, dog]`."
+    )

@@ -1,0 +1,81 @@
+"""The last line about a shadow: the verdict, or what is missing for one and what to do next."""
+
+from __future__ import annotations
+
+from shlex import quote
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millstream.consumers.comparison.verdict import Verdict
+    from millstream.pipeline.comparison_sections import Labels
+    from millstream.pipeline.pipeline import Pipeline
+
+_EXPECTED: Final = {
+    "classification": "true or false, or 1 or 0",
+    "multiclass": "a class by its name or its index",
+    "regression": "a number",
+}
+
+
+def conclusion(pipeline: Pipeline, name: str, rows: Sequence[dict[str, Any]], verdict: Verdict) -> str:
+    """One sentence, or several, about the shadow of this name.
+
+    Args:
+        pipeline: the pipeline.
+        name: how to call the shadow.
+        rows: the results of its windows.
+        verdict: the verdict on it.
+    """
+    if pipeline.labels is None:
+        where = f"Write `labels:` into {pipeline.path.name} (`millstream docs comparison`)"
+        return f"{name}: not decided: only labels can tell which model is right. {where}"
+    if verdict.difference is not None:
+        return verdict.words(name)
+    missing = _missing(pipeline, pipeline.labels, rows)
+    return f"{name}: not decided yet: {missing}" if missing else verdict.words(name)
+
+
+def _missing(pipeline: Pipeline, labels: Labels, rows: Sequence[dict[str, Any]]) -> str:
+    """What is missing, and what to do; empty if only more labels are."""
+    events, errors, labelled, paired = (
+        sum(row[figure] or 0 for row in rows) for figure in ("events", "errors", "labelled", "paired")
+    )
+    file = quote(str(pipeline.named))
+    if not events:
+        return f"no event was compared so far. `millstream tail {file} --comparisons` shows whether workers run this shadow"
+    if errors == events:
+        return f"it failed on all {events:,} events. `millstream tail {file} --comparisons --from-beginning` shows its errors"
+    if not labelled:
+        task = pipeline.comparison.task
+        return (
+            f"none of the {events:,} compared events has a label so far. A label counts if its `{labels.event_id}` is an "
+            f"event's ID and its `{labels.value}` is {_EXPECTED[task]}. `millstream tail {file} --topic {labels.topic} "
+            f"--from-beginning` shows labels, and the job's log says which ones it leaves out"
+        )
+    if not paired:
+        what = "no class of both models" if pipeline.comparison.task == "multiclass" else "no score of both models"
+        return (
+            f"{labelled:,} events have a label, but {what}. `millstream check {file}` says which output is compared, and how "
+            f"to compare another one"
+        )
+    return _missing_for_auc(pipeline, rows) if pipeline.comparison.task == "classification" else ""
+
+
+def _missing_for_auc(pipeline: Pipeline, rows: Sequence[dict[str, Any]]) -> str:
+    paired, positives = (sum(row[figure] or 0 for row in rows) for figure in ("paired", "positives"))
+    if positives in {0, paired}:
+        which, other = ("false", "true") if positives == 0 else ("true", "false")
+        return f"all {paired:,} labels are {which}. The AUC needs some that are {other}, too: wait for them"
+    if not any(_has_both(row) for row in rows):
+        return (
+            f"{paired:,} labels so far, but no window has 2 that are true and 2 that are false. Write a longer "
+            f"`comparison.window`, now {pipeline.comparison.window:g} s, and start the job again"
+        )
+    return ""
+
+
+def _has_both(row: dict[str, Any]) -> bool:
+    positives, paired = row["positives"] or 0, row["paired"] or 0
+    return bool(positives >= 2 and paired - positives >= 2)

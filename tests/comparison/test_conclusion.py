@@ -1,0 +1,48 @@
+"""The last line about a shadow says what to do if no figure can be compared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millstream.consumers.comparison.conclusion import conclusion
+from millstream.consumers.comparison.verdict import verdict
+from tests.comparison.test_verdict import window
+from tests.pipeline.pipeline_files import SMALL, load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LABELS = "labels: {topic: outcomes, event_id: id, value: late, format: json}\n"
+ROW = {**window(100), "events": 100, "errors": 0, "labelled": 100}
+NO_FIGURE: dict[str, Any] = {"auc_difference": None, "auc_difference_error": None}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (
+            {"labelled": 0, "paired": 0},
+            "none of the 100 compared events has a label so far. A label counts if its `late` is",
+        ),
+        ({"paired": 0}, "100 events have a label, but no score of both models. `millstream check "),
+        ({"positives": 0}, "all 100 labels are false. The AUC needs some that are true, too"),
+        ({"positives": 100}, "all 100 labels are true. The AUC needs some that are false, too"),
+        ({"positives": 1}, "no window has 2 that are true and 2 that are false. Write a longer `comparison.window`"),
+        ({"errors": 100}, "it failed on all 100 events. `millstream tail "),
+        ({"events": 0}, "no event was compared so far. `millstream tail "),
+    ],
+)
+def test_what_is_missing_is_said_with_what_to_do(tmp_path: Path, row: dict[str, Any], said: str) -> None:
+    pipeline = load(tmp_path, f"{SMALL}shadows: [{{version: 2}}]\n{LABELS}")
+    rows = [{**ROW, **NO_FIGURE, **row}]
+    found = conclusion(pipeline, "version 2 (candidate)", rows, verdict(rows, "classification"))
+    assert found.startswith("version 2 (candidate): not decided yet: ")
+    expected = said.replace("its `late` is", "its `id` is an event's ID and its `late` is true or false, or 1 or 0")
+    assert expected in found
+
+
+def test_labels_that_the_file_does_not_name_are_asked_for(tmp_path: Path) -> None:
+    pipeline = load(tmp_path, f"{SMALL}shadows: [{{version: 2}}]\n")
+    assert "Write `labels:` into pipeline.yaml" in conclusion(pipeline, "v", [ROW], verdict([ROW], "classification"))
