@@ -14,6 +14,7 @@ from millstream.inference.signature import Signature, TensorInput, TensorOutput,
 from millstream.inference.tensor_inputs import Place, listed, tensor_input
 from millstream.inference.times import Time
 
+PLACEHOLDER = "TODO"  # in files that Millstream writes, for what the user must fill in
 MAX_VALUES = 2**28  # of a batch in one tensor: 1 GiB as float32
 
 
@@ -47,11 +48,32 @@ def signature_of(config: Config, fields: Fields, mapped_at: Place, written: Conf
     outputs = tuple(
         _output(entry, partial(written.at, "outputs", at), written) for at, entry in enumerate(config.outputs)
     )
+    _refuse_placeholders(inputs, fields, mapped_at, written)
     signature = Signature(inputs, outputs)
     _refuse_enormous(signature, config.batch_sizes, written)
     _refuse_two_types(signature, written)
     _check_token_types(signature, written)
     return signature
+
+
+def _refuse_placeholders(inputs: Sequence[TensorInput], fields: Fields, mapped_at: Place, written: ConfigFile) -> None:
+    """Refuse what `millstream init` and `millstream check` leave for the user to fill in."""
+    found: list[str] = []
+    for index, entry in enumerate(inputs):
+        if entry.tensor == PLACEHOLDER:
+            found.append(f"{written.at('inputs', index, 'tensor')}: expected the name of an input of the model")
+        in_config = partial(written.at, "inputs", index, "field" if entry.array else "fields")
+        for at, field in enumerate(entry.fields):
+            if field == PLACEHOLDER:
+                place = mapped_at(entry.tensor) if entry.tensor in fields else in_config(*() if entry.array else (at,))
+                found.append(f"{place}: expected the path of an event's field")
+    found += [
+        f"{written.at('outputs', index, 'tensor')}: expected the name of an output of the model"
+        for index, output in enumerate(written.data["outputs"])
+        if output["tensor"] == PLACEHOLDER
+    ]
+    if found:
+        raise ModelConfigError("\n".join(f"{each}, found the placeholder {PLACEHOLDER}. Fill it in." for each in found))
 
 
 def _overridden(

@@ -3,32 +3,27 @@
 import argparse
 import glob
 import json
-import os
 import shutil
-import time
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from millstream.consumers.cli.arguments import positive
-from millstream.consumers.cli.event_file import json_lines, json_row, opened, place
 from millstream.consumers.cli.new_folder import new_folder
+from millstream.consumers.cli.sample import Sample, of_file, of_topic
 from millstream.consumers.demo.example import example_folder
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.scaffold.guess import event_id_of, event_time_of, guesses, inputs_of
 from millstream.consumers.scaffold.model_file import ModelFile, look_at
 from millstream.consumers.scaffold.survey import survey
 from millstream.consumers.scaffold.texts import config_text, pipeline_text, vocabulary_files
+from millstream.consumers.scaffold.unused import unused
+from millstream.inference.mapping import PLACEHOLDER
 from millstream.inference.repository import CONFIG_FILE
-from millstream.schemas.wire import HEAD_BYTES
-from millstream.topics.errors import TopicError
-from millstream.topics.records import ReadRecord, RecordReader
+from millstream.pipeline.printable import printable
 
 COPIED = ("pipeline.yaml", "schemas", "models", "events.jsonl")
 SAMPLE_SIZE = 200  # events that are looked at, by default
 MAX_NAME = 100  # characters of the pipeline's name: topics have its name with more behind it
-SAMPLE_SECONDS = 15.0  # most time to wait for the events of a topic
 
 README = """# A Millstream pipeline
 
@@ -93,8 +88,8 @@ def run(args: argparse.Namespace) -> int:
         raise WorkerError(
             "`--model` needs `--sample FILE` or `--sample-topic TOPIC`, and these need `--model`. Give both."
         )
-    events = _of_topic(args.sample_topic, args.limit) if args.sample_topic else _of_file(args.sample, args.limit)
-    return _for_model(args.folder, look_at(args.model), events, args.sample_topic)
+    sample = of_topic(args.sample_topic, args.limit) if args.sample_topic else of_file(args.sample, args.limit)
+    return _for_model(args.folder, look_at(args.model), sample, args.sample_topic)
 
 
 def _example(folder: Path) -> int:
@@ -113,9 +108,10 @@ def _example(folder: Path) -> int:
     return 0
 
 
-def _for_model(folder: Path, model: ModelFile, events: Sequence[Mapping[str, Any]], topic: str | None) -> int:
+def _for_model(folder: Path, model: ModelFile, sample: Sample, topic: str | None) -> int:
     allowed = [each if each.isascii() and (each.isalnum() or each in "._-") else "-" for each in folder.resolve().name]
     name = "".join(allowed)[:MAX_NAME]
+    events = sample.events
     found = survey(events)
     event_id, event_time = event_id_of(found, len(events)), event_time_of(found)
     taken = [one.options["field"] for one in (event_id, event_time) if one is not None]
@@ -137,16 +133,40 @@ def _for_model(folder: Path, model: ModelFile, events: Sequence[Mapping[str, Any
         readme = GENERATED_README.format(name=name, count=len(events), commands=commands)
         (folder / "README.md").write_text(readme, encoding="utf-8")
     print(f"{folder} holds a pipeline for {model.path}, guessed from {len(events)} events.\n")
+    if sample.skipped:
+        print(
+            f"{sample.skipped} records of the sample are no events, and were skipped. The first: {sample.first_skipped}\n"
+        )
     print(f"Look at these guesses, in pipeline.yaml and in models/{name}/1/{CONFIG_FILE}:")
-    for option, one in (("input.event_id", event_id), ("input.event_time", event_time)):
-        told = "none found" if one is None else f"{one.options['field']}: {one.why}"
+    for option, found_one in (("input.event_id", event_id), ("input.event_time", event_time)):
+        told = "none found" if found_one is None else f"{found_one.options['field']}: {found_one.why}"
         print(f"- {option}: {told}")
     if kept:
         print(f"- the {CONFIG_FILE} that lay beside the model is taken as it is")
-    for guess in () if kept else guesses(inputs):
+    for guess in () if kept else (*guesses(inputs), *_not_read(model, name)):
         print(f"- {guess}")
+    used = [*taken, *(one.options["field"] for entry in inputs for one in entry.fields)]
+    if not kept and (left := list(unused(found, used))):
+        print("\nThese fields of the events fill nothing:")
+        print("\n".join(f"- {printable(line)}" for line in left))
     print(f"\nNext:\n\ncd {folder}\n{commands}")
     return 0
+
+
+def _not_read(model: ModelFile, name: str) -> Iterator[str]:
+    """What the user must do for a file that wasn't read."""
+    if model.inputs:
+        return
+    trust = (
+        ""
+        if model.name == "model.py"
+        else " Then write `trust: true` under `model:` in pipeline.yaml if you trust its author."
+    )
+    yield (
+        f"{model.path} was not read, because loading such a file runs its code: so {CONFIG_FILE} has {PLACEHOLDER} in place of "
+        f"the names of inputs and outputs. Next: open models/{name}/1/{CONFIG_FILE}, replace each {PLACEHOLDER}, and "
+        f"give dtype and fields of each input.{trust} Until then, `millstream check . --offline` names each line to fill in"
+    )
 
 
 def _listed(commands: Sequence[tuple[str, str]]) -> str:
@@ -162,59 +182,3 @@ def _copy_model(model: ModelFile, version: Path) -> None:
     shutil.copyfile(model.path, version / model.name)
     for beside in model.path.parent.glob(f"{glob.escape(model.path.name)}?*"):
         shutil.copyfile(beside, version / beside.name)
-
-
-def _of_file(name: str, limit: int) -> list[Mapping[str, Any]]:
-    with opened(name) as file:
-        lines = islice(json_lines(file), limit)
-        events = [_finite(line.row, f"{place(name)}:{line.number}") for line in lines]
-    if not events:
-        raise WorkerError(f"{place(name)}: expected events, one JSON object per line, found none.")
-    return events
-
-
-def _of_topic(topic: str, limit: int) -> list[Mapping[str, Any]]:
-    client = {"bootstrap.servers": os.environ.get("KAFKA_BOOTSTRAP", "127.0.0.1:9092")}
-    events: list[Mapping[str, Any]] = []
-    until = time.monotonic() + SAMPLE_SECONDS
-    try:
-        with RecordReader(client, (topic,), from_beginning=True) as reader:
-            while len(events) < limit and time.monotonic() < until:
-                records = reader.read(limit - len(events), 0.5)
-                events += [_event(record) for record in records if record.value is not None]
-                if events and not records:
-                    break
-    except TopicError:
-        raise WorkerError(
-            f"--sample-topic {topic}: there is no such topic on {client['bootstrap.servers']}, or it can't be read. Name another "
-            "one, or use `--sample FILE`."
-        ) from None
-    if not events:
-        raise WorkerError(f"topic {topic}: no events came in {SAMPLE_SECONDS:g} s. Use `--sample FILE`.")
-    return events
-
-
-def _event(record: ReadRecord) -> Mapping[str, Any]:
-    value = record.value or b""
-    where = f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
-    if value[:1] == b"\0" and value[HEAD_BYTES : HEAD_BYTES + 1] == b"{":
-        value = value[HEAD_BYTES:]  # of Confluent's JSON Schema serializer
-    elif value[:1] == b"\0":
-        raise WorkerError(
-            f"{where}: expected JSON, found what looks like Avro. Start from the example (`millstream init DIR`), and name the "
-            "events' schema in its pipeline file (`millstream docs registry`)."
-        )
-    return _finite(json_row(value.decode(errors="surrogateescape")), where)
-
-
-def _finite(row: Mapping[str, Any] | str, where: str) -> Mapping[str, Any]:
-    """The event. Raises WorkerError if it is none, or if no worker could read it."""
-    if isinstance(row, str):
-        raise WorkerError(f"{where}: {row}")
-    try:
-        json.dumps(row, allow_nan=False)
-    except ValueError:
-        raise WorkerError(
-            f"{where}: expected JSON, found NaN, Infinity or a number that is too large for a double. Write null instead."
-        ) from None
-    return row

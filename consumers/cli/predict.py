@@ -3,24 +3,43 @@
 import argparse
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from millstream.consumers.cli.arguments import add_json, add_pipeline, positive, read_pipeline
 from millstream.consumers.cli.dead_letters import event_of, letter_position
-from millstream.consumers.cli.event_file import add_event_file, csv_lines, is_csv, json_lines, opened, place, text_lines
+from millstream.consumers.cli.event_file import (
+    add_event_file,
+    csv_lines,
+    is_csv,
+    json_lines,
+    json_row,
+    opened,
+    place,
+    text_lines,
+)
 from millstream.consumers.cli.produce import encoder
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.events import Rejection
+from millstream.consumers.scaffold.missing_fields import MissingFields
 from millstream.consumers.worker.offline import Answer, answers
 from millstream.consumers.worker.plan import Plan, make_plan
 from millstream.pipeline.printable import printable, printable_json
+from millstream.schemas.paths import parse_path, value_at
 from millstream.schemas.rows import RowError
 
 TOGETHER = 1000  # events that are decoded in one call
 MAX_SHOWN_ITEMS = 8  # items of a list for people; `--json` has all
-Value = bytes | RowError
+
+
+class Given(NamedTuple):
+    """An event of the file, or a dead letter's."""
+
+    where: str
+    value: bytes | RowError  # as a worker would read it, or why there is no such value
+    row: Mapping[str, Any] | None  # the event as an object; None: it isn't known as one
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,46 +62,76 @@ def run(args: argparse.Namespace) -> int:
         raise WorkerError("--dead-letter runs one event, so it takes no FILE and no --limit. Leave them out.")
     plan = make_plan(read_pipeline(args))
     if args.dead_letter is not None:
-        return _tell(plan, iter([(str(args.dead_letter), event_of(plan.pipeline, plan.store, args.dead_letter))]), args)
+        return _tell(
+            plan, iter([_of_json(str(args.dead_letter), event_of(plan.pipeline, plan.store, args.dead_letter))]), args
+        )
     return _tell(plan, islice(_values(plan, args), args.limit), args)
 
 
-def _values(plan: Plan, args: argparse.Namespace) -> Iterator[tuple[str, Value]]:
-    """The place of each event in the file, and its value as a worker would read it."""
+def _values(plan: Plan, args: argparse.Namespace) -> Iterator[Given]:
+    """The events of the file."""
     name = place(args.file)
     with opened(args.file) as file:
         if plan.pipeline.input.format == "json" and not is_csv(args):
             # As they are, so that a line that isn't JSON is rejected as the worker would reject it.
             yield from (
-                (f"{name}:{number}", text.encode(errors="surrogateescape")) for number, text in text_lines(file)
+                _of_json(f"{name}:{number}", text.encode(errors="surrogateescape")) for number, text in text_lines(file)
             )
             return
         definition, encode = encoder(plan.pipeline)
         for line in csv_lines(file, definition) if is_csv(args) else json_lines(file):
+            where = f"{name}:{line.number}"
+            if isinstance(line.row, str):
+                yield Given(where, RowError(line.row), None)
+                continue
             try:
-                if isinstance(line.row, str):
-                    raise RowError(line.row)
-                yield f"{name}:{line.number}", encode(line.row)
+                yield Given(where, encode(line.row), line.row)
             except RowError as error:
-                yield f"{name}:{line.number}", error
+                yield Given(where, error, line.row)
 
 
-def _tell(plan: Plan, values: Iterator[tuple[str, Value]], args: argparse.Namespace) -> int:
+def _of_json(where: str, value: bytes) -> Given:
+    row = json_row(value.decode(errors="surrogateescape"))
+    return Given(where, value, None if isinstance(row, str) else row)
+
+
+def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
     print_one = _print_json if args.json else _print_text
+    id_path = plan.pipeline.input.event_id
+    missing = MissingFields(_paths(plan) if plan.reader is None else ())  # `check` finds what a schema lacks
     predicted = rejected = 0
     while some := list(islice(values, TOGETHER)):
-        answered = iter(answers(plan, [value for _, value in some if isinstance(value, bytes)]))
-        for where, value in some:
+        answered = iter(answers(plan, [given.value for given in some if isinstance(given.value, bytes)]))
+        for where, value, row in some:
             # What the file's row can't be encoded to never becomes an event, so no worker would see it.
             answer = (
                 next(answered)
                 if isinstance(value, bytes)
                 else Answer(None, rejection=Rejection("no_event", str(value)))
             )
+            if row is not None:
+                missing.note(row)
+                if answer.event_id is None and id_path is not None:
+                    answer = replace(answer, event_id=_stated_id(row, id_path))
             print_one(where, answer)
             predicted, rejected = predicted + (answer.rejection is None), rejected + (answer.rejection is not None)
+    for warning in missing.warnings():
+        print(printable(warning), file=sys.stderr)
     print(f"{predicted} events predicted, {rejected} without a prediction", file=sys.stderr)
     return 1 if rejected else 0
+
+
+def _stated_id(row: Mapping[str, Any], path: str) -> str | None:
+    """The ID that a rejected event states, if it is one."""
+    stated = value_at(row, parse_path(path).steps)
+    return str(stated) if isinstance(stated, str | int) and not isinstance(stated, bool) else None
+
+
+def _paths(plan: Plan) -> list[str]:
+    """The paths that the pipeline and its model read, each once."""
+    own = plan.pipeline.input
+    named = [own.event_id, own.event_time, *(field for entry in plan.model.signature.inputs for field in entry.fields)]
+    return list(dict.fromkeys(path for path in named if path is not None))
 
 
 def _print_json(where: str, answer: Answer) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 from millstream.consumers.scaffold.guess import FieldGuess, InputGuess
 from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
 from millstream.consumers.scaffold.texts import config_text
+from millstream.inference.mapping import PLACEHOLDER
 
 _MAX_LISTED = 12  # fields of one input that are listed; a wider one is more likely filled by a list
-_TODO = "TODO"
 
 
 def expected_config(model: ModelFile, fields: Collection[str]) -> str:
@@ -38,7 +38,7 @@ def _input(entry: ModelInput, field: str | None) -> InputGuess:
 
 
 def _field(name: str | None, why: str = "") -> FieldGuess:
-    return FieldGuess({"field": name or _TODO}, "" if name else why)
+    return FieldGuess({"field": name or PLACEHOLDER}, "" if name else why)
 
 
 def _plain(text: str) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from millstream.consumers.scaffold.model_file import ModelFile, ModelInput
 from millstream.consumers.scaffold.survey import Found
+from millstream.inference.mapping import PLACEHOLDER
 
 ID_NAMES = ("event_id", "id", "uuid", "key")  # in order of preference; and names that end in _id
 MAX_FIELDS = 2000  # that fill an input; a larger one is filled by a list
@@ -54,7 +55,11 @@ def event_id_of(found: Mapping[str, Found], events: int) -> FieldGuess | None:
         if one.kind in {"text", "int"} and not one.is_list and one.events == events == len(one.distinct)
     ]
     best = min((one for one in fitting if _is_id(one.path)), key=lambda one: _rank(one.path, ID_NAMES), default=None)
-    return None if best is None else FieldGuess({"field": best.path}, f"all {events} events have it, and all differ")
+    return (
+        None
+        if best is None
+        else FieldGuess({"field": best.path}, _why(best, f"all {events} events have it, and all differ"))
+    )
 
 
 def event_time_of(found: Mapping[str, Found]) -> FieldGuess | None:
@@ -63,13 +68,19 @@ def event_time_of(found: Mapping[str, Found]) -> FieldGuess | None:
     best = min(fitting, key=lambda one: _rank(one.path, TIME_NAMES), default=None)
     if best is None:
         return None
-    return FieldGuess({"field": best.path, "format": best.time_format}, f"its values look like {best.time_format}")
+    return FieldGuess(
+        {"field": best.path, "format": best.time_format}, _why(best, f"its values look like {best.time_format}")
+    )
+
+
+def _why(one: Found, why: str) -> str:
+    return f"{why}; {_differing(one)}" if one.differing else why
 
 
 def inputs_of(model: ModelFile, found: Mapping[str, Found], events: int, taken: Sequence[str]) -> list[InputGuess]:
     """A guess for each input. `taken`: paths that are the event's ID or time."""
     free = {path: one for path, one in found.items() if path not in taken}
-    inputs = model.inputs or [ModelInput("x", "float32", (None,))]
+    inputs = model.inputs or [ModelInput(PLACEHOLDER, "float32", (None,))]
     named = {entry.tensor: _named(entry.tensor, list(free.values())) for entry in inputs}
     guessed: list[InputGuess] = []
     for entry in inputs:
@@ -131,13 +142,15 @@ def _scalars(
     """An input that several fields fill."""
     if width is not None and width > MAX_FIELDS:
         todo = FieldGuess(
-            {"field": "TODO"}, f"the input has {width:,} elements: name a list of the event that has as many"
+            {"field": PLACEHOLDER}, f"the input has {width:,} elements: name a list of the event that has as many"
         )
         return InputGuess(entry.tensor, entry.dtype, [todo], {"shape": [size or 1 for size in entry.shape]}, True)
     fitting = [one for one in found.values() if not one.is_list and _fits(one, entry.dtype)]
     chosen = fitting[:width]
     fields = [_field(one, entry.dtype, events) for one in chosen]
-    fields += [FieldGuess({"field": "TODO"}, "the sample has no more fields that fit")] * ((width or 0) - len(fields))
+    fields += [FieldGuess({"field": PLACEHOLDER}, "the sample has no more fields that fit")] * (
+        (width or 0) - len(fields)
+    )
     left = [one.path for one in fitting[len(chosen) :]]
     why = "the fields must stand in the order in which the model was trained"
     if left:
@@ -159,7 +172,7 @@ def _field(one: Found, dtype: str, events: int) -> FieldGuess:
     elif one.is_numeric_text:
         options["type"] = "text"
     elif one.kind == "text":
-        options["vocabulary"] = sorted(filter(None, map(str, one.distinct)))
+        options["vocabulary"] = sorted(filter(None, map(str, one.values)))
         why.append(
             "the vocabulary is what the sample has; it must be the one of the training, in its order; `unknown` can name the "
             "index of other values"
@@ -170,10 +183,28 @@ def _field(one: Found, dtype: str, events: int) -> FieldGuess:
         options["type"] = "number"
     elif one.kind == "int" and dtype == "bool":
         options["type"] = "int"
+    why += _doubts(one)
     if one.events < events:
         options |= {} if "vocabulary" in options else {"missing": _MISSING[dtype]}
         why.append(f"{events - one.events} of {events} events lack it" + _TOLD.get(options.get("missing"), ""))
     return FieldGuess(options, "; ".join(why))
+
+
+def _doubts(one: Found) -> Iterator[str]:
+    """What speaks against the field as it is."""
+    if one.time_format and one.is_numeric:
+        yield f"its values look like times: `time: {one.time_format}, as: hour` makes the hour of each"
+    if one.differing:
+        yield _differing(one)
+
+
+def _differing(one: Found) -> str:
+    """How many values have another type than most, and what becomes of their events."""
+    count, others = sum(one.differing.values()), " or ".join(sorted(one.differing))
+    return (
+        f"{count} of {one.kinds.total()} values are {others}, the others {one.kind}: these events become dead letters "
+        "(`undecodable`), because only a `vocabulary` takes texts and whole numbers alike"
+    )
 
 
 def _fits(one: Found, dtype: str) -> bool:

@@ -36,11 +36,29 @@ class Found:
 
     @property
     def kind(self) -> str:
-        """`number`, `int`, `bool`, `text`, `odd` or `mixed`."""
-        kinds = set(self.kinds)
-        if kinds <= {"int", "float"}:
-            return "int" if kinds == {"int"} else "number"
-        return kinds.pop() if len(kinds) == 1 else "mixed"
+        """The type of most values: `number`, `int`, `bool`, `text` or `odd`; `mixed` if none has more than half of them."""
+        [(group, count)] = self._groups().most_common(1) or [("mixed", 0)]
+        if count * 2 <= self.kinds.total():
+            return "mixed"
+        return "int" if group == "number" and not self.kinds["float"] else group
+
+    @property
+    def differing(self) -> Mapping[str, int]:
+        """The values of other types than `kind`: type -> how many; empty if `kind` is mixed."""
+        own = "number" if self.kind == "int" else self.kind
+        return {} if own == "mixed" else {name: count for name, count in self._groups().items() if name != own}
+
+    @property
+    def values(self) -> list[Any]:
+        """The different values of the type `kind`, up to MAX_DISTINCT."""
+        own = {"int", "float"} if self.is_numeric else {self.kind}
+        return [value for value in self.distinct if self.kind == "mixed" or _kind_of(value) in own]
+
+    def _groups(self) -> Counter[str]:
+        groups: Counter[str] = Counter()
+        for kind, count in self.kinds.items():
+            groups["number" if kind in {"int", "float"} else kind] += count
+        return groups
 
     @property
     def is_numeric(self) -> bool:
@@ -52,27 +70,27 @@ class Found:
         """Whether a worker can cast all values, which are texts, to numbers."""
         if self.kind != "text":
             return False
-        texts = column_of(list(self.distinct), "string")
+        texts = column_of(self.values, "string")
         return Cast("text", "number").convert(texts, lambda: np.empty(0, np.int64)).wrong is None
 
     @property
     def is_prose(self) -> bool:
         """Whether the values are long texts."""
-        texts = list(self.distinct)
+        texts = self.values
         return self.kind == "text" and sum(map(len, texts)) > LONG_TEXT * len(texts)
 
     @property
     def time_format(self) -> str | None:
         """`iso8601`, `seconds`, `milliseconds` or `microseconds`, if all values look like times; else None."""
-        if not self.distinct or self.is_list:
+        if not self.values or self.is_list:
             return None
         if self.kind == "text":
-            _, fits = parse_iso8601(Packed.of([text.encode() for text in self.distinct]))
+            _, fits = parse_iso8601(Packed.of([text.encode() for text in self.values]))
             return "iso8601" if fits.all() else None
         if not self.is_numeric:
             return None
         for name, unit in _UNITS.items():
-            if all(_FIRST_TIME <= value / unit <= _LAST_TIME for value in self.distinct):
+            if all(_FIRST_TIME <= value / unit <= _LAST_TIME for value in self.values):
                 return name
         return None
 

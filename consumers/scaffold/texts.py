@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from millstream.consumers.scaffold.guess import FieldGuess, InputGuess
+from millstream.inference.mapping import PLACEHOLDER
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*")  # what YAML reads as text without quotes, but for the words below
 MAX_NAME = 50  # bytes of a vocabulary file's name, besides its number and its ending
@@ -73,7 +74,7 @@ def config_text(inputs: Sequence[InputGuess], outputs: Sequence[str], files: Map
         lines += [f"      - {_field(one, files)}" for one in entry.fields]
     lines.append("outputs:")
     if not outputs:
-        lines += ["  # GUESS: the file doesn't say which outputs the model has", "  - tensor: y"]
+        lines += ["  # GUESS: the file doesn't say which outputs the model has", f"  - tensor: {PLACEHOLDER}"]
     return "\n".join([*lines, *(f"  - tensor: {_yaml(name)}" for name in outputs)]) + "\n"
 
 

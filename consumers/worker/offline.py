@@ -25,7 +25,7 @@ Features = dict[str, Any]
 class Answer:
     """What came of an event: either outputs or a rejection."""
 
-    event_id: str | None  # None: it was rejected before its ID was known
+    event_id: str | None  # None: the event has no ID field, or was rejected before its ID was known
     features: Features = field(default_factory=dict)
     outputs: dict[str, Any] = field(default_factory=dict)  # name -> a value, or a list of values
     rejection: Rejection | None = None
@@ -72,6 +72,9 @@ def _predicted(plan: Plan, block: DecodedBatch, start: int, stop: int) -> dict[i
     outputs, ran, rejected = isolation.run(tensors)
     place_of = {row: place for place, row in enumerate(ran.tolist())}
     told: dict[int, Answer] = {}
+    stated = (
+        plan.pipeline.input.event_id is not None
+    )  # otherwise the IDs name places in a topic, which these events have not
     for row in range(stop - start):
         features = {
             entry.tensor: _features(entry, tensors[entry.tensor], row)
@@ -79,7 +82,9 @@ def _predicted(plan: Plan, block: DecodedBatch, start: int, stop: int) -> dict[i
             if not entry.mask
         }
         found = {name: _value(array[place_of[row]]) for name, array in outputs.items()} if row in place_of else {}
-        told[int(block.good[start + row])] = Answer(block.ids[start + row], features, found, rejected.get(row))
+        told[int(block.good[start + row])] = Answer(
+            block.ids[start + row] if stated else None, features, found, rejected.get(row)
+        )
     return told
 
 

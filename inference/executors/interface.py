@@ -118,14 +118,18 @@ def check_rows(outputs: Tensors, events: int, place: str) -> None:
 
 def warm_up(run: Callable[[Tensors], object], inputs: Sequence[TensorInput], batch_sizes: Sequence[int]) -> None:
     """Run blank events once for each batch size, ascending. Errors that don't prevent a start are only logged."""
+    refused: dict[int, ModelRejected] = {}
     for size in batch_sizes:
         try:
             run(blank(inputs, size))
         except ModelRejected as error:
-            # The model may reject blank events. But then the first batch of each size takes longer.
-            log.warning("not warmed up for %d events: the model refuses blank ones: %s", size, error)
+            refused[size] = error
         except OutOfMemory as error:
             if size == 1:
                 raise ExecutorUnavailable(str(error)) from error
             log.warning("%d events at once do not fit the memory, so batches will run in parts: %s", size, error)
-            return
+            break
+    if refused:
+        # The model may reject blank events. But then the first batch of each size takes longer.
+        sizes, why = ", ".join(map(str, refused)), next(iter(refused.values()))
+        log.warning("not warmed up for %s events: the model refuses blank ones: %s", sizes, why)

@@ -241,3 +241,93 @@ def test_values_that_no_column_can_hold_are_no_features(tmp_path: Path) -> None:
 def test_model_without_a_sample_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["init", str(tmp_path / "new"), "--model", "model.onnx"]) == 1
     assert "`--model` needs `--sample FILE`" in capsys.readouterr().err
+
+
+def write_events(folder: Path, events: Sequence[object]) -> Path:
+    file = folder / "own.jsonl"
+    file.write_text("".join(f"{json.dumps(event)}\n" for event in events))
+    return file
+
+
+def test_code_is_not_loaded_and_its_placeholders_are_problems_until_they_are_filled_in(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "model.py"
+    file.write_text(
+        "class Model:\n  def __init__(self, *_): ...\n  def predict(self, inputs): return {'s': inputs['f'][:, 0]}\n"
+    )
+    folder = tmp_path / "code"
+    assert cli.run(["init", str(folder), "--model", str(file), "--sample", str(sample(tmp_path))]) == 0
+    said = capsys.readouterr().out
+    assert "was not read, because loading such a file runs its code" in said
+    assert "replace each TODO" in said
+    config = folder / "models/code/1/config.yaml"
+    assert cli.run(["check", str(folder), "--offline"]) == 1
+    problems = capsys.readouterr().err
+    lines = config.read_text().splitlines()
+    at = [number for number, line in enumerate(lines, 1) if "TODO" in line]
+    assert len(at) == 2
+    assert all(f"{config}:{number}: " in problems for number in at)
+    tensors = iter(("f", "s"))
+    config.write_text("\n".join(line.replace("TODO", next(tensors)) if "TODO" in line else line for line in lines))
+    assert cli.run(["check", str(folder), "--offline"]) == 0
+
+
+def test_field_named_todo_is_a_problem_with_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [3])])
+    folder = tmp_path / "few"
+    own = write_events(tmp_path, [{"a": 1}, {"a": 2}])
+    assert cli.run(["init", str(folder), "--model", str(file), "--sample", str(own)]) == 0
+    assert cli.run(["check", str(folder), "--offline"]) == 1
+    config = folder / "models/few/1/config.yaml"
+    line = next(number for number, text in enumerate(config.read_text().splitlines(), 1) if "TODO" in text)
+    said = capsys.readouterr().err
+    assert (
+        f"{config}:{line}: inputs[0].fields[1]: expected the path of an event's field, found the placeholder TODO"
+        in said
+    )
+
+
+def test_most_values_decide_the_type_and_the_others_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [1])])
+    own = write_events(tmp_path, [{"age": "old" if number == 3 else number} for number in range(10)])
+    _, config = made(tmp_path / "odd", "--model", file, "--sample", own)
+    assert config["inputs"][0]["fields"] == ["age"]
+    assert "1 of 10 values are text, the others int: these events become dead letters" in capsys.readouterr().out
+
+
+def test_junk_is_skipped_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [1])])
+    own = write_events(tmp_path, [{"age": 1}, [1], {"age": 2}, "junk"])
+    made(tmp_path / "junk", "--model", file, "--sample", own)
+    said = capsys.readouterr().out
+    assert "guessed from 2 events" in said
+    assert (
+        f"2 records of the sample are no events, and were skipped. The first: {own}:2: expected a JSON object" in said
+    )
+
+
+def test_unused_fields_are_listed_with_hints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = model(tmp_path / "m.onnx", [("age", TensorProto.FLOAT, [1])])
+    own = write_events(tmp_path, [{"age": 1, "seen": 1_772_000_000_000 + n, "items": [{"price": 1}]} for n in range(3)])
+    made(tmp_path / "left", "--model", file, "--sample", own)
+    said = capsys.readouterr().out
+    assert "- seen: its values look like times; as a feature: {field: seen, time: milliseconds, as: hour}" in said
+    assert "- items[].price: a value of each item in a list; `items[0].price` is the first one's" in said
+
+
+def test_path_that_no_event_has_is_warned_of_with_the_nearest_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "typo"
+    made(folder, "--model", model(tmp_path / "m.onnx", [("age", TensorProto.FLOAT, [1])]), "--sample", sample(tmp_path))
+    config = folder / "models/typo/1/config.yaml"
+    config.write_text(config.read_text().replace("customer.age", "customer.agee"))
+    assert cli.run(["predict", str(folder), str(folder / "events.jsonl")]) == 1
+    said = capsys.readouterr()
+    assert (
+        "warning: field customer.agee was missing or null in 20 of 20 events. Did you mean `customer.age`?" in said.err
+    )
+    assert f"{folder / 'events.jsonl'}:2  event o-1\n" in said.out

@@ -1,0 +1,105 @@
+"""Reads sample events from a file or a topic, and skips what is no event."""
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from millstream.consumers.cli.event_file import json_lines, json_row, opened, place
+from millstream.consumers.errors import WorkerError
+from millstream.schemas.wire import HEAD_BYTES
+from millstream.topics.errors import TopicError
+from millstream.topics.records import ReadRecord, RecordReader
+
+SAMPLE_SECONDS = 15.0  # most time to wait for the events of a topic
+
+
+@dataclass(slots=True)
+class Sample:
+    """Events, and what was no event."""
+
+    events: list[Mapping[str, Any]] = field(default_factory=list)
+    skipped: int = 0  # lines or records that no worker could read
+    first_skipped: str = ""  # where the first of them is, and why it was skipped
+
+    def add(self, row: Mapping[str, Any] | str, where: str) -> None:
+        """Add an event; or skip it if it is none (then the text says why), or if no worker could read it."""
+        if not (reason := row if isinstance(row, str) else _unreadable(row)):
+            assert not isinstance(row, str)
+            self.events.append(row)
+            return
+        self.skipped += 1
+        self.first_skipped = self.first_skipped or f"{where}: {reason}"
+
+
+def of_file(name: str, limit: int) -> Sample:
+    """The first events of a file of JSON lines. Raises WorkerError if there are none."""
+    sample = Sample()
+    with opened(name) as file:
+        for line in json_lines(file):
+            sample.add(line.row, f"{place(name)}:{line.number}")
+            if len(sample.events) == limit:
+                break
+    if not sample.events:
+        raise WorkerError(
+            _all_skipped(sample) or f"{place(name)}: expected events, one JSON object per line, found none."
+        )
+    return sample
+
+
+def of_topic(topic: str, limit: int) -> Sample:
+    """The first events of a topic. Raises WorkerError if there are none, or no such topic."""
+    client = {"bootstrap.servers": os.environ.get("KAFKA_BOOTSTRAP", "127.0.0.1:9092")}
+    sample = Sample()
+    until = time.monotonic() + SAMPLE_SECONDS
+    try:
+        with RecordReader(client, (topic,), from_beginning=True) as reader:
+            while len(sample.events) < limit and time.monotonic() < until:
+                records = reader.read(limit - len(sample.events), 0.5)
+                for record in records:
+                    _add_record(sample, record)
+                if (sample.events or sample.skipped) and not records:
+                    break
+    except TopicError:
+        raise WorkerError(
+            f"--sample-topic {topic}: there is no such topic on {client['bootstrap.servers']}, or it can't be read. Name another "
+            "one, or use `--sample FILE`."
+        ) from None
+    if not sample.events:
+        raise WorkerError(
+            _all_skipped(sample) or f"topic {topic}: no events came in {SAMPLE_SECONDS:g} s. Use `--sample FILE`."
+        )
+    return sample
+
+
+def _add_record(sample: Sample, record: ReadRecord) -> None:
+    value = record.value
+    if value is None:
+        return
+    if value[:1] == b"\0" and value[HEAD_BYTES : HEAD_BYTES + 1] == b"{":
+        value = value[HEAD_BYTES:]  # of Confluent's JSON Schema serializer
+    row: Mapping[str, Any] | str = (
+        "expected JSON, found what looks like Avro. If all events are Avro, start from the example (`millstream init DIR`), and "
+        "name the events' schema in its pipeline file (`millstream docs registry`)."
+        if value[:1] == b"\0"
+        else json_row(value.decode(errors="surrogateescape"))
+    )
+    sample.add(row, f"topic {record.topic}, partition {record.partition}, offset {record.offset}")
+
+
+def _all_skipped(sample: Sample) -> str:
+    """Why there is no event; empty if nothing was skipped."""
+    if sample.skipped < 2:
+        return sample.first_skipped
+    return f"{sample.first_skipped} None of the {sample.skipped} records that were read is an event. This is the first one."
+
+
+def _unreadable(row: Mapping[str, Any]) -> str:
+    """Why no worker could read the event; empty if one could."""
+    try:
+        json.dumps(row, allow_nan=False)
+    except ValueError:
+        return "expected JSON, found NaN, Infinity or a number that is too large for a double. Write null instead."
+    return ""

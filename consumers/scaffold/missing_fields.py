@@ -1,0 +1,38 @@
+"""Finds paths that lead nowhere in all events of a sample, such as those with a typo. Without a schema, nothing else can."""
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import takewhile
+from typing import Any
+
+from millstream.consumers.scaffold.survey import survey
+from millstream.schemas.paths import Every, parse_path, value_at
+from millstream.schemas.wording import meant
+
+MAX_SURVEYED = 200  # events that are searched for a similar path
+
+
+class MissingFields:
+    """Counts the events that have none of these paths."""
+
+    def __init__(self, paths: Collection[str]) -> None:
+        # Behind `[]` lie several values, so the list itself counts.
+        self._absent = {
+            path: [*takewhile(lambda step: step is not Every.ITEM, parse_path(path).steps)] for path in paths
+        }
+        self._surveyed: list[Mapping[str, Any]] = []
+        self._events = 0
+
+    def note(self, event: Mapping[str, Any]) -> None:
+        """Take an event into account."""
+        self._events += 1
+        self._absent = {path: steps for path, steps in self._absent.items() if value_at(event, steps) is None}
+        if len(self._surveyed) < MAX_SURVEYED:
+            self._surveyed.append(event)
+
+    def warnings(self) -> Iterator[str]:
+        """One line per path that no event has, with the nearest one that the events have."""
+        if not self._events or not self._absent:
+            return
+        there = list(survey(self._surveyed))
+        for path in self._absent:
+            yield f"warning: field {path} was missing or null in {self._events} of {self._events} events.{meant(path, there)}"
