@@ -169,7 +169,9 @@ def _of_file(name: str, limit: int) -> list[Mapping[str, Any]]:
         lines = islice(json_lines(file), limit)
         events = [_finite(line.row, f"{place(name)}:{line.number}") for line in lines]
     if not events:
-        raise WorkerError(f"{place(name)}: expected events, one JSON object per line, found none.")
+        raise WorkerError(
+            f"{place(name)}: expected events, one JSON object per line, found none. Put some of your events there."
+        )
     return events
 
 
