@@ -23,6 +23,7 @@ NEXT_STEP = (
     "use",
     "name",
     "replace",
+    "correct",
     "did you mean",
 )
 
