@@ -6,7 +6,7 @@ C_PAGES := consumers/source/fetched.c consumers/sink/bulk.c schemas/columns.h sc
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo wheel test test-unit test-mock faults fuzz check format bench bench-gpu broker lock docs clean
+.PHONY: help demo wheel test test-unit test-mock faults fuzz journeys check format bench bench-gpu broker lock docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ faults: $(VENV)/.dev ## Kill workers and brokers, then account for every event; 
 
 fuzz: $(VENV)/.dev ## Over a million generated and damaged records through every decoder, a quarter of an hour; ARGS="--only json --seed 7 --records 5000"
 	@$(BIN)/python -m tests.fuzz $(ARGS)
+
+journeys: $(VENV)/.dev ## What an installed user does, from a fresh environment with the wheel; ARGS="scikit_learn outage"
+	@$(BIN)/python -m tests.journeys $(ARGS)
 
 check: $(VENV)/.dev ## Format, lint and types
 	@$(BIN)/ruff format --check --quiet . || { echo "Run 'make format'."; exit 1; }

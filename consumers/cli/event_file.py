@@ -77,7 +77,7 @@ def json_row(text: str) -> dict[str, Any] | str:
     try:
         row = json.loads(text)
     except json.JSONDecodeError as error:
-        return f"expected a JSON object, found text that isn't valid JSON: {error.msg} at column {error.colno}."
+        return f"expected a JSON object, found text that is not JSON: {error.msg} at column {error.colno}. Correct the line."
     except ValueError as error:  # a number with thousands of digits
         return f"expected a JSON object, found one that can't be read: {error}."
     except RecursionError:

@@ -37,7 +37,12 @@ def fetched(folder: Path, goal: Sequence[str], *, what: str, instead: str, pom: 
     Raises BrokerError: it names `what` could not be fetched, and ends with what to do `instead`.
     """
     cache = folder.parent
-    cache.mkdir(parents=True, exist_ok=True)
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:  # a file, a link to nothing, or a folder of somebody else
+        raise BrokerError(
+            f"The folder {cache} can't be created: {error.strerror}. Name another one with --cache."
+        ) from None
     with (cache / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be fetching it
         if not folder.exists():
