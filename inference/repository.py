@@ -66,41 +66,8 @@ def load_version(
     Raises:
         ModelConfigError: there is no such version, several and none is named, or its config.yaml is wrong.
     """
-    folder = repository / name
-    if not folder.is_dir():
-        there = (
-            listed(path.name for path in repository.iterdir() if path.is_dir())
-            if repository.is_dir()
-            else "no such folder"
-        )
-        beside = _model_in(repository)
-        if beside is not None:
-            raise ModelConfigError(
-                f"model repository {repository} has no model `{name}`, but {beside.name} itself. A model has a folder of its "
-                f"name, and in it one for each version: move {beside.name} and its {CONFIG_FILE} to {folder / '1'}."
-            )
-        names = [path.name for path in repository.iterdir() if path.is_dir()] if repository.is_dir() else []
-        raise ModelConfigError(
-            f"model repository {repository} has no model `{name}` (there: {there}).{meant(name, names)} Put it at {folder}/1/."
-        )
-    versions = sorted(
-        number for path in folder.iterdir() if path.is_dir() and (number := _number(path.name)) is not None
-    )
-    if not versions or (version is not None and version not in versions):
-        wanted = "no version" if version is None else f"no version {version}"
-        beside = None if versions else _model_in(folder)
-        if beside is not None:
-            raise ModelConfigError(
-                f"model `{name}` has {wanted} in {folder}, but {beside.name} beside the folders of versions. Each version has a "
-                f"folder: move {beside.name} and its {CONFIG_FILE} to {folder / str(version or 1)}."
-            )
-        raise ModelConfigError(f"model `{name}` has {wanted} in {folder} (there: {listed(versions)}).")
-    if version is None and len(versions) > 1:
-        raise ModelConfigError(
-            f"{named_at}: expected a `version`, because model `{name}` has several in {folder}; found none. Name the one that "
-            f"makes the predictions: write `version: {versions[-1]}` under `model:` (there: {listed(versions)})."
-        )
-    chosen = versions[0] if version is None else version
+    folder = _model_folder(repository, name)
+    chosen = _chosen(folder, name, version, named_at)
     place = folder / str(chosen)
     # Checked before config.yaml, because a folder without a model lacks more than its config.
     files = [place / file for file in EXECUTORS if (place / file).is_file()]
@@ -116,6 +83,44 @@ def load_version(
     signature = signature_of(config, fields or {}, mapped_at, written)
     sizes, length_buckets = tuple(sorted(set(config.batch_sizes))), tuple(sorted(set(config.length_buckets)))
     return ModelVersion(name, chosen, file, EXECUTORS[file.name], signature, sizes, length_buckets)
+
+
+def _model_folder(repository: Path, name: str) -> Path:
+    """The folder of the model's versions."""
+    folder = repository / name
+    if folder.is_dir():
+        return folder
+    names = [path.name for path in repository.iterdir() if path.is_dir()] if repository.is_dir() else []
+    there = listed(names) if repository.is_dir() else "no such folder"
+    if (beside := _model_in(repository)) is not None:
+        raise ModelConfigError(
+            f"model repository {repository} has no model `{name}`, but {beside.name} itself. A model has a folder of its "
+            f"name, and in it one for each version: move {beside.name} and its {CONFIG_FILE} to {folder / '1'}."
+        )
+    raise ModelConfigError(
+        f"model repository {repository} has no model `{name}` (there: {there}).{meant(name, names)} Put it at {folder}/1/."
+    )
+
+
+def _chosen(folder: Path, name: str, version: int | None, named_at: str) -> int:
+    """The number of the version that is named, or of the only one."""
+    versions = sorted(
+        number for path in folder.iterdir() if path.is_dir() and (number := _number(path.name)) is not None
+    )
+    if not versions or (version is not None and version not in versions):
+        wanted = "no version" if version is None else f"no version {version}"
+        if not versions and (beside := _model_in(folder)) is not None:
+            raise ModelConfigError(
+                f"model `{name}` has {wanted} in {folder}, but {beside.name} beside the folders of versions. Each version has a "
+                f"folder: move {beside.name} and its {CONFIG_FILE} to {folder / str(version or 1)}."
+            )
+        raise ModelConfigError(f"model `{name}` has {wanted} in {folder} (there: {listed(versions)}).")
+    if version is None and len(versions) > 1:
+        raise ModelConfigError(
+            f"{named_at}: expected a `version`, because model `{name}` has several in {folder}; found none. Name the one that "
+            f"makes the predictions: write `version: {versions[-1]}` under `model:` (there: {listed(versions)})."
+        )
+    return versions[0] if version is None else version
 
 
 def _model_in(folder: Path) -> Path | None:

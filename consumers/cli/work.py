@@ -74,15 +74,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the worker; returns 0 if it drained: all results are written and committed. Else 1. Errors: see `cli.main`."""
-    logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
-    for name in OWN_LOGGERS:
-        logging.getLogger(name).setLevel(args.log_level.upper())
+    _log_to_stderr(args.log_level)
+    _tune_process()
     host = metrics_host(args, args.metrics_port)
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    gc.set_threshold(COLLECT_AFTER)
-    keep_freed_memory()
     pipeline = read_pipeline(args)
     admin = Admin(pipeline.client_config())  # it connects while the next steps run
     metrics = Metrics(pipeline.name)
@@ -127,6 +121,21 @@ def run(args: argparse.Namespace) -> int:
         else "ended before all events in flight were finished"
     )
     return 0 if drained else 1
+
+
+def _log_to_stderr(level: str) -> None:
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
+    )
+    for name in OWN_LOGGERS:
+        logging.getLogger(name).setLevel(level.upper())
+
+
+def _tune_process() -> None:
+    """Set what holds for the whole process: see the constants."""
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    gc.set_threshold(COLLECT_AFTER)
+    keep_freed_memory()
 
 
 def keep_freed_memory() -> None:

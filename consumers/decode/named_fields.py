@@ -7,6 +7,7 @@ from millstream.consumers.decode.event_times import TimeFormat
 from millstream.consumers.errors import PlanError
 from millstream.consumers.problems import Problems
 from millstream.inference.repository import ModelVersion
+from millstream.inference.signature import check_fields
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.avro.types import LOGICAL_TYPE, logical_tree, record_tree, title
 from millstream.schemas.avro.wanted import type_at
@@ -141,8 +142,30 @@ def check_labels(pipeline: Pipeline, store: SchemaStore) -> str:
     return ""
 
 
-def check_event_id(pipeline: Pipeline, columns: Mapping[str, Dtype]) -> None:
-    """Check that the event IDs are texts, numbers or booleans. Raises PlanError."""
+def check_columns(
+    pipeline: Pipeline, schema: Schema | None, models: Sequence[ModelVersion], columns: Mapping[str, Dtype]
+) -> None:
+    """Check that the types of the fields fit all that reads them: IDs, times, costs, predictions and tensors.
+
+    Raises:
+        PlanError: some don't fit: a line for each.
+    """
+    problems = Problems()
+    with problems:
+        _check_event_id(pipeline, columns)
+    with problems:
+        event_time_format(pipeline, schema, columns)
+    with problems:
+        _check_cost(pipeline, schema, columns)
+    with problems:
+        _check_included(pipeline, columns)
+    for model in models:
+        with problems:
+            check_fields(model.signature, columns, model.place, "" if schema is None else schema.name)
+    problems.raise_all()
+
+
+def _check_event_id(pipeline: Pipeline, columns: Mapping[str, Dtype]) -> None:
     field = pipeline.input.event_id
     if field is not None and columns[field] not in _ID_TYPES:
         raise PlanError(
@@ -151,8 +174,7 @@ def check_event_id(pipeline: Pipeline, columns: Mapping[str, Dtype]) -> None:
         )
 
 
-def check_cost(pipeline: Pipeline, schema: Schema | None, columns: Mapping[str, Dtype]) -> None:
-    """Check that the cost is a number, a text or a list of these. Raises PlanError."""
+def _check_cost(pipeline: Pipeline, schema: Schema | None, columns: Mapping[str, Dtype]) -> None:
     cost = pipeline.batch.cost
     if cost is None:
         return
@@ -168,8 +190,7 @@ def check_cost(pipeline: Pipeline, schema: Schema | None, columns: Mapping[str, 
         )
 
 
-def check_included(pipeline: Pipeline, columns: Mapping[str, Dtype]) -> None:
-    """Check that predictions can hold the fields that `output.include` names. Raises PlanError."""
+def _check_included(pipeline: Pipeline, columns: Mapping[str, Dtype]) -> None:
     for field in pipeline.output.include:
         found = columns.get(field)  # None: workers for dedicated shadows don't read it
         if found is not None and not can_be_included(found):

@@ -2,13 +2,11 @@
 
 from functools import partial
 
+from millstream.consumers.decode.json_schema import checked_decoder
 from millstream.consumers.decode.named_fields import (
-    check_cost,
+    check_columns,
     check_event_fields,
-    check_event_id,
-    check_included,
     check_model_fields,
-    event_time_format,
     schema_of,
     time_format,
 )
@@ -19,7 +17,6 @@ from millstream.consumers.shadow.compared_output import check_compared_output
 from millstream.consumers.worker.plan import load_primary
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.repository import ModelVersion, load_version
-from millstream.inference.signature import check_fields
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.decoding import open_decoder
 from millstream.schemas.store import Schema, SchemaStore
@@ -72,15 +69,7 @@ def _check_types(
         paths = PathTypes(pipeline, reader, models)
         with problems:
             paths.include()
-        columns = open_decoder(pipeline.input.format, store, reader, paths.types).columns
+        decoder = open_decoder(pipeline.input.format, store, reader, paths.types)
         with problems:
-            check_event_id(pipeline, columns)
-        with problems:
-            event_time_format(pipeline, reader, columns)
-        with problems:
-            check_cost(pipeline, reader, columns)
-        with problems:
-            check_included(pipeline, columns)
-        for model in models:
-            with problems:
-                check_fields(model.signature, columns, model.place, "" if reader is None else reader.name)
+            check_columns(pipeline, reader, models, decoder.columns)
+        checked_decoder(pipeline, decoder, paths.types)

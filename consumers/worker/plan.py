@@ -13,10 +13,8 @@ from millstream.consumers.batch.batcher import Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.decode.json_schema import checked_decoder
 from millstream.consumers.decode.named_fields import (
-    check_cost,
+    check_columns,
     check_event_fields,
-    check_event_id,
-    check_included,
     check_model_fields,
     event_time_format,
     schema_of,
@@ -40,7 +38,7 @@ from millstream.inference.errors import ExecutorUnavailable, ModelRejected, OutO
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import ModelExecutor, Tensors
 from millstream.inference.repository import ModelVersion, load_version
-from millstream.inference.signature import blank, check_fields
+from millstream.inference.signature import blank
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.dead_letters import DeadLetterEncoder
 from millstream.schemas.decoding import open_decoder
@@ -90,6 +88,28 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
     store = open_store(pipeline)
     reader = schema_of(pipeline, store, "input")
     model = load_primary(pipeline, reader)
+    shadows = _shadows(pipeline, model, reader, dedicated=dedicated)
+    models = [model, *(shadow.model for shadow in shadows)]
+    if shadows:
+        check_compared_output(pipeline, models)
+    check_event_fields(pipeline, reader)
+    check_model_fields(models, reader)
+    paths = PathTypes(pipeline, reader, models)
+    include = {} if dedicated else paths.include()  # workers for dedicated shadows write no predictions
+    decoder = checked_decoder(pipeline, open_decoder(pipeline.input.format, store, reader, paths.types), paths.types)
+    check_columns(pipeline, reader, models, decoder.columns)
+    blocks = BlockDecoder(
+        decoder,
+        _event_fields(pipeline, reader, decoder.columns),
+        model.signature,
+        allow_nan=pipeline.model.allow_nan,
+        keep=list(dict.fromkeys([*shadow_fields(shadows), *include])),
+    )
+    included = {field: decoder.columns[field] for field in include}
+    return Plan(pipeline, store, reader, model, _executors(pipeline, model), blocks, shadows, dedicated, included)
+
+
+def _shadows(pipeline: Pipeline, model: ModelVersion, reader: Schema | None, *, dedicated: bool) -> list[ShadowPlan]:
     shadows = [
         replace(shadow, model=shadow.model.with_time_formats(partial(time_format, reader)))
         for shadow in load_shadows(pipeline, model, dedicated=dedicated)
@@ -99,23 +119,12 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
             f"{pipeline.at('shadows')}: expected one with `dedicated: true` for `--role shadow`, found none. Add it, or leave "
             f"out `--role`."
         )
-    models = [model, *(shadow.model for shadow in shadows)]
-    if shadows:
-        check_compared_output(pipeline, models)
-    check_event_fields(pipeline, reader)
-    check_model_fields(models, reader)
-    # Workers for dedicated shadows write no predictions.
-    paths = PathTypes(pipeline, reader, models)
-    include = {} if dedicated else paths.include()
-    decoder = open_decoder(pipeline.input.format, store, reader, paths.types)
-    decoder = checked_decoder(pipeline, decoder, paths.types)
-    check_event_id(pipeline, decoder.columns)
-    check_cost(pipeline, reader, decoder.columns)
-    check_included(pipeline, decoder.columns)
-    for checked in models:
-        check_fields(checked.signature, decoder.columns, checked.place, "" if reader is None else reader.name)
+    return shadows
+
+
+def _executors(pipeline: Pipeline, model: ModelVersion) -> list[ModelExecutor]:
     settings = pipeline.model
-    executors = [
+    return [
         open_executor(
             model,
             trust=settings.trust,
@@ -125,23 +134,18 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
         )
         for _ in range(settings.instances)
     ]
-    event_fields = EventFields(
+
+
+def _event_fields(pipeline: Pipeline, reader: Schema | None, columns: Mapping[str, Dtype]) -> EventFields:
+    max_age = pipeline.input.max_age
+    return EventFields(
         pipeline.input.event_id,
         pipeline.input.event_time,
-        event_time_format(pipeline, reader, decoder.columns),
-        None if pipeline.input.max_age is None else round(pipeline.input.max_age * 1000),
+        event_time_format(pipeline, reader, columns),
+        None if max_age is None else round(max_age * 1000),
         pipeline.input.deadline_header,
         pipeline.batch.cost,
     )
-    blocks = BlockDecoder(
-        decoder,
-        event_fields,
-        model.signature,
-        allow_nan=pipeline.model.allow_nan,
-        keep=list(dict.fromkeys([*shadow_fields(shadows), *include])),
-    )
-    included = {field: decoder.columns[field] for field in include}
-    return Plan(pipeline, store, reader, model, executors, blocks, shadows, dedicated, included)
 
 
 def load_primary(pipeline: Pipeline, reader: Schema | None) -> ModelVersion:
