@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.consumers.record_headers import RecordHeaders
+from millstream.schemas.arrays import Ints
 from millstream.schemas.packed import Packed, taken
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from millstream.consumers.record_types import HeaderList, Key, Partition, Position, Record
 
 log = logging.getLogger(__name__)
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from millstream.inference.conversions import Converted, Ints, as_numbers, as_texts, without_nulls
-from millstream.schemas.column import Column, Mask, NumberColumn, StringColumn, spread
+from millstream.inference.conversions import Converted, as_numbers, as_texts, without_nulls
+from millstream.schemas.arrays import Ints, Mask
+from millstream.schemas.column import Column, NumberColumn, StringColumn, spread
 from millstream.schemas.packed import Packed
 
 EventType = Literal["text", "number", "int", "boolean", "any"]

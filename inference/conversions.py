@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from millstream.schemas.column import Column, ListColumn, Mask, NumberColumn, StringColumn
+from millstream.schemas.arrays import Ints, Mask
+from millstream.schemas.column import Column, ListColumn, NumberColumn, StringColumn
 from millstream.schemas.packed import Packed
 
-Ints = npt.NDArray[np.int64]
 Missing = float | bool | str
 """The tensor's element in place of a null."""
 

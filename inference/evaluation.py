@@ -15,8 +15,9 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from millstream.schemas.arrays import Ints
+
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 Task = Literal["classification", "multiclass", "regression"]

@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.inference.conversions import PLAIN, Conversion
-from millstream.inference.ragged import Ints, Ragged, offsets_of
+from millstream.inference.ragged import Ragged, offsets_of
 from millstream.inference.signature import DTYPES, TensorInput
-from millstream.schemas.column import Column, ListColumn, Mask, NumberColumn, StringColumn
+from millstream.schemas.arrays import Ints, Mask
+from millstream.schemas.column import Column, ListColumn, NumberColumn, StringColumn
 from millstream.schemas.packed import Texts, spans
 from millstream.schemas.table import Table
 from millstream.schemas.wording import shown

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from millstream.schemas.arrays import Ints
 from millstream.schemas.packed import spans
 
-Ints = npt.NDArray[np.int64]
 Index = slice | Ints | npt.NDArray[np.bool_]
 
 

@@ -7,8 +7,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from millstream.inference.conversions import Converted, Ints, as_numbers, as_texts
-from millstream.schemas.column import Column, Mask, NumberColumn, StringColumn
+from millstream.inference.conversions import Converted, as_numbers, as_texts
+from millstream.schemas.arrays import Ints, Mask
+from millstream.schemas.column import Column, NumberColumn, StringColumn
 from millstream.schemas.times import microseconds, parse_iso8601
 
 Format = Literal["iso8601", "seconds", "milliseconds", "microseconds"]

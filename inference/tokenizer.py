@@ -9,7 +9,8 @@ import numpy as np
 
 from millstream.inference.conversions import Split, as_texts
 from millstream.inference.errors import ModelConfigError
-from millstream.schemas.column import Column, ListColumn, Mask, NumberColumn, StringColumn
+from millstream.schemas.arrays import Mask
+from millstream.schemas.column import Column, ListColumn, NumberColumn, StringColumn
 from millstream.schemas.packed import Texts
 
 CHARACTERS = (

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from millstream.inference.ragged import Ints, Ragged
+from millstream.inference.ragged import Ragged
 from millstream.inference.signature import DTYPES, TensorInput
+from millstream.schemas.arrays import Ints
 
 MIN_LENGTH = 16  # the shortest default length
 

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from millstream.inference.conversions import Converted, Ints, as_numbers
+from millstream.inference.conversions import Converted, as_numbers
+from millstream.schemas.arrays import Ints
 from millstream.schemas.column import Column, NumberColumn, StringColumn
 
 _NUMBER_DIGITS = 19  # those of 2^63

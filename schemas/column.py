@@ -9,11 +9,10 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from millstream.schemas.arrays import Ints, Mask
 from millstream.schemas.dtypes import NUMBERS, Dtype, ListOf, RecordOf
 from millstream.schemas.packed import Packed, Texts, spans
 
-Rows = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 _FORMATS: dict[Dtype, str] = {
     "int32": "i",
     "int64": "q",
@@ -33,7 +32,7 @@ class Column(ABC):
         """The number of values."""
 
     @abstractmethod
-    def take(self, rows: Rows) -> "Column":
+    def take(self, rows: Ints) -> "Column":
         """Copy the values of these rows, which may be in any order."""
 
     @abstractmethod
@@ -62,7 +61,7 @@ class NumberColumn(Column):
     def __len__(self) -> int:
         return len(self.values)
 
-    def take(self, rows: Rows) -> Column:
+    def take(self, rows: Ints) -> Column:
         """See Column."""
         return NumberColumn(self.values[rows], _taken(self.valid, rows))
 
@@ -86,7 +85,7 @@ class StringColumn(Column):
     def __len__(self) -> int:
         return len(self.packed)
 
-    def take(self, rows: Rows) -> Column:
+    def take(self, rows: Ints) -> Column:
         """See Column."""
         return StringColumn(self.packed.reordered(rows), self.is_text, _taken(self.valid, rows))
 
@@ -104,13 +103,13 @@ class ListColumn(Column):
     """Lists; a null has no items."""
 
     items: Column  # the items of all lists, end to end
-    lengths: Rows
+    lengths: Ints
     valid: Mask | None = None
 
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def take(self, rows: Rows) -> Column:
+    def take(self, rows: Ints) -> Column:
         """See Column."""
         starts, lengths = (self.lengths.cumsum() - self.lengths)[rows], self.lengths[rows]
         return ListColumn(self.items.take(spans(starts, lengths)), lengths, _taken(self.valid, rows))
@@ -137,7 +136,7 @@ class RecordColumn(Column):
     def __len__(self) -> int:
         return self.count
 
-    def take(self, rows: Rows) -> Column:
+    def take(self, rows: Ints) -> Column:
         """See Column."""
         fields = {name: column.take(rows) for name, column in self.fields.items()}
         return RecordColumn(fields, len(rows), _taken(self.valid, rows))
@@ -214,7 +213,7 @@ def _require(kind: type, values: Sequence[Any]) -> None:
             raise TypeError(f"expected {kind.__name__}, found {type(value).__name__}")
 
 
-def _lengths(values: Sequence[Any]) -> Rows:
+def _lengths(values: Sequence[Any]) -> Ints:
     return np.fromiter(map(len, values), np.int64, len(values))
 
 
@@ -227,7 +226,7 @@ def spread(values: npt.NDArray[Any], valid: Mask | None) -> npt.NDArray[Any]:
     return every
 
 
-def _taken(valid: Mask | None, rows: Rows) -> Mask | None:
+def _taken(valid: Mask | None, rows: Ints) -> Mask | None:
     return None if valid is None else valid[rows]
 
 

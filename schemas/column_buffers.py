@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from millstream.schemas.arrays import Ints, Mask
 from millstream.schemas.avro.types import NO_DEFAULT, Field, default_of, kind_of, nullable
-from millstream.schemas.column import Column, ListColumn, Mask, NumberColumn, RecordColumn, StringColumn
-from millstream.schemas.packed import Numbers, Packed
+from millstream.schemas.column import Column, ListColumn, NumberColumn, RecordColumn, StringColumn
+from millstream.schemas.packed import Packed
 from millstream.schemas.store import AvroType
 
 # Most bytes that are reserved for one call. This covers the most that its records could fill. They only fill a small part, and
@@ -118,8 +119,8 @@ class Filled:
     nodes: npt.NDArray[Any]  # structs `node` of `columns.h`
     memory: npt.NDArray[np.uint8]
     beside: int  # bytes at the start of `memory` that the caller uses itself
-    starts: Numbers  # where in `memory` each node's cells, lengths and validity start, [3, nodes]
-    counters: Numbers  # [5, nodes]: values, bytes of text, and three rows that the caller uses itself
+    starts: Ints  # where in `memory` each node's cells, lengths and validity start, [3, nodes]
+    counters: Ints  # [5, nodes]: values, bytes of text, and three rows that the caller uses itself
 
     def part(self, which: int, index: int, dtype: Any, count: int) -> npt.NDArray[Any]:
         """The first `count` of a node's cells (`which` 0), lengths (1) or validity (2)."""
@@ -154,12 +155,12 @@ class ColumnBuffers:
         self._room_of_record = int(self._sizes(1, 0).sum())
         self._room_of_byte = -(-int(self._sizes(0, _SAMPLE_BYTES).sum()) // _SAMPLE_BYTES)
 
-    def rooms(self, lengths: Numbers) -> Numbers:
+    def rooms(self, lengths: Ints) -> Ints:
         """Most bytes that each record can fill, computed from its length."""
         return self._room_of_record + self._room_of_byte * lengths
 
     @staticmethod
-    def pieces(values: Packed, rooms: Numbers, most: int) -> list[Packed]:
+    def pieces(values: Packed, rooms: Ints, most: int) -> list[Packed]:
         """Split the values into pieces that fill at most about `most` bytes each. A larger value is a piece of its own.
 
         Args:
@@ -189,7 +190,7 @@ class ColumnBuffers:
             SPARE.append(filled.memory)
         return columns
 
-    def most(self, count: int, total: int) -> tuple[Numbers, Numbers]:
+    def most(self, count: int, total: int) -> tuple[Ints, Ints]:
         """Most values of each node, and most bytes of their text.
 
         Defaults of fields in arrays' items can exceed this. Then C skips the event, and the caller reads it another way.
@@ -198,14 +199,14 @@ class ColumnBuffers:
         items = (total + by_default) // np.maximum(self._item_bytes, 1)
         return count + (self._item_bytes > 0) * items, self._is_text * (total + by_default)
 
-    def sizes(self, count: int, total: int) -> Numbers:
+    def sizes(self, count: int, total: int) -> Ints:
         """Bytes of each node's cells, lengths and validity, [3, nodes]; see `most`."""
         capacity, room = self.most(count, total)
         sizes = self._widths * capacity
         sizes[0] += room
         return sizes
 
-    def _sizes(self, count: int, total: int) -> Numbers:
+    def _sizes(self, count: int, total: int) -> Ints:
         """Like `sizes`, each rounded up to a multiple of 8."""
         sizes = self.sizes(count, total)
         return sizes + -sizes % 8

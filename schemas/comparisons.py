@@ -12,6 +12,7 @@ import fastavro
 import numpy as np
 import numpy.typing as npt
 
+from millstream.schemas.arrays import Ints
 from millstream.schemas.avro.each import malformation
 from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
@@ -20,7 +21,7 @@ from millstream.schemas.avro.write import NULL, VALUE, fixed_pieces, long_pieces
 from millstream.schemas.errors import BadSchemaError, NotWireFormat, UnknownSchema
 from millstream.schemas.interleave import Piece, interleave
 from millstream.schemas.packed import Packed
-from millstream.schemas.predictions import Outputs, Times, UnsupportedOutputError, output_pieces
+from millstream.schemas.predictions import Outputs, UnsupportedOutputError, output_pieces
 from millstream.schemas.records import COMPARISON
 from millstream.schemas.store import Schema, SchemaStore
 from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
@@ -53,7 +54,7 @@ class ComparisonEncoder:
         self,
         event_ids: Sequence[str],
         keys: Sequence[bytes | None],
-        event_times: Times,
+        event_times: Ints,
         primary_outputs: Outputs,
         primary_latency_ms: Latency,
         shadow_outputs: Outputs | None,
@@ -99,7 +100,7 @@ class ComparisonEncoder:
         self,
         event_ids: Sequence[str],
         keys: Sequence[bytes | None],
-        event_times: Times,
+        event_times: Ints,
         outputs: Outputs,
         latency_ms: Latency,
     ) -> Sequence[bytes]:
@@ -153,7 +154,7 @@ class Comparisons:
 
     rows: npt.NDArray[np.int64]  # index of each in the decoded values, ascending
     ids: list[str]
-    event_times: Times  # ms since the epoch
+    event_times: Ints  # ms since the epoch
     pairs: list[Pair]  # the pairs that occur ...
     pair: npt.NDArray[np.uint16]  # ... and each row's index in them
     primary: list[dict[str, Any]]  # outputs by name

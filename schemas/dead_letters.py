@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import fastavro
 import numpy as np
-import numpy.typing as npt
 
+from millstream.schemas.arrays import Ints
 from millstream.schemas.avro.each import malformation
 from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
@@ -39,7 +39,6 @@ _TIMESTAMP_TYPES: Final = {
 # Bytes of the error in a header: enough to see the cause, and few enough for any broker's limits.
 _MAX_ERROR_HEADER_BYTES: Final = 1024
 
-Ints = npt.NDArray[np.int64]
 EncodedLetters = tuple[Packed, list[tuple[str, Packed]]]
 """The values of records, and their headers: each name with one content per record."""
 

@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from millstream.schemas.column import Rows
+from millstream.schemas.arrays import Ints
 from millstream.schemas.dtypes import Dtype
 from millstream.schemas.errors import Reason
 from millstream.schemas.table import Table
@@ -31,7 +31,7 @@ class Part(NamedTuple):
     """Records that were read together."""
 
     table: Table  # a row per record, in the order of the values; only the wanted columns
-    rows: Rows  # index of each in the values given, ascending
+    rows: Ints  # index of each in the values given, ascending
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Decoded:
     bad: list[BadRecord]  # the rest, ascending by row
 
     @classmethod
-    def of(cls, table: Table, rows: Rows, bad: list[BadRecord]) -> "Decoded":
+    def of(cls, table: Table, rows: Ints, bad: list[BadRecord]) -> "Decoded":
         """Build from one part."""
         return cls([Part(table, rows)], bad)
 
     @classmethod
-    def concat(cls, placed: Sequence[tuple[Rows, "Decoded"]], others: Sequence[BadRecord] = ()) -> "Decoded":
+    def concat(cls, placed: Sequence[tuple[Ints, "Decoded"]], others: Sequence[BadRecord] = ()) -> "Decoded":
         """Collect what was decoded of some of a poll's values each.
 
         Args:
@@ -69,11 +69,11 @@ class Decoded:
         return together if len(self.parts) == 1 else together.take(self._order())
 
     @property
-    def rows(self) -> Rows:
+    def rows(self) -> Ints:
         """Index of each row of `table` in the values given."""
         return np.sort(np.concatenate([part.rows for part in self.parts]))
 
-    def _order(self) -> Rows:
+    def _order(self) -> Ints:
         return np.argsort(np.concatenate([part.rows for part in self.parts]))
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from millstream.schemas.column import Column, ListColumn, Mask, NumberColumn, RecordColumn, StringColumn, spread
+from millstream.schemas.arrays import Mask
+from millstream.schemas.column import Column, ListColumn, NumberColumn, RecordColumn, StringColumn, spread
 from millstream.schemas.packed import Packed
 from millstream.schemas.paths import Every, Step
 

@@ -6,9 +6,10 @@ from typing import cast, overload
 import numpy as np
 import numpy.typing as npt
 
+from millstream.schemas.arrays import Ints
+
 Bytes1D = npt.NDArray[np.uint8]
 Bytes2D = npt.NDArray[np.uint8]
-Numbers = npt.NDArray[np.int64]
 # Mean bytes of a string, up to which strings are handled by an index or a copy per byte. For longer ones, this needs too
 # much memory.
 _MAX_INDEXED_LENGTH = 64
@@ -17,7 +18,7 @@ _MAX_INDEXED_LENGTH = 64
 class Packed(Sequence[bytes]):
     """A sequence of byte strings in one buffer. A slice shares the buffer, but not the Python objects."""
 
-    def __init__(self, buffer: Bytes1D, starts: Numbers, lengths: Numbers) -> None:
+    def __init__(self, buffer: Bytes1D, starts: Ints, lengths: Ints) -> None:
         """Args:
         buffer: holds the strings; contiguous.
         starts: where each string begins in the buffer, ascending.
@@ -45,7 +46,7 @@ class Packed(Sequence[bytes]):
         return cls.joined(b"".join(part.whole for part in parts), np.concatenate([part.lengths for part in parts]))
 
     @classmethod
-    def joined(cls, strings: bytes, lengths: Numbers) -> "Packed":
+    def joined(cls, strings: bytes, lengths: Ints) -> "Packed":
         """The strings that lie end to end in `strings`."""
         return cls(np.frombuffer(strings, np.uint8), lengths.cumsum() - lengths, lengths)
 
@@ -72,13 +73,13 @@ class Packed(Sequence[bytes]):
         start = int(self.starts[place])
         return self.buffer[start : start + int(self.lengths[place])].tobytes()
 
-    def take(self, rows: Numbers) -> "Packed":
+    def take(self, rows: Ints) -> "Packed":
         """Select strings by ascending indices. If all have one width, they lie end to end again."""
         if (cells := self.cells) is not None:
             return Packed.table(cells[rows])
         return Packed(self.buffer, self.starts[rows], self.lengths[rows])
 
-    def reordered(self, order: Numbers) -> "Packed":
+    def reordered(self, order: Ints) -> "Packed":
         """Copy the strings at these indices, in any order."""
         if (cells := self.cells) is not None:
             return Packed.table(cells[order])
@@ -166,11 +167,11 @@ class Texts(Sequence[str]):
         """One string, or a range."""
         return Texts(self.utf8[place]) if isinstance(place, slice) else self.utf8[place].decode()
 
-    def take(self, rows: Numbers) -> "Texts":
+    def take(self, rows: Ints) -> "Texts":
         """Select strings by ascending indices."""
         return Texts(self.utf8.take(rows))
 
-    def reordered(self, order: Numbers) -> "Texts":
+    def reordered(self, order: Ints) -> "Texts":
         """Copy the strings at these indices, in any order."""
         return Texts(self.utf8.reordered(order))
 
@@ -184,14 +185,14 @@ class Texts(Sequence[str]):
         # One text with a zero between them, which is split in one call: a third of the time.
         return iter(np.insert(whole, self.utf8.lengths.cumsum()[:-1], 0).tobytes().decode().split("\0"))
 
-    def characters(self) -> Numbers:
+    def characters(self) -> Ints:
         """How many characters each has."""
         if self.utf8.buffer.max(initial=0) < 0x80:  # each is a byte
             return self.utf8.lengths
         return np.fromiter(map(len, self), np.int64, len(self))
 
 
-def spans(starts: Numbers, lengths: Numbers) -> Numbers:
+def spans(starts: Ints, lengths: Ints) -> Ints:
     """The places of so many items from each start on, end to end."""
     ends = lengths.cumsum()
     places = np.arange(int(lengths.sum()))
@@ -199,12 +200,12 @@ def spans(starts: Numbers, lengths: Numbers) -> Numbers:
     return places
 
 
-def taken(strings: Sequence[bytes | None], rows: Numbers) -> Sequence[bytes | None]:
+def taken(strings: Sequence[bytes | None], rows: Ints) -> Sequence[bytes | None]:
     """Select strings by ascending indices."""
     return strings.take(rows) if isinstance(strings, Packed) else [strings[row] for row in rows.tolist()]
 
 
-def lengths_of(strings: Sequence[bytes | None]) -> Numbers:
+def lengths_of(strings: Sequence[bytes | None]) -> Ints:
     """The length of each string in bytes; 0 for null."""
     if isinstance(strings, Packed):
         return strings.lengths

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from millstream.schemas.arrays import Ints
 from millstream.schemas.avro.varint import varint
 from millstream.schemas.avro.write import fixed_pieces, long_pieces, text, text_pieces
 from millstream.schemas.included import included_pieces, json_values
@@ -27,7 +28,6 @@ _GAP = b"\0"  # no byte of JSON: in texts, it is escaped
 _PLACEHOLDER = msgspec.Raw(_GAP)
 _JSON = msgspec.json.Encoder()
 
-Times = npt.NDArray[np.int64]
 Outputs = Mapping[str, npt.NDArray[Any]]
 
 
@@ -45,9 +45,9 @@ class PredictionRows(Protocol):
     def encode(
         self,
         event_ids: Sequence[str],
-        event_times: Times,
-        ingest_times: Times,
-        prediction_times: Times,
+        event_times: Ints,
+        ingest_times: Ints,
+        prediction_times: Ints,
         outputs: Outputs,
         event: Table | None = None,
     ) -> Sequence[bytes]:
@@ -80,9 +80,9 @@ class PredictionEncoder:
     def encode(
         self,
         event_ids: Sequence[str],
-        event_times: Times,
-        ingest_times: Times,
-        prediction_times: Times,
+        event_times: Ints,
+        ingest_times: Ints,
+        prediction_times: Ints,
         outputs: Outputs,
         event: Table | None = None,
     ) -> Packed:
@@ -102,7 +102,7 @@ class PredictionEncoder:
         return interleave(pieces if event is None else [*pieces, *included_pieces(event)], rows)
 
 
-def _time_pieces(times: Times) -> list[Piece]:
+def _time_pieces(times: Ints) -> list[Piece]:
     """The pieces of one time per row. Events that were read or predicted together have the same time, which is encoded once."""
     changes = np.flatnonzero(times[1:] != times[:-1]) + 1
     if not len(changes):
@@ -129,9 +129,9 @@ class JsonPredictionEncoder:
     def encode(
         self,
         event_ids: Sequence[str],
-        event_times: Times,
-        ingest_times: Times,
-        prediction_times: Times,
+        event_times: Ints,
+        ingest_times: Ints,
+        prediction_times: Ints,
         outputs: Outputs,
         event: Table | None = None,
     ) -> Packed:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from millstream.schemas.column import Column, Rows
+from millstream.schemas.arrays import Ints
+from millstream.schemas.column import Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,6 @@ class Table:
         """The columns of these names."""
         return Table({name: self.columns[name] for name in names})
 
-    def take(self, rows: Rows) -> "Table":
+    def take(self, rows: Ints) -> "Table":
         """The records at these places, in any order, copied."""
         return Table({name: column.take(rows) for name, column in self.columns.items()})

@@ -5,9 +5,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from millstream.schemas.packed import Numbers, Packed
+from millstream.schemas.arrays import Ints, Mask
+from millstream.schemas.packed import Packed
 
-Mask = npt.NDArray[np.bool_]
 _LONGEST = 35  # characters of `2024-05-01T12:00:00.123456789+02:00`
 _WIDTH = _LONGEST + 6  # so that the six places behind any text's end exist
 _FRACTION_DIGITS = 9
@@ -22,7 +22,7 @@ class _Cells(NamedTuple):
     bytes: npt.NDArray[np.uint8]
     digits: npt.NDArray[np.uint8]  # the digit of each byte; above 9 if it isn't one
 
-    def number(self, places: range) -> tuple[Numbers, Mask]:
+    def number(self, places: range) -> tuple[Ints, Mask]:
         """The number at these places, and whether they hold only digits."""
         number = self.digits[places[0]].astype(np.int64)
         ok = self.digits[places[0]] <= 9
@@ -40,7 +40,7 @@ class _Cells(NamedTuple):
         return found
 
 
-def parse_iso8601(texts: Packed) -> tuple[Numbers, Mask]:
+def parse_iso8601(texts: Packed) -> tuple[Ints, Mask]:
     """Parse dates and times such as `2024-05-01`, `2024-05-01T12:00Z` and `2024-05-01 12:00:00.123456789+02:00`.
 
     A time without a zone is in UTC. Digits beyond microseconds are cut off.
@@ -62,7 +62,7 @@ def parse_iso8601(texts: Packed) -> tuple[Numbers, Mask]:
     return np.where(ok, times, 0), ok
 
 
-def microseconds(values: npt.NDArray[Any], unit: str) -> tuple[Numbers, Mask]:
+def microseconds(values: npt.NDArray[Any], unit: str) -> tuple[Ints, Mask]:
     """Times since 1970 in microseconds.
 
     Args:
@@ -97,7 +97,7 @@ def _cells_of(texts: Packed) -> _Cells:
     return _Cells(characters, characters - np.uint8(ord("0")))
 
 
-def _days(cells: _Cells) -> tuple[Numbers, Mask]:
+def _days(cells: _Cells) -> tuple[Ints, Mask]:
     """Days since 1970 of `YYYY-MM-DD`, and whether the text begins with a date."""
     (year, a), (month, b), (day, c) = (cells.number(places) for places in (range(4), range(5, 7), range(8, 10)))
     ok = a & b & c & cells.has(4, "-") & cells.has(7, "-") & (month >= 1) & (month <= 12)
@@ -106,7 +106,7 @@ def _days(cells: _Cells) -> tuple[Numbers, Mask]:
     return first + day - 1, ok & (day >= 1) & (day <= after - first)
 
 
-def _seconds(cells: _Cells) -> tuple[Numbers, Mask, Mask]:
+def _seconds(cells: _Cells) -> tuple[Ints, Mask, Mask]:
     """Seconds since midnight of `Thh:mm` and `Thh:mm:ss`, whether the text has such a time, and whether it has seconds."""
     (hour, a), (minute, b), (second, c) = (
         cells.number(places) for places in (range(11, 13), range(14, 16), range(17, 19))
@@ -117,7 +117,7 @@ def _seconds(cells: _Cells) -> tuple[Numbers, Mask, Mask]:
     return hour * 3600 + minute * 60 + np.where(has_seconds, second, 0), ok, has_seconds
 
 
-def _fraction(cells: _Cells) -> tuple[Numbers, Numbers]:
+def _fraction(cells: _Cells) -> tuple[Ints, Ints]:
     """Microseconds of a fraction behind the seconds, and the number of its digits; 0 if there is none."""
     is_there = cells.has(19, ".,")
     fraction, count = np.zeros(len(is_there), np.int64), np.zeros(len(is_there), np.int64)
@@ -130,7 +130,7 @@ def _fraction(cells: _Cells) -> tuple[Numbers, Numbers]:
     return fraction, count
 
 
-def _offset(cells: _Cells, zone_at: Numbers, lengths: Numbers) -> tuple[Numbers, Mask]:
+def _offset(cells: _Cells, zone_at: Ints, lengths: Ints) -> tuple[Ints, Mask]:
     """Seconds east of UTC, and whether the text ends with a valid zone (or none) at this place.
 
     Zones: `Z`, `+hh`, `+hhmm`, `+hh:mm`, and the same with a minus.

@@ -11,13 +11,12 @@ import numpy.typing as npt
 from millstream.consumers.comparison.chunks import COMPARISON_ROW, LABEL_ROW, Chunk, Rows
 from millstream.inference.class_evaluation import Answers, summarise_classes
 from millstream.inference.evaluation import Columns, Summary, summarise
+from millstream.schemas.arrays import Ints
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from millstream.schemas.comparisons import Pair
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ from millstream.consumers.decode.event_times import TimeFormat, event_times, sho
 from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch, Rejection
 from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.record_types import Partition
-from millstream.consumers.records import Ints, Records, rows_in
+from millstream.consumers.records import Records, rows_in
 from millstream.inference.executors.interface import Inputs, join_rows
 from millstream.inference.features import to_tensors
 from millstream.inference.signature import Signature
+from millstream.schemas.arrays import Ints
 from millstream.schemas.column import Column, ListColumn, NumberColumn, StringColumn
 from millstream.schemas.decimals import decimals
 from millstream.schemas.decoded import Decoder, Part

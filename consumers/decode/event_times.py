@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from millstream.consumers.records import Ints
+from millstream.schemas.arrays import Ints
 from millstream.schemas.column import Column, NumberColumn, StringColumn
 from millstream.schemas.times import microseconds, parse_iso8601
 

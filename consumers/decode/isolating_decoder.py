@@ -6,10 +6,11 @@ from dataclasses import replace
 from millstream.consumers.decode.decoder import BlockDecoder
 from millstream.consumers.events import DecodedBatch, FetchedBatch
 from millstream.consumers.observability.metrics import Metrics
-from millstream.consumers.records import Ints, packed
+from millstream.consumers.records import packed
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.safety_net import SafetyNet, raise_expected
 from millstream.consumers.resilience.watchdog import Watchdog
+from millstream.schemas.arrays import Ints
 
 
 class IsolatingDecoder:

@@ -13,9 +13,9 @@ from millstream.consumers.events import DecodedBatch, Rejection
 from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metric, Metrics
 from millstream.consumers.observability.seldom import SeldomWarnings
 from millstream.consumers.record_headers import HeaderRows
-from millstream.consumers.records import Ints
 from millstream.consumers.resilience.safety_net import SafetyNet
 from millstream.consumers.sink.delivery import Delivery
+from millstream.schemas.arrays import Ints
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterColumns, DeadLetterEncoder
 from millstream.schemas.packed import Packed, lengths_of, taken
 from millstream.topics.dead_letters import attempts_before

@@ -4,17 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from millstream.consumers.events import Rejection
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.resilience.safety_net import SafetyNet, raise_expected
 from millstream.inference.executors.interface import Tensors
+from millstream.schemas.arrays import Ints
 from millstream.schemas.packed import Texts
 from millstream.schemas.predictions import PredictionRows, UnsupportedOutputError
 from millstream.schemas.table import Table
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,8 @@ from confluent_kafka import Consumer, KafkaError, cimpl
 from millstream.consumers.client_handle import handle_of
 from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.record_types import Partition
-from millstream.consumers.records import NONE, Ints, Records
+from millstream.consumers.records import NONE, Records
+from millstream.schemas.arrays import Ints
 from millstream.schemas.packed import Packed
 
 LIBRARY = Path(__file__).with_name("libfetched.so")

@@ -9,10 +9,10 @@ import numpy.typing as npt
 
 from millstream.inference.errors import ModelConfigError, ModelRejected, OutOfMemory
 from millstream.inference.executors.interface import Inputs, ModelExecutor, join_rows, rows_between, warm_up
-from millstream.inference.ragged import Ints
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import blank
 from millstream.inference.varying import groups_of, length_buckets_of, lengths_in, padded_to
+from millstream.schemas.arrays import Ints
 
 _TIMED_CALLS = 2  # calls to measure; the fastest counts
 _TIMED_ITEMS = 2048  # items of the largest measured call on a CPU, where larger calls aren't cheaper per item

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from millstream.schemas.arrays import Ints
 from millstream.schemas.avro.program import Program, program_of
 from millstream.schemas.avro.sources import Source
-from millstream.schemas.column import Rows
 from millstream.schemas.column_buffers import ROOM, ColumnBuffers
 from millstream.schemas.compiled import compiled
 from millstream.schemas.decoded import BadRecord, Decoded
@@ -66,7 +66,7 @@ class ColumnReader:
         self._symbols, self._steps = _laid_out(program)
         self.buffers = ColumnBuffers(program.nodes, null_is_nan=False)
 
-    def read(self, values: Packed) -> tuple[Decoded, Rows]:
+    def read(self, values: Packed) -> tuple[Decoded, Ints]:
         """Read the values with this reader's head. Also returns the rows of the other values."""
         tables, found = zip(
             *map(self._piece, self.buffers.pieces(values, self.buffers.rooms(values.lengths), ROOM)), strict=True
@@ -80,7 +80,7 @@ class ColumnReader:
         ]
         return Decoded.of(table, np.flatnonzero(faults == _FINE), bad), np.flatnonzero(faults == _OTHER_SCHEMA)
 
-    def _piece(self, values: Packed) -> tuple[Table, Rows]:
+    def _piece(self, values: Packed) -> tuple[Table, Ints]:
         """The columns of the readable values; and the fault of each value with its place, [2, values]."""
         filled = self.buffers.filled(values)
         faults = np.empty((2, len(values)), np.int64)
@@ -131,7 +131,7 @@ def _function() -> "ctypes._NamedFuncPointer":
     return function
 
 
-def _laid_out(program: Program) -> tuple[list[object], Rows]:
+def _laid_out(program: Program) -> tuple[list[object], Ints]:
     """The steps for C, [steps, 6], and the data that they point to."""
     kept: list[object] = []
     steps = np.zeros((len(program.steps), _STEP_NUMBERS), np.int64)

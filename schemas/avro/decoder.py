@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from millstream.schemas.arrays import Ints
 from millstream.schemas.avro.columns import ColumnReader, column_reader, why_not_compiled
 from millstream.schemas.avro.each import RecordReader
-from millstream.schemas.avro.heads import Rows, by_head
+from millstream.schemas.avro.heads import by_head
 from millstream.schemas.avro.limits import types_of
 from millstream.schemas.avro.record_reader import record_reader
 from millstream.schemas.avro.sources import sources_of
@@ -104,7 +105,7 @@ class AvroDecoder:
     def _by_schema(self, values: Packed) -> Decoded:
         """Decode values of any schemas. Raises SchemaUnavailable."""
         until = time.monotonic() + _MAX_LOOK_UP_SECONDS
-        parts: list[tuple[Rows, Decoded]] = []
+        parts: list[tuple[Ints, Decoded]] = []
         bad: list[BadRecord] = []
         # The most frequent schema is looked up first, so a flood of other IDs can't starve it.
         groups = by_head(values)

@@ -3,21 +3,20 @@
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
+from millstream.schemas.arrays import Ints
 from millstream.schemas.packed import Packed
 from millstream.schemas.wire import HEAD_BYTES
 
-Rows = npt.NDArray[np.int64]
 # The place value of each byte of a header.
 _PLACE_VALUES = np.array([1 << bits for bits in range(8 * (HEAD_BYTES - 1), -1, -8)], np.int64)
 
 
-def by_head(values: Packed) -> list[tuple[bytes, Rows]]:
+def by_head(values: Packed) -> list[tuple[bytes, Ints]]:
     """Each header with its rows, ascending; the most frequent first. A value that is shorter than a header stands for itself."""
     is_whole = values.lengths >= HEAD_BYTES
     rows = np.flatnonzero(is_whole)
-    groups: list[tuple[bytes, Rows]] = []
+    groups: list[tuple[bytes, Ints]] = []
     if len(rows):
         numbers = values.buffer[values.starts[rows, None] + np.arange(HEAD_BYTES)] @ _PLACE_VALUES
         if (numbers == numbers[0]).all():
@@ -32,7 +31,7 @@ def by_head(values: Packed) -> list[tuple[bytes, Rows]]:
     return groups + [(value, np.array(places, np.int64)) for value, places in short.items()]
 
 
-def _sorted_groups(numbers: Rows, rows: Rows) -> Iterator[tuple[bytes, Rows]]:
+def _sorted_groups(numbers: Ints, rows: Ints) -> Iterator[tuple[bytes, Ints]]:
     """Each number's header with its rows, at least one.
 
     Sorting costs the most. So the caller leaves out the first value's header, which usually is the most frequent.

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from millstream.schemas.arrays import Ints
 from millstream.schemas.column_buffers import ColumnBuffers
-from millstream.schemas.packed import Numbers, Packed
+from millstream.schemas.packed import Packed
 
 
 def exact_packed(values: Sequence[bytes]) -> Packed:
@@ -28,7 +29,7 @@ class _Apart:
     memory: npt.NDArray[np.uint8]
     beside: int
     columns: list[list[npt.NDArray[np.uint8]]]  # [3, nodes]
-    counters: Numbers
+    counters: Ints
 
     def part(self, which: int, index: int, dtype: Any, count: int) -> npt.NDArray[Any]:
         return np.frombuffer(self.columns[which][index], dtype, count)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hatch_build import LIBRARIES
+from millstream.schemas.arrays import Ints
 from millstream.schemas.avro.columns import ColumnReader
-from millstream.schemas.column import NumberColumn, Rows
+from millstream.schemas.column import NumberColumn
 from millstream.schemas.decoded import Decoded
 from millstream.schemas.packed import Packed
 from millstream.schemas.table import Table
@@ -54,7 +55,7 @@ def test_planted_bug_is_found_and_made_small(monkeypatch: pytest.MonkeyPatch) ->
     target = TARGETS["avro"]
     right = ColumnReader.read
 
-    def shifted(self: ColumnReader, values: Packed) -> tuple[Decoded, Rows]:
+    def shifted(self: ColumnReader, values: Packed) -> tuple[Decoded, Ints]:
         decoded, others = right(self, values)
         columns = {
             name: replace(column, values=column.values + 0.0)
