@@ -15,7 +15,9 @@ from tests.journeys.journey import Journey, free_port
 
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
-NAMES = ("scikit_learn", "missing_values", "python_model", "wrong_files", "dead_letters", "outage", "scaling")
+NAMES = (
+    "scikit_learn", "missing_values", "python_model", "nested_events", "wrong_files", "dead_letters", "outage", "scaling",
+)  # fmt: skip
 # As README says for an environment without CUDA, and what the journeys' models are made with.
 RUNTIME = (
     "onnxruntime confluent-kafka fastavro httpx2 msgspec numpy prometheus-client pydantic pyyaml rich shtab yyjson"
