@@ -21,7 +21,7 @@ from millstream.consumers.scaffold.model_file import ModelFile, look_at
 from millstream.consumers.scaffold.survey import survey
 from millstream.consumers.scaffold.texts import config_text, pipeline_text, vocabulary_files
 from millstream.inference.repository import CONFIG_FILE
-from millstream.schemas.wire import HEAD_BYTES
+from millstream.schemas.wire import without_head
 from millstream.topics.errors import TopicError
 from millstream.topics.records import ReadRecord, RecordReader
 
@@ -195,11 +195,9 @@ def _of_topic(topic: str, limit: int) -> list[Mapping[str, Any]]:
 
 
 def _event(record: ReadRecord) -> Mapping[str, Any]:
-    value = record.value or b""
+    value = without_head(record.value or b"")
     where = f"topic {record.topic}, partition {record.partition}, offset {record.offset}"
-    if value[:1] == b"\0" and value[HEAD_BYTES : HEAD_BYTES + 1] == b"{":
-        value = value[HEAD_BYTES:]  # of Confluent's JSON Schema serializer
-    elif value[:1] == b"\0":
+    if (record.value or b"")[:1] == b"\0" and value.lstrip()[:1] != b"{":
         raise WorkerError(
             f"{where}: expected JSON, found what looks like Avro. Start from the example (`millstream init DIR`), and name the "
             "events' schema in its pipeline file (`millstream docs registry`)."
