@@ -20,6 +20,7 @@ import msgspec
 from millstream.schemas.avro.each import malformation
 from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.avro.types import parsed
+from millstream.schemas.json_floats import json_float
 from millstream.schemas.row_values import RowError, RowReader
 from millstream.schemas.store import AvroType, Schema
 from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
@@ -137,8 +138,8 @@ def _to_text(value: Any) -> Any:
             text = value.isoformat().replace("+00:00", "Z")
         case Decimal() | UUID():
             text = str(value)
-        case float() if not math.isfinite(value):
-            text = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case float():
+            return json_float(value)
         case _:
             return value
     return text

@@ -1,4 +1,7 @@
-"""The schema-registry wire format: a zero byte, the schema id in four bytes, big-endian, then the Avro body."""
+"""The schema-registry wire format: a zero byte, the schema id in four bytes, big-endian, then the body.
+
+The body is Avro. Confluent's serializer for JSON Schema writes JSON there.
+"""
 
 import struct
 
@@ -11,6 +14,11 @@ _HEAD = struct.Struct(">bI")
 def frame(schema_id: int) -> bytes:
     """Return the 5 bytes that go before a body written by this schema."""
     return _HEAD.pack(0, schema_id)
+
+
+def without_head(value: bytes) -> bytes:
+    """JSON without the head that Confluent's serializer writes, if there is one. json_columns.c has this rule, too."""
+    return value[HEAD_BYTES:] if value[:1] == b"\0" and len(value) >= HEAD_BYTES else value
 
 
 def schema_id_of(value: bytes) -> int:

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from millstream.consumers.cli.new_folder import new_folder
-from millstream.consumers.cli.shipped import shipped
+from millstream.consumers.shipped import shipped
 
 WRITTEN = {
     "grafana/dashboards": "dashboards: import the files, or provision the folder",

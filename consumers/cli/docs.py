@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from millstream.consumers.cli.completed import PAGES_FUNCTION, words
-from millstream.consumers.cli.shipped import shipped
 from millstream.consumers.errors import WorkerError
+from millstream.consumers.shipped import shipped
 
 HEADING = re.compile(r"(#+) +(.+)")
 HEAD = """Pages of the documentation. `millstream docs PAGE` prints one, and `millstream docs PAGE#SECTION` a section of it.

@@ -1,7 +1,6 @@
 """`millstream predict`: runs events through a pipeline's mapping and model without Kafka, and shows features and outputs."""
 
 import argparse
-import math
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -27,6 +26,7 @@ from millstream.consumers.scaffold.missing_fields import MissingFields
 from millstream.consumers.worker.offline import Answer, answers
 from millstream.consumers.worker.plan import Plan, make_plan
 from millstream.pipeline.printable import printable, printable_json
+from millstream.schemas.json_floats import json_float
 from millstream.schemas.paths import parse_path, value_at
 from millstream.schemas.rows import RowError
 
@@ -150,8 +150,8 @@ def _in_json(value: Any) -> Any:
             return {name: _in_json(each) for name, each in value.items()}
         case list():
             return [_in_json(each) for each in value]
-        case float() if not math.isfinite(value):
-            return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        case float():
+            return json_float(value)
     return value
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from millstream.consumers.cli.event_file import json_lines, json_row, opened, place
 from millstream.consumers.errors import WorkerError
-from millstream.schemas.wire import HEAD_BYTES
+from millstream.schemas.wire import without_head
 from millstream.topics.errors import TopicError
 from millstream.topics.records import ReadRecord, RecordReader
 
@@ -44,7 +44,8 @@ def of_file(name: str, limit: int) -> Sample:
                 break
     if not sample.events:
         raise WorkerError(
-            _all_skipped(sample) or f"{place(name)}: expected events, one JSON object per line, found none."
+            _all_skipped(sample)
+            or f"{place(name)}: expected events, one JSON object per line, found none. Put some of your events there."
         )
     return sample
 
@@ -75,15 +76,13 @@ def of_topic(topic: str, limit: int) -> Sample:
 
 
 def _add_record(sample: Sample, record: ReadRecord) -> None:
-    value = record.value
-    if value is None:
+    if record.value is None:
         return
-    if value[:1] == b"\0" and value[HEAD_BYTES : HEAD_BYTES + 1] == b"{":
-        value = value[HEAD_BYTES:]  # of Confluent's JSON Schema serializer
+    value = without_head(record.value)
     row: Mapping[str, Any] | str = (
         "expected JSON, found what looks like Avro. If all events are Avro, start from the example (`millstream init DIR`), and "
         "name the events' schema in its pipeline file (`millstream docs registry`)."
-        if value[:1] == b"\0"
+        if record.value[:1] == b"\0" and value.lstrip()[:1] != b"{"
         else json_row(value.decode(errors="surrogateescape"))
     )
     sample.add(row, f"topic {record.topic}, partition {record.partition}, offset {record.offset}")

@@ -1,4 +1,4 @@
-"""Warnings about records, of each kind once a minute: whoever writes bad records must not fill the log."""
+"""Warnings of each kind once a minute: neither bad records nor a broker that is away may fill the log."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SeldomWarnings:
         self._count: Counter[str] = Counter()
 
     def warn(self, kind: str, count: int, example: object) -> None:
-        """Say that `count` more records are of this kind, such as `example`. Kinds are few and fixed: they are kept."""
+        """Say that there are `count` more of this kind, such as `example`. Kinds are few and fixed: they are kept."""
         self._count[kind] += count
         now = self._clock()
         if now - self._said.get(kind, -LOG_INTERVAL) < LOG_INTERVAL:

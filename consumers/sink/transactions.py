@@ -1,6 +1,5 @@
 """Exactly once: the Kafka producer, which commits results and offsets in one transaction."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -13,13 +12,12 @@ from millstream.consumers.errors import DeliveryFailed, InstanceIdTaken, Transac
 from millstream.consumers.events import NextOffsets
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import RETRIES, TRANSACTIONS, Metrics
+from millstream.consumers.observability.seldom import SeldomWarnings
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.sink.bulk import bulk_of
 from millstream.consumers.sink.delivery import FINAL_ERRORS, POLL_INTERVAL, Counted, LostBroker, failed
 from millstream.pipeline.client_trial import TRANSACTION_TIMEOUT_MS
 from millstream.topics.records import FENCED_ERRORS
-
-log = logging.getLogger(__name__)
 
 TRANSACTION_DEFAULTS = {
     # A commit sends all records at once, whatever this value is. But records that are sent before it save it a round trip: they
@@ -38,7 +36,6 @@ EXACTLY_ONCE = {
 # if its records come too early, the client retries after 20 ms, whatever its settings.
 COMMIT_SETTLE_TIME = 0.005
 CONNECT_TIMEOUT = 1.0  # seconds to wait for the first connection to a broker
-LOG_INTERVAL = 60.0  # seconds between two lines about steps that are repeated
 STEP_TIMEOUT = 5.0  # seconds that a call for one step of a transaction may take; then it is repeated
 # Seconds after which a step hangs for good, since it should have timed out (github.com/confluentinc/librdkafka/issues/5456).
 HANG_TIMEOUT = 20.0
@@ -80,7 +77,7 @@ class ExactlyOnce(Counted):
         self._open = False
         self._ended = 0.0  # when the last transaction was committed, seconds on the monotonic clock
         self._begun = 0.0  # when the transaction was opened, seconds on the monotonic clock
-        self._warned = -LOG_INTERVAL  # when the log last said that a step is repeated, seconds on the monotonic clock
+        self._warnings = SeldomWarnings()
         self._watchdog = Watchdog(HANG_TIMEOUT)
 
     def start(self) -> None:
@@ -163,10 +160,7 @@ class ExactlyOnce(Counted):
                     raise self._answer(self._failed_topic, error) from None
                 # A step that timed out goes on inside the client. Only the same call again resumes it.
                 self._metrics.count(RETRIES, 1, f"transaction_{name}")
-                level = logging.WARNING if started - self._warned >= LOG_INTERVAL else logging.DEBUG
-                if level == logging.WARNING:
-                    self._warned = started
-                log.log(level, "transaction, %s: %s; trying again", name, error.str())
+                self._warnings.warn("steps of transactions are tried again", 1, f"{name}: {error.str()}")
                 self._check()
                 self._abandon.wait(POLL_INTERVAL)
                 tried += min(time.monotonic() - started, STEP_TIMEOUT + POLL_INTERVAL)

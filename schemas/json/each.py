@@ -18,7 +18,7 @@ from millstream.schemas.json.mismatch import reason_of
 from millstream.schemas.json.mixed import text_of_value
 from millstream.schemas.store import AvroType
 from millstream.schemas.table import Table
-from millstream.schemas.wire import HEAD_BYTES
+from millstream.schemas.wire import without_head
 
 TOGETHER = 256  # events that exist as objects at a time: so they are still in the CPU's cache when columns are built
 _MOST_FILLED = 200_000  # lists and records that defaults may add to an event: each `{}` (two bytes) may get many
@@ -82,7 +82,7 @@ class EventReader:
         events: list[Any] = []
         decode = self._decoder.decode
         for row, with_head in enumerate(values, start):
-            value = with_head[HEAD_BYTES:] if with_head[:1] == b"\0" and len(with_head) >= HEAD_BYTES else with_head
+            value = without_head(with_head)
             try:
                 if self._filled and value.count(b"{") * self._filled > _MOST_FILLED:
                     bad.append(BadRecord(row, "undecodable", _TOO_MUCH_FILLED))

@@ -88,7 +88,8 @@ def test_what_a_process_ends_with_is_told_with_its_case(
     bug: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program = (
-        "import os; from tests.fuzz import worker; from tests.fuzz.case import Counts; worker.LIMIT = 0.5;"
+        "import os; from tests.fuzz import worker; from tests.fuzz.case import Counts;"
+        f"worker.LIMIT = {0.5 if said == 'Timeout' else 60};"
         "worker.MOST_MEMORY = 32 << 20;"
         f"worker.TARGETS['wire'].check = lambda case: ({bug}, Counts(60, 0))[1]; worker.main()"
     )

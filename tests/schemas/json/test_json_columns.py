@@ -21,6 +21,7 @@ from millstream.schemas.json.decoder import JsonDecoder
 from millstream.schemas.json.each import EventReader
 from millstream.schemas.packed import Packed
 from millstream.schemas.store import AvroType, Schema
+from millstream.schemas.wire import without_head
 from tests.native import with_native
 from tests.schemas.avro.avro_cases import json_cases, record
 from tests.schemas.tables import dicts_of, dtypes_of
@@ -142,6 +143,25 @@ def test_each_field_takes_the_values_that_msgspec_takes() -> None:
     assert [n for n in bad if not odd[n]] == []
     kept = each.table.take(np.flatnonzero(~odd[each.rows]))
     assert repr(dicts_of(table)) == repr(dicts_of(kept))
+
+
+@pytest.mark.parametrize("head", [b"\0\0\0\0\7", b"\0{}  ", b"\0", b"\0\0", b"\1\0\0\0\7", b"\0\0\0\0\7" * 2, b""])
+@pytest.mark.parametrize("space", [b"", b" "])
+def test_heads_of_json_are_skipped_by_one_rule(head: bytes, space: bytes) -> None:
+    value = head + space + json.dumps(GOOD).encode()
+    is_event = without_head(value).lstrip()[:1] == b"{"
+    (_, odd), each = of_event()[0].read(Packed.of([value])), of_event()[1].read([value])
+    assert is_event is ((head[:1] == b"\0" and len(head) == 5) or head == b"")
+    assert odd.tolist() == [not is_event]
+    assert len(each.rows) == is_event
+
+
+@pytest.mark.parametrize("value", [b"", b"\0", b"\0\0\0\0", b"\0\0\0\0\7"])
+def test_values_that_are_no_longer_than_a_head_are_no_events(value: bytes) -> None:
+    (_, odd), each = of_event()[0].read(Packed.of([value])), of_event()[1].read([value])
+    assert odd.tolist() == [True]
+    assert len(each.bad) == 1
+    assert without_head(value) == (b"" if len(value) == 5 else value)
 
 
 @given(json_cases())
