@@ -21,7 +21,7 @@ from millstream.consumers.demo.waiting import wait_until
 from millstream.consumers.schema_store import open_store
 from millstream.consumers.supervision.child import CommandProcess
 from millstream.pipeline.pipeline import Pipeline
-from millstream.schemas.comparisons import ComparisonDecoder
+from millstream.schemas.comparisons import ComparisonDecoder, compared_output
 from millstream.schemas.store import SchemaStore
 from millstream.topics.records import RecordReader
 
@@ -153,18 +153,22 @@ def _exact(pipeline: Pipeline, store: SchemaStore, flights: pl.DataFrame) -> dic
         while records := reader.read(1000, 3.0):
             values += [record.value for record in records]
     compared, _ = ComparisonDecoder(store).decode(values)
-    name = pipeline.comparison.output or min(compared.primary[0])
+    named = pipeline.comparison.output
+    scores = [_scores(named, *both) for both in zip(compared.primary, compared.shadow, strict=True)]
     width = WINDOW_HOURS * 3_600_000
     frame = pl.DataFrame(
         {
             "id": compared.ids,
             "window": compared.event_times // width * width,
-            "primary": [_score(outputs[name]) for outputs in compared.primary],
-            "shadow": [_score((outputs or {})[name]) for outputs in compared.shadow],
+            "primary": [primary for primary, _ in scores],
+            "shadow": [shadow for _, shadow in scores],
         }
     ).join(flights.select("id", "late"), on="id", how="left")
     return {int(window): rows for (window,), rows in frame.partition_by("window", as_dict=True).items()}
 
 
-def _score(output: Any) -> float:
-    return float(output[0] if isinstance(output, list) else output)
+def _scores(named: str | None, primary: Mapping[str, Any], shadow: Mapping[str, Any] | None) -> tuple[float, float]:
+    """Both models' scores for an event: the output that the job compares, a number in this demo."""
+    shadow = shadow or {}  # the demo's shadow fails on no event
+    name = compared_output(named, primary, shadow) or ""
+    return float(primary[name]), float(shadow[name])

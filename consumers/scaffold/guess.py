@@ -74,7 +74,8 @@ def event_time_of(found: Mapping[str, Found]) -> FieldGuess | None:
 
 
 def _why(one: Found, why: str) -> str:
-    return f"{why}; {_differing(one)}" if one.differing else why
+    differing = [_differing(one)] if one.differing else []
+    return "; ".join([why, *differing, *(_malformed(one) if one.time_format else ())])
 
 
 def inputs_of(model: ModelFile, found: Mapping[str, Found], events: int, taken: Sequence[str]) -> list[InputGuess]:
@@ -184,6 +185,8 @@ def _field(one: Found, dtype: str, events: int) -> FieldGuess:
     elif one.kind == "int" and dtype == "bool":
         options["type"] = "int"
     why += _doubts(one)
+    if dtype != "string":
+        why += _malformed(one)
     if one.events < events:
         options |= {} if "vocabulary" in options else {"missing": _MISSING[dtype]}
         why.append(f"{events - one.events} of {events} events lack it" + _TOLD.get(options.get("missing"), ""))
@@ -196,6 +199,18 @@ def _doubts(one: Found) -> Iterator[str]:
         yield f"its values look like times: `time: {one.time_format}, as: hour` makes the hour of each"
     if one.differing:
         yield _differing(one)
+
+
+def _malformed(one: Found) -> Iterator[str]:
+    """Which texts are no time, or no number, although most are, and what becomes of their events."""
+    if not (malformed := one.malformed):
+        return
+    count = sum(one.distinct[text] for text in malformed)
+    form, instead = ("times in ISO 8601", "") if one.time_format else ("numbers", "; a `vocabulary` takes any texts")
+    yield (
+        f"{count} of {one.kinds['text']} texts are no {form}, such as {malformed[0]!r:.60}: these events become dead letters "
+        f"(`unfit`){instead}"
+    )
 
 
 def _differing(one: Found) -> str:

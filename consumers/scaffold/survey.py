@@ -4,14 +4,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from millstream.inference.casts import Cast
+from millstream.inference.conversions import as_texts
+from millstream.schemas.arrays import Mask
 from millstream.schemas.column import column_of
 from millstream.schemas.errors import BadPathError
-from millstream.schemas.packed import Packed
 from millstream.schemas.paths import Every, Step, parse_path, text_of
 from millstream.schemas.times import parse_iso8601
 
@@ -67,11 +68,27 @@ class Found:
 
     @property
     def is_numeric_text(self) -> bool:
-        """Whether a worker can cast all values, which are texts, to numbers."""
+        """Whether most values are texts that a worker can cast to numbers."""
+        return self._text_form()[0] == "number"
+
+    @property
+    def malformed(self) -> list[str]:
+        """The different texts that are no time, or no number, although most are; empty if most are neither."""
+        form, fits = self._text_form()
+        return [] if form is None else [text for text, fit in zip(self.values, fits, strict=True) if not fit]
+
+    def _text_form(self) -> tuple[Literal["iso8601", "number"] | None, Mask]:
+        """The form that most texts have, if a worker can read it; and which of `values` have it."""
         if self.kind != "text":
-            return False
+            return None, np.zeros(0, np.bool_)
         texts = column_of(self.values, "string")
-        return Cast("text", "number").convert(texts, lambda: np.empty(0, np.int64)).wrong is None
+        _, are_times = parse_iso8601(as_texts(texts).packed)
+        wrong = Cast("text", "number").convert(texts, lambda: np.empty(0, np.int64)).wrong
+        are_numbers = np.ones(len(texts), np.bool_) if wrong is None else ~wrong
+        counts = np.array([self.distinct[text] for text in self.values])
+        if 2 * counts[are_times].sum() > counts.sum():
+            return "iso8601", are_times
+        return ("number" if 2 * counts[are_numbers].sum() > counts.sum() else None), are_numbers
 
     @property
     def is_prose(self) -> bool:
@@ -81,12 +98,11 @@ class Found:
 
     @property
     def time_format(self) -> str | None:
-        """`iso8601`, `seconds`, `milliseconds` or `microseconds`, if all values look like times; else None."""
+        """`iso8601` if most texts are times; `seconds`, `milliseconds` or `microseconds` if all numbers look like times."""
         if not self.values or self.is_list:
             return None
         if self.kind == "text":
-            _, fits = parse_iso8601(Packed.of([text.encode() for text in self.values]))
-            return "iso8601" if fits.all() else None
+            return "iso8601" if self._text_form()[0] == "iso8601" else None
         if not self.is_numeric:
             return None
         for name, unit in _UNITS.items():

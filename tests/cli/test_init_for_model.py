@@ -298,6 +298,44 @@ def test_most_values_decide_the_type_and_the_others_are_told(
     assert "1 of 10 values are text, the others int: these events become dead letters" in capsys.readouterr().out
 
 
+def test_most_texts_decide_whether_a_field_has_times_or_numbers_and_the_others_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inputs = [("age", TensorProto.FLOAT, [1]), ("due_on", TensorProto.FLOAT, [1])]
+    file = model(tmp_path / "m.onnx", inputs)
+    dates = ["soon", *(f"2026-03-0{number}T00:00:00Z" for number in range(1, 10))]
+    events = [
+        {"age": "old" if number == 3 else str(number), "due_on": date, "created_at": date}
+        for number, date in enumerate(dates)
+    ]
+    pipeline, config = made(tmp_path / "most", "--model", file, "--sample", write_events(tmp_path, events))
+    assert (pipeline["input"]["event_time"], pipeline["input"]["event_time_format"]) == ("created_at", "iso8601")
+    age, due = (entry["fields"] for entry in config["inputs"])
+    assert age == [{"field": "age", "type": "text"}]
+    assert due == [{"field": "due_on", "time": "iso8601", "as": "hour"}]
+    said = capsys.readouterr().out
+    assert "1 of 10 texts are no numbers, such as 'old': these events become dead letters (`unfit`)" in said
+    assert said.count("1 of 10 texts are no times in ISO 8601, such as 'soon': these events become dead letters") == 2
+    # Exactly these two events become dead letters.
+    assert cli.run(["predict", str(tmp_path / "most"), str(tmp_path / "most" / "events.jsonl"), "--json"]) == 1
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert [line.get("reason") for line in lines] == ["unfit", None, None, "unfit", *[None] * 6]
+
+
+def test_texts_of_which_half_are_numbers_are_categories(tmp_path: Path) -> None:
+    file = model(tmp_path / "m.onnx", [("size", TensorProto.INT64, [1])])
+    own = write_events(tmp_path, [{"size": size} for size in ("36", "38", "M", "L")])
+    _, config = made(tmp_path / "half", "--model", file, "--sample", own)
+    assert config["inputs"][0]["fields"] == [{"field": "size", "vocabulary": ["36", "38", "L", "M"]}]
+
+
+def test_texts_for_a_tensor_of_texts_are_all_taken(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = model(tmp_path / "m.onnx", [("day", TensorProto.STRING, [1])])
+    own = write_events(tmp_path, [{"day": "2026-03-01"}, {"day": "2026-03-02"}, {"day": "soon"}])
+    made(tmp_path / "texts", "--model", file, "--sample", own)
+    assert "dead letters" not in capsys.readouterr().out
+
+
 def test_junk_is_skipped_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [1])])
     own = write_events(tmp_path, [{"age": 1}, [1], {"age": 2}, "junk"])

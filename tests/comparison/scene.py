@@ -163,7 +163,7 @@ def comparison_scene(folder: Path, kafka: Broker, *, partitions: int = 4, **sect
     document = {
         "name": name,
         "kafka": {"bootstrap": kafka.bootstrap},
-        "input": {"topic": f"{name}-events", "format": "json", "schema": "outcome"},
+        "input": {"topic": f"{name}-events", "format": "json", "schema": "outcome", **sections.pop("input", {})},
         "output": {"topic": f"{name}-predictions"},
         "model": {"name": "delay", "version": 1},
         "shadows": [{"version": 2}],
