@@ -17,7 +17,6 @@ from millstream.consumers.cli.arguments import (
     port_number,
     read_pipeline,
 )
-from millstream.consumers.compared_classes import compared_classes_of
 from millstream.consumers.comparison.errors import ComparisonError
 from millstream.consumers.comparison.metrics import ComparisonMetrics
 from millstream.consumers.comparison.names import own_topics
@@ -25,6 +24,7 @@ from millstream.consumers.comparison.show import as_json, judged, read_results, 
 from millstream.consumers.observability.broker_watch import BrokerWatch
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.schema_store import open_store
+from millstream.consumers.shadow.compared_classes import compared_classes_of
 from millstream.consumers.shadow.compared_output import (
     answers_to_blank_event,
     check_compared_answers,

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from millstream.consumers.compared_classes import compared_classes_of
 from millstream.consumers.errors import PlanError
+from millstream.consumers.shadow.compared_classes import compared_classes_of
 from millstream.inference.class_answers import MAX_PROBABILITIES, Classes, compared_classes
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.choice import open_executor

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from millstream.consumers.compared_classes import compared_classes_of
 from millstream.consumers.errors import PlanError
+from millstream.consumers.shadow.compared_classes import compared_classes_of
 from millstream.consumers.shadow.compared_output import check_compared_answers, check_compared_output
 from millstream.pipeline.errors import PipelineError
 from millstream.pipeline.pipeline import Pipeline
