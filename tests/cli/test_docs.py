@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from millstream.consumers.cli import main as cli
-from millstream.consumers.cli.docs import page, pages, sections
+from millstream.consumers.cli.docs import page, sections
+from millstream.consumers.cli.shipped import pages
 from millstream.consumers.errors import WorkerError
 
 ROOT = Path(__file__).parents[2]
