@@ -176,10 +176,8 @@ def test_no_name_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_each_command_is_a_module(command: str) -> None:
-    functions = {
-        node.name
-        for node in tree(f"consumers/cli/{command.replace('-', '_')}.py").body
-        if isinstance(node, ast.FunctionDef)
-    }
-    assert {"add_arguments", "run"} <= functions
+def test_each_command_is_a_module_and_its_arguments_another(command: str) -> None:
+    module = f"{command.replace('-', '_')}.py"
+    for folder, function in (("consumers/cli", "run"), ("consumers/cli/usage", "add_arguments")):
+        functions = {node.name for node in tree(f"{folder}/{module}").body if isinstance(node, ast.FunctionDef)}
+        assert function in functions, folder

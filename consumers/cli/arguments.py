@@ -2,19 +2,11 @@
 
 import argparse
 import math
-import os
 import sys
-from collections.abc import Collection
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from millstream.consumers.cli.completed import PIPELINE_FILES
-from millstream.consumers.errors import WorkerError
-from millstream.pipeline.loading import load_pipeline
-from millstream.pipeline.pipeline import Pipeline
-from millstream.topics.admin import Admin, roles, states
-from millstream.topics.errors import TopicError
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -41,6 +33,18 @@ def add_json(parser: argparse.ArgumentParser, each: str, remark: str = "") -> No
     )
 
 
+def add_event_file(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments for the file and its format."""
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", default="-", help="the file with the events; - or nothing: standard input"
+    )
+    parser.add_argument(
+        "--format",
+        choices=["jsonl", "csv"],
+        help="one JSON object per line, or CSV with a header row (default: by the file's ending, else jsonl)",
+    )
+
+
 def add_log_level(parser: argparse.ArgumentParser, default: str = "info") -> None:
     """Add the option for the log lines to print."""
     parser.add_argument(
@@ -51,28 +55,10 @@ def add_log_level(parser: argparse.ArgumentParser, default: str = "info") -> Non
     )
 
 
-def refuse_unknown_topic(pipeline: Pipeline, name: str, choices: Collection[str] = ()) -> None:
-    """Check a topic that the command line names. One of the pipeline's own topics may be missing: then it can be created.
-
-    Raises:
-        BrokerUnreachableError: no broker answers.
-        TopicError: the broker has no such topic, and the pipeline doesn't use one of this name.
-    """
-    own = [topic for _, topic in roles(pipeline)]
-    if name in own or states(Admin(pipeline.client_config()), [("", name)])[0].partitions is not None:
-        return
-    close = get_close_matches(name, [*choices, *own], n=1)
-    meant = f" Did you mean {close[0]}?" if close else ""
-    raise TopicError(
-        f"--topic {name}: there is no such topic on {pipeline.kafka.bootstrap}, or this user may not see it.{meant} Choose one "
-        f"of {pipeline.path.name}: {', '.join([*choices, *own])}; or the name of another topic that exists."
-    )
-
-
 def metrics_host(args: argparse.Namespace, port: int | None, option: str = "--metrics-port") -> str:
-    """The address to listen on. Raises WorkerError if it was given without a port, because then nothing is served."""
+    """The address to listen on. An address without a port is wrong use: nothing would be served."""
     if args.metrics_host is not None and port is None:
-        raise WorkerError(f"--metrics-host {args.metrics_host}: nothing is served without a port. Add {option} PORT.")
+        args.parser.error(f"--metrics-host {args.metrics_host}: nothing is served without a port. Add {option} PORT.")
     return args.metrics_host or "127.0.0.1"
 
 
@@ -112,12 +98,6 @@ class _FormerName(argparse.Action):
         former = self.option_strings[0]
         print(f"{former} is now {self._name}; the former name works in this version only", file=sys.stderr)
         setattr(namespace, self.dest, values if self.const is None else self.const)
-
-
-def read_pipeline(args: argparse.Namespace) -> Pipeline:
-    """Load the pipeline file of the command line; if it names a folder, its file `pipeline.yaml`."""
-    path: Path = args.pipeline
-    return load_pipeline(path / "pipeline.yaml" if path.is_dir() else path, os.environ)
 
 
 def positive(text: str) -> int:

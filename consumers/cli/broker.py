@@ -7,13 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from millstream.consumers.cli.arguments import port_number
+from millstream.consumers.cli.usage.broker import PORT
 from millstream.topics.embedded import EmbeddedBroker
 from millstream.topics.errors import BrokerError
 from millstream.topics.local.kafka import LocalKafka
 from millstream.topics.local.kafka_jars import missing_for_kafka
 
-PORT = 9092
 REAL = """Apache Kafka runs on {bootstrap}. {data}
 Use it in another terminal:
     export KAFKA_BOOTSTRAP={bootstrap}
@@ -27,35 +26,6 @@ Apache Kafka can't run here: {missing}. Install Java 17 and Maven for it.
 Use the embedded broker in another terminal:
     export KAFKA_BOOTSTRAP={bootstrap}
 Ctrl-C ends it."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See `cli.main`."""
-    parser.add_argument(
-        "--port",
-        type=port_number,
-        metavar="PORT",
-        help=f"port of Apache Kafka (default: {PORT}). The embedded broker takes any free port",
-    )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        metavar="DIR",
-        help="folder that keeps the topics and events of Apache Kafka over a restart (default: a temporary one)",
-    )
-    parser.add_argument(
-        "--cache",
-        type=Path,
-        metavar="DIR",
-        help="folder that keeps Apache Kafka, which Maven downloads once, 43 MB (default: ~/.cache/millstream)",
-    )
-    parser.add_argument(
-        "--run",
-        dest="command",  # `run` is the command's function
-        nargs=argparse.REMAINDER,
-        metavar="COMMAND",
-        help="run this command with KAFKA_BOOTSTRAP set, on Apache Kafka and a free port, and end with it",
-    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from textwrap import indent
 
 from rich.console import Console
 
-from millstream.consumers.cli.arguments import add_pipeline, read_pipeline
+from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.decode.named_fields import check_labels, schema_of
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.problems import Problems
@@ -29,12 +29,6 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.errors import SchemaError
 from millstream.topics.admin import Admin, require
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See `cli.main`."""
-    add_pipeline(parser)
-    parser.add_argument("--offline", action="store_true", help="don't check the topics in Kafka")
 
 
 def run(args: argparse.Namespace) -> int:

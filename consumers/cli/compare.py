@@ -8,15 +8,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from millstream.consumers.cli.arguments import (
-    add_json,
-    add_log_level,
-    add_metrics_host,
-    add_pipeline,
-    metrics_host,
-    port_number,
-    read_pipeline,
-)
+from millstream.consumers.cli.arguments import metrics_host
+from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.comparison.errors import ComparisonError
 from millstream.consumers.comparison.metrics import ComparisonMetrics
 from millstream.consumers.comparison.names import own_topics
@@ -48,18 +41,6 @@ BROKER_INTERVAL = 10.0  # seconds
 NOT_BETTER, UNDECIDED = 4, 5
 """Exit codes of --show, besides 0: a shadow is better. They differ from those of failures, which `millstream --help` lists."""
 PIPED_WIDTH = 80  # columns of output that doesn't go to a terminal
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See `cli.main`."""
-    add_pipeline(parser)
-    parser.add_argument("--show", action="store_true", help="print the results so far and the verdict, and end")
-    add_json(parser, "shadow (with --show)")
-    parser.add_argument(
-        "--metrics-port", type=port_number, metavar="PORT", help="serve /metrics, /live and /ready; 0: a free port"
-    )
-    add_metrics_host(parser)
-    add_log_level(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -4,15 +4,8 @@ import argparse
 import sys
 
 from millstream.consumers.cli.completed import bash_functions
-from millstream.consumers.cli.docs import pages
 from millstream.consumers.errors import WorkerError
-
-SHELLS = ("bash", "zsh", "fish", "tcsh")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See `cli.main`."""
-    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=", ".join(SHELLS))
+from millstream.consumers.shipped import pages
 
 
 def run(args: argparse.Namespace) -> int:

@@ -14,13 +14,6 @@ WRITTEN = {
 }
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See `cli.main`."""
-    parser.add_argument(
-        "--output", type=Path, metavar="DIR", required=True, help="the folder to create; must be empty if it exists"
-    )
-
-
 def run(args: argparse.Namespace) -> int:
     """Copy the files, and say what they are for."""
     folder: Path = args.output

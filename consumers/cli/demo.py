@@ -11,71 +11,11 @@ from types import FrameType
 
 from rich.console import Console
 
-from millstream.consumers.cli.arguments import count, positive, rate_or_0
 from millstream.consumers.demo.errors import DemoDataError
 from millstream.consumers.demo.scene import PARTITIONS
 
 # See `work`. With Python's default, the waits of the demo's own threads would add to the latency.
 SWITCH_INTERVAL = 0.0005  # seconds
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See `cli.main`."""
-    parser.add_argument(
-        "--events", type=positive, default=20_000, metavar="N", help="number of events (default: 20000)"
-    )
-    parser.add_argument(
-        "--rate",
-        type=rate_or_0,
-        default=2000.0,
-        metavar="R",
-        help="events per second (default: 2000; 0: as fast as results come)",
-    )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        choices=range(1, PARTITIONS + 1),
-        default=1,
-        help="processes for each model version (default: 1)",
-    )
-    parser.add_argument(
-        "--model-version", choices=["1", "2", "both"], default="both", help="1, 2, or both side by side (the default)"
-    )
-    parser.add_argument(
-        "--broken",
-        type=count,
-        default=10,
-        metavar="N",
-        help="events broken on purpose, for dead letters (default: 10)",
-    )
-    parser.add_argument(
-        "--load",
-        choices=["steady", "spike"],
-        default="steady",
-        help="spike: ten times the load for a while, on a real broker, with as many workers as the load needs; the only other "
-        "options that count are --picture and --bootstrap",
-    )
-    parser.add_argument(
-        "--shadow",
-        action="store_true",
-        help="version 1 is the primary and version 2 its shadow, on a real broker; labels come when the flights have arrived, "
-        "and the comparison job evaluates both",
-    )
-    parser.add_argument(
-        "--picture",
-        type=Path,
-        default=Path("millstream-spike.svg"),
-        metavar="FILE",
-        help="file for the chart of the spike's lag and workers (default: millstream-spike.svg)",
-    )
-    parser.add_argument(
-        "--plain", action="store_true", help="print one line per second; the default if the output isn't a terminal"
-    )
-    parser.add_argument(
-        "--bootstrap",
-        metavar="HOST:PORT",
-        help="a Kafka broker to use (default: the environment variable KAFKA_BOOTSTRAP, else a broker in this process)",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -103,6 +43,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _steady(args: argparse.Namespace, bootstrap: str | None, console: Console) -> int:
+    if args.workers > PARTITIONS:
+        args.parser.error(
+            f"--workers {args.workers}: expected at most {PARTITIONS}: each topic has {PARTITIONS} partitions, and one worker at a "
+            "time reads a partition."
+        )
     from millstream.consumers.demo.run import Options, run_demo  # noqa: PLC0415  (polars is an extra)
 
     options = Options(

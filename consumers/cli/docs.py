@@ -9,23 +9,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.markdown import Markdown
 
-from millstream.consumers.cli.completed import PAGES_FUNCTION, words
 from millstream.consumers.errors import WorkerError
-from millstream.consumers.shipped import shipped
+from millstream.consumers.shipped import pages, pages_folder
 
 HEADING = re.compile(r"(#+) +(.+)")
 HEAD = """Pages of the documentation. `millstream docs PAGE` prints one, and `millstream docs PAGE#SECTION` a section of it.
 They lie in {folder}.
 From there, links to source files lead to the installed code. Only tests/, benchmarks/ and examples/ need a checkout.
 """
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See `cli.main`."""
-    page_name = parser.add_argument(
-        "page", metavar="PAGE", nargs="?", help="the page, or PAGE#SECTION; nothing: list the pages"
-    )
-    page_name.complete = words(PAGES_FUNCTION, pages())  # type: ignore[attr-defined]
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,16 +32,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(text, end="")
     return 0
-
-
-def pages_folder() -> Path:
-    """The folder with the pages."""
-    return shipped("docs")
-
-
-def pages() -> list[str]:
-    """The names of the pages."""
-    return sorted(file.stem for file in pages_folder().glob("*.md"))
 
 
 def page(wanted: str) -> str:

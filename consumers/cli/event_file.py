@@ -22,18 +22,6 @@ class Line:
     row: Mapping[str, Any] | str  # a string is the reason why the line isn't a row
 
 
-def add_event_file(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments for the file and its format."""
-    parser.add_argument(
-        "file", metavar="FILE", nargs="?", default="-", help="the file with the events; - or nothing: standard input"
-    )
-    parser.add_argument(
-        "--format",
-        choices=["jsonl", "csv"],
-        help="one JSON object per line, or CSV with a header row (default: by the file's ending, else jsonl)",
-    )
-
-
 def is_csv(args: argparse.Namespace) -> bool:
     """Whether the file is CSV."""
     return args.format == "csv" or (args.format is None and args.file.lower().endswith(".csv"))

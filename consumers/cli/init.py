@@ -7,7 +7,6 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from millstream.consumers.cli.arguments import positive
 from millstream.consumers.cli.new_folder import new_folder
 from millstream.consumers.cli.sample import Sample, of_file, of_topic
 from millstream.consumers.demo.example import example_folder
@@ -22,7 +21,6 @@ from millstream.inference.repository import CONFIG_FILE
 from millstream.pipeline.printable import printable
 
 COPIED = ("pipeline.yaml", "schemas", "models", "events.jsonl")
-SAMPLE_SIZE = 200  # events that are looked at, by default
 MAX_NAME = 100  # characters of the pipeline's name: topics have its name with more behind it
 
 README = """# A Millstream pipeline
@@ -59,25 +57,6 @@ COMMANDS = (
     ("millstream lag . --watch", "see how far the workers are behind"),
 )
 PREDICT = ("millstream predict . events.jsonl --limit 3", "see features and outputs, without Kafka")
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See `cli.main`."""
-    parser.add_argument("folder", metavar="DIR", type=Path, help="the folder to create; must be empty if it exists")
-    parser.add_argument(
-        "--model",
-        metavar="FILE|DIR",
-        type=Path,
-        help="your model (model.onnx, model.pt2, model.pt, model.py), to create a pipeline for it; needs a sample, too",
-    )
-    sample = parser.add_mutually_exclusive_group()
-    sample.add_argument(
-        "--sample", metavar="FILE", help="some of your events, one JSON object per line; - is standard input"
-    )
-    sample.add_argument("--sample-topic", metavar="TOPIC", help="the topic of your events, which are JSON")
-    parser.add_argument(
-        "--limit", type=positive, default=SAMPLE_SIZE, metavar="N", help="events to look at (default: %(default)s)"
-    )
 
 
 def run(args: argparse.Namespace) -> int:

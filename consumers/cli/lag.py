@@ -15,15 +15,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from millstream.consumers.cli.arguments import (
-    add_json,
-    add_metrics_host,
-    add_pipeline,
-    metrics_host,
-    port_number,
-    read_pipeline,
-    seconds,
-)
+from millstream.consumers.cli.arguments import metrics_host
+from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.lag_metrics import (
     LagCollector,
@@ -39,25 +32,6 @@ from millstream.topics.lag_trend import Trend, drain_seconds, drain_text
 
 STALL_AFTER = 60.0  # seconds without a turn of the loop after which `/live` fails
 PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line per partition, for `grep`
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See `cli.main`."""
-    add_pipeline(parser)
-    parser.add_argument(
-        "--watch", action="store_true", help="repeat until Ctrl-C; also show growth and the time to drain"
-    )
-    parser.add_argument(
-        "--interval", type=seconds, default=2.0, metavar="SECONDS", help="time between two measurements (default: 2)"
-    )
-    add_json(parser, "measurement")
-    parser.add_argument(
-        "--serve",
-        type=port_number,
-        metavar="PORT",
-        help="serve the lag for Prometheus at /metrics until Ctrl-C, even if no worker runs; 0: a free port",
-    )
-    add_metrics_host(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,7 +10,8 @@ import re
 import shlex
 import sys
 from collections.abc import Collection, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from functools import partial
+from typing import Any
 
 from millstream.consumers.cli.parser import Parser, meant
 from millstream.consumers.errors import NEEDS_CHANGE, EventRefused, PlanError, WorkerError, WorkersStopped
@@ -46,8 +47,9 @@ COMMANDS = {
     "dashboards": "write the Grafana dashboards and the Prometheus rules",
     "completion": "print a script that completes commands and options in your shell",
 }
-"""Command -> what it does. Each command is a module of this package with `add_arguments(parser)` and `run(args) -> exit code`. In
-the module's name, `_` stands for `-`."""
+"""Command -> what it does. Each command is two modules of the same name, in which `_` stands for `-`: `usage/` has its
+`add_arguments(parser)`, and this package its `run(args) -> exit code`. `run` and what it needs are imported when the command
+runs. So `--help` and a wrong command line are answered at once."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -81,7 +83,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def command_line(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
-    """The parser. It imports only the modules of the `loaded` commands, so `--help` doesn't load a model runtime."""
+    """The parser, with the arguments of the `loaded` commands."""
     parser = Parser(
         prog="millstream",
         description="Stream-processing inference on Kafka: feature events in, micro-batches through a model, predictions out.",
@@ -91,18 +93,25 @@ def command_line(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.Argument
         "`compare --show`: 0 a shadow is better, 4 none is better, 5 not decided yet.\n\n"
         f"{parser.epilog}"
     )
-    parser.add_argument("--version", action="version", version=f"millstream {_version()}")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version, and end")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         command = commands.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
         if name in loaded:
-            # An import creates many objects and frees few, so the garbage collector would search them in vain.
-            gc.disable()
-            module = importlib.import_module(f"millstream.consumers.cli.{name.replace('-', '_')}")
-            gc.enable()
-            module.add_arguments(command)
-            command.set_defaults(run=module.run)
+            module = name.replace("-", "_")
+            importlib.import_module(f"millstream.consumers.cli.usage.{module}").add_arguments(command)
+            command.set_defaults(run=partial(_run, module))
     return parser
+
+
+def _run(module: str, args: argparse.Namespace) -> int:
+    """Import a command and run it."""
+    # An import creates many objects and frees few, so the garbage collector would search them in vain.
+    gc.disable()
+    command = importlib.import_module(f"millstream.consumers.cli.{module}")
+    gc.enable()
+    code: int = command.run(args)
+    return code
 
 
 def _parsed(name: str | None, arguments: Sequence[str]) -> argparse.Namespace:
@@ -135,8 +144,14 @@ def _needs_change(error: Exception) -> bool:
     return isinstance(error, (PipelineError, ModelConfigError, PlanError, EventRefused, WorkersStopped))
 
 
-def _version() -> str:
-    try:
-        return version("millstream")
-    except PackageNotFoundError:  # run from a checkout that is not installed
-        return "(not installed)"
+class _Version(argparse.Action):
+    """Prints the version. argparse's own action would need it for every command line, and it takes a while to find."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415
+
+        try:
+            found = version("millstream")
+        except PackageNotFoundError:  # run from a checkout that is not installed
+            found = "(not installed)"
+        parser.exit(message=f"millstream {found}\n")

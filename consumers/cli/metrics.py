@@ -5,10 +5,6 @@ import argparse
 from millstream.consumers.observability.metrics import ALL, markdown
 
 
-def add_arguments(_parser: argparse.ArgumentParser) -> None:
-    """See `cli.main`."""
-
-
 def run(_args: argparse.Namespace) -> int:
     """Print a Markdown table."""
     print(metrics_markdown(), end="")

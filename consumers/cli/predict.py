@@ -7,10 +7,8 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
 
-from millstream.consumers.cli.arguments import add_json, add_pipeline, positive, read_pipeline
-from millstream.consumers.cli.dead_letters import event_of, letter_position
+from millstream.consumers.cli.dead_letters import event_of
 from millstream.consumers.cli.event_file import (
-    add_event_file,
     csv_lines,
     is_csv,
     json_lines,
@@ -19,6 +17,7 @@ from millstream.consumers.cli.event_file import (
     place,
     text_lines,
 )
+from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.produce import encoder
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.events import Rejection
@@ -40,20 +39,6 @@ class Given(NamedTuple):
     where: str
     value: bytes | RowError  # as a worker would read it, or why there is no such value
     row: Mapping[str, Any] | None  # the event as an object; None: it isn't known as one
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See `cli.main`."""
-    add_pipeline(parser)
-    add_event_file(parser)
-    parser.add_argument("--limit", type=positive, metavar="N", help="stop after N events")
-    parser.add_argument(
-        "--dead-letter",
-        type=letter_position,
-        metavar="P@O",
-        help="run the event of this dead letter, as `millstream dead-letters list` prints its position, in place of a file",
-    )
-    add_json(parser, "event")
 
 
 def run(args: argparse.Namespace) -> int:

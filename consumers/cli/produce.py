@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from millstream.consumers.cli.arguments import add_pipeline, count, positive, rate, read_pipeline, refuse_unknown_topic
-from millstream.consumers.cli.event_file import Line, add_event_file, csv_lines, is_csv, json_lines, opened, place
+from millstream.consumers.cli.event_file import Line, csv_lines, is_csv, json_lines, opened, place
+from millstream.consumers.cli.given import read_pipeline, refuse_unknown_topic
 from millstream.consumers.decode.named_fields import check_event_fields, schema_of
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.schema_store import open_store
@@ -21,25 +21,6 @@ from millstream.topics.errors import TopicError
 from millstream.topics.records import RecordWriter
 
 Encode = Callable[[Mapping[str, Any]], bytes]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See `cli.main`."""
-    add_pipeline(parser)
-    add_event_file(parser)
-    parser.add_argument("--topic", help="the topic to write to (default: the pipeline's first input topic)")
-    parser.add_argument("--limit", type=positive, metavar="N", help="stop after N events")
-    parser.add_argument("--rate", type=rate, metavar="R", help="events per second (default: as fast as possible)")
-    parser.add_argument(
-        "--skip-bad", action="store_true", help="report bad rows and continue (default: stop at the first)"
-    )
-    parser.add_argument(
-        "--skip",
-        type=count,
-        default=0,
-        metavar="N",
-        help="leave out the first N rows: an interrupted run says how many it has written",
-    )
 
 
 def run(args: argparse.Namespace) -> int:

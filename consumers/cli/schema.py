@@ -3,32 +3,12 @@
 import argparse
 import json
 
-from millstream.consumers.cli.arguments import add_pipeline, read_pipeline
+from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.schema_store import prediction_record
 from millstream.consumers.worker.plan import Plan, make_plan
 from millstream.inference.errors import ModelRejected
 from millstream.inference.signature import blank
 from millstream.schemas.prediction_schema import JsonSchema, output_types, prediction_schema
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See `cli.main`."""
-    add_pipeline(parser)
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument(
-        "--avro",
-        dest="form",
-        action="store_const",
-        const="avro",
-        help="the Avro schema (the default if the pipeline's output.format is avro)",
-    )
-    form.add_argument(
-        "--json-schema",
-        dest="form",
-        action="store_const",
-        const="json",
-        help="a JSON Schema with this pipeline's outputs and included fields (the default if output.format is json)",
-    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,15 +9,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from millstream.consumers.cli.arguments import (
-    add_json,
-    add_pipeline,
-    positive,
-    read_pipeline,
-    refuse_unknown_topic,
-    seconds,
-)
+from millstream.consumers.cli.given import read_pipeline, refuse_unknown_topic
 from millstream.consumers.cli.record_table import RecordTable
+from millstream.consumers.cli.usage.tail import ROLES
 from millstream.consumers.schema_store import open_store
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.printable import printable_json
@@ -32,33 +26,8 @@ from millstream.topics.records import ReadRecord, RecordReader
 
 MAX_READ_RECORDS = 500  # records of one read
 READ_TIMEOUT = 0.2  # seconds that one read waits for records
-ROLES = ("predictions", "dead-letters", "comparisons", "evaluations", "labels", "input")
 """Names for the pipeline's topics."""
 SPARE_DEPTH = 30  # levels of nesting that are reserved for the JSON around a value
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See `cli.main`."""
-    add_pipeline(parser)
-    parser.add_argument(
-        "--topic",
-        metavar="TOPIC",
-        default="predictions",
-        help=f"the topic to read: {', '.join(ROLES)} (default: predictions), or a topic's name",
-    )
-    parser.add_argument(
-        "--comparisons",
-        dest="topic",
-        action="store_const",
-        const="comparisons",
-        help="the results of the primary and its shadows; short for --topic comparisons",
-    )
-    parser.add_argument(
-        "--from-beginning", action="store_true", help="also print existing records (default: only new ones)"
-    )
-    parser.add_argument("--limit", type=positive, metavar="N", help="stop after N records")
-    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="stop after this time without a record")
-    add_json(parser, "record", "; the default if the output isn't a terminal")
 
 
 def run(args: argparse.Namespace) -> int:

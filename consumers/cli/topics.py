@@ -8,35 +8,10 @@ from dataclasses import asdict
 from rich.console import Console
 from rich.table import Table
 
-from millstream.consumers.cli.arguments import add_json, add_pipeline, positive, read_pipeline
+from millstream.consumers.cli.given import read_pipeline
 from millstream.topics.admin import BROKER_DEFAULT, Admin, TopicState, create, roles, states
 
 PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line per topic, for `grep`
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See `cli.main`."""
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
-    making = actions.add_parser("create", help="create the topics that don't exist yet")
-    add_pipeline(making)
-    making.add_argument(
-        "--partitions",
-        type=positive,
-        default=BROKER_DEFAULT,
-        metavar="N",
-        help="of each new topic (default: as many as the input topic has; if there is none yet, the broker's default)",
-    )
-    making.add_argument(
-        "--replication-factor",
-        type=positive,
-        default=BROKER_DEFAULT,
-        metavar="N",
-        help="of each new topic (default: the broker's)",
-    )
-    add_json(making, "topic")
-    showing = actions.add_parser("show", help="show the topics")
-    add_pipeline(showing)
-    add_json(showing, "topic")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,7 +20,12 @@ def run(args: argparse.Namespace) -> int:
     admin = Admin(pipeline.client_config())
     made: list[str] = []
     if args.action == "create":
-        made = create(admin, pipeline, partitions=args.partitions, replication=args.replication_factor)
+        made = create(
+            admin,
+            pipeline,
+            partitions=args.partitions or BROKER_DEFAULT,
+            replication=args.replication_factor or BROKER_DEFAULT,
+        )
     found = states(admin, roles(pipeline))
     missing = any(state.partitions is None for state in found)
     if args.json:
@@ -67,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
 def _remark(state: TopicState, made: list[str], args: argparse.Namespace) -> str:
     if state.partitions is None:
         return "missing"
-    wanted = args.partitions if args.action == "create" else BROKER_DEFAULT
-    as_wanted = wanted in {BROKER_DEFAULT, state.partitions}
+    wanted = args.partitions if args.action == "create" else None
+    as_wanted = wanted in {None, state.partitions}
     if state.name in made:
         return "created" if as_wanted else f"created, but not with {wanted} partitions: the embedded broker chooses"
     return "" if as_wanted else f"exists: not changed to {wanted} partitions"

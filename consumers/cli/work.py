@@ -10,15 +10,8 @@ from contextlib import suppress
 
 from prometheus_client.exposition import generate_latest
 
-from millstream.consumers.cli.arguments import (
-    add_former_name,
-    add_log_level,
-    add_metrics_host,
-    add_pipeline,
-    metrics_host,
-    port_number,
-    read_pipeline,
-)
+from millstream.consumers.cli.arguments import metrics_host
+from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.observability.broker_watch import BrokerWatch
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.metrics import Metrics
@@ -47,29 +40,6 @@ COLLECT_AFTER = 100_000  # objects
 # system. The next block then gets new memory. The system clears this first, page by page: up to a twelfth of a worker's CPU.
 M_TRIM_THRESHOLD, KEPT_BYTES = -1, 1 << 28  # bytes of freed memory that are kept
 M_MMAP_THRESHOLD, LARGEST_KEPT = -3, 1 << 25  # a larger array is given back in any case; glibc allows no more
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """See `cli.main`."""
-    add_pipeline(parser)
-    parser.add_argument(
-        "--instance-id",
-        metavar="NAME",
-        help="a name that lasts over restarts, such as the pod's (default: this machine's next)",
-    )
-    add_former_name(parser, "--slot", "--instance-id")
-    parser.add_argument(
-        "--role",
-        default="primary",
-        choices=["primary", "shadow"],
-        help="primary (default), or shadow: run the pipeline's dedicated shadows in a group of their own, and write comparisons",
-    )
-    parser.add_argument("--until-idle", action="store_true", help="process the existing events, commit, and end")
-    parser.add_argument(
-        "--metrics-port", type=port_number, metavar="PORT", help="serve /metrics, /live and /ready; 0: a free port"
-    )
-    add_metrics_host(parser)
-    add_log_level(parser)
 
 
 def run(args: argparse.Namespace) -> int:

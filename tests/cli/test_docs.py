@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from millstream.consumers.cli.shipped import pages
 
 from millstream.consumers.cli import main as cli
-from millstream.consumers.cli.docs import page, pages, sections
+from millstream.consumers.cli.docs import page, sections
 from millstream.consumers.errors import WorkerError
 
 ROOT = Path(__file__).parents[2]

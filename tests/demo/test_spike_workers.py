@@ -16,6 +16,7 @@ import yaml
 from rich.console import Console
 
 from millstream.consumers.cli import run as run_command
+from millstream.consumers.cli.usage.run import add_arguments
 from millstream.consumers.demo import spike
 from millstream.consumers.demo.example import example_folder
 from millstream.consumers.demo.results import Tally
@@ -72,7 +73,7 @@ class Run:
 
     def __init__(self, world: World, pipeline: Pipeline, options: tuple[str, ...], log: Callable[[str], None]) -> None:
         parser = argparse.ArgumentParser()
-        run_command.add_arguments(parser)
+        add_arguments(parser)
         args = parser.parse_args([str(pipeline.path), *options])
         self._world = world
         self._autoscaler = Autoscaler(run_command._policy(args, pipeline, spike.PARTITIONS))

@@ -101,7 +101,7 @@ def test_taken_port_is_named_with_what_to_do(health: Health) -> None:
 )
 def test_port_is_open_to_this_machine_only_unless_told_otherwise(command: str, option: str) -> None:
     parser = argparse.ArgumentParser()
-    importlib.import_module(f"millstream.consumers.cli.{command}").add_arguments(parser)
+    importlib.import_module(f"millstream.consumers.cli.usage.{command}").add_arguments(parser)
     args = parser.parse_args(["pipeline.yaml", option, "0"])
     assert metrics_host(args, 0) == "127.0.0.1"
     args = parser.parse_args(["pipeline.yaml", option, "0", "--metrics-host", "0.0.0.0"])

@@ -1,0 +1,36 @@
+"""Reads what the command line names: the pipeline file, and a topic."""
+
+import argparse
+import os
+from collections.abc import Collection
+from difflib import get_close_matches
+from pathlib import Path
+
+from millstream.pipeline.loading import load_pipeline
+from millstream.pipeline.pipeline import Pipeline
+from millstream.topics.admin import Admin, roles, states
+from millstream.topics.errors import TopicError
+
+
+def read_pipeline(args: argparse.Namespace) -> Pipeline:
+    """Load the pipeline file of the command line; if it names a folder, its file `pipeline.yaml`."""
+    path: Path = args.pipeline
+    return load_pipeline(path / "pipeline.yaml" if path.is_dir() else path, os.environ)
+
+
+def refuse_unknown_topic(pipeline: Pipeline, name: str, choices: Collection[str] = ()) -> None:
+    """Check a topic that the command line names. One of the pipeline's own topics may be missing: then it can be created.
+
+    Raises:
+        BrokerUnreachableError: no broker answers.
+        TopicError: the broker has no such topic, and the pipeline doesn't use one of this name.
+    """
+    own = [topic for _, topic in roles(pipeline)]
+    if name in own or states(Admin(pipeline.client_config()), [("", name)])[0].partitions is not None:
+        return
+    close = get_close_matches(name, [*choices, *own], n=1)
+    meant = f" Did you mean {close[0]}?" if close else ""
+    raise TopicError(
+        f"--topic {name}: there is no such topic on {pipeline.kafka.bootstrap}, or this user may not see it.{meant} Choose one "
+        f"of {pipeline.path.name}: {', '.join([*choices, *own])}; or the name of another topic that exists."
+    )

@@ -1,0 +1,17 @@
+"""The arguments of `millstream compare`."""
+
+import argparse
+
+from millstream.consumers.cli.arguments import add_json, add_log_level, add_metrics_host, add_pipeline, port_number
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See `cli.main`."""
+    add_pipeline(parser)
+    parser.add_argument("--show", action="store_true", help="print the results so far and the verdict, and end")
+    add_json(parser, "shadow (with --show)")
+    parser.add_argument(
+        "--metrics-port", type=port_number, metavar="PORT", help="serve /metrics, /live and /ready; 0: a free port"
+    )
+    add_metrics_host(parser)
+    add_log_level(parser)

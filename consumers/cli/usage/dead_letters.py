@@ -1,0 +1,95 @@
+"""The arguments of `millstream dead-letters`."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, get_args
+
+from millstream.consumers.cli.arguments import add_json, add_pipeline, positive
+
+if TYPE_CHECKING:
+    from millstream.topics.dead_letters import Position
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See `cli.main`."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=True)
+    listing = actions.add_parser("list", help="list dead letters, with a summary by reason")
+    add_pipeline(listing)
+    _add_selection(listing)
+    listing.add_argument("--all", action="store_true", help="also list letters that were replayed")
+    listing.add_argument("--limit", type=positive, metavar="N", help="list at most N letters; the summary counts all")
+    add_json(listing, "letter", ", without a summary")
+    showing = actions.add_parser("show", help="show one dead letter, with its event decoded if possible")
+    add_pipeline(showing)
+    showing.add_argument(
+        "position", type=letter_position, metavar="POSITION", help="partition@offset, as `list` prints it"
+    )
+    add_json(showing, "letter", ", with the event under `value` or, if it can't be decoded, `value_hex`")
+    replaying = actions.add_parser("replay", help="write the events of dead letters back to the input topic, each once")
+    add_pipeline(replaying)
+    _add_selection(replaying)
+    replaying.add_argument("--limit", type=positive, metavar="N", help="replay at most N letters")
+    replaying.add_argument("--dry-run", action="store_true", help="print what would be replayed, but write nothing")
+    replaying.add_argument("--yes", action="store_true", help="don't ask first (without a terminal, it never asks)")
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    several: dict[str, Any] = {"action": "append", "default": []}
+    parser.add_argument("--reason", type=_reason, metavar="R", help="only with this reason; may be repeated", **several)
+    parser.add_argument(
+        "--position",
+        type=letter_position,
+        metavar="P@O",
+        help="only the dead letter at this partition@offset, as `list` prints it; may be repeated",
+        **several,
+    )
+    parser.add_argument("--topic", help="only events read from this topic; may be repeated", **several)
+    parser.add_argument(
+        "--source-partition",
+        type=int,
+        metavar="N",
+        help="only events read from this partition; may be repeated",
+        **several,
+    )
+    parser.add_argument(
+        "--since",
+        type=_moment,
+        metavar="TIME",
+        help="only events that failed at or after this time: 2026-03-01T12:00 (UTC), or 15m or 2h for that long ago",
+    )
+    parser.add_argument(
+        "--until", type=_moment, metavar="TIME", help="only events that failed before this time; same forms as --since"
+    )
+
+
+def _reason(text: str) -> str:
+    from millstream.pipeline.sections import Reason  # noqa: PLC0415  (slow)
+
+    reasons = get_args(Reason)
+    if text not in reasons:
+        close = get_close_matches(text, reasons, n=1)
+        guess = f" Did you mean {close[0]}?" if close else ""
+        raise argparse.ArgumentTypeError(f"expected one of {', '.join(reasons)}; found {text!r}.{guess}")
+    return text
+
+
+def letter_position(text: str) -> Position:
+    """An argument such as 3@17."""
+    from millstream.topics.dead_letters import Position  # noqa: PLC0415  (slow)
+
+    try:
+        return Position.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _moment(text: str) -> int:
+    from millstream.topics.dead_letters import parse_moment  # noqa: PLC0415  (slow)
+
+    try:
+        return parse_moment(text, time.time())
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

@@ -1,0 +1,20 @@
+"""The arguments of `millstream predict`."""
+
+import argparse
+
+from millstream.consumers.cli.arguments import add_event_file, add_json, add_pipeline, positive
+from millstream.consumers.cli.usage.dead_letters import letter_position
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See `cli.main`."""
+    add_pipeline(parser)
+    add_event_file(parser)
+    parser.add_argument("--limit", type=positive, metavar="N", help="stop after N events")
+    parser.add_argument(
+        "--dead-letter",
+        type=letter_position,
+        metavar="P@O",
+        help="run the event of this dead letter, as `millstream dead-letters list` prints its position, in place of a file",
+    )
+    add_json(parser, "event")

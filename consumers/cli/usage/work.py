@@ -1,0 +1,34 @@
+"""The arguments of `millstream work`."""
+
+import argparse
+
+from millstream.consumers.cli.arguments import (
+    add_former_name,
+    add_log_level,
+    add_metrics_host,
+    add_pipeline,
+    port_number,
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """See `cli.main`."""
+    add_pipeline(parser)
+    parser.add_argument(
+        "--instance-id",
+        metavar="NAME",
+        help="a name that lasts over restarts, such as the pod's (default: this machine's next)",
+    )
+    add_former_name(parser, "--slot", "--instance-id")
+    parser.add_argument(
+        "--role",
+        default="primary",
+        choices=["primary", "shadow"],
+        help="primary (default), or shadow: run the pipeline's dedicated shadows in a group of their own, and write comparisons",
+    )
+    parser.add_argument("--until-idle", action="store_true", help="process the existing events, commit, and end")
+    parser.add_argument(
+        "--metrics-port", type=port_number, metavar="PORT", help="serve /metrics, /live and /ready; 0: a free port"
+    )
+    add_metrics_host(parser)
+    add_log_level(parser)
