@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_PROBABILITIES: Final = 64
 """Most classes whose probabilities are kept. With more, each event would take too much memory, so there is no log loss."""
 NO_CLASS: Final = -1
-_SUM_TOLERANCE: Final = 0.01  # how far from 1 the sum of probabilities may be: float16 is not more exact
+_TOLERANCE: Final = 0.01  # how far probabilities may be outside 0 to 1, and their sum from 1: float16 is not more exact
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _Answer = tuple[int, "list[float] | None"]
 _NONE: Final[_Answer] = (NO_CLASS, None)
@@ -104,8 +104,11 @@ class Classes:
 
 
 def are_probabilities(scores: Sequence[float]) -> bool:
-    """Whether the scores of all classes are probabilities: between 0 and 1, with the sum 1. Logits, for example, aren't."""
-    return all(0 <= score <= 1 for score in scores) and abs(sum(scores) - 1) <= _SUM_TOLERANCE
+    """Whether the scores of all classes are probabilities: between 0 and 1, with the sum 1. Logits, for example, aren't.
+
+    Rounding may move them a little outside: random forests in ONNX give 1.0000004 for a class that all trees choose.
+    """
+    return all(-_TOLERANCE <= score <= 1 + _TOLERANCE for score in scores) and abs(sum(scores) - 1) <= _TOLERANCE
 
 
 def compared_classes(

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from millstream.schemas.arrays import Ints, Mask
 from millstream.schemas.dtypes import NUMBERS, Dtype, ListOf, RecordOf
+from millstream.schemas.mixed import text_of_value
 from millstream.schemas.packed import Packed, Texts, spans
 
 _FORMATS: dict[Dtype, str] = {
@@ -175,6 +176,8 @@ def column_of(values: Sequence[Any], dtype: Dtype) -> Column:
         for value in there:  # takes a third of the time of `chain`
             items += value
         return ListColumn(column_of(items, dtype.items), spread(_lengths(there), valid), valid)
+    if dtype == "mixed":
+        there = list(map(text_of_value, there))
     is_text = dtype in ("string", "mixed")
     strings = Texts.of(there).utf8 if is_text else Packed.joined(b"".join(there), _lengths(there))
     lengths = spread(strings.lengths, valid)

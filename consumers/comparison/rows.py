@@ -115,9 +115,10 @@ def _fill_classes(
         for side, outputs in (("primary", primary), ("shadow", shadow or {})):
             place, scores = classes.read(name, outputs)
             known = scores is not None and are_probabilities(scores)
+            probabilities = np.clip(np.array(scores if known else _NO_VALUE), 0, 1)
             row[f"{side}_class"] = place
-            row[f"{side}_probabilities"] = scores if known and kept else _NO_VALUE
-            row[side] = max(scores) if scores is not None and known else _NO_VALUE
+            row[f"{side}_probabilities"] = probabilities if kept else _NO_VALUE
+            row[side] = probabilities.max()
     comparable = (rows["primary_class"] != NO_CLASS) & (rows["shadow_class"] != NO_CLASS)
     rows["agreed"] = np.where(comparable, rows["primary_class"] == rows["shadow_class"], -1)
 

@@ -1,6 +1,7 @@
 """Avro types as trees: with references expanded and without logical types; and the column type of each type.
 
-A type is a primitive's name or a dict (a record's `fields` are dicts of name and type), a union is a list. A map of which some
+A type is a primitive's name or a dict (a record's `fields` are dicts of name and type), a union is a list. The column of a union
+of several texts, numbers and booleans is `mixed`: it has the text of each value. A map of which some
 keys are wanted is a record of these keys, which also has the type of the map's values (see `map_values`).
 """
 
@@ -29,6 +30,7 @@ _DTYPES: dict[str, Dtype] = {
     "number": "float64",
     "mixed": "mixed",
 }
+_IN_MIXED = {"boolean", "int", "long", "float", "double", "string", "enum"}
 NO_DEFAULT = object()
 LOGICAL_TYPE = "logical type"  # key of a type in `logical_tree`; no schema has this attribute
 MAP_VALUES = "values of the map"  # key of a record that stands for a map; no schema has this attribute
@@ -53,10 +55,13 @@ def kind_of(tree: AvroType) -> str:
 
 
 def nullable(tree: AvroType) -> tuple[AvroType, bool]:
-    """Split a union of null and one other type into that type and True; any other type comes back with False."""
-    if isinstance(tree, list) and len(tree) == 2 and "null" in tree and tree != ["null", "null"]:
-        return (tree[1] if tree[0] == "null" else tree[0]), True
-    return tree, False
+    """Split a union with null into the rest and True: one other type, or the union of the others. Any other type comes back
+    with False.
+    """
+    if not isinstance(tree, list) or "null" not in tree:
+        return tree, False
+    others = [branch for branch in tree if branch != "null"]
+    return (others[0] if len(others) == 1 else others), True
 
 
 def fixed_size(tree: AvroType) -> int | None:
@@ -108,6 +113,8 @@ def dtype_of(tree: AvroType) -> Dtype:
         return ListOf(dtype_of(core["items"]))
     if kind == "record":
         return RecordOf(tuple((field["name"], dtype_of(field["type"])) for field in core["fields"]))
+    if kind == "union" and core and all(kind_of(branch) in _IN_MIXED for branch in core):
+        return "mixed"
     if kind not in _DTYPES:
         raise BadFieldError(f"no column can hold the Avro type {kind}")
     return _DTYPES[kind]

@@ -161,7 +161,8 @@ def dtype_at(tree: AvroType, path: Path, of: str) -> Dtype:
     except BadFieldError as error:
         raise BadFieldError(
             f"field '{path.text}' of {of}: {error}: wanted fields are numbers, booleans, strings, bytes, enums, "
-            f"arrays and records of these, or a union of one of these with null{_advice(tree, path)}"
+            f"arrays and records of these, a union of one of these with null, or a union of numbers, booleans, strings "
+            f"and enums{_advice(tree, path)}"
         ) from error
     for _ in range(lists):
         dtype = ListOf(dtype)
@@ -230,6 +231,7 @@ def _record_of_keys(tree: dict[str, Any], parts: Parts) -> dict[str, Any]:
     for part in parts.members.values():
         of_any.add(part)
     values = _pruned(tree["values"], of_any)  # one type for all keys, because the writer has one
-    member = values if nullable(values)[1] else ["null", values]
+    of_union = values if isinstance(values, list) else [values]
+    member = values if nullable(values)[1] else ["null", *of_union]
     fields = [{"name": key, "type": member, "default": None} for key in parts.members]
     return {"type": "record", "name": "Map", "fields": fields, MAP_VALUES: values}

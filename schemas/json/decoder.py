@@ -123,6 +123,11 @@ class JsonDecoder:
 def _refuse_unreadable(tree: AvroType, place: str) -> None:
     core, _ = nullable(tree)
     kind = kind_of(core)
+    if kind == "union":
+        raise BadFieldError(
+            f"{place}: a field of JSON events that have a schema can't be of several types: leave out `input.schema`, and write "
+            "`type: any` beside the field"
+        )
     if kind in ("bytes", "fixed"):
         raise BadFieldError(f"{place}: JSON has no {kind}: send these events as Avro, or make the field a string")
     if kind == "enum" and not core["symbols"]:

@@ -15,7 +15,6 @@ from millstream.schemas.decoded import BadRecord, Decoded
 from millstream.schemas.dtypes import FLOAT32_LIMIT
 from millstream.schemas.errors import BadFieldError
 from millstream.schemas.json.mismatch import reason_of
-from millstream.schemas.json.mixed import text_of_value
 from millstream.schemas.store import AvroType
 from millstream.schemas.table import Table
 from millstream.schemas.wire import without_head
@@ -64,7 +63,7 @@ class EventReader:
         """
         self._fields = fields
         self._has_records = [_has(field.type, "record") for field in fields]
-        self._has_scalars = [_has(field.type, "scalar") or _has(field.type, "mixed") for field in fields]
+        self._has_scalars = [_has(field.type, "scalar") for field in fields]
         self._filled = sum(_filled(field.type) for field in fields)
         members = [_member(index, _type(field.type), field.default) for index, field in enumerate(fields)]
         names = {f"f{index}": field.name for index, field in enumerate(fields)}
@@ -181,8 +180,6 @@ def _with_texts(value: Any, tree: AvroType) -> Any:
     match kind_of(core):
         case "scalar":
             return str(value)
-        case "mixed":
-            return text_of_value(value)
         case "array":
             return [_with_texts(item, core["items"]) for item in value]
         case "record":

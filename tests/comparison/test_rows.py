@@ -183,6 +183,12 @@ def test_classes_and_probabilities_of_both_models_are_kept() -> None:
     assert (row["primary"], row["shadow"]) == (0.7, 0.5)
 
 
+def test_probabilities_that_rounding_moved_outside_are_kept_within() -> None:
+    row = class_rows({"s": [1.0000003576278687, -1e-9, 0.0]}, {"s": [0.5, 0.25, 0.25]})
+    assert row["primary_probabilities"].tolist() == [1, 0, 0]
+    assert row["primary"] == 1
+
+
 def test_logits_give_a_class_and_no_probability() -> None:
     row = class_rows({"s": [2.0, -1.0, 0.0]}, {"s": [3.0, 0.0, 1.0]})
     assert (row["primary_class"], row["shadow_class"], row["agreed"]) == (0, 0, 1)

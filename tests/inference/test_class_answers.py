@@ -74,6 +74,7 @@ def test_output_with_probabilities_is_compared_if_none_is_named() -> None:
 
 def test_logits_are_no_probabilities() -> None:
     assert are_probabilities(SCORES)
+    assert are_probabilities([1.0000003576278687, 0.0, 0.0])  # a random forest of scikit-learn in ONNX
     assert not are_probabilities([2.0, -1.0, 0.0])
     assert not are_probabilities([0.2, 0.1, 0.2])
 

@@ -1,15 +1,25 @@
 """The text of a value that may be a text, a number or a boolean. json_columns.c writes the same texts."""
 
+import math
+
 _INT64_END = 2.0**63
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}  # no cast takes these; JSON has no such numbers
 
 
 def text_of_value(value: str | float | bool) -> str:
-    """The text. It has all digits of a number. A number without a fraction is written as a whole number."""
+    """The text. It has all digits of a number. A number without a fraction is written as a whole number.
+
+    Raises TypeError for a value of another type.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
         return "true" if value else "false"
-    return _of_integer(value) if isinstance(value, int) else _of_real(value)
+    if isinstance(value, int):
+        return _of_integer(value)
+    if not isinstance(value, float):
+        raise TypeError(f"expected a text, a number or a boolean, found {type(value).__name__}")
+    return _of_real(value) if math.isfinite(value) else _NOT_FINITE[str(value)]
 
 
 def _of_integer(value: int) -> str:
