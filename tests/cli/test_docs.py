@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from millstream.consumers.cli.shipped import pages
+from millstream.consumers.shipped import pages
 
 from millstream.consumers.cli import main as cli
 from millstream.consumers.cli.docs import page, sections
