@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from millstream.consumers.shipped import pages
 
 from millstream.consumers.cli import main as cli
 from millstream.consumers.cli.docs import page, sections
 from millstream.consumers.errors import WorkerError
+from millstream.consumers.shipped import pages
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("consumers", "inference", "pipeline", "schemas", "topics")
