@@ -45,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
 def _steady(args: argparse.Namespace, bootstrap: str | None, console: Console) -> int:
     if args.workers > PARTITIONS:
         args.parser.error(
-            f"--workers {args.workers}: expected at most {PARTITIONS}: each topic has {PARTITIONS} partitions, and one worker at a "
-            "time reads a partition."
+            f"--workers {args.workers}: expected at most {PARTITIONS}: each topic has {PARTITIONS} partitions, and one worker at "
+            "a time reads a partition."
         )
     from millstream.consumers.demo.run import Options, run_demo  # noqa: PLC0415  (polars is an extra)
 
