@@ -125,7 +125,7 @@ def _fill_scalars(
             continue
         rows = np.flatnonzero(unfit & ~lacking)
         for row, value in zip(rows.tolist(), column.take(rows).to_list(), strict=True):
-            found = "null" if value is None else f"{value}, out of range for {entry.dtype}"
+            found = "absent or null" if value is None else f"{value}, out of range for {entry.dtype}"
             problems.setdefault(row, f"field `{field}` is {found}, but tensor `{entry.tensor}` needs a value")
         lacking |= unfit
     return _Filled(array.reshape(len(table), *entry.shape), missing)
@@ -225,7 +225,7 @@ def _fill_ragged(
         # With a value for nulls, a null list is an empty one.
         is_null = False if lists.valid is None or _conversion(entry).missing is not None else ~lists.valid
         for row, length in _at(np.flatnonzero(is_null | (lists.lengths > entry.max_length)), lists):
-            found = "is null" if length is None else f"has {length} values"
+            found = "is absent or null" if length is None else f"has {length} values"
             problems.setdefault(
                 row,
                 f"field `{_null_field(table, entry, row)}` {found}, but tensor `{entry.tensor}` takes up to {entry.max_length} "

@@ -179,6 +179,7 @@ class RecordWriter:
         Raises:
             TopicError: this or an earlier record can't be written.
         """
+        self._pending[self._written] = None  # before the client has it, so that Ctrl-C can't come between
         while True:
             try:
                 self._producer.produce(self._topic, value, key, on_delivery=partial(self._on_delivery, self._written))
@@ -187,8 +188,8 @@ class RecordWriter:
                 self._producer.poll(0.1)
                 self._check()
             except KafkaException as error:
+                del self._pending[self._written]
                 raise self._undelivered(error.args[0]) from None
-        self._pending[self._written] = None
         self._written += 1
         self._producer.poll(0)
         self._check()

@@ -34,11 +34,14 @@ def run(args: argparse.Namespace) -> int:
     missing = missing_for_kafka(cache)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if args.command is not None and args.port is not None:
-        raise BrokerError(f"--port {args.port}: with --run, the broker takes a free port. Leave out one of the two.")
-    if args.data is not None and (args.command is not None or missing is not None):
-        why = "with --run, its data is temporary" if missing is None else f"Apache Kafka can't run here: {missing}"
+        args.parser.error(f"--port {args.port}: with --run, the broker takes a free port. Leave out one of the two.")
+    if args.command is not None and args.data is not None:
+        args.parser.error(f"--data {args.data}: with --run, its data is temporary. Leave out one of the two.")
+    if args.command == []:
+        args.parser.error("--run: expected a command behind it, for example: --run millstream demo --shadow")
+    if args.data is not None and missing is not None:
         raise BrokerError(
-            f"--data {args.data}: {why}. Leave out --data{', or install Java 17 and Maven' if missing else ''}."
+            f"--data {args.data}: Apache Kafka can't run here: {missing}. Leave out --data, or install Java 17 and Maven."
         )
     try:
         if args.command is not None:
@@ -70,8 +73,6 @@ def _wait(message: str) -> None:
 
 
 def _run(command: list[str], cache: Path, missing: str | None) -> int:
-    if not command:
-        raise BrokerError("--run: expected a command behind it, for example: --run millstream demo --shadow")
     if missing is not None:
         raise BrokerError(f"--run: Apache Kafka can't run here: {missing}. Install Java 17 and Maven.")
     print("Starting Apache Kafka (the first time, Maven downloads it: 43 MB) ...", flush=True)

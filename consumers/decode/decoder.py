@@ -161,7 +161,9 @@ class BlockDecoder:
         field = self._fields.event_id
         if field is None or (valid := table[field].valid) is None:
             return part
-        rejected |= dict.fromkeys(rows[~valid].tolist(), Rejection("unfit", f"field `{field}`, the event id, is null"))
+        rejected |= dict.fromkeys(
+            rows[~valid].tolist(), Rejection("unfit", f"field `{field}`, the event id, is absent or null")
+        )
         return Part(table.take(np.flatnonzero(valid)), rows[valid])
 
     def _with_times(self, part: Part, timestamps: Ints, rejected: dict[int, Rejection]) -> tuple[Part, Ints]:

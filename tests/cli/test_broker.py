@@ -1,14 +1,22 @@
 """`millstream broker` on a machine without Java; tests/harness/test_broker.py has the real broker."""
 
+import os
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from millstream.consumers.cli import main as cli
+from millstream.topics.errors import BrokerError
+from millstream.topics.local.data_folder import lock
+from millstream.topics.local.kafka import LocalKafka
+from tests.broker.maven import CACHE, missing_for_maven
 from tests.cli.command import COMMAND, ENVIRON, millstream
+from tests.topics.local.test_data_folder import keep
 
 WITHOUT_JAVA = {**ENVIRON, "PATH": "/nowhere"}
 
@@ -43,6 +51,56 @@ def test_embedded_broker_serves_a_pipeline_of_ones_own(embedded: "subprocess.Pop
     assert len(read.stdout.splitlines()) == 20
     embedded.send_signal(signal.SIGINT)
     assert embedded.wait(20) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--port", "9092", "--run", "true"], "--port 9092: with --run, the broker takes a free port. Leave out one"),
+        (["--data", "kept", "--run", "true"], "--data kept: with --run, its data is temporary. Leave out one"),
+        (["--run"], "--run: expected a command behind it, for example: --run millstream demo"),
+    ],
+    ids=str,
+)
+def test_options_that_exclude_one_another_are_wrong_use(
+    options: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.run(["broker", *options])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("usage: millstream broker ")
+    assert told in said
+
+
+@pytest.mark.durable
+def test_taken_port_is_one_message_that_says_what_to_do() -> None:
+    if (missing := missing_for_maven()) is not None:
+        pytest.skip(f"no broker of its own: {missing}")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = millstream("broker", "--port", str(port), "--cache", CACHE, timeout=120)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"port {port} is taken: another program listens there, perhaps a broker. Use that one, end it, or choose another port: "
+        "millstream broker --port PORT\n"
+    )
+
+
+@pytest.mark.durable
+def test_data_folder_in_use_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    if (missing := missing_for_maven()) is not None:
+        pytest.skip(f"no broker of its own: {missing}")
+    folder = keep(tmp_path / "kept", "abc")
+    for name in ("broker.log", "server.properties"):
+        (folder / name).write_text("of the first broker")
+    first = lock(folder)
+    try:
+        with pytest.raises(BrokerError, match="another broker uses this data folder"):
+            LocalKafka(CACHE, data=folder).start()
+    finally:
+        os.close(first)
+    assert {(folder / name).read_text() for name in ("broker.log", "server.properties")} == {"of the first broker"}
 
 
 @pytest.mark.parametrize("options", [["--port", "9092"], ["--run", "true"]], ids=str)

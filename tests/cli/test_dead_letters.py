@@ -287,3 +287,30 @@ def test_letter_with_many_headers_shows_the_first_and_their_number(kafka: Broker
     shown = millstream("dead-letters", "show", service.file, "0@0").stdout
     assert 'header h19   "v"\nheaders      2980 more\n' in shown
     assert "header h20" not in shown
+
+
+def test_shown_letter_is_one_json_object_for_programs(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    value = vector_events(1, seed=1).values[0]
+    ours: dict[str, Any] = {"pipeline": service.group, "topic": service.inputs[0], "reason": "unfit", "key": b"k"}
+    letters = [a_letter(**ours, value=value), a_letter(**ours, value=b"junk"), a_letter(**ours, value=None)]
+    write_letters(kafka.bootstrap, service.letters, letters)
+    found = []
+    for offset in range(3):
+        done = millstream("dead-letters", "show", service.file, f"0@{offset}", "--json")
+        assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
+        found.append(json.loads(done.stdout))
+    decoded, junk, empty = found
+    assert {one["position"]: (one["reason"], one["pipeline"], one["key"]) for one in found} == {
+        f"0@{offset}": ("unfit", service.group, "k") for offset in range(3)
+    }
+    assert decoded["value"]["id"] == "event-0000000000"
+    assert "value_hex" not in decoded
+    assert bytes.fromhex(junk["value_hex"]) == b"junk"
+    assert junk["not_decoded"]
+    assert "value" not in junk
+    assert empty.get("value") is None
+    assert "value_hex" not in empty
+    missing = millstream("dead-letters", "show", service.file, "0@9", "--json")
+    assert (missing.returncode, missing.stdout) == (1, "")
+    assert "no dead letter at 0@9" in missing.stderr

@@ -1,16 +1,24 @@
 import csv
 import io
 import json
+import re
 import shutil
+import signal
+import subprocess
+import uuid
+from collections import Counter
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
+from millstream.consumers.cli import main as cli
 from millstream.consumers.demo.example import example_folder
 from millstream.schemas.rows import decode_row
 from tests.broker.choice import Broker
-from tests.broker.clients import read_all
-from tests.cli.command import flights_pipeline, millstream
+from tests.broker.clients import create_topic, read_all, wait_until
+from tests.broker.maven import MavenKafka, missing_for_maven
+from tests.cli.command import COMMAND, ENVIRON, flights_pipeline, millstream
 from tests.conftest import MakeTopic
 from tests.consumers.python_service import python_service
 
@@ -172,3 +180,95 @@ def test_run_that_ended_early_says_how_to_go_on_without_doubling(tmp_path: Path,
     rest = millstream("produce", tmp_path, file, "--skip", "2")
     assert (rest.returncode, rest.stdout) == (0, f"18 events written to {topic}\n")
     assert ids(kafka, topic, 20) == sorted(row["id"] for row in ROWS)
+
+
+def many_events(folder: Path, count: int) -> tuple[Path, list[str]]:
+    """A file with so many events, and their IDs."""
+    rows = [ROWS[number % len(ROWS)] | {"id": f"event-{number:06d}"} for number in range(count)]
+    file = folder / "many.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    return file, [row["id"] for row in rows]
+
+
+def stored(bootstrap: str, topic: str) -> Counter[str]:
+    """How often each ID is in the topic."""
+    return Counter(decode_row(message.value() or b"", SCHEMA)["id"] for message in read_all(bootstrap, topic))
+
+
+def told_numbers(out: str, err: str) -> tuple[int, int]:
+    """The number of events that an unfinished run says are written, and the N of its `--skip N`."""
+    written, skip = re.match(r"(\d+) events written", out), re.search(r"again with --skip (\d+)\.", err)
+    assert written is not None, out
+    assert skip is not None, err
+    return int(written[1]), int(skip[1])
+
+
+def test_interrupted_run_is_completed_with_the_skip_it_names(tmp_path: Path, kafka: Broker, topic: str) -> None:
+    file, every = many_events(tmp_path, 5000)
+    command = [COMMAND, "produce", str(tmp_path), str(file), "--rate", "500"]
+    with subprocess.Popen(command, env=ENVIRON, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            wait_until(lambda: stored(kafka.bootstrap, topic).total() >= 200, 60, "the first 200 events to be stored")
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    assert "interrupted; waiting for the broker to acknowledge what was sent" in err
+    written, skip = told_numbers(out, err)
+    found = stored(kafka.bootstrap, topic)
+    assert found.total() == written
+    assert skip <= written < len(every)
+    assert found.keys() >= set(every[:skip])
+    rest = millstream("produce", tmp_path, file, "--skip", str(skip))
+    assert (rest.returncode, rest.stdout) == (0, f"{len(every) - skip} events written to {topic}\n")
+    found = stored(kafka.bootstrap, topic)
+    assert found.keys() == set(every)
+    assert found.total() == len(every) + written - skip
+
+
+@pytest.mark.durable
+def test_run_that_lost_its_broker_is_completed_with_the_skip_it_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if (missing := missing_for_maven()) is not None:
+        pytest.skip(f"no broker of its own: {missing}")
+    monkeypatch.setattr("millstream.topics.records.DELIVERY_TIMEOUT", 3.0)
+    file, every = many_events(tmp_path, 5000)
+    with MavenKafka() as broker:
+
+        def make_topic() -> str:
+            create_topic(broker.bootstrap, name := f"t-{uuid.uuid4().hex}", 4, {})
+            return name
+
+        topic = flights_pipeline(tmp_path, broker.bootstrap, make_topic)["departures"]
+
+        def crash() -> None:
+            wait_until(lambda: stored(broker.bootstrap, topic).total() >= 200, 60, "the first 200 events to be stored")
+            broker.kill()
+
+        crashing = Thread(target=crash)
+        crashing.start()
+        code = cli.run(["produce", str(tmp_path), str(file), "--rate", "500"])
+        crashing.join()
+        assert code == 1
+        out, err = capsys.readouterr()
+        assert "did not store it within 3 s: is it still there?" in err
+        written, skip = told_numbers(out, err)
+        assert skip <= written < len(every)
+        broker.start()
+        found = stored(broker.bootstrap, topic)
+        assert found.keys() >= set(every[:skip])
+        assert found.total() >= written
+        assert cli.run(["produce", str(tmp_path), str(file), "--skip", str(skip)]) == 0
+        assert stored(broker.bootstrap, topic).keys() == set(every)
+
+
+@pytest.mark.durable  # the mock makes topics that are asked for
+def test_advice_names_the_pipeline_file_of_the_command_line(tmp_path: Path, topic: str) -> None:
+    text = (tmp_path / "pipeline.yaml").read_text()
+    file = tmp_path / "my flights.yaml"
+    file.write_text(text.replace(topic, f"{topic}-not-there"))
+    done = millstream("produce", file, EVENTS)
+    assert done.returncode == 1
+    assert f"Create it: millstream topics create '{file}'\n" in done.stderr

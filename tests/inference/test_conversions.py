@@ -293,7 +293,7 @@ def test_missing_value_stands_in_place_of_a_null(dtype: str, missing: Any) -> No
     np.testing.assert_array_equal(
         found.tensors["t"], np.array([[missing, value], [value, value]], found.tensors["t"].dtype)
     )
-    assert [one.error for one in found.unfit] == ["field `g` is null, but tensor `t` needs a value"]
+    assert [one.error for one in found.unfit] == ["field `g` is absent or null, but tensor `t` needs a value"]
 
 
 def test_nan_of_the_event_is_refused_beside_nan_for_a_missing_value() -> None:

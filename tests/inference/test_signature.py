@@ -125,7 +125,7 @@ def test_events_wrong_in_different_ways_are_all_found() -> None:
 @pytest.mark.parametrize(
     ("a", "dtype", "says"),
     [
-        (None, "float32", "field `a` is null, but tensor `scalars` needs a value"),
+        (None, "float32", "field `a` is absent or null, but tensor `scalars` needs a value"),
         (math.nan, "float32", "field `a` is NaN or infinite, which tensor `scalars` does not take"),
         (1e300, "float32", "field `a` is 1e+300, too large for float32, which tensor `scalars` does not take"),
         (2**31, "int32", "field `a` is 2147483648, out of range for int32, but tensor `scalars` needs a value"),

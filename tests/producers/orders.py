@@ -30,7 +30,7 @@ BAD_KEY = b"c-0"
 BAD = {
     "order.customer.age: expected a number that fits into a double, found text": "undecodable",
     "order.items: expected an array, found an object": "undecodable",
-    "field `order.items[0].price` is null, but tensor `numbers` needs a value": "unfit",
+    "field `order.items[0].price` is absent or null, but tensor `numbers` needs a value": "unfit",
 }
 """The error of each bad order, and its reason. A fourth one is cut off, so it isn't JSON."""
 

@@ -70,7 +70,7 @@ def test_events_of_the_json_schema_serializer_are_predicted(kafka: Broker, regis
     assert outputs_by_id(service) == {str(number): {"numbers": [number + 0.5, number]} for number in range(COUNT + 1)}
     assert {letter.error for letter in service.dead_letters()} == {
         "payment.amount: expected a number that fits into a double, found text",
-        "field `payment.amount` is null, but tensor `numbers` needs a value",
+        "field `payment.amount` is absent or null, but tensor `numbers` needs a value",
         "malformed JSON: invalid character (byte 0)",  # only three of the five bytes
     }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import re
 from typing import TYPE_CHECKING
 
@@ -16,14 +18,34 @@ _MARK = "millstream-broker.json"
 _CHOOSE = "Choose another folder with --data, or delete this one: its topics and events are then lost."
 
 
+def lock(folder: Path) -> int:
+    """Keep other brokers off the folder until the returned file descriptor is closed. It is created if it is missing.
+
+    Raises:
+        BrokerError: it can't be created or read, or another broker uses it.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise _unusable(folder, error) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise BrokerError(
+            f"{folder}: another broker uses this data folder. End it, or choose another folder with --data."
+        ) from None
+    return descriptor
+
+
 def stored_cluster(folder: Path) -> str | None:
-    """The ID of the cluster whose data the folder keeps; None if it is empty. It is created if it is missing.
+    """The ID of the cluster whose data the folder keeps; None if it is empty.
 
     Raises:
         BrokerError: it can't be written, or holds anything but the data of a `millstream broker` with this version of Kafka.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         (folder / ".writable").touch()
         (folder / ".writable").unlink()
         if not any(folder.iterdir()):
@@ -37,16 +59,21 @@ def stored_cluster(folder: Path) -> str | None:
             "folder."
         ) from None
     except OSError as error:
-        raise BrokerError(
-            f"{folder}: the data folder can't be used: {error.strerror}. Choose one you can write to."
-        ) from None
+        raise _unusable(folder, error) from None
     except (ValueError, KeyError, TypeError):
         raise BrokerError(f"{folder}: its file {_MARK} is damaged. {_CHOOSE}") from None
     if version != KAFKA_VERSION:
-        raise BrokerError(f"{folder}: its data is of Apache Kafka {version}, this is {KAFKA_VERSION}. {_CHOOSE}")
+        raise BrokerError(
+            f"{folder}: its data is of Apache Kafka {version}, but this version of Millstream runs {KAFKA_VERSION}. To use the "
+            f"data, run the broker with the version of Millstream that wrote it. {_CHOOSE}"
+        )
     if re.search(rf"^cluster\.id={re.escape(cluster)}$", meta, re.MULTILINE) is None:
         raise BrokerError(f"{folder}: its data is of another cluster than {cluster}, which {_MARK} names. {_CHOOSE}")
     return str(cluster)
+
+
+def _unusable(folder: Path, error: OSError) -> BrokerError:
+    return BrokerError(f"{folder}: the data folder can't be used: {error.strerror}. Choose one you can write to.")
 
 
 def mark(folder: Path, cluster_id: str) -> None:

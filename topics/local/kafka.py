@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from millstream.topics.errors import BrokerError
 from millstream.topics.local.child import end, start
-from millstream.topics.local.data_folder import mark, stored_cluster
+from millstream.topics.local.data_folder import lock, mark, stored_cluster
 from millstream.topics.local.fetch import last_lines
 from millstream.topics.local.kafka_jars import kafka_jars
 from millstream.topics.local.ports import free_ports
@@ -50,6 +50,7 @@ class LocalKafka:
         self._port, self._controller_port = (port, *free_ports(1)) if port else free_ports(2)
         self._cluster_id = cluster_id or random_uuid()
         self._kept = None if data is None else data.absolute()
+        self._lock: int | None = None  # of `data`: a file descriptor
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -72,7 +73,7 @@ class LocalKafka:
         """Start it and go on."""
         jars = kafka_jars(self._cache)
         if self._folder is None:
-            stored = None if self._kept is None else stored_cluster(self._kept)
+            stored = None if self._kept is None else self._take(self._kept)
             self._cluster_id = stored or self._cluster_id
             self._folder = self._kept or Path(tempfile.mkdtemp(prefix="millstream-kafka-"))
             atexit.register(self.stop)  # also if the process is interrupted
@@ -82,6 +83,15 @@ class LocalKafka:
                 mark(self._folder, self._cluster_id)
         java = ["java", "-Xms256m", f"-Xmx{self.heap}", "-cp", f"{jars}/*", "kafka.Kafka", "server.properties"]
         self._process = start(java, self._folder / "broker.log", cwd=self._folder)
+
+    def _take(self, folder: Path) -> str | None:
+        """Lock the folder that keeps the data, before anything in it changes. Returns the ID of its cluster, if it has one."""
+        self._lock = lock(folder)
+        try:
+            return stored_cluster(folder)
+        except BrokerError:
+            self.stop()
+            raise
 
     def wait_ready(self) -> None:
         """Wait until it answers. Raises BrokerError."""
@@ -110,6 +120,9 @@ class LocalKafka:
                 shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
             atexit.unregister(self.stop)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def __enter__(self) -> Self:
         self.start()

@@ -131,7 +131,7 @@ def test_costs_are_those_of_the_events_that_are_left() -> None:
 def test_refused_record_says_why() -> None:
     undecodable, unfit = decode([b"x", b"null"]).rejected.values()
     assert undecodable.error == "b'x' is no number"
-    assert unfit.error == "field `number` is null, but tensor `x` needs a value"
+    assert unfit.error == "field `number` is absent or null, but tensor `x` needs a value"
 
 
 def test_block_has_the_assignment_and_times_of_its_poll() -> None:
@@ -186,7 +186,7 @@ def test_event_without_its_id_is_refused_and_the_rows_of_the_others_stay_right()
         (4, "unfit"),
         (5, "unfit"),
     ]
-    assert next(iter(block.rejected.values())).error == "field `id`, the event id, is null"
+    assert next(iter(block.rejected.values())).error == "field `id`, the event id, is absent or null"
     assert (block.good.tolist(), list(block.ids)) == ([3, 6], ["b", "e"])
     assert block.tensors["x"][:, 0].tolist() == [2.0, 5.0]
 

@@ -69,7 +69,7 @@ def test_orders_are_predicted(kafka: Broker, tmp_path: Path) -> None:
         str(number): 2 * number + 0.5 for number in range(20)
     }
     assert {letter.reason: letter.error for letter in service.dead_letters()} == {
-        "unfit": "field `order.items[0].price` is null, but tensor `x` needs a value",
+        "unfit": "field `order.items[0].price` is absent or null, but tensor `x` needs a value",
         "undecodable": "order: expected an object, found an array",
     }
 

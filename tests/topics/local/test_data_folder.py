@@ -1,12 +1,13 @@
 """Which folders a local broker takes for its data. The broker itself needs Java: see tests/harness/test_broker.py."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from millstream.topics.errors import BrokerError
-from millstream.topics.local.data_folder import mark, stored_cluster
+from millstream.topics.local.data_folder import lock, mark, stored_cluster
 
 
 def keep(folder: Path, cluster: str) -> Path:
@@ -18,8 +19,17 @@ def keep(folder: Path, cluster: str) -> Path:
 
 
 def test_missing_folder_is_created_and_keeps_nothing_yet(tmp_path: Path) -> None:
-    assert stored_cluster(tmp_path / "new" / "data") is None
-    assert (tmp_path / "new" / "data").is_dir()
+    folder = tmp_path / "new" / "data"
+    os.close(lock(folder))
+    assert stored_cluster(folder) is None
+
+
+def test_folder_is_one_brokers_until_it_lets_go(tmp_path: Path) -> None:
+    first = lock(tmp_path)
+    with pytest.raises(BrokerError, match="another broker uses this data folder"):
+        lock(tmp_path)
+    os.close(first)
+    os.close(lock(tmp_path))
 
 
 def test_folder_of_an_earlier_run_names_its_cluster(tmp_path: Path) -> None:
@@ -35,13 +45,16 @@ def test_folder_with_other_files_is_refused(tmp_path: Path) -> None:
 def test_a_file_is_no_data_folder(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(BrokerError, match="the data folder can't be used: "):
-        stored_cluster(tmp_path / "file")
+        lock(tmp_path / "file")
 
 
 def test_data_of_another_version_of_kafka_is_refused(tmp_path: Path) -> None:
     folder = keep(tmp_path / "kept", "abc")
     (folder / "millstream-broker.json").write_text(json.dumps({"cluster_id": "abc", "kafka": "9.9.9"}))
-    with pytest.raises(BrokerError, match=r"its data is of Apache Kafka 9\.9\.9, this is "):
+    with pytest.raises(
+        BrokerError,
+        match=r"of Apache Kafka 9\.9\.9, but .* run the broker with the version of Millstream that wrote it",
+    ):
         stored_cluster(folder)
 
 
