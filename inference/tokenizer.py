@@ -49,7 +49,10 @@ class Tokenizer:
             tokenizer.enable_truncation(max_length)
         except Exception as error:  # the package raises plain exceptions
             said = " ".join(str(error).split())
-            raise ModelConfigError(f"{place}: {path} can't be read as a tokenizer: {said}") from None
+            raise ModelConfigError(
+                f"{place}: {path} can't be read as a tokenizer. Copy the tokenizer.json that the model was trained "
+                f"with. The package tokenizers says: {said}"
+            ) from None
         return cls(path, max_length, missing, _tokenizer=tokenizer)
 
     def split(self, columns: Sequence[Column]) -> Split:

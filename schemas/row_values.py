@@ -175,7 +175,8 @@ def _simple(kind: str, details: Mapping[str, Any], value: Any, path: str) -> Any
             if value not in details["symbols"]:
                 raise _refusal(path, "one of " + ", ".join(details["symbols"]), value)
             return value
-    raise _refusal(path, "text of valid Unicode" if kind == "string" else kind, value)
+    expected = {"string": "text of valid Unicode" if isinstance(value, str) else "text"}.get(kind, kind)
+    raise _refusal(path, expected, value)
 
 
 def _is_valid(text: str) -> bool:

@@ -136,14 +136,14 @@ def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
     if table.rows:
         console.print(table)
     if table.row_count < reasons.total():
-        console.print(f"... and {reasons.total() - table.row_count} more")
+        console.print(f"... and {reasons.total() - table.row_count:,} more")
     console.print(_summary(reasons))
     return 1 if unread else 0
 
 
 def _summary(reasons: Counter[str]) -> str:
-    by_reason = ", ".join(f"{count} {printable(reason)}" for reason, count in reasons.most_common())
-    return f"{reasons.total()} dead letters: {by_reason}" if reasons else "no dead letters"
+    by_reason = ", ".join(f"{count:,} {printable(reason)}" for reason, count in reasons.most_common())
+    return f"{reasons.total():,} dead letters: {by_reason}" if reasons else "no dead letters"
 
 
 def _row(stored: StoredLetter) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def _replay(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespa
                 for position, why in refused.items():
                     _note(Stays(position, why), stays)
         finally:
-            print(f"{done} replayed{_staying(stays)}")
+            print(f"{done:,} replayed{_staying(stays)}")
     return 1 if stays else 0
 
 
@@ -268,14 +268,14 @@ def _dry_run(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namesp
         count += 1
         key = printable(_text(replay.key) or "-")
         print(f"{replay.position} -> {replay.topic}/{replay.partition}, key {key}, {len(replay.value)} bytes")
-    print(f"{count} would be replayed{_staying(stays)}")
+    print(f"{count:,} would be replayed{_staying(stays)}")
     return 1 if stays else 0
 
 
 def _agreed(reader: DeadLetterReader, pipeline: Pipeline, args: argparse.Namespace) -> bool:
     planned = plan(_wanted(reader, args, [], replayed=False), reader, pipeline)
     count = sum(1 for _ in islice((item for item in planned if isinstance(item, Replay)), args.limit))
-    return input(f"Write {count} events to {', '.join(pipeline.input.topics)} again? [y/N] ").strip().lower() in {
+    return input(f"Write {count:,} events to {', '.join(pipeline.input.topics)} again? [y/N] ").strip().lower() in {
         "y",
         "yes",
     }
@@ -304,7 +304,7 @@ def _note(item: Stays, stays: list[Stays]) -> None:
 
 
 def _staying(stays: list[Stays]) -> str:
-    return f", {len(stays)} could not be" if stays else ""
+    return f", {len(stays):,} could not be" if stays else ""
 
 
 def _time(timestamp: int | None) -> str | None:

@@ -133,7 +133,7 @@ def _table(group: str, look: LagLook, *, trends: bool) -> Table:
     table.add_column("topic", footer="all", overflow="fold")  # a name is shown whole
     for heading in ("partition", "committed", "end"):
         table.add_column(heading, justify="right")
-    table.add_column("lag", justify="right", footer=f"{'' if _counted(look.lags) else '~'}{look.messages}")
+    table.add_column("lag", justify="right", footer=f"{'' if _counted(look.lags) else '~'}{look.messages:,}")
     table.add_column("lag seconds", justify="right", footer=f"{look.seconds or 0.0:.1f}")
     if trends:
         table.add_column("growth/s", justify="right", footer=_growth(look.total))
@@ -144,7 +144,7 @@ def _table(group: str, look: LagLook, *, trends: bool) -> Table:
             table.add_row(*_row(lag, look if trends else None))
         if several:
             messages, oldest = sum(lag.messages for lag in lags), max(lag.seconds or 0.0 for lag in lags)
-            table.add_row(topic, "all", "", "", f"{'' if _counted(lags) else '~'}{messages}", f"{oldest:.1f}")
+            table.add_row(topic, "all", "", "", f"{'' if _counted(lags) else '~'}{messages:,}", f"{oldest:.1f}")
     return table
 
 
@@ -154,7 +154,7 @@ def _row(lag: PartitionLag, look: LagLook | None) -> list[str]:
         str(lag.partition),
         "-" if lag.committed is None else str(lag.committed),
         str(lag.end),
-        f"{'' if lag.counted else '~'}{lag.messages}",
+        f"{'' if lag.counted else '~'}{lag.messages:,}",
         "?" if lag.seconds is None else f"{lag.seconds:.1f}",
     ]
     if look is None:

@@ -2,7 +2,8 @@
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple
@@ -31,6 +32,8 @@ from millstream.schemas.rows import RowError
 
 TOGETHER = 1000  # events that are decoded in one call
 MAX_SHOWN_ITEMS = 8  # items of a list for people; `--json` has all
+
+NO_EVENT = "no_event"  # the reason of a row that is no event of the schema; no dead letter has it
 
 
 class Given(NamedTuple):
@@ -84,26 +87,36 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
     print_one = _print_json if args.json else _print_text
     id_path = plan.pipeline.input.event_id
     missing = MissingFields(_paths(plan) if plan.reader is None else ())  # `check` finds what a schema lacks
-    predicted = rejected = 0
+    predicted, reasons = 0, Counter[str]()
     while some := list(islice(values, TOGETHER)):
         answered = iter(answers(plan, [given.value for given in some if isinstance(given.value, bytes)]))
         for where, value, row in some:
             # What the file's row can't be encoded to never becomes an event, so no worker would see it.
             answer = (
-                next(answered)
-                if isinstance(value, bytes)
-                else Answer(None, rejection=Rejection("no_event", str(value)))
+                next(answered) if isinstance(value, bytes) else Answer(None, rejection=Rejection(NO_EVENT, str(value)))
             )
             if row is not None:
                 missing.note(row)
                 if answer.event_id is None and id_path is not None:
                     answer = replace(answer, event_id=_stated_id(row, id_path))
             print_one(where, answer)
-            predicted, rejected = predicted + (answer.rejection is None), rejected + (answer.rejection is not None)
+            if answer.rejection is None:
+                predicted += 1
+            else:
+                reasons[answer.rejection.reason] += 1
     for warning in missing.warnings():
         print(printable(warning), file=sys.stderr)
-    print(f"{predicted} events predicted, {rejected} without a prediction", file=sys.stderr)
-    return 1 if rejected else 0
+    print(f"{predicted:,} events predicted, {reasons.total():,} without a prediction", file=sys.stderr)
+    if advice := _advice(reasons):
+        print(advice, file=sys.stderr)
+    return 1 if reasons else 0
+
+
+def _advice(reasons: Collection[str]) -> str:
+    """What to do about events without a prediction, by their reasons."""
+    correct = "no_event: correct these lines, `millstream produce` refuses them, too." if NO_EVENT in reasons else ""
+    explained = "`millstream docs wire-format` explains the reasons." if set(reasons) - {NO_EVENT} else ""
+    return " ".join(filter(None, (correct, explained)))
 
 
 def _stated_id(row: Mapping[str, Any], path: str) -> str | None:

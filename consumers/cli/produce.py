@@ -40,8 +40,8 @@ def run(args: argparse.Namespace) -> int:
         lines = csv_lines(file, definition) if is_csv(args) else json_lines(file)
         rows = _Rows(args.skip)
         end = _written(writer, lambda: _write_all(writer, lines, encode, pipeline.input.key, args, rows))
-        skipped = f", {len(rows.bad)} bad rows skipped" if rows.bad and args.skip_bad else ""
-        print(f"{writer.delivered} events written to {topic}{skipped}")
+        skipped = f", {len(rows.bad):,} bad rows skipped" if rows.bad and args.skip_bad else ""
+        print(f"{writer.delivered:,} events written to {topic}{skipped}")
     if end is None and (args.skip_bad or not rows.bad):
         return 0
     if end:
@@ -91,10 +91,10 @@ def _how_to_go_on(writer: RecordWriter, rows: _Rows, args: argparse.Namespace) -
     limit = "" if args.limit is None else f" --limit {args.limit - done}"
     text = f"To go on, give the same command and input again with --skip {rows.before(done)}{limit}."
     if behind := writer.delivered - done:
-        text += f" This writes {behind} events twice: the broker acknowledged them, but not all events before them."
+        text += f" This writes {behind:,} events twice: the broker acknowledged them, but not all events before them."
     if writer.unacknowledged:
         text += (
-            f" The broker may have stored some of the {writer.unacknowledged} events that it did not acknowledge; these then "
+            f" The broker may have stored some of the {writer.unacknowledged:,} events that it did not acknowledge; these then "
             "occur twice, too, with the same event ID."
         )
     return text

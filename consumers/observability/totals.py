@@ -26,9 +26,9 @@ _ORDER = ("events read", "predicted", "dead letters", "skipped", "compared by sh
 _ALWAYS = _ORDER[:2]  # shown if they are 0, too
 _START = "totals: "
 _LOGGED = f"millstream: {_START}"  # as the command's log writes it, behind the time and the level
-_COUNT = re.compile(r"(\d+) ({})(?: \(([^)]*)\))?".format("|".join(sorted(_ORDER, key=len, reverse=True))))
+_COUNT = re.compile(r"(\d[\d,]*) ({})(?: \(([^)]*)\))?".format("|".join(sorted(_ORDER, key=len, reverse=True))))
 _ALL = re.compile(rf"(?:{_COUNT.pattern})(?:, (?:{_COUNT.pattern}))*")
-_REASON = re.compile(r"(\d+) (\w+)")
+_REASON = re.compile(r"(\d[\d,]*) (\w+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ class Totals:
             return None
         counts: Counter[tuple[str, str]] = Counter()
         for count, word, reasons in _COUNT.findall(text):
-            by_reason = {(word, reason): int(part) for part, reason in _REASON.findall(reasons)}
-            counts.update(by_reason or {(word, ""): int(count)})
+            by_reason = {(word, reason): _number(part) for part, reason in _REASON.findall(reasons)}
+            counts.update(by_reason or {(word, ""): _number(count)})
         return cls(counts)
 
     def __add__(self, other: Totals) -> Totals:
@@ -72,14 +72,19 @@ class Totals:
         reasons = Counter({reason: count for (of, reason), count in self.counts.items() if of == word and count})
         if not reasons and word not in _ALWAYS:
             return ""
-        named = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common() if reason)
-        return f"{reasons.total()} {word}{f' ({named})' if named else ''}"
+        named = ", ".join(f"{count:,} {reason}" for reason, count in reasons.most_common() if reason)
+        return f"{reasons.total():,} {word}{f' ({named})' if named else ''}"
 
     def advice(self, pipeline: Path) -> str | None:
         """The command that shows the dead letters, in a sentence; None: there are none. `pipeline`: its file."""
         if not any(count for (word, _), count in self.counts.items() if word == "dead letters"):
             return None
         return f"look at the dead letters: millstream dead-letters list {quote(str(pipeline))}"
+
+
+def _number(text: str) -> int:
+    """1,234 as an integer."""
+    return int(text.replace(",", ""))
 
 
 def total(several: Iterable[Totals]) -> Totals:

@@ -134,7 +134,9 @@ def test_rejected_events_say_why_and_their_neighbours_are_predicted(
     said = capsys.readouterr()
     assert said.out.splitlines()[:4] == [f"{events}:1  event a", "  x", "    x: 1.0", "  => y: 0.0"]
     assert "  => no prediction (undecodable): " in said.out
-    assert said.err == "1 events predicted, 1 without a prediction\n"
+    assert said.err == (
+        "1 events predicted, 1 without a prediction\n`millstream docs wire-format` explains the reasons.\n"
+    )
 
 
 def test_missing_values_are_valid_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -156,7 +156,7 @@ def test_path_is_a_text(tmp_path: Path) -> None:
 def test_file_that_is_no_tokenizer_is_told(tmp_path: Path) -> None:
     (put(tmp_path, INPUTS.replace("MISSING", "reject")) / "tokenizer.json").write_text("{}")
     with pytest.raises(
-        ModelConfigError, match=r"inputs\[0\].tokenizer: .*tokenizer.json can't be read as a tokenizer: "
+        ModelConfigError, match=r"inputs\[0\].tokenizer: .*tokenizer.json can't be read as a tokenizer. Copy "
     ):
         load_version(tmp_path, "late")
 

@@ -11,16 +11,16 @@ from millstream.consumers.observability import metrics as m
 from millstream.consumers.observability.totals import Totals, total
 
 WORKED = (
-    "totals: 400 events read, 380 predicted, 20 dead letters (12 unfit, 8 undecodable), 3 skipped (3 expired), "
+    "totals: 4,000 events read, 3,980 predicted, 20 dead letters (12 unfit, 8 undecodable), 3 skipped (3 expired), "
     "90 compared by shadows, 10 not compared by shadows (10 shed)"
 )
 
 
 def worked() -> Totals:
     metrics = m.Metrics("p")
-    metrics.count(m.RECORDS_READ, 300, "in")
+    metrics.count(m.RECORDS_READ, 3900, "in")
     metrics.count(m.RECORDS_READ, 100, "also-in")
-    metrics.count(m.PREDICTIONS, 380, "m", "1", "primary")
+    metrics.count(m.PREDICTIONS, 3980, "m", "1", "primary")
     metrics.count(m.DEAD_LETTERS, 12, "unfit")
     metrics.count(m.DEAD_LETTERS, 8, "undecodable")
     metrics.count(m.SKIPPED, 3, "expired")
