@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
+from millstream.topics.admin import Admin
 from millstream.topics.client_log import client_log
 from millstream.topics.errors import BrokerUnreachableError, TopicError
-from millstream.topics.records import asked_again
-from millstream.topics.unreachable import are_unknown, unreachable
+from millstream.topics.records import TRANSIENT_ERRORS, asked_again
+from millstream.topics.unreachable import unreachable
 
 ANSWER_TIMEOUT = 10.0  # seconds
 MOVING_COORDINATOR_ERRORS = {
@@ -21,6 +22,8 @@ MOVING_COORDINATOR_ERRORS = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
 }
 """Errors of a broker that has just started, or has just taken over a group."""
+UNANSWERED_ERRORS = TRANSIENT_ERRORS | {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD}
+"""Errors of requests that no broker has answered."""
 # Offsets of a partition that are read to count its records. If it is further behind, the rest is estimated.
 MAX_COUNTED_OFFSETS = 1000
 # It needs single records, not megabytes. The wait is how long the broker holds a fetch without records, and so how long it takes
@@ -114,7 +117,7 @@ class LagReader:
             },
             logger=client_log("lag"),
         )
-        self._admin = AdminClient(dict(client), logger=client_log("lag"))
+        self._admin = Admin(client)
 
     def read(self) -> list[PartitionLag]:
         """The lag of every partition, by topic and number.
@@ -128,11 +131,12 @@ class LagReader:
             bounds = self._bounds(places)
             self._samples = self._sampled({p: b for p, b in bounds.items() if b.start < b.end})
         except KafkaException as error:
-            if are_unknown(self._bootstrap):
-                raise unreachable(self._bootstrap, error.args[0]) from None
+            cause = error.args[0]
+            if cause.code() in UNANSWERED_ERRORS:
+                raise unreachable(self._bootstrap, cause, self._admin.causes) from None
             raise BrokerUnreachableError(
-                f"the lag can't be read from {self._bootstrap}: {error.args[0].str()}. Check that the broker runs and that this "
-                f"user may describe the topics and the group."
+                f"the lag can't be read from {self._bootstrap}: {cause.str()}. Check that this user may describe the topics and "
+                f"the group."
             ) from None
         now = time.time()
         return [_lag(place, bounds[place], self._samples.get(place), now) for place in places]

@@ -19,10 +19,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_PLAIN = {"events read": m.RECORDS_READ, "predicted": m.PREDICTIONS, "compared by shadows": m.COMPARISONS}
+_PLAIN = {
+    "events read": m.RECORDS_READ,
+    "predicted": m.PREDICTIONS,
+    "tombstones": m.TOMBSTONES,
+    "compared by shadows": m.COMPARISONS,
+}
 """Counts without reasons."""
 _BY_REASON = {"dead letters": m.DEAD_LETTERS, "skipped": m.SKIPPED, "not compared by shadows": m.SHADOW_SKIPPED}
-_ORDER = ("events read", "predicted", "dead letters", "skipped", "compared by shadows", "not compared by shadows")
+_ORDER = (
+    "events read",
+    "predicted",
+    "dead letters",
+    "skipped",
+    "tombstones",
+    "compared by shadows",
+    "not compared by shadows",
+)
 _ALWAYS = _ORDER[:2]  # shown if they are 0, too
 _START = "totals: "
 _LOGGED = f"millstream: {_START}"  # as the command's log writes it, behind the time and the level

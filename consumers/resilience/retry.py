@@ -18,7 +18,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BACK_OFF = (0.1, 10.0)  # seconds: the first wait between two tries, and the longest
-LOUD_AFTER = 60.0  # seconds of waiting, after which log lines have the level ERROR
+LOG_INTERVAL = (
+    60.0  # seconds between two log lines about the same outage; from the second on, they have the level ERROR
+)
 
 
 class Retry:
@@ -41,6 +43,7 @@ class Retry:
         self._health = health
         self._metrics = metrics
         self._before_waiting = before_waiting
+        self._said: dict[str, float] = {}  # what is away -> when the log last said so, seconds on the monotonic clock
 
     def call(self, what: str, call: Callable[[], T], position: Callable[[Exception], Position] | None = None) -> T:
         """Return what `call` returns, after as many tries as it needs.
@@ -67,6 +70,7 @@ class Retry:
     ) -> T:
         wait, longest = BACK_OFF
         since = time.monotonic()
+        said_before = self._said.get(what)
         first: Position | None = None
         if self._before_waiting is not None:
             self._before_waiting()
@@ -81,23 +85,30 @@ class Retry:
                     raise Abandoned(f"gave up waiting: {error}") from error
                 wait = min(wait * 2, longest)
                 try:
-                    return call()
+                    result = call()
                 except Exception as again:
                     if failure_of(again) != "wait":
                         raise
                     error = again
+                    continue
+                if self._said.get(what) != said_before:
+                    log.warning("%s: works again, after %.0f s", what, time.monotonic() - since)
+                return result
         finally:
             self._health.back(what)
             if first is not None:
                 self._metrics.forget(BLOCKED, what, *map(str, first))
 
     def _note_waiting(self, what: str, error: Exception, waited: float, wait: float, position: Position | None) -> None:
-        self._health.away(what, str(error))
         self._metrics.count(RETRIES, 1, what)
         first = ""
         if position is not None:
             topic, partition, offset = position
             first = f" The first event that waits is at offset {offset} of {topic}/{partition}."
             self._metrics.set(BLOCKED, waited, what, *map(str, position))
-        level = logging.WARNING if waited < LOUD_AFTER else logging.ERROR
-        log.log(level, "%s; waiting for %.0f s, trying again in up to %.1f s.%s", error, waited, wait, first)
+        self._health.away(what, str(error))
+        now = time.monotonic()
+        if now - self._said.get(what, -LOG_INTERVAL) >= LOG_INTERVAL:
+            self._said[what] = now
+            level = logging.WARNING if waited < LOG_INTERVAL else logging.ERROR
+            log.log(level, "%s; waiting for %.0f s, trying again in up to %.1f s.%s", error, waited, wait, first)

@@ -1,17 +1,18 @@
 """Commits offsets to the group, as at-least-once delivery needs it."""
 
-import logging
 from collections.abc import Collection, Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import KAFKA_ERRORS, Metrics
+from millstream.consumers.observability.seldom import SeldomWarnings
 from millstream.consumers.record_types import Partition
 from millstream.consumers.source.crash_markers import CrashMarkers
 from millstream.consumers.source.partition_names import ranges_of
 
-log = logging.getLogger(__name__)
+# A broker that is away lets each commit fail that was sent meanwhile.
+FAILED = "commits of offsets failed (nothing is lost: the next commit covers them, or the partition's next owner reads again)"
 
 
 class OffsetCommits:
@@ -28,6 +29,7 @@ class OffsetCommits:
         self._assignment = assignment
         self._markers = markers
         self._metrics = metrics
+        self._warnings = SeldomWarnings()
         self._sent: dict[Partition, int] = {}  # offsets whose commit was sent and has not failed
 
     def commit(self, offsets: Mapping[Partition, int], *, wait: bool) -> bool:
@@ -66,11 +68,8 @@ class OffsetCommits:
         for position in partitions:
             self._sent.pop((position.topic, position.partition), None)
         self._metrics.count(KAFKA_ERRORS, 1, error.name())
-        log.warning(
-            "offsets of %s were not committed: %s (nothing is lost: the next commit, or the next owner, covers them)",
-            ranges_of((p.topic, p.partition) for p in partitions),
-            error.str(),
-        )
+        places = ranges_of((p.topic, p.partition) for p in partitions)
+        self._warnings.warn(FAILED, 1, f"{places}: {error.str()}")
 
     def forget(self, partitions: Collection[Partition]) -> None:
         """Forget partitions that are revoked or lost."""

@@ -11,19 +11,20 @@ from millstream.consumers.observability import metrics as m
 from millstream.consumers.observability.totals import Totals, total
 
 WORKED = (
-    "totals: 4,000 events read, 3,980 predicted, 20 dead letters (12 unfit, 8 undecodable), 3 skipped (3 expired), "
+    "totals: 4,007 events read, 3,980 predicted, 20 dead letters (12 unfit, 8 undecodable), 3 skipped (3 expired), 4 tombstones, "
     "90 compared by shadows, 10 not compared by shadows (10 shed)"
 )
 
 
 def worked() -> Totals:
     metrics = m.Metrics("p")
-    metrics.count(m.RECORDS_READ, 3900, "in")
+    metrics.count(m.RECORDS_READ, 3907, "in")
     metrics.count(m.RECORDS_READ, 100, "also-in")
     metrics.count(m.PREDICTIONS, 3980, "m", "1", "primary")
     metrics.count(m.DEAD_LETTERS, 12, "unfit")
     metrics.count(m.DEAD_LETTERS, 8, "undecodable")
     metrics.count(m.SKIPPED, 3, "expired")
+    metrics.count(m.TOMBSTONES, 4)
     metrics.count(m.COMPARISONS, 90, "v2")
     metrics.count(m.SHADOW_SKIPPED, 9.7, "v2", "shed")
     return Totals.of_metrics(generate_latest(metrics.registry).decode())
@@ -59,12 +60,13 @@ def test_other_lines_have_no_totals(line: str) -> None:
     assert Totals.of_line(line) is None
 
 
-@given(st.lists(st.integers(0, 10**12), min_size=6, max_size=6))
+@given(st.lists(st.integers(0, 10**12), min_size=7, max_size=7))
 def test_lines_of_workers_add_up(numbers: list[int]) -> None:
-    words = ("events read", "predicted", "dead letters", "skipped", "compared by shadows", "not compared by shadows")
+    plain = ("events read", "predicted", "tombstones", "compared by shadows")
+    words = (*plain, "dead letters", "skipped", "not compared by shadows")
     made = Totals()
     for word, number in zip(words, numbers, strict=True):
-        made.counts[word, "" if word in {"events read", "predicted", "compared by shadows"} else "unfit"] = number
+        made.counts[word, "" if word in plain else "unfit"] = number
     line = f"2026-01-01 00:00:00,000 INFO millstream: {made}"
     read = Totals.of_line(line)
     assert read is not None

@@ -291,6 +291,17 @@ def test_commit_that_the_broker_refused_is_sent_with_the_next_one() -> None:
     assert reading.offset(A) == 3
 
 
+def test_commits_that_fail_one_after_the_other_are_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    reading = Reading().assigned(A)
+    for offset in range(1, 38):
+        reading.consumer.next_failures["commit"].append(failure(KafkaError._TIMED_OUT))
+        assert not reading.source.commits.commit({A: offset}, wait=True)
+    [said] = [line for line in caplog.messages if "failed" in line]
+    assert said.startswith("1 commits of offsets failed (nothing is lost")
+    assert "in/0" in said
+    assert reading.value(m.KAFKA_ERRORS, code="_TIMED_OUT") == 37
+
+
 def test_who_waits_for_a_commit_learns_that_it_failed() -> None:
     reading = Reading().assigned(A)
     reading.consumer.next_failures["commit"].append(failure(KafkaError._TIMED_OUT))

@@ -642,11 +642,21 @@ def test_next_record_that_waits_is_named_in_its_turn() -> None:
 def test_long_wait_is_logged_as_an_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, waited: float, level: str
 ) -> None:
-    monkeypatch.setattr(waiting, "LOUD_AFTER", waited or 60.0)
+    monkeypatch.setattr(waiting, "LOG_INTERVAL", waited or 60.0)
     stage = Stage([polled([b"1"], 7), None])
     stage.numbers.failures.append(SchemaUnavailable("the registry is away"))
     stage.run()
     assert [record.levelname for record in caplog.records if "the registry is away" in record.message] == [level]
+
+
+def test_outage_is_a_line_at_its_start_and_one_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage([polled([b"1"], 7), None])
+    stage.numbers.failures += [SchemaUnavailable("the registry is away") for _ in range(4)]
+    stage.run()
+    said = [record.message for record in caplog.records if record.levelname != "INFO"]
+    assert len(said) == 2
+    assert said[0].startswith("the registry is away; waiting for 0 s")
+    assert said[1].startswith("schemas: works again, after")
 
 
 def test_deadline_headers_that_are_no_time_are_counted() -> None:

@@ -58,6 +58,7 @@ class Run:
     metrics: dict[str, float]  # as they were when all was committed
     exposition: str
     exit_code: int
+    log: str
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,7 @@ def run(kafka: Broker, tmp_path_factory: pytest.TempPathFactory) -> Run:
         exit_code = worker.stop()
     events = [_flight(value) for value in load.values]
     read = read_all(kafka.bootstrap, service.inputs[0])
-    return Run(service, events, read, service.predictions(), metrics, exposition, exit_code)
+    return Run(service, events, read, service.predictions(), metrics, exposition, exit_code, worker.log)
 
 
 def _settled(metrics: dict[str, float]) -> bool:
@@ -152,6 +153,7 @@ def test_all_offsets_are_committed(run: Run) -> None:
 def test_tombstones_are_passed_by_and_counted(run: Run) -> None:
     assert sum(message.value() is None for message in run.read) == TOMBSTONES
     assert run.metrics[m.TOMBSTONES.name] == TOMBSTONES
+    assert f"totals: {EVENTS + TOMBSTONES} events read, {EVENTS} predicted, {TOMBSTONES} tombstones\n" in run.log
     assert run.service.dead_letters() == []
 
 
