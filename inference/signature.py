@@ -221,17 +221,21 @@ def check_fields(signature: Signature, columns: Mapping[str, Dtype], place: str,
                     if schema_name
                     else ("the events have", "")
                 )
-                advice = (
-                    "Name another field"
-                    if entry.mapped_at
-                    else "Change the mapping in the model's config.yaml (or `model.inputs` in the pipeline file)"
-                )
+                advice = _advice(entry, name, found)
                 problems.append(
                     f"{entry.mapped_at or place}: tensor `{entry.tensor}` takes {_expected(entry, conversion)} from the event's "
                     f"field `{name}`, but {have} {there}. {advice}{end}."
                 )
     if problems:
         raise ModelConfigError("\n".join(problems))
+
+
+def _advice(entry: TensorInput, field: str, found: Dtype | None) -> str:
+    if "mixed" in (found, found.items if isinstance(found, ListOf) else None):
+        return f"Write `{{field: {field}, type: any}}`"
+    if entry.mapped_at:
+        return "Name another field"
+    return "Change the mapping in the model's config.yaml (or `model.inputs` in the pipeline file)"
 
 
 def _expected(entry: TensorInput, conversion: Conversion) -> str:
@@ -246,7 +250,11 @@ def _misfit(entry: TensorInput, conversion: Conversion, found: Dtype) -> str:
     """What is there in place of what the tensor takes; empty if it fits."""
     takes = _FILLED_BY[entry.dtype] if conversion.reader is None else conversion.reader.takes
     if not entry.array or conversion.splitter is not None:
-        return "" if found in takes else f"{found} there"
+        return "" if found in takes else f"{_in_words(found)} there"
     if not isinstance(found, ListOf):
-        return f"{found} there"
-    return "" if found.items in takes else f"an array of {found.items} there"
+        return f"{_in_words(found)} there"
+    return "" if found.items in takes else f"an array of {_in_words(found.items)} there"
+
+
+def _in_words(found: Dtype) -> str:
+    return "values of several types" if found == "mixed" else str(found)

@@ -154,7 +154,7 @@ def _said(pipeline: Pipeline, chosen: str | None, event: dict[str, Any]) -> str:
     section = pipeline.comparison
     value = event.get(chosen or "")
     if isinstance(value, int | float) or (isinstance(value, list) and section.item is not None):
-        return f"output `{chosen}`. {_CHANGE}"
+        return f"output `{chosen}`. {_scores_beside(value, event) if section.task == 'classification' else ''}{_CHANGE}"
     several = (
         "If the models choose one of several classes, write `comparison: {task: multiclass}`. "
         if section.task == "classification"
@@ -164,6 +164,17 @@ def _said(pipeline: Pipeline, chosen: str | None, event: dict[str, Any]) -> str:
     return (
         f"output `{chosen}`, which is no number: the job can say how often the models agree, but not which is better. {several}"
         f"Otherwise name a number with `comparison: {{output: NAME}}`{item}. There are {_listed(set(event))}."
+    )
+
+
+def _scores_beside(value: Any, event: dict[str, Any]) -> str:
+    """How to compare the probability instead of the class, where a model has both: for example, one of scikit-learn."""
+    arrays = [name for name, each in event.items() if isinstance(each, list) and each and isinstance(each[0], float)]
+    if isinstance(value, bool | float | list) or not arrays:
+        return ""
+    return (
+        f"It is a whole number, so the AUC knows no probabilities. If those of `{arrays[0]}` are meant, write "
+        f"`comparison: {{output: {arrays[0]}, item: 1}}`: the item is the index of the class that a label of 1 stands for. "
     )
 
 

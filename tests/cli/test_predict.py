@@ -48,6 +48,30 @@ def test_features_are_the_events_fields_and_outputs_are_the_models(
         assert one["outputs"]["late_probability"] == pytest.approx(float(model.run(None, inputs)[0].item()), abs=1e-6)
 
 
+def test_avro_union_of_number_and_text_fills_a_tensor_with_type_any(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = python_service(
+        tmp_path,
+        NOWHERE,
+        'return {"y": inputs["x"][:, 0]}',
+        input={"format": "avro", "schema": "order", "event_id": "id"},
+        model={"name": "number", "inputs": {"x": [{"field": "amount", "type": "any", "missing": -1}]}},
+        with_topics=False,
+    )
+    fields = [{"name": "id", "type": "string"}, {"name": "amount", "type": ["null", "double", "string"]}]
+    (tmp_path / "schemas" / "2-order.avsc").write_text(
+        json.dumps({"type": "record", "name": "Order", "fields": fields})
+    )
+    events = tmp_path / "events.jsonl"
+    amounts = [12.5, "13.5", None, "free"]
+    events.write_text("".join(f"{json.dumps({'id': f'{n}', 'amount': x})}\n" for n, x in enumerate(amounts)))
+    found = predicted(capsys, str(service.file), str(events), code=1)
+    assert [one["outputs"]["y"] for one in found[:3]] == [12.5, 13.5, -1]
+    assert found[3]["reason"] == "unfit"
+    assert "field `amount` is 'free', but tensor `x` needs a number" in found[3]["error"]
+
+
 @pytest.mark.parametrize("native", [True, False], ids=["many at a time", "one by one"])
 def test_field_of_type_any_comes_as_number_text_or_boolean_and_ids_as_number_or_text(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], native: bool

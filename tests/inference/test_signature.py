@@ -1,6 +1,7 @@
 import math
 import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -273,6 +274,13 @@ def test_field_fills_a_tensor_whose_type_keeps_its_meaning(dtype: str, found: Dt
             ModelConfigError, match=f"model m: tensor `x` takes .*{dtype} from .* field `f`, .* `flight`"
         ):
             check_fields(signature, columns, "model m", "flight")
+
+
+@pytest.mark.parametrize("column", ["mixed", ListOf("mixed")])
+def test_values_of_several_types_need_type_any(column: Dtype) -> None:
+    entry = VECTOR if isinstance(column, ListOf) else replace(SCALARS, fields=("v",), shape=(1,))
+    with pytest.raises(ModelConfigError, match=r"values of several types there\. Write `\{field: v, type: any\}`, or"):
+        check_fields(Signature((entry,), ()), {"v": column}, "model m", "flight")
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,16 @@ def checked(folder: Path, answer: dict[str, Any], **section: object) -> str:
     return check_compared_answers(comparing(folder, **section), [model, model], [arrays, arrays])
 
 
+def test_class_beside_its_probabilities_is_told_with_how_to_compare_these(tmp_path: Path) -> None:
+    said = checked(tmp_path, {"label": [1], "probabilities": [[0.25, 0.75]]})
+    assert said.startswith("output `label`. It is a whole number, so the AUC knows no probabilities.")
+    assert "write `comparison: {output: probabilities, item: 1}`" in said
+
+
+def test_score_is_told_without_advice_on_other_outputs(tmp_path: Path) -> None:
+    assert "It is a whole number" not in checked(tmp_path, {"p": [0.5], "probabilities": [[0.25, 0.75]]})
+
+
 def test_name_of_a_class_that_no_prediction_has_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
     """config.yaml alone can't tell whether the tensor has scores of the classes, or the index of one."""
     with pytest.raises(PlanError, match=r"found `label.cat`, which .* Did you mean `label`\? It has `label`"):
