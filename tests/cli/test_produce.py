@@ -237,8 +237,8 @@ def test_run_that_lost_its_broker_is_completed_with_the_skip_it_names(
     file, every = many_events(tmp_path, 5000)
     with MavenKafka() as broker:
 
-        def make_topic() -> str:
-            create_topic(broker.bootstrap, name := f"t-{uuid.uuid4().hex}", 4, {})
+        def make_topic(partitions: int = 4, **config: str) -> str:
+            create_topic(broker.bootstrap, name := f"t-{uuid.uuid4().hex}", partitions, config)
             return name
 
         topic = flights_pipeline(tmp_path, broker.bootstrap, make_topic)["departures"]
