@@ -41,13 +41,17 @@ def test_missing_topics_are_told_in_one_message(kafka: Broker, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("command", "port"), [("work", "--metrics-port"), ("run", "--metrics-port"), ("lag", "--serve")]
 )
-def test_address_without_a_port_is_refused(
+def test_address_without_a_port_is_wrong_use(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, port: str
 ) -> None:
     """Probes would find nothing there, and nobody would say why."""
     file = tmp_path / "pipeline.yaml"
-    assert main.run([command, str(file), "--metrics-host", "0.0.0.0"]) == 1
-    assert f"--metrics-host 0.0.0.0: nothing is served without a port. Add {port} PORT." in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main.run([command, str(file), "--metrics-host", "0.0.0.0"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"usage: millstream {command} ")
+    assert f"--metrics-host 0.0.0.0: nothing is served without a port. Add {port} PORT." in said
 
 
 def test_unknown_choice_of_native_parts_is_wrong_use(
