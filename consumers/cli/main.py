@@ -12,7 +12,14 @@ from difflib import get_close_matches
 from importlib.metadata import PackageNotFoundError, version
 
 from millstream.consumers.cli.parser import Parser
-from millstream.consumers.errors import NEEDS_CHANGE, EventRefused, PlanError, WorkerError, WorkersStopped
+from millstream.consumers.errors import (
+    NEEDS_CHANGE,
+    EventRefused,
+    OffsetsPastEnd,
+    PlanError,
+    WorkerError,
+    WorkersStopped,
+)
 from millstream.inference.errors import InferenceError, ModelConfigError
 from millstream.pipeline.errors import PipelineError
 from millstream.schemas.errors import SchemaError
@@ -121,7 +128,7 @@ def _needs_change(error: Exception) -> bool:
     """Whether the command would fail the same way if it were started again."""
     if isinstance(error, SchemaError):
         return failure_of(error) != "wait"
-    return isinstance(error, (PipelineError, ModelConfigError, PlanError, EventRefused, WorkersStopped))
+    return isinstance(error, (PipelineError, ModelConfigError, PlanError, EventRefused, OffsetsPastEnd, WorkersStopped))
 
 
 def _version() -> str:
