@@ -77,6 +77,17 @@ class OffsetsRewound(WorkerError):  # noqa: N818
     """The client delivered records twice. Raised by `offset_order`; the loop goes back to the committed offsets."""
 
 
+class ClusterChanged(WorkerError):  # noqa: N818
+    """The cluster lost data while the worker ran. Raised by `worker`; the next one reads what is there now."""
+
+
+class OffsetsPastEnd(WorkerError):  # noqa: N818
+    """The group's committed offsets are past the ends of their partitions. Raised by `kafka_source`.
+
+    The worker ends with `NEEDS_CHANGE`: a restart finds the same offsets, and would pass by new events up to there.
+    """
+
+
 class ReadBelowCommitted(WorkerError):  # noqa: N818
     """The client started below the committed offset. Raised by `offset_order`; the worker ends, and the next one goes on."""
 

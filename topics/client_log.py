@@ -2,9 +2,9 @@
 
 import logging
 
-SAID_BY_US = frozenset({"TXNERR", "FATAL", "ADDPARTS", "ADDOFFSETS", "FAIL", "REQTMOUT"})
-"""What these lines report, we log in our own words: an aborted transaction, a fenced worker, a broker that does not answer. What
-`FAIL` says, a client also passes to its `error_cb`."""
+SAID_BY_US = frozenset({"TXNERR", "FATAL", "ADDPARTS", "ADDOFFSETS", "FAIL", "REQTMOUT", "SESSTMOUT"})
+"""What these lines report, we log in our own words: an aborted transaction, a fenced worker, a broker that does not answer, lost
+partitions. What `FAIL` says, a client also passes to its `error_cb`."""
 
 
 def client_log(name: str) -> logging.Logger:

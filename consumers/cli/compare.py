@@ -36,8 +36,6 @@ OWN_LOGGERS = ("millstream",)
 QUIET_LOGGERS = ("faust", "mode", "aiokafka", "asyncio")
 # Faust's consumer has a thread of its own. With Python's default of 5 ms, it waits up to 5 ms for each of its turns.
 SWITCH_INTERVAL = 0.0005  # seconds
-# Faust's client reports a lost broker only in log lines, many a second. So the job asks by itself.
-BROKER_INTERVAL = 10.0  # seconds
 NOT_BETTER, UNDECIDED = 4, 5
 """Exit codes of --show, besides 0: a shadow is better. They differ from those of failures, which `millstream --help` lists."""
 PIPED_WIDTH = 80  # columns of output that doesn't go to a terminal
@@ -142,8 +140,7 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
         models = (pipeline.shadow_model(shadow) for shadow in pipeline.shadows)
         shadows = ", ".join(f"{name} version {version}" for name, version in models)
         log.info("comparing %s of %s with %s", pipeline.model.name, pipeline.name, shadows)
-        probe = BrokerProbe(pipeline.client_config())
-        with BrokerWatch(pipeline.kafka.bootstrap, lambda: probe, health, every=BROKER_INTERVAL):
+        with BrokerWatch(pipeline.kafka.bootstrap, BrokerProbe(pipeline.client_config()), health):
             run_until_stopped(app.faust)
 
 

@@ -14,7 +14,14 @@ from functools import partial
 from typing import Any
 
 from millstream.consumers.cli.parser import Parser, meant
-from millstream.consumers.errors import NEEDS_CHANGE, EventRefused, PlanError, WorkerError, WorkersStopped
+from millstream.consumers.errors import (
+    NEEDS_CHANGE,
+    EventRefused,
+    OffsetsPastEnd,
+    PlanError,
+    WorkerError,
+    WorkersStopped,
+)
 from millstream.inference.errors import InferenceError, ModelConfigError
 from millstream.pipeline.errors import PipelineError
 from millstream.schemas.errors import SchemaError
@@ -141,7 +148,7 @@ def _needs_change(error: Exception) -> bool:
     """Whether the command would fail the same way if it were started again."""
     if isinstance(error, SchemaError):
         return failure_of(error) != "wait"
-    return isinstance(error, (PipelineError, ModelConfigError, PlanError, EventRefused, WorkersStopped))
+    return isinstance(error, (PipelineError, ModelConfigError, PlanError, EventRefused, OffsetsPastEnd, WorkersStopped))
 
 
 class _Version(argparse.Action):

@@ -12,7 +12,8 @@ from prometheus_client.exposition import generate_latest
 
 from millstream.consumers.cli.arguments import metrics_host
 from millstream.consumers.cli.given import read_pipeline
-from millstream.consumers.observability.broker_watch import BrokerWatch
+from millstream.consumers.errors import ClusterChanged, WorkerError
+from millstream.consumers.observability.broker_watch import QUIET_TIMEOUT, BrokerWatch
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.observability.totals import Totals
@@ -23,7 +24,7 @@ from millstream.consumers.worker.instance_id import take_instance_id
 from millstream.consumers.worker.plan import Plan, group_of, make_plan
 from millstream.consumers.worker.worker import Worker
 from millstream.pipeline.pipeline import Pipeline
-from millstream.topics.admin import Admin, refuse_unfit_broker, require
+from millstream.topics.admin import Admin, refuse_unfit_broker, require, roles
 from millstream.topics.broker_probe import BrokerProbe
 from millstream.topics.group import refuse_foreign_group
 
@@ -42,6 +43,10 @@ M_TRIM_THRESHOLD, KEPT_BYTES = -1, 1 << 28  # bytes of freed memory that are kep
 M_MMAP_THRESHOLD, LARGEST_KEPT = -3, 1 << 25  # a larger array is given back in any case; glibc allows no more
 
 
+WORKERS_TOPICS = {"input", "output", "dead letters"}
+"""Roles of the topics without which a worker can't go on."""
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the worker; returns 0 if it drained: all results are written and committed. Else 1. Errors: see `cli.main`."""
     _log_to_stderr(args.log_level)
@@ -51,7 +56,10 @@ def run(args: argparse.Namespace) -> int:
     admin = Admin(pipeline.client_config())  # it connects while the next steps run
     metrics = Metrics(pipeline.name)
     health = Health(pipeline.limits.stall_after)
-    watch = BrokerWatch(pipeline.kafka.bootstrap, lambda: BrokerProbe(pipeline.client_config()), health)
+    probe = BrokerProbe(pipeline.client_config(), [name for role, name in roles(pipeline) if role in WORKERS_TOPICS])
+    watch = BrokerWatch(
+        pipeline.kafka.bootstrap, probe, health, on_change=lambda lost: worker.fail(ClusterChanged(lost))
+    )
     server = None
     if args.metrics_port is not None:
         # Open the port before the start, so that probes show what the worker waits for.
@@ -77,8 +85,7 @@ def run(args: argparse.Namespace) -> int:
         _log_start(instance_id.name, plan)
         gc.freeze()  # the objects loaded so far stay, so the garbage collector needn't scan them again
         try:
-            with watch:
-                drained = worker.run()
+            drained = _run_watched(worker, watch, probe)
         finally:
             _log_totals(metrics, pipeline)
         instance_id.release()
@@ -106,6 +113,19 @@ def _tune_process() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.set_threshold(COLLECT_AFTER)
     keep_freed_memory()
+
+
+def _run_watched(worker: Worker, watch: BrokerWatch, probe: BrokerProbe) -> bool:
+    """See `Worker.run`. If a worker fails because the cluster lost data, the error says so, whichever client saw it first."""
+    try:
+        with watch:
+            return worker.run()
+    except ClusterChanged:
+        raise
+    except WorkerError as error:
+        if (lost := probe.change(QUIET_TIMEOUT)) is not None:
+            raise ClusterChanged(lost) from error
+        raise
 
 
 def keep_freed_memory() -> None:

@@ -1,4 +1,8 @@
-"""Tells the log and `/ready` that no broker answers, and that one answers again: the clients only say it in many lines."""
+"""Tells the log and `/ready` that no broker answers, and that one answers again: the clients only say it in many lines.
+
+It also notices that a cluster came back without its data. An idle worker would not: it would wait for events at offsets that
+don't exist any more.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ANSWER_TIMEOUT: Final = 2.0  # seconds without an answer after which the broker counts as away
+ANSWER_TIMEOUT: Final = 2.0  # seconds without an answer after which the broker counts as away, if a client has lost it
+QUIET_TIMEOUT: Final = 5.0  # the same, if no client has reported anything: a busy broker is not away
+LOOK_INTERVAL: Final = (
+    5.0  # seconds between two looks if no client reports anything, as with a broker that stands still
+)
 RETRY_INTERVAL: Final = 0.5  # seconds between two questions while it is away
 SETTLE_TIME: Final = 1.0  # seconds after an outage in which the clients still report its errors
 LOG_INTERVAL: Final = 60.0  # seconds between two lines about it
@@ -26,29 +34,33 @@ class Probe(Protocol):
     """`topics.broker_probe.BrokerProbe`."""
 
     def silent(self, timeout: float) -> str | None: ...  # noqa: D102
+    def change(self, timeout: float) -> str | None: ...  # noqa: D102
 
 
 class BrokerWatch:
-    """A thread that asks a broker once a client has lost it; a context manager, which ends the thread."""
+    """A thread that asks a broker now and then, and once a client has lost it; a context manager, which ends the thread."""
 
     def __init__(
         self,
         bootstrap: str,
-        open_probe: Callable[[], Probe],
+        probe: Probe,
         health: Health,
         *,
-        every: float | None = None,
+        on_change: Callable[[str], object] | None = None,
+        every: float = LOOK_INTERVAL,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
         bootstrap: the brokers' addresses, for messages.
-        open_probe: makes what asks.
+        probe: asks.
         health: gets the outage.
-        every: seconds after which it also asks if no client has reported anything; None: never.
+        on_change: called, with sentences, once the cluster has lost data; None: it isn't asked for that.
+        every: seconds between two looks if no client reports anything.
         clock: seconds.
         """
         self._bootstrap = bootstrap
-        self._open_probe = open_probe
+        self._probe = probe
+        self._on_change = on_change
         self._health = health
         self._every = every
         self._clock = clock
@@ -65,26 +77,29 @@ class BrokerWatch:
 
     def _run(self) -> None:
         while not self._ended.is_set():
-            self._suspected.wait(self._every)
-            if self._ended.is_set():
-                return
             self.look()
+            self._suspected.wait(self._every)
 
     def look(self) -> None:
-        """Ask now. If no broker answers, report it, and return once one does."""
+        """Ask now. If no broker answers, report it, and return once one does. Then ask whether the cluster still has its data."""
+        since, timeout = self._clock(), ANSWER_TIMEOUT if self._suspected.is_set() else QUIET_TIMEOUT
         self._suspected.clear()
-        probe = self._open_probe()
-        why = probe.silent(ANSWER_TIMEOUT)
+        why = self._probe.silent(timeout)
         if why is not None:
-            self._wait(probe, why)
+            self._wait(since, why)
             self._ended.wait(SETTLE_TIME)
             self._suspected.clear()
         errors, self._errors = self._errors, []
         if errors and why is None:  # one of several brokers, or a short loss
             self._warnings.warn("connections to Kafka were lost, and a broker answers", len(errors), errors[0])
+        if self._on_change is not None and not self._ended.is_set():
+            changed = self._probe.change(QUIET_TIMEOUT)
+            if changed is not None:
+                self._on_change(changed)
 
-    def _wait(self, probe: Probe, why: str | None) -> None:
-        since = said = self._clock()
+    def _wait(self, since: float, why: str | None) -> None:
+        """Wait until a broker answers. `since`: when it was first asked in vain."""
+        said = self._clock()
         away = f"Kafka at {self._bootstrap} does not answer"
         log.warning("%s; waiting, nothing is lost (%s)", away, why)
         try:
@@ -95,7 +110,7 @@ class BrokerWatch:
                 if self._clock() - said >= LOG_INTERVAL:
                     said = self._clock()
                     log.warning("%s since %s; still waiting (%s)", away, _duration(said - since), why)
-                why = probe.silent(ANSWER_TIMEOUT)
+                why = self._probe.silent(ANSWER_TIMEOUT)
                 self._errors.clear()  # they are of this outage
         finally:
             self._health.broker_away = None

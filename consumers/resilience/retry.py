@@ -18,9 +18,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 BACK_OFF = (0.1, 10.0)  # seconds: the first wait between two tries, and the longest
-LOG_INTERVAL = (
-    60.0  # seconds between two log lines about the same outage; from the second on, they have the level ERROR
-)
+LOG_INTERVAL = 60.0  # seconds between two lines about one outage; from the second on, their level is ERROR
 
 
 class Retry:

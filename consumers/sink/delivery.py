@@ -336,5 +336,6 @@ def failed(topic: str | None, error: KafkaError) -> DeliveryFailed:
     advice = ADVICE.get(error.code(), "Look at the broker's log").format(topic=topic)
     what = f"a record for topic {topic}" if topic else "records"
     return DeliveryFailed(
-        f"{what} could not be written: {error.str()}. {advice}; nothing unwritten was committed, so a new worker writes it again."
+        f"{what} could not be written: {error.str()}. {advice}; nothing unwritten was committed, so a new worker reads the "
+        f"events again that the brokers still have."
     )

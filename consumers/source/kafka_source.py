@@ -21,6 +21,7 @@ from millstream.consumers.source.crash_markers import CrashMarkers
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.source.offset_commits import OffsetCommits
 from millstream.consumers.source.partition_names import ranges_of
+from millstream.consumers.source.past_end import PastEnd
 from millstream.consumers.source.reader import FINAL_ERRORS, UNREADABLE_ERRORS, reader_of
 from millstream.consumers.source.rewind import CLIENT_RETRIED_ERRORS, seek_committed
 from millstream.consumers.source.unreadable import UnreadableBatches
@@ -93,6 +94,7 @@ class Source:
         self._fatal: KafkaError | None = None
         self._crashed = False
         self._unreadable = UnreadableBatches(metrics)
+        self._past_end = PastEnd(subscription.group)
         self.assigned_once = False
         self._reassigned = 0.0  # when the assignment last changed
         self._refreshed = 0.0  # when the group metadata was last requested
@@ -240,14 +242,22 @@ class Source:
         return seek_committed(self._consumer, self._epochs, self.markers.beginning)
 
     def lag(self, delivered: Mapping[Partition, int]) -> dict[Partition, int]:
-        """The number of records without a delivered result, for each assigned partition whose end the client knows."""
+        """The number of records without a delivered result, for each assigned partition whose end the client knows.
+
+        Raises:
+            OffsetsPastEnd: for a while, some partitions have ended below what is delivered or committed.
+        """
         found: dict[Partition, int] = {}
+        past: dict[Partition, tuple[int, int]] = {}
         for partition in self._epochs:
             low, high = self._consumer.get_watermark_offsets(TopicPartition(*partition), cached=True)
             begun = max(self.markers.start_offsets.get(partition, -1), self._assignment.committed_offset(partition))
             done = delivered.get(partition, begun)
             if high >= 0 and done >= 0:
                 found[partition] = max(high - max(done, low), 0)
+                if done > high:
+                    past[partition] = done, high
+        self._past_end.note(past)
         return found
 
     def close(self, failure: BaseException | None = None) -> None:
@@ -318,9 +328,16 @@ class Source:
         self._metrics.set(ASSIGNED, len(self._epochs))
         self._metrics.set(PAUSED, sum(p[0] in self._paused for p in self._epochs))
         self._reassigned = time.monotonic()
-        log.info(
-            "%s %s; now %d partitions", kind, ranges_of((p.topic, p.partition) for p in partitions), len(self._epochs)
-        )
+        places = ranges_of((p.topic, p.partition) for p in partitions)
+        if kind == "lost":
+            log.warning(
+                "lost %s; now %d partitions: the group has removed this worker, because its brokers or this process stood still, "
+                "or the group began anew. The worker joins again. Events in flight are read again by whoever gets the partitions",
+                places,
+                len(self._epochs),
+            )
+        else:
+            log.info("%s %s; now %d partitions", kind, places, len(self._epochs))
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         self.commits.note(error, partitions)

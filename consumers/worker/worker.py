@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
 
-from millstream.consumers.errors import Abandoned, EventRefused, as_worker_error
+from millstream.consumers.errors import Abandoned, EventRefused, WorkerError, as_worker_error
 from millstream.consumers.events import Barrier, FetchedBatch, Rejection
 from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.observability import metrics as m
@@ -93,6 +93,10 @@ class Worker:
         """Ask the worker to end without finishing its events in flight: the next worker reads them again. As `stop`."""
         self._ending.at_once.set()
         self._ending.stopping.set()
+
+    def fail(self, error: WorkerError) -> None:
+        """Let the worker end with this error; what is not committed stays so. Any thread may call it."""
+        self._ending.fail(error)
 
     @property
     def in_flight(self) -> int:
@@ -303,7 +307,10 @@ class Worker:
     def _end(self) -> None:
         self._ended = True  # leaving the group revokes the partitions, and `_finish` must not wait again
         self._health.ready = False
-        self._health.waiting_for = "nothing: the worker ends"
+        failure = self._ending.failure
+        self._health.waiting_for = (
+            "nothing: the worker ends" if failure is None else f"nothing: the worker ends: {failure}"
+        )
         self._metrics.set(m.READY, 0)
         self._ending.abandon.set()
         self._inbox.put(None)

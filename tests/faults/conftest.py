@@ -13,6 +13,7 @@ ONLY_IN_FULL = (
     "test_broker.py",
     "test_checker_catches_bugs.py",
     "test_cluster.py",
+    "test_lost_data.py",
     "test_network.py",
     "test_recovery.py",
     "test_registry.py",

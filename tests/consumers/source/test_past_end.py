@@ -1,0 +1,31 @@
+"""Partitions that end below the group's offsets."""
+
+from __future__ import annotations
+
+import pytest
+
+from millstream.consumers.errors import OffsetsPastEnd
+from millstream.consumers.source import past_end as module
+from millstream.consumers.source.past_end import PATIENCE, PastEnd
+from tests.consumers.clock import Clock
+
+A, B = ("in", 0), ("in", 1)
+
+
+def test_partition_that_stays_too_short_ends_the_worker_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, module)
+    past = PastEnd("g")
+    past.note({A: (7, 2)})
+    clock.now += PATIENCE
+    with pytest.raises(OffsetsPastEnd, match=r"at offset 7 of in/0, but the partition ends at 2.*--to-earliest"):
+        past.note({A: (7, 2)})
+
+
+def test_partition_that_is_too_short_for_a_moment_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, module)
+    past = PastEnd("g")
+    past.note({A: (7, 2)})
+    clock.now += PATIENCE / 2
+    past.note({B: (7, 2)})
+    clock.now += PATIENCE / 2
+    past.note({A: (7, 2)})
