@@ -44,7 +44,8 @@ def of_file(name: str, limit: int) -> Sample:
                 break
     if not sample.events:
         raise WorkerError(
-            _all_skipped(sample) or f"{place(name)}: expected events, one JSON object per line, found none."
+            _all_skipped(sample)
+            or f"{place(name)}: expected events, one JSON object per line, found none. Put some of your events there."
         )
     return sample
 

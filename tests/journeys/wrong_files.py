@@ -63,7 +63,7 @@ def samples(journey: Journey) -> None:
     journey.write("empty.jsonl", "")
     refused(journey, f"{init} empty.jsonl", "Put some of your events there.")
     journey.write("broken.jsonl", '{"id": "a", "amount": }\n')
-    refused(journey, f"{init} broken.jsonl", "broken.jsonl:1", "Correct this line.")
+    refused(journey, f"{init} broken.jsonl", "broken.jsonl:1", "Correct the line.")
 
 
 def pipeline_files(journey: Journey) -> None:
