@@ -128,6 +128,7 @@ def missing_extra(journey: Journey) -> None:
     """A model that takes texts, in an environment without the package tokenizers."""
     journey.run("millstream init texts --model model.py --sample events.jsonl")
     journey.write("texts/models/texts/1/config.yaml", TEXTS)
+    journey.write("texts/models/texts/1/tokenizer.json", "{}\n")
     refused(journey, "millstream check texts --offline", "extra `text`")
 
 
