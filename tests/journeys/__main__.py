@@ -14,26 +14,31 @@ from pathlib import Path
 from tests.journeys.journey import Journey, free_port
 
 ROOT = Path(__file__).parents[2]
+CACHE = ROOT / ".cache"
 RESULTS = Path(__file__).parent / "results"
 NAMES = (
-    "scikit_learn", "missing_values", "python_model", "nested_events", "wrong_files", "dead_letters", "outage", "scaling",
+    "scikit_learn", "missing_values", "torch_model", "python_model", "nested_events", "shadow", "outage", "wrong_files",
+    "dead_letters", "scaling",
 )  # fmt: skip
+LARGE = {"torch_model": "torch"}  # what a journey needs and is some GB; such a journey runs only if it is named
 # As README says for an environment without CUDA, and what the journeys' models are made with.
 RUNTIME = (
     "onnxruntime confluent-kafka fastavro httpx2 msgspec numpy prometheus-client pydantic pyyaml rich shtab yyjson"
 )
 TRAINING = "scikit-learn skl2onnx onnxmltools xgboost-cpu"
+COMPARISON = "faust-streaming>=0.15.3,<0.16 cramjam scikit-learn scipy"
 
 
-def environment(folder: Path) -> Path:
-    """A fresh virtual environment with the wheel of this checkout."""
+def environment(folder: Path, packages: list[str]) -> Path:
+    """A fresh virtual environment with the wheel of this checkout and what the named packages add to it."""
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
     subprocess.run([*pip, "--wheel-dir", str(folder), str(ROOT)], check=True)
     (wheel,) = folder.glob("*.whl")
     venv.create(folder / "venv", with_pip=True)
     install = [str(folder / "venv" / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+    subprocess.run([*install, *RUNTIME.split(), *TRAINING.split(), *COMPARISON.split(), *packages], check=True)
+    # Behind its dependencies, so that pip doesn't report the missing onnxruntime-gpu as an error.
     subprocess.run([*install, "--no-deps", str(wheel)], check=True)
-    subprocess.run([*install, *RUNTIME.split(), *TRAINING.split()], check=True)
     return folder / "venv"
 
 
@@ -41,7 +46,7 @@ def travel(name: str, folder: Path, python: Path, bootstrap: str) -> bool:
     """Run one journey and write its transcript; returns whether it arrived."""
     module = importlib.import_module(f"tests.journeys.{name}")
     folder.mkdir()
-    journey = Journey(str(module.__doc__).splitlines()[0].rstrip("."), folder, python, bootstrap)
+    journey = Journey(str(module.__doc__).splitlines()[0].rstrip("."), folder, python, bootstrap, CACHE)
     failure = ""
     try:
         module.travel(journey)
@@ -58,17 +63,23 @@ def travel(name: str, folder: Path, python: Path, bootstrap: str) -> bool:
 
 def main() -> int:
     """Run the named journeys, or all, on one broker; 1 if one failed."""
-    names = sys.argv[1:] or list(NAMES)
+    names = sys.argv[1:] or [name for name in NAMES if name not in LARGE]
     if unknown := set(names) - set(NAMES):
         print(f"No journey {', '.join(sorted(unknown))}. There are: {', '.join(NAMES)}", file=sys.stderr)
         return 2
+    for name, package in LARGE.items():
+        if name not in names:
+            print(
+                f"{name}: Skipped: it needs {package}, which takes some GB. Run it by name: make journeys ARGS={name}",
+                flush=True,
+            )
     work = Path(tempfile.mkdtemp(prefix="journeys-"))
     port = free_port()
     try:
-        python = environment(work)
+        python = environment(work, [LARGE[name] for name in names if name in LARGE])
         (work / "broker").mkdir()
-        service = Journey("broker", work / "broker", python, "")
-        broker = service.start(f"millstream broker --port {port} --cache {ROOT / '.cache'}")
+        service = Journey("broker", work / "broker", python, "", CACHE)
+        broker = service.start(f"millstream broker --port {port} --cache {CACHE}")
         try:
             broker.wait_for(f"127.0.0.1:{port}")
             arrived = [travel(name, work / name, python, f"127.0.0.1:{port}") for name in names]

@@ -54,9 +54,14 @@ class Background:
 class Journey:
     """What one user does. A step that fails raises AssertionError with the command and its output."""
 
-    def __init__(self, title: str, folder: Path, environment: Path, bootstrap: str) -> None:
-        """Folder: empty, the user's; environment: the virtual environment with the wheel; bootstrap: a broker's address."""
-        self.title, self.folder = title, folder
+    def __init__(self, title: str, folder: Path, environment: Path, bootstrap: str, cache: Path) -> None:
+        """Args:
+        folder: empty, the user's.
+        environment: the virtual environment with the wheel.
+        bootstrap: a broker's address.
+        cache: folder with Apache Kafka, for a broker of the journey's own.
+        """
+        self.title, self.folder, self.cache = title, folder, cache
         self.steps: list[str] = []
         self.background: list[Background] = []
         self.began = time.monotonic()
@@ -76,6 +81,21 @@ class Journey:
         assert done.returncode == expect, f"{command}: ended with {done.returncode}, expected {expect}:\n{done.stdout}"
         assert "Traceback" not in done.stdout, f"{command} printed a traceback:\n{done.stdout}"
         return done.stdout
+
+    def until(self, command: str, holds: Callable[[str], bool], expect: int = 0) -> str:
+        """Run the command again and again until it ends with this code and its output holds; records only the last run."""
+        steps, limit = len(self.steps), time.monotonic() + LIMIT
+        while True:
+            del self.steps[steps:]
+            try:
+                output = self.run(command, expect)
+            except AssertionError:
+                assert time.monotonic() < limit
+            else:
+                if holds(output):
+                    return output
+                assert time.monotonic() < limit, f"{command} printed no expected output within {LIMIT} s:\n{output}"
+            time.sleep(0.2)
 
     def start(self, command: str) -> Background:
         """Start a command that runs until `stop`, or until the journey ends."""
@@ -102,18 +122,26 @@ class Journey:
         """The objects of a file of JSON lines."""
         return [json.loads(line) for line in (self.folder / name).read_text(encoding="utf-8").splitlines()]
 
-    def assert_predicted(self, predictions: str, expected: Mapping[str, float], output: Callable[[Any], float]) -> None:
+    def assert_predicted(
+        self, predictions: str, expected: Mapping[str, float], output: Callable[[Any], float], *, repeated: bool = False
+    ) -> None:
         """Assert that each event has one prediction, and that its output is what the model's own library computed.
 
-        predictions: a file of `millstream tail`; expected: by event ID; output: takes the number from a prediction's outputs.
+        predictions: a file of `millstream tail`; expected: by event ID; output: takes the number from a prediction's
+        outputs; repeated: an event may have several predictions if they are the same.
         """
         rows = [row["value"] for row in self.rows(predictions)]
         found = {row["event_id"]: output(row["outputs"]) for row in rows}
-        assert len(rows) == len(found), f"{len(rows) - len(found)} events have more than one prediction"
+        if repeated:
+            assert all(found[row["event_id"]] == output(row["outputs"]) for row in rows), "repeated predictions differ"
+        else:
+            assert len(rows) == len(found), f"{len(rows) - len(found)} events have more than one prediction"
         assert found.keys() == expected.keys(), f"predictions of other events: {found.keys() ^ expected.keys()}"
         wrong = {name: (found[name], value) for name, value in expected.items() if abs(found[name] - value) > 1e-4}
         assert not wrong, f"{len(wrong)} predictions are wrong (found, expected): {list(wrong.items())[:3]}"
-        self.steps.append(f"*Checked: {len(found)} predictions are those of the model's own library.*\n")
+        self.steps.append(
+            f"*Checked: the predictions of {len(found):,} events are those of the model's own library.*\n"
+        )
 
     def record(self, command: str, output: str, code: int, began: float) -> None:
         """Add a command to the transcript, without this machine's paths."""
@@ -121,13 +149,15 @@ class Journey:
             re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output)
             .replace(str(self.folder), "~")
             .replace(str(self.folder.parent), "~/..")
+            .replace(str(self.cache), "CACHE")
         )
         lines = text.splitlines()
         if len(lines) > SHOWN_LINES:
             half = SHOWN_LINES // 2
             lines = [*lines[:half], f"... ({len(lines) - SHOWN_LINES} lines)", *lines[-half:]]
+        shown = command.replace(str(self.cache), "CACHE")
         self.steps.append(
-            f"```\n$ {command}\n{chr(10).join(lines)}\n```\n\n{time.monotonic() - began:.1f} s, exit {code}\n"
+            f"```\n$ {shown}\n{chr(10).join(lines)}\n```\n\n{time.monotonic() - began:.1f} s, exit {code}\n"
         )
 
     def end(self) -> None:

@@ -42,7 +42,7 @@ def travel(journey: Journey) -> None:
     watch.stop(expect=None)
     output = workers.stop()
     totals = re.findall(r"totals: ([\d,]+) events read, ([\d,]+) predicted", output)
-    assert totals[-1] == (str(EVENTS), str(EVENTS)), output
+    assert totals[-1] == (f"{EVENTS:,}", f"{EVENTS:,}"), output
     journey.run(f"millstream tail scaled --from-beginning --limit {EVENTS} --timeout 20 --json > predictions.jsonl")
     expected = {f"e{i}": float(i) for i in range(EVENTS)}
     journey.assert_predicted("predictions.jsonl", expected, lambda outputs: float(outputs["score"]))

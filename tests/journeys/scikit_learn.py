@@ -41,6 +41,9 @@ def travel(journey: Journey) -> None:
     assert "300 predicted" in journey.run("millstream work orders --until-idle")
     journey.run("millstream tail orders --from-beginning --limit 3")
     journey.run("millstream tail orders --from-beginning --limit 300 --timeout 20 --json > predictions.jsonl")
-    assert "0" in journey.run("millstream lag orders")
+    shown = journey.run("millstream lag orders")
+    assert shown.splitlines()[-1].split()[:2] == ["all", "0"], shown
+    lag = json.loads(journey.run("millstream lag orders --json"))
+    assert sum(partition["committed"] or 0 for partition in lag["partitions"]) == 300, lag
     expected = json.loads((journey.folder / "expected.json").read_text())
     journey.assert_predicted("predictions.jsonl", expected, lambda outputs: float(outputs["probabilities"][1]))
