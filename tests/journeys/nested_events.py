@@ -116,4 +116,4 @@ def _score(event: dict[str, Any]) -> float:
         "age": created.timestamp() - event["customer"]["since"],
         "total": event["items"][0]["price"] if event["items"] else -1,
     }
-    return sum(WEIGHTS[name] * value for name, value in elements.items())
+    return float(sum(WEIGHTS[name] * value for name, value in elements.items()))
