@@ -71,7 +71,7 @@ class Journey:
         }  # fmt: skip
 
     def run(self, command: str, expect: int | None = 0) -> str:
-        """Run a shell command; returns stdout and stderr together, as a terminal shows them."""
+        """Run a shell command; returns stdout and stderr together, as a terminal shows them. expect: its exit code; None: any."""
         began = time.monotonic()
         done = subprocess.run(
             command, shell=True, cwd=self.folder, env=self.variables, text=True, errors="replace", check=False,
