@@ -23,6 +23,7 @@ from millstream.consumers.shadow.compared_output import (
 from millstream.consumers.worker.diagnosis import diagnose
 from millstream.consumers.worker.plan import Plan, check_answers, make_plan
 from millstream.inference.errors import ModelRejected
+from millstream.inference.mapping import PLACEHOLDER
 from millstream.inference.repository import CONFIG_FILE, load_version
 from millstream.inference.signature import TensorInput, blank
 from millstream.pipeline.pipeline import Pipeline
@@ -93,7 +94,8 @@ def _expected_configs(pipeline: Pipeline, problems: Problems) -> Iterator[str]:
     for name, version in sorted(versions):
         file = pipeline.model.repository / name / str(version) / "model.onnx"
         config = file.with_name(CONFIG_FILE)
-        if not file.is_file() or not any(str(config) in message for message in problems.messages):
+        about = [message for message in problems.messages if str(config) in message]
+        if not file.is_file() or all(PLACEHOLDER in message for message in about):  # none, or a file that `init` began
             continue
         with suppress(WorkerError):  # a file that can't be loaded is a problem that is told already
             text = expected_config(look_at(file), _top_fields(pipeline))
@@ -114,7 +116,12 @@ def _top_fields(pipeline: Pipeline) -> list[str]:
 def _schema(plan: Plan) -> str:
     """The schema of the events. If several files have its name, also their IDs, so that users see which one is used."""
     if plan.reader is None:
-        return "none (events are JSON objects, of which the named paths are read)"
+        checked = plan.pipeline.input.json_schema
+        return (
+            "none (events are JSON objects, of which the named paths are read)"
+            if checked is None
+            else f"JSON Schema {checked}"
+        )
     ids = plan.store.ids_of(plan.reader.name) if isinstance(plan.store, DirectoryStore) else []
     listed = ", ".join(map(str, ids))
     several = f" (files with this name: {listed}; all events are read with the highest ID)" if len(ids) > 1 else ""

@@ -144,8 +144,15 @@ def _log_start(instance_id: str, plan: Plan) -> None:
         plan.pipeline.name,
         plan.model.place,
         plan.executor.device,
-        "JSON without a schema" if plan.reader is None else f"schema {plan.reader.name}, id {plan.reader.id}",
+        _events_of(plan),
     )
+
+
+def _events_of(plan: Plan) -> str:
+    if plan.reader is not None:
+        return f"schema {plan.reader.name}, id {plan.reader.id}"
+    checked = plan.pipeline.input.json_schema
+    return "JSON without a schema" if checked is None else f"JSON Schema {checked}"
 
 
 def _log_totals(metrics: Metrics, pipeline: Pipeline) -> None:

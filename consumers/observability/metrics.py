@@ -134,7 +134,12 @@ END_TO_END = Metric(
 TRANSACTIONS = Metric(
     "millstream_transactions_total", "counter", "Transactions ended (exactly once): committed or aborted.", ("outcome",)
 )
-COMPARISONS = Metric("millstream_comparisons_total", "counter", "Comparisons written.", ("shadow",))
+COMPARISONS = Metric(
+    "millstream_comparisons_total",
+    "counter",
+    "Comparisons made. Those that Kafka did not take also count as skipped, with the reason undelivered.",
+    ("shadow",),
+)
 SHADOW_SKIPPED = Metric(
     "millstream_shadow_skipped_events_total",
     "counter",

@@ -61,6 +61,7 @@ class Totals:
             for sample in family.samples:
                 if (word := words.get(sample.name)) is not None:
                     exact[word, sample.labels["reason"] if word in _BY_REASON else ""] += sample.value
+        exact["compared by shadows", ""] -= exact["not compared by shadows", "undelivered"]
         return cls(Counter({key: round(count) for key, count in exact.items()}))  # those of shadows are estimates
 
     @classmethod

@@ -218,7 +218,7 @@ def _differing(one: Found) -> str:
     count, others = sum(one.differing.values()), " or ".join(sorted(one.differing))
     return (
         f"{count} of {one.kinds.total()} values are {others}, the others {one.kind}: these events become dead letters "
-        "(`undecodable`), because only a `vocabulary` takes texts and whole numbers alike"
+        "(`undecodable`), unless `type: any` stands beside the field, which takes numbers and texts of numbers, or a `vocabulary`"
     )
 
 

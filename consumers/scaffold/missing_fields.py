@@ -30,8 +30,8 @@ class MissingFields:
             self._surveyed.append(event)
 
     def warnings(self) -> Iterator[str]:
-        """One line per path that no event has, with the nearest one that the events have."""
-        if not self._events or not self._absent:
+        """One line per path that none of several events has, with the nearest one that the events have."""
+        if self._events < 2 or not self._absent:  # a single event may lack it by right
             return
         there = list(survey(self._surveyed))
         for path in self._absent:

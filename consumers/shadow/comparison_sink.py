@@ -57,16 +57,16 @@ class ComparisonSink(Sink):
         started = time.perf_counter()
         among = self._among(answered)
         for shadow in self._shadows:
-            written = 0
+            made = 0
             for event_id, value in shadow.compare(answered, among):
                 key = event_id.encode()
+                made += 1
                 # The broker would refuse it each time, and the worker would never get past this event.
                 if record_bytes(value, key, (), RECORD_OVERHEAD) > self._max_bytes:
                     self._leave_out()
                     continue
                 self._delivery.produce(self._topic, value, key, None)
-                written += 1
-            self._metrics.count(COMPARISONS, written, shadow.name)
+            self._metrics.count(COMPARISONS, made, shadow.name)
         ends: NextOffsets = {}
         for part in answered.batch.parts:
             ends |= self._ends_of(part, self._assignment.current(part.block.epochs))
