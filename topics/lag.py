@@ -24,6 +24,12 @@ MOVING_COORDINATOR_ERRORS = {
 """Errors of a broker that has just started, or has just taken over a group."""
 UNANSWERED_ERRORS = TRANSIENT_ERRORS | {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._WAIT_COORD}
 """Errors of requests that no broker has answered."""
+MOVED_LEADER_ERRORS = {
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+}
+"""Errors of an admin client that remembers other leaders than the partitions have. It would remember them for five minutes."""
 # Offsets of a partition that are read to count its records. If it is further behind, the rest is estimated.
 MAX_COUNTED_OFFSETS = 1000
 # It needs single records, not megabytes. The wait is how long the broker holds a fetch without records, and so how long it takes
@@ -97,6 +103,7 @@ class LagReader:
         topics: the topics that it reads.
         start: where it starts in a partition without a committed offset: `earliest`, or `latest`, which means no lag.
         """
+        self._client = client
         self._bootstrap = str(client["bootstrap.servers"])
         self._topics = topics
         self._from_end = start == "latest"
@@ -132,6 +139,12 @@ class LagReader:
             self._samples = self._sampled({p: b for p, b in bounds.items() if b.start < b.end})
         except KafkaException as error:
             cause = error.args[0]
+            if cause.code() in MOVED_LEADER_ERRORS:
+                self._admin = Admin(self._client)
+                raise BrokerUnreachableError(
+                    f"the lag can't be read from {self._bootstrap} now, because partitions have new leaders ({cause.str()}). It "
+                    f"is read again."
+                ) from None
             if cause.code() in UNANSWERED_ERRORS:
                 raise unreachable(self._bootstrap, cause, self._admin.causes) from None
             raise BrokerUnreachableError(

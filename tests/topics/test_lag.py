@@ -13,7 +13,8 @@ from millstream.topics import lag
 from millstream.topics.errors import BrokerUnreachableError, TopicError
 from millstream.topics.lag import LagReader, PartitionLag
 from millstream.topics.local.ports import free_ports
-from tests.broker.clients import produce, read_all, wait_until
+from tests.broker.clients import create_topic, produce, read_all, wait_until
+from tests.broker.maven import MavenKafka, missing_for_maven
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -271,6 +272,29 @@ def test_topic_that_is_not_there_is_told(kafka: Broker) -> None:
     with pytest.raises(TopicError, match=r"no-such-topic .* millstream topics create"):
         reader.read()
     reader.close()
+
+
+@pytest.mark.durable
+def test_lag_is_read_again_after_the_broker_was_started_again() -> None:
+    if (missing := missing_for_maven()) is not None:
+        pytest.skip(f"no broker of its own: {missing}")
+    with MavenKafka() as broker:
+        create_topic(broker.bootstrap, "events", 2, {})
+        produce(broker.bootstrap, "events", [(None, b"x")] * 3)
+        with closing(LagReader({"bootstrap.servers": broker.bootstrap}, "g", ("events",))) as reader:
+
+            def lag() -> int:
+                try:
+                    return sum(one.messages for one in reader.read())
+                except BrokerUnreachableError:
+                    return -1
+
+            wait_until(lambda: lag() == 3, 30, "the lag")
+            for _ in range(2):  # each start raises the epoch of the partitions' leader
+                broker.kill()
+                assert lag() == -1
+                broker.start()
+                wait_until(lambda: lag() == 3, 60, "the lag after the outage")
 
 
 def test_broker_that_is_away_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
