@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from typing import TYPE_CHECKING
 
@@ -48,7 +49,10 @@ def travel(journey: Journey) -> None:
     journey.run("tail -1000 events.jsonl | millstream produce outage")
     journey.until("millstream lag outage --json", lambda text: '"messages": 0,' in text)
     output = worker.stop()
-    assert f"totals: {EVENTS:,} events read, {EVENTS:,} predicted" in output, output
+    # A worker that lost its place in the group reads the events in flight again.
+    totals = re.search(r"totals: ([\d,]+) events read, ([\d,]+) predicted\n", output)
+    assert totals, output
+    assert min(int(count.replace(",", "")) for count in totals.groups()) >= EVENTS, output
     journey.run("millstream tail outage --from-beginning --timeout 5 --json > predictions.jsonl", expect=None)
     expected = {f"e{i}": float(i) for i in range(EVENTS)}
     journey.assert_predicted("predictions.jsonl", expected, lambda outputs: float(outputs["score"]), repeated=True)
