@@ -87,7 +87,7 @@ def addresses(journey: Journey) -> None:
     start = "Start one (`millstream broker`), correct `kafka.bootstrap` in the pipeline file"
     refused(journey, f"{nobody} topics show good", "127.0.0.1:1", start)
     refused(journey, f"{nobody} check good", "127.0.0.1:1", start)
-    refused(journey, f"{nobody} lag good", "127.0.0.1:1", "Check that the broker runs")
+    refused(journey, f"{nobody} lag good", "127.0.0.1:1", "Start one (`millstream broker`)")
     refused(
         journey,
         "KAFKA_BOOTSTRAP=no-such-host.invalid:9092 millstream topics show good",
