@@ -15,6 +15,7 @@ LIBRARIES = {
     "schemas/avro/avro_columns.c": "schemas/avro/libavro_columns.so",
     "schemas/interleave.c": "schemas/libinterleave.so",
     "schemas/json/json_columns.c": "schemas/json/libjson_columns.so",
+    "schemas/texts.c": "schemas/libtexts.so",
 }
 FLAGS = "-O2", "-shared", "-fPIC"
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy.typing as npt
 from millstream.inference.conversions import Converted, as_numbers
 from millstream.schemas.arrays import Ints
 from millstream.schemas.column import Column, NumberColumn, StringColumn
+from millstream.schemas.words import Words
 
 _NUMBER_DIGITS = 19  # those of 2^63
 
@@ -24,21 +24,21 @@ class Vocabulary:
     leaf: str = "scalar"
     takes: tuple[str, ...] = ("string", "mixed", "int32", "int64")
     expected: str = "an entry of the vocabulary"
-    _texts: dict[bytes, int] = field(init=False, repr=False, compare=False)
+    _texts: Words = field(init=False, repr=False, compare=False)
     _numbers: Ints = field(init=False, repr=False, compare=False)  # the entries that are whole numbers, ascending
     _places: Ints = field(init=False, repr=False, compare=False)  # their indices
 
     def __post_init__(self) -> None:
-        indices = {entry.encode(): index for index, entry in enumerate(self.entries)}
-        whole = sorted((int(text), index) for text, index in indices.items() if _is_int64(text))
+        texts = [entry.encode() for entry in self.entries]
+        whole = sorted((int(text), index) for index, text in enumerate(texts) if _is_int64(text))
         numbers = np.array(whole, np.int64).reshape(-1, 2)
-        for name, value in (("_texts", indices), ("_numbers", numbers[:, 0]), ("_places", numbers[:, 1])):
+        for name, value in (("_texts", Words(texts)), ("_numbers", numbers[:, 0]), ("_places", numbers[:, 1])):
             object.__setattr__(self, name, value)
 
     def convert(self, column: Column, event_times: Callable[[], Ints]) -> Converted:  # noqa: ARG002
         """See Converter."""
         if isinstance(column, StringColumn):
-            found = np.fromiter(map(self._texts.get, column.packed, repeat(-1)), np.int64, len(column))
+            found = self._texts.places(column.packed)
         else:
             found = self._of_numbers(as_numbers(column).values)
         wrong = found < 0

@@ -4,7 +4,7 @@ docs/wire-format.md describes them for readers.
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -17,7 +17,7 @@ from millstream.schemas.avro.write import fixed_pieces, long_pieces, text, text_
 from millstream.schemas.included import included_pieces, json_values
 from millstream.schemas.interleave import Piece, interleave
 from millstream.schemas.json_floats import json_floats
-from millstream.schemas.packed import Packed
+from millstream.schemas.packed import Packed, Texts
 from millstream.schemas.table import Table
 from millstream.schemas.wire import frame
 
@@ -93,28 +93,32 @@ class PredictionEncoder:
         pieces: list[Piece] = [
             self._head,
             *text_pieces(event_ids),
-            *_time_pieces(event_times),
+            *_time_pieces(event_times, varint, _varints),
             self._origin,
-            *_time_pieces(ingest_times),
-            *_time_pieces(prediction_times),
+            *_time_pieces(ingest_times, varint, _varints),
+            *_time_pieces(prediction_times, varint, _varints),
         ]
         pieces += output_pieces(outputs, rows)
         return interleave(pieces if event is None else [*pieces, *included_pieces(event)], rows)
 
 
-def _time_pieces(times: Ints) -> list[Piece]:
+def _time_pieces(times: Ints, one: Callable[[int], bytes], many: Callable[[Ints], list[Piece]]) -> list[Piece]:
     """The pieces of one time per row. Events that were read or predicted together have the same time, which is encoded once."""
     changes = np.flatnonzero(times[1:] != times[:-1]) + 1
     if not len(changes):
-        return [varint(int(times[0]))]
+        return [one(int(times[0]))]
     if len(changes) * _MIN_RUN > len(times):
-        return long_pieces(times.reshape(-1, 1))
+        return many(times)
     starts = np.concatenate([[0], changes])
     runs = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(times)))  # the run of each row
     return [
         piece if isinstance(piece, bytes) else piece.take(runs) if isinstance(piece, Packed) else piece[runs]
-        for piece in long_pieces(times[starts].reshape(-1, 1))
+        for piece in many(times[starts])
     ]
+
+
+def _varints(times: Ints) -> list[Piece]:
+    return long_pieces(times.reshape(-1, 1))
 
 
 class JsonPredictionEncoder:
@@ -141,11 +145,15 @@ class JsonPredictionEncoder:
             return Packed.of([])
         columns = [_json_column(_plain(name, values, rows)) for name, values in outputs.items()]
         included = {} if event is None else {name: json_values(column) for name, column in event.columns.items()}
-        times = (times.tolist() for times in (event_times, ingest_times, prediction_times))
+        values = [_json_texts(event_ids)]
+        values += [
+            _time_pieces(times, _JSON.encode, _json_numbers) for times in (event_times, ingest_times, prediction_times)
+        ]
+        values += [[_json_lines(column)] for column in (*columns, *included.values())]
         first, *others = self._template(outputs, None if event is None else included).split(_GAP)
         pieces: list[Piece] = [first]
-        for column, between in zip((event_ids, *times, *columns, *included.values()), others, strict=True):
-            pieces += _json_lines(column), between
+        for value, between in zip(values, others, strict=True):
+            pieces += *value, between
         return interleave(pieces, rows)
 
     def _template(self, outputs: Collection[str], included: Collection[str] | None) -> bytes:
@@ -237,6 +245,19 @@ def _item_pieces(values: npt.NDArray[Any]) -> list[Piece]:
 def _is_scalar(values: npt.NDArray[Any]) -> bool:
     """Whether the output has one number (or text) per event: shape [rows] or [rows, 1]."""
     return values.shape[1:] in {(), (1,)}
+
+
+def _json_texts(texts: Sequence[str]) -> list[Piece]:
+    """The JSON of texts. If they have no character that JSON escapes, it is their UTF-8 between quotation marks."""
+    utf8 = Texts.of(texts).utf8
+    whole = np.frombuffer(utf8.whole, np.uint8)
+    if whole.min(initial=0xFF) < ord(" ") or (whole == ord('"')).any() or (whole == ord("\\")).any():
+        return [_json_lines(texts)]
+    return [b'"', utf8, b'"']
+
+
+def _json_numbers(numbers: Ints) -> list[Piece]:
+    return [_json_lines(numbers.tolist())]
 
 
 def _json_lines(values: Sequence[Any]) -> Packed:

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 
 from millstream.consumers.source import fetched
-from millstream.schemas import interleave
+from millstream.schemas import interleave, times, words
 from millstream.schemas.avro import columns as avro_columns
 from millstream.schemas.json import columns as json_columns
 from tests.fuzz.case import Case, Counts, Target, Wrong, shrunk
@@ -35,7 +35,7 @@ def main() -> None:
     arguments = parser.parse_args()
     faulthandler.enable()
     if arguments.libraries:
-        for module in (fetched, avro_columns, json_columns, interleave):
+        for module in (fetched, avro_columns, json_columns, interleave, times, words):
             module.LIBRARY = arguments.libraries / module.LIBRARY.name  # type: ignore[attr-defined]
     target, seed, done, findings = TARGETS[arguments.target], arguments.seed, 0, 0
     while done < arguments.records and findings < _MOST_FINDINGS:

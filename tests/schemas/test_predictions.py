@@ -4,6 +4,7 @@ from io import BytesIO
 from typing import Any, Literal
 
 import fastavro
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -239,6 +240,14 @@ def test_json_takes_names_and_values_as_they_are() -> None:
     assert [one["event_id"] for one in said] == ids
     assert [one["outputs"] for one in said] == [{"%d ü": text, "x": [0.0, 0.0]} for text in ("%%", "\n", '"')]
     assert all({name: one[name] for name in odd} == odd for one in said)
+
+
+@given(st.lists(TEXTS | st.text("abc/é\x7f\u2028", max_size=4), min_size=1, max_size=4))
+def test_json_has_each_id_as_it_is(ids: list[str]) -> None:
+    some = times([-1] * len(ids))
+    values = JsonPredictionEncoder(**ORIGIN).encode(ids, some, some, some, {"x": np.zeros(len(ids))})  # type: ignore[arg-type]
+    for value, event_id in zip(values, ids, strict=True):
+        assert value.startswith(b'{"event_id":%b,' % msgspec.json.encode(event_id))
 
 
 def test_json_of_no_events() -> None:

@@ -1,5 +1,6 @@
 """ISO 8601 times: `parse_iso8601` agrees with Python's datetime, and refuses everything else."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
@@ -7,10 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.schemas.compiled import compiled
 from millstream.schemas.packed import Packed, Texts
-from millstream.schemas.times import microseconds, parse_iso8601
+from millstream.schemas.times import LIBRARY, microseconds, parse_iso8601
+from tests.native import with_native
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(params=["compiled", "python"], autouse=True)
+def _way(request: pytest.FixtureRequest) -> Iterator[None]:
+    with with_native(on=request.param == "compiled"):
+        if request.param == "compiled":
+            compiled(LIBRARY, "read_times")  # a machine that runs this has a compiler
+        yield
 
 
 def parsed(*texts: str) -> list[int | None]:

@@ -8,10 +8,22 @@ from tests.fuzz.targets.files import Models, Pipelines
 from tests.fuzz.targets.json import Json
 from tests.fuzz.targets.records import RecordColumns
 from tests.fuzz.targets.schemas import Schemas
+from tests.fuzz.targets.texts import Texts
 from tests.fuzz.targets.wire import Wire
 
 TARGETS: dict[str, Target] = {
     target.name: target
-    for target in (Avro(), Json(), RecordColumns(), Wire(), Blocks(), Schemas(), Encoders(), Pipelines(), Models())
+    for target in (
+        Avro(),
+        Json(),
+        RecordColumns(),
+        Wire(),
+        Blocks(),
+        Schemas(),
+        Encoders(),
+        Texts(),
+        Pipelines(),
+        Models(),
+    )
 }
 """By name."""
