@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -63,6 +64,8 @@ def travel(name: str, folder: Path, python: Path, bootstrap: str) -> bool:
 
 def main() -> int:
     """Run the named journeys, or all, on one broker; 1 if one failed."""
+    # What a script starts in the background ignores Ctrl-C, and so would the commands of the journeys.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     names = sys.argv[1:] or [name for name in NAMES if name not in LARGE]
     if unknown := set(names) - set(NAMES):
         print(f"No journey {', '.join(sorted(unknown))}. There are: {', '.join(NAMES)}", file=sys.stderr)
