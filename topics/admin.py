@@ -109,7 +109,7 @@ def refuse_unfit_broker(admin: Admin, pipeline: Pipeline) -> None:
         BrokerUnreachableError: no broker answers.
         TopicError: the pipeline needs exactly once, and this is the embedded broker.
     """
-    if pipeline.delivery == "exactly_once" and is_embedded(_metadata(admin)):
+    if pipeline.delivery == "exactly_once" and _is_embedded(_metadata(admin)):
         raise TopicError(
             f"{pipeline.path.name} asks for `delivery: exactly_once`, but {admin.bootstrap} is the embedded broker, "
             f"which does not keep the offsets of a transaction. Use a real broker (`millstream broker` with Java 17 and Maven), "
@@ -141,7 +141,7 @@ def create(
     missing = [(role, name) for role, name in roles(pipeline) if name not in there]
     if not missing:
         return []
-    if is_embedded(metadata):  # it answers no request to create a topic, but creates each one that a client asks for
+    if _is_embedded(metadata):  # it answers no request to create a topic, but creates each one that a client asks for
         for _, name in missing:
             admin.list_topics(name, timeout=ANSWER_TIMEOUT)
         return [name for _, name in missing]
@@ -214,7 +214,7 @@ def _wait_for(names: Sequence[str], admin: Admin) -> None:
 
 def largest_records(admin: Admin, names: Iterable[str]) -> dict[str, int]:
     """`max.message.bytes` of each topic; Kafka's default if the user may not read it."""
-    embedded = is_embedded(_metadata(admin))
+    embedded = _is_embedded(_metadata(admin))
     return {name: DEFAULT_MAX_BYTES if embedded else _max_bytes(admin, name) for name in names}
 
 
@@ -232,7 +232,7 @@ def _topics(admin: Admin) -> dict[str, Any]:
     return topics
 
 
-def is_embedded(metadata: Any) -> bool:
+def _is_embedded(metadata: Any) -> bool:
     """Whether this is librdkafka's mock cluster, which does not support requests for settings."""
     return str(metadata.cluster_id).startswith("mockCluster")
 

@@ -1,4 +1,4 @@
-"""Finds out that a cluster came back without its data: another cluster answers, or topics were created anew. Pure."""
+"""Finds out that a cluster came back without its data: another cluster answers, or topics are gone. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 # Looks in a row that must miss a topic: a broker that has just started may not know all topics yet.
 MISSING_LOOKS: Final = 3
@@ -23,40 +23,45 @@ class ClusterState:
     """What the brokers say at one moment."""
 
     cluster: str  # its ID
-    topics: Mapping[str, str]  # topic -> its ID; without topics whose ID is not told
-    missing: frozenset[str] = frozenset()  # topics that don't exist
+    partitions: Mapping[str, int]  # topic that this user may see -> its number of partitions
 
 
 class ClusterCheck:
-    """Remembers the first state of a cluster, and compares later ones with it."""
+    """Remembers the state of a cluster, and compares later ones with it."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, topics: Collection[str]) -> None:
         """Args:
         bootstrap: the brokers' addresses, for messages.
+        topics: those that must stay.
         """
         self._bootstrap = bootstrap
-        self._first: ClusterState | None = None
+        self._topics = topics
+        self._cluster: str | None = None
+        self._partitions: dict[str, int] = {}  # the most that each topic had
         self._missed: Counter[str] = Counter()  # topic -> looks in a row that missed it
 
     def change(self, now: ClusterState) -> str | None:
         """What was lost since the first call, in sentences that say what to do; None: nothing."""
-        first = self._first = self._first or now
-        if now.cluster != first.cluster:
+        self._cluster = self._cluster or now.cluster
+        if now.cluster != self._cluster:
             return (
-                f"Kafka at {self._bootstrap} is another cluster: it was {first.cluster}, and now is {now.cluster}. The former "
+                f"Kafka at {self._bootstrap} is another cluster: it was {self._cluster}, and now is {now.cluster}. The former "
                 f"one lost its data, or the address leads elsewhere. If the address is wrong, correct `kafka.bootstrap`. {_NEXT}"
             )
-        anew = sorted(topic for topic, own in now.topics.items() if first.topics.get(topic, own) != own)
+        there = {topic: now.partitions[topic] for topic in self._topics if topic in now.partitions}
+        anew = sorted(topic for topic, count in there.items() if count < self._partitions.get(topic, 0))
         if anew:
             return (
-                f"topics were deleted and created anew on {self._bootstrap} while this worker ran: {', '.join(anew)}. Their "
-                f"former records are gone. Before you create a topic anew, stop the workers. {_NEXT}"
+                f"topics were deleted and created anew on {self._bootstrap} while this worker ran, with fewer partitions: "
+                f"{', '.join(anew)}. Their former records are gone. Before you create a topic anew, stop the workers. {_NEXT}"
             )
-        self._missed = Counter({topic: self._missed[topic] + 1 for topic in now.missing})
+        self._partitions |= there
+        self._missed = Counter({topic: self._missed[topic] + 1 for topic in self._partitions.keys() - there.keys()})
         gone = sorted(topic for topic, looks in self._missed.items() if looks >= MISSING_LOOKS)
         if gone:
             return (
-                f"topics are gone from {self._bootstrap}: {', '.join(gone)}. They were deleted, or the brokers lost their data. "
-                f"Create them: millstream topics create PIPELINE. {_NEXT}"
+                f"topics are gone from {self._bootstrap}: {', '.join(gone)}. They were deleted, the brokers lost their data, or "
+                f"this user may not see them any more. If they are gone, create them: "
+                f"millstream topics create PIPELINE. {_NEXT}"
             )
         return None

@@ -123,7 +123,7 @@ def _run_watched(worker: Worker, watch: BrokerWatch, probe: BrokerProbe) -> bool
     except ClusterChanged:
         raise
     except WorkerError as error:
-        if (lost := probe.change(QUIET_TIMEOUT)) is not None:
+        if probe.silent(QUIET_TIMEOUT) is None and (lost := probe.change()) is not None:
             raise ClusterChanged(lost) from error
         raise
 

@@ -22,9 +22,7 @@ log = logging.getLogger(__name__)
 
 ANSWER_TIMEOUT: Final = 2.0  # seconds without an answer after which the broker counts as away, if a client has lost it
 QUIET_TIMEOUT: Final = 5.0  # the same, if no client has reported anything: a busy broker is not away
-LOOK_INTERVAL: Final = (
-    5.0  # seconds between two looks if no client reports anything, as with a broker that stands still
-)
+LOOK_INTERVAL: Final = 10.0  # seconds between two looks if no client reports anything: a broker may stand still
 RETRY_INTERVAL: Final = 0.5  # seconds between two questions while it is away
 SETTLE_TIME: Final = 1.0  # seconds after an outage in which the clients still report its errors
 LOG_INTERVAL: Final = 60.0  # seconds between two lines about it
@@ -34,7 +32,7 @@ class Probe(Protocol):
     """`topics.broker_probe.BrokerProbe`."""
 
     def silent(self, timeout: float) -> str | None: ...  # noqa: D102
-    def change(self, timeout: float) -> str | None: ...  # noqa: D102
+    def change(self) -> str | None: ...  # noqa: D102
 
 
 class BrokerWatch:
@@ -93,7 +91,7 @@ class BrokerWatch:
         if errors and why is None:  # one of several brokers, or a short loss
             self._warnings.warn("connections to Kafka were lost, and a broker answers", len(errors), errors[0])
         if self._on_change is not None and not self._ended.is_set():
-            changed = self._probe.change(QUIET_TIMEOUT)
+            changed = self._probe.change()
             if changed is not None:
                 self._on_change(changed)
 

@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks.load import vector_events
 from tests.broker.choice import Broker
 from tests.broker.clients import wait_until
 from tests.broker.maven import MavenKafka, missing_for_maven
+from tests.consumers.feeder import Feeder
+from tests.consumers.processes import Worker
+from tests.consumers.service import id_of, vector_service
 from tests.faults.disk import SmallDisk
 from tests.faults.service import FreezableKafka, assert_exactly_once, under_load
 
@@ -53,6 +57,32 @@ def test_broker_that_stands_still(own: FreezableKafka, tmp_path: Path, full: boo
             own.thaw()
         stream.wait_for_more(2000)
         assert_exactly_once(service, fleet.finish(stream, revive=True))
+
+
+def test_worker_says_that_the_broker_stands_still_and_that_it_answers_again(
+    own: FreezableKafka, tmp_path: Path
+) -> None:
+    """No connection is closed, so no client reports anything. Answers that come too late must not end the worker."""
+    service = vector_service(tmp_path, Broker(own.bootstrap, durable=True, kind="maven"), delivery="at_least_once")
+    load = vector_events(200_000, seed=504)
+    with Worker(service.file) as worker, Feeder(own.bootstrap, service.inputs[0], load, rate=500) as feeder:
+        worker.wait_ready()
+        service.wait_written(500)
+        for times in (1, 2):
+            own.freeze()
+            worker.wait_for(lambda: "does not answer" in worker.get("/ready")[1], 60, "not ready")
+            assert worker.get("/ready")[0] == 503
+            time.sleep(10)  # the length of the silence
+            own.thaw()
+            worker.wait_for(lambda n=times: worker.log.count("answers again, after") == n, 60, "told that it is back")  # type: ignore[misc]
+            worker.wait_for(lambda: worker.get("/ready")[0] == 200, 60, "ready again")
+            feeder.wait_for_more(500)
+        sent = feeder.stop()
+        service.wait_committed(120)
+        assert worker.log.count("does not answer; waiting, nothing is lost") == 2
+        assert "SESSTMOUT" not in worker.log
+        assert worker.stop() == 0
+    assert set(map(id_of, service.predictions())) == {f"event-{number:010d}" for number in range(sent)}
 
 
 class OnDisk(MavenKafka):

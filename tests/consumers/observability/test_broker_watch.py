@@ -27,7 +27,7 @@ class Broker:
         self.lost: str | None = None  # what the cluster has lost
         self._asked = asked
 
-    def change(self, timeout: float) -> str | None:  # noqa: ARG002
+    def change(self) -> str | None:
         return self.lost
 
     def silent(self, timeout: float) -> str | None:  # noqa: ARG002
