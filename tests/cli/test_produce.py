@@ -197,10 +197,10 @@ def stored(bootstrap: str, topic: str) -> Counter[str]:
 
 def told_numbers(out: str, err: str) -> tuple[int, int]:
     """The number of events that an unfinished run says are written, and the N of its `--skip N`."""
-    written, skip = re.match(r"(\d+) events written", out), re.search(r"again with --skip (\d+)\.", err)
+    written, skip = re.match(r"([\d,]+) events written", out), re.search(r"again with --skip (\d+)\.", err)
     assert written is not None, out
     assert skip is not None, err
-    return int(written[1]), int(skip[1])
+    return int(written[1].replace(",", "")), int(skip[1])
 
 
 def test_interrupted_run_is_completed_with_the_skip_it_names(tmp_path: Path, kafka: Broker, topic: str) -> None:
@@ -221,7 +221,7 @@ def test_interrupted_run_is_completed_with_the_skip_it_names(tmp_path: Path, kaf
     assert skip <= written < len(every)
     assert found.keys() >= set(every[:skip])
     rest = millstream("produce", tmp_path, file, "--skip", str(skip))
-    assert (rest.returncode, rest.stdout) == (0, f"{len(every) - skip} events written to {topic}\n")
+    assert (rest.returncode, rest.stdout) == (0, f"{len(every) - skip:,} events written to {topic}\n")
     found = stored(kafka.bootstrap, topic)
     assert found.keys() == set(every)
     assert found.total() == len(every) + written - skip
