@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from millstream.inference.evaluation import LOSSES, Columns, Floats, Scores, Summary, summarise
-from millstream.schemas.arrays import Ints
+from millstream.inference.evaluation import LOSSES, Columns, Scores, Summary, summarise
+from millstream.schemas.arrays import Floats, Ints
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -23,8 +23,8 @@ from sklearn.metrics import roc_auc_score
 from millstream.inference.evaluation import LOSSES, split_bins
 
 if TYPE_CHECKING:
-    from millstream.inference.evaluation import Floats, Histogram, Scores, Summary, Task
-    from millstream.schemas.arrays import Ints
+    from millstream.inference.evaluation import Histogram, Scores, Summary, Task
+    from millstream.schemas.arrays import Floats, Ints
 
 PSI_BINS: Final = 10
 _EMPTY_SHARE: Final = 1e-4  # share of an empty bin in the PSI, so that its logarithm exists

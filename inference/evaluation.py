@@ -15,9 +15,8 @@ from typing import Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from millstream.schemas.arrays import Ints
+from millstream.schemas.arrays import Floats, Ints
 
-Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 Task = Literal["classification", "multiclass", "regression"]

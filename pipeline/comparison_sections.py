@@ -10,6 +10,13 @@ from millstream.pipeline.names import Name, TopicName, Version
 from millstream.pipeline.sections import Format, Section, Text
 from millstream.pipeline.units import Duration, PositiveDuration
 
+EXPECTED_LABELS = {
+    "classification": "true or false, or 1 or 0",
+    "multiclass": "a class by its name or its index",
+    "regression": "a number",
+}
+"""`comparison.task` -> what a label must be, for messages."""
+
 
 class Shadow(Section):
     """A model version that also runs on a sample of the events, only for comparison."""

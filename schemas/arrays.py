@@ -3,5 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 
+Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

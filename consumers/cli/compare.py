@@ -10,6 +10,7 @@ from rich.console import Console
 
 from millstream.consumers.cli.arguments import metrics_host
 from millstream.consumers.cli.given import read_pipeline
+from millstream.consumers.cli.log_lines import log_to_stderr
 from millstream.consumers.comparison.errors import ComparisonError
 from millstream.consumers.comparison.metrics import ComparisonMetrics
 from millstream.consumers.comparison.names import own_topics
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.show:
         return _show(pipeline, json=args.json)
-    _log_to_stderr(args.log_level)
+    _set_up_log(args.log_level)
     _check_outputs(pipeline)
     sys.setswitchinterval(SWITCH_INTERVAL)
     metrics = ComparisonMetrics(pipeline.name)
@@ -144,11 +145,7 @@ def _compare(pipeline: Pipeline, metrics: ComparisonMetrics, health: Health) -> 
             run_until_stopped(app.faust)
 
 
-def _log_to_stderr(level: str) -> None:
-    logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
-    for name in OWN_LOGGERS:
-        logging.getLogger(name).setLevel(level.upper())
+def _set_up_log(level: str) -> None:
+    log_to_stderr(level, OWN_LOGGERS)
     for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else logging.CRITICAL)

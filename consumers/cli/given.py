@@ -3,9 +3,9 @@
 import argparse
 import os
 from collections.abc import Collection
-from difflib import get_close_matches
 from pathlib import Path
 
+from millstream.consumers.cli.parser import meant
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import Admin, roles, states
@@ -28,9 +28,8 @@ def refuse_unknown_topic(pipeline: Pipeline, name: str, choices: Collection[str]
     own = [topic for _, topic in roles(pipeline)]
     if name in own or states(Admin(pipeline.client_config()), [("", name)])[0].partitions is not None:
         return
-    close = get_close_matches(name, [*choices, *own], n=1)
-    meant = f" Did you mean {close[0]}?" if close else ""
+    known = [*choices, *own]
     raise TopicError(
-        f"--topic {name}: there is no such topic on {pipeline.kafka.bootstrap}, or this user may not see it.{meant} Choose one "
-        f"of {pipeline.path.name}: {', '.join([*choices, *own])}; or the name of another topic that exists."
+        f"--topic {name}: there is no such topic on {pipeline.kafka.bootstrap}, or this user may not see it."
+        f"{meant(name, known)} Choose one of {pipeline.path.name}: {', '.join(known)}; or the name of another topic that exists."
     )

@@ -125,13 +125,13 @@ def _parsed(name: str | None, arguments: Sequence[str]) -> argparse.Namespace:
     """The parsed command line. What is wrong ends the process, with the usage of the command that it is about."""
     parser = command_line([name] if name in COMMANDS else [])
     if name is not None and name not in COMMANDS:
-        near = meant(name, list(COMMANDS)) or ". `millstream --help` lists all commands."
-        parser.error(f"there is no command {name!r}{near}")
+        near = meant(name, list(COMMANDS)) or " `millstream --help` lists all commands."
+        parser.error(f"there is no command {name!r}.{near}")
     args, unknown = parser.parse_known_args(arguments)
     if unknown:
         options = [option for action in args.parser._actions for option in action.option_strings]
-        close = [meant(word.partition("=")[0], options) for word in unknown if word.startswith("-")]
-        args.parser.error(f"unknown arguments: {' '.join(unknown)}{''.join(close)}")
+        nearest = [meant(word.partition("=")[0], options) for word in unknown if word.startswith("-")]
+        args.parser.error(f"unknown arguments: {' '.join(unknown)}{''.join(f'.{each}' for each in nearest if each)}")
     return args
 
 

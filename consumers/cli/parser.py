@@ -30,14 +30,15 @@ class Parser(argparse.ArgumentParser):
         try:
             super()._check_value(action, value)
         except argparse.ArgumentError as error:
-            error.message += meant(str(value), list(map(str, action.choices or ())))
+            if near := meant(str(value), list(map(str, action.choices or ()))):
+                error.message += f".{near}"
             raise
 
 
 def meant(word: str, known: Sequence[str]) -> str:
-    """A question behind a message about an unknown word, if one that is known is near it."""
+    """A question behind a message about an unknown word, with a space before it; empty: no known one is near."""
     close = get_close_matches(word, known, n=1)
-    return f". Did you mean {close[0]}?" if close else ""
+    return f" Did you mean {close[0]}?" if close else ""
 
 
 def examples_text(command: str) -> str:

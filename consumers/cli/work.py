@@ -12,6 +12,7 @@ from prometheus_client.exposition import generate_latest
 
 from millstream.consumers.cli.arguments import metrics_host
 from millstream.consumers.cli.given import read_pipeline
+from millstream.consumers.cli.log_lines import log_to_stderr
 from millstream.consumers.errors import ClusterChanged, WorkerError
 from millstream.consumers.observability.broker_watch import QUIET_TIMEOUT, BrokerWatch
 from millstream.consumers.observability.health import Health, HealthServer
@@ -49,7 +50,7 @@ WORKERS_TOPICS = {"input", "output", "dead letters"}
 
 def run(args: argparse.Namespace) -> int:
     """Run the worker; returns 0 if it drained: all results are written and committed. Else 1. Errors: see `cli.main`."""
-    _log_to_stderr(args.log_level)
+    log_to_stderr(args.log_level, OWN_LOGGERS)
     _tune_process()
     host = metrics_host(args, args.metrics_port)
     pipeline = read_pipeline(args)
@@ -98,14 +99,6 @@ def run(args: argparse.Namespace) -> int:
         else "ended before all events in flight were finished"
     )
     return 0 if drained else 1
-
-
-def _log_to_stderr(level: str) -> None:
-    logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s", stream=sys.stderr
-    )
-    for name in OWN_LOGGERS:
-        logging.getLogger(name).setLevel(level.upper())
 
 
 def _tune_process() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
+
+from millstream.pipeline.comparison_sections import EXPECTED_LABELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -11,12 +13,6 @@ if TYPE_CHECKING:
     from millstream.consumers.comparison.verdict import Verdict
     from millstream.pipeline.comparison_sections import Labels
     from millstream.pipeline.pipeline import Pipeline
-
-_EXPECTED: Final = {
-    "classification": "true or false, or 1 or 0",
-    "multiclass": "a class by its name or its index",
-    "regression": "a number",
-}
 
 
 def conclusion(pipeline: Pipeline, name: str, rows: Sequence[dict[str, Any]], verdict: Verdict) -> str:
@@ -51,7 +47,7 @@ def _missing(pipeline: Pipeline, labels: Labels, rows: Sequence[dict[str, Any]])
         task = pipeline.comparison.task
         return (
             f"none of the {events:,} compared events has a label so far. A label counts if its `{labels.event_id}` is an "
-            f"event's ID and its `{labels.value}` is {_EXPECTED[task]}. `millstream tail {file} --topic {labels.topic} "
+            f"event's ID and its `{labels.value}` is {EXPECTED_LABELS[task]}. `millstream tail {file} --topic {labels.topic} "
             f"--from-beginning` shows labels, and the job's log says which ones it leaves out"
         )
     if not paired:

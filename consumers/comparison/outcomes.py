@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.inference.class_answers import NO_CLASS
+from millstream.pipeline.comparison_sections import EXPECTED_LABELS
+from millstream.schemas.arrays import Floats
 from millstream.schemas.column import NumberColumn
 
 if TYPE_CHECKING:
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
     from millstream.inference.evaluation import Task
     from millstream.schemas.column import Column
 
-Floats = npt.NDArray[np.float64]
 _NO_VALUE = math.nan
 
 
@@ -36,10 +37,11 @@ class Outcomes:
     @property
     def expected(self) -> str:
         """What a label must be, for messages."""
-        if self.classes is not None:
-            names = ", ".join(self.classes.names[:5]) + (", ..." if len(self.classes.names) > 5 else "")
-            return f"a class by its name or its index ({names})"
-        return "a number" if self.task == "regression" else "true or false, or 1 or 0"
+        expected = EXPECTED_LABELS[self.task]
+        if self.classes is None:
+            return expected
+        names = ", ".join(self.classes.names[:5]) + (", ..." if len(self.classes.names) > 5 else "")
+        return f"{expected} ({names})"
 
     def are_possible(self, values: Floats) -> npt.NDArray[np.bool_]:
         """Which values are labels. NaN is none."""

@@ -8,6 +8,7 @@ from millstream.consumers.errors import PlanError
 from millstream.consumers.problems import Problems
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import check_fields
+from millstream.pipeline.comparison_sections import EXPECTED_LABELS
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.avro.types import LOGICAL_TYPE, logical_tree, record_tree, title
 from millstream.schemas.avro.wanted import type_at
@@ -124,9 +125,6 @@ def check_labels(pipeline: Pipeline, store: SchemaStore) -> str:
         return ""
     task = pipeline.comparison.task
     regression = task == "regression"
-    expected = {"regression": "a number", "multiclass": "the name or the index of a class"}.get(
-        task, "true or false, or 1 or 0"
-    )
     found = open_decoder(labels.format, store, schema, {labels.value: "number"}).columns[labels.value]
     place, field = pipeline.at("labels", "value"), f"field `{labels.value}` of schema `{schema.name}`"
     if found == "string" and task == "multiclass":
@@ -138,7 +136,7 @@ def check_labels(pipeline: Pipeline, store: SchemaStore) -> str:
             f"are the names of classes, write `task: multiclass` under `comparison:`."
         )
     if found not in _LABEL_TYPES:
-        raise PlanError(f"{place}: expected {expected}, and {field} is {found}. Name another field.")
+        raise PlanError(f"{place}: expected {EXPECTED_LABELS[task]}, and {field} is {found}. Name another field.")
     return ""
 
 

@@ -23,6 +23,14 @@ def test_every_command_has_examples() -> None:
     assert {f"millstream {command}" for command in cli.COMMANDS} <= EXAMPLES.keys()
 
 
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """Assert that this is wrong use; returns what stderr says."""
+    with pytest.raises(SystemExit) as ended:
+        cli.run(arguments)
+    assert ended.value.code == 2
+    return capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", EXAMPLES)
 def test_help_ends_with_examples_of_the_command(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     _, examples = help_of(command, capsys).split("\nexamples:\n")
@@ -59,10 +67,7 @@ def test_help_of_an_action_has_examples(actions: tuple[str, str], capsys: pytest
 def test_wrong_use_shows_the_usage_of_its_command(
     arguments: list[str], usage: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.run(arguments)
-    assert ended.value.code == 2
-    assert capsys.readouterr().err.startswith(usage)
+    assert refused(arguments, capsys).startswith(usage)
 
 
 @pytest.mark.parametrize(("word", "meant"), [("tial", "Did you mean tail?"), ("xyz", "`millstream --help` lists all")])
@@ -116,10 +121,7 @@ def test_completion_of_other_shells_knows_pages_and_levels(shell: str, capsys: p
 def test_wrong_option_or_choice_names_the_nearest(
     arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        cli.run(arguments)
-    assert ended.value.code == 2
-    assert f"Did you mean {told}" in capsys.readouterr().err
+    assert f"Did you mean {told}" in refused(arguments, capsys)
 
 
 def test_former_verbose_of_run_still_works_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,10 @@ OUTCOME = {
 BINARY = Outcomes("classification")
 
 
-def scored(primary: dict[str, Any], shadow: dict[str, Any] | None, **section: Any) -> Any:
+def one_row(
+    primary: dict[str, Any], shadow: dict[str, Any] | None, classes: Classes | None = None, **section: Any
+) -> Any:
+    """The row of one comparison."""
     comparison = Comparison.model_validate({"topic": "c", "evaluations": "e", **section})
     pair = Pair(Variant("m", 1, "primary"), Variant("m", 2))
     one = np.zeros(1)
@@ -49,7 +52,12 @@ def scored(primary: dict[str, Any], shadow: dict[str, Any] | None, **section: An
         one,
         one,
     )
-    [row] = Scoring.of(comparison).rows(columns, np.array([7]))
+    [row] = Scoring.of(comparison, classes).rows(columns, np.array([7]))
+    return row
+
+
+def scored(primary: dict[str, Any], shadow: dict[str, Any] | None, **section: Any) -> Any:
+    row = one_row(primary, shadow, **section)
     return row["primary"], row["shadow"], row["agreed"], bool(row["failed"])
 
 
@@ -159,21 +167,7 @@ PETS = Classes(["bird", "cat", "dog"])
 
 
 def class_rows(primary: dict[str, Any], shadow: dict[str, Any] | None, **section: Any) -> Any:
-    comparison = Comparison.model_validate({"topic": "c", "evaluations": "e", "task": "multiclass", **section})
-    pair, one = Pair(Variant("m", 1, "primary"), Variant("m", 2)), np.zeros(1)
-    columns = Comparisons(
-        np.zeros(1, np.int64),
-        ["e"],
-        np.ones(1, np.int64),
-        [pair],
-        np.zeros(1, np.uint16),
-        [primary],
-        [shadow],
-        one,
-        one,
-    )
-    [row] = Scoring.of(comparison, PETS).rows(columns, np.array([7]))
-    return row
+    return one_row(primary, shadow, PETS, task="multiclass", **section)
 
 
 def test_classes_and_probabilities_of_both_models_are_kept() -> None:

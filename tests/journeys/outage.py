@@ -7,29 +7,19 @@ import signal
 from typing import TYPE_CHECKING
 
 from tests.journeys.journey import free_port, json_lines
+from tests.journeys.models import doubling
 
 if TYPE_CHECKING:
     from tests.journeys.journey import Background, Journey
 
 EVENTS = 2000
-MODEL = """\
-import time
-
-class Model:
-    def __init__(self, folder, device):
-        pass
-
-    def predict(self, inputs):
-        time.sleep(0.005 * len(inputs["numbers"]))
-        return {"score": inputs["numbers"][:, 0] * 2}
-"""
 
 
 def travel(journey: Journey) -> None:
     port = free_port()
     journey.variables["KAFKA_BOOTSTRAP"] = f"127.0.0.1:{port}"
     broker = start_broker(journey, port)
-    journey.write("model.py", MODEL)
+    journey.write("model.py", doubling(0.005))
     journey.write("events.jsonl", json_lines([{"id": f"e{i}", "amount": i / 2} for i in range(EVENTS)]))
     journey.run("millstream init outage --model model.py --sample events.jsonl")
     config = "outage/models/outage/1/config.yaml"

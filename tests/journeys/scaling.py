@@ -7,26 +7,16 @@ import re
 from typing import TYPE_CHECKING
 
 from tests.journeys.journey import json_lines
+from tests.journeys.models import doubling
 
 if TYPE_CHECKING:
     from tests.journeys.journey import Journey
 
 EVENTS = 4000
-MODEL = """\
-import time
-
-class Model:
-    def __init__(self, folder, device):
-        pass
-
-    def predict(self, inputs):
-        time.sleep(0.002 * len(inputs["numbers"]))
-        return {"score": inputs["numbers"][:, 0] * 2}
-"""
 
 
 def travel(journey: Journey) -> None:
-    journey.write("model.py", MODEL)
+    journey.write("model.py", doubling(0.002))
     journey.write("events.jsonl", json_lines([{"id": f"e{i}", "amount": i / 2} for i in range(EVENTS)]))
     journey.run("millstream init scaled --model model.py --sample events.jsonl")
     config = "scaled/models/scaled/1/config.yaml"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import time
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, get_args
 
 from millstream.consumers.cli.arguments import add_json, add_pipeline, positive
+from millstream.consumers.cli.parser import meant
 
 if TYPE_CHECKING:
     from millstream.topics.dead_letters import Position
@@ -70,9 +70,7 @@ def _reason(text: str) -> str:
 
     reasons = get_args(Reason)
     if text not in reasons:
-        close = get_close_matches(text, reasons, n=1)
-        guess = f" Did you mean {close[0]}?" if close else ""
-        raise argparse.ArgumentTypeError(f"expected one of {', '.join(reasons)}; found {text!r}.{guess}")
+        raise argparse.ArgumentTypeError(f"expected one of {', '.join(reasons)}; found {text!r}.{meant(text, reasons)}")
     return text
 
 
