@@ -61,6 +61,12 @@ class Subscription:
     until_idle: bool  # whether `idle` is needed, for which the client reports the ends of partitions
 
 
+LOST = (
+    ": the group has removed this worker, because its brokers or this process stood still, or the group began anew. The worker "
+    "joins again. Events in flight are read again by whoever gets the partitions"
+)
+
+
 class Source:
     """Reads the pipeline's input topics as a member of its group. Only the main thread calls it; callbacks run inside `poll`."""
 
@@ -329,15 +335,7 @@ class Source:
         self._metrics.set(PAUSED, sum(p[0] in self._paused for p in self._epochs))
         self._reassigned = time.monotonic()
         places = ranges_of((p.topic, p.partition) for p in partitions)
-        if kind == "lost":
-            log.warning(
-                "lost %s; now %d partitions: the group has removed this worker, because its brokers or this process stood still, "
-                "or the group began anew. The worker joins again. Events in flight are read again by whoever gets the partitions",
-                places,
-                len(self._epochs),
-            )
-        else:
-            log.info("%s %s; now %d partitions", kind, places, len(self._epochs))
+        log.info("%s %s; now %d partitions%s", kind, places, len(self._epochs), LOST if kind == "lost" else "")
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         self.commits.note(error, partitions)

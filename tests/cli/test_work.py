@@ -12,7 +12,8 @@ import yaml
 from confluent_kafka import Consumer
 
 from benchmarks.load import vector_events
-from millstream.consumers.cli import main, run, work
+from millstream.consumers.cli import main
+from millstream.consumers.cli.usage import run, work
 from tests.broker.choice import Broker
 from tests.broker.clients import create_topic, produce, wait_until
 from tests.consumers.processes import Worker
