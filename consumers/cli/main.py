@@ -161,4 +161,5 @@ class _Version(argparse.Action):
             found = version("millstream")
         except PackageNotFoundError:  # run from a checkout that is not installed
             found = "(not installed)"
-        parser.exit(message=f"millstream {found}\n")
+        print(f"millstream {found}")
+        parser.exit()

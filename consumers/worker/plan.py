@@ -1,7 +1,6 @@
 """Loads all that a pipeline file names, and checks it before the first event is read."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from shlex import quote
@@ -34,9 +33,9 @@ from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.result_sink import Outputs
 from millstream.consumers.worker.compute import DECODE_RECORDS
 from millstream.consumers.worker.shared import Settings
-from millstream.inference.errors import ExecutorUnavailable, ModelRejected, OutOfMemory
+from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.choice import open_executor
-from millstream.inference.executors.interface import ModelExecutor, Tensors
+from millstream.inference.executors.interface import ModelExecutor
 from millstream.inference.repository import ModelVersion, load_version
 from millstream.inference.signature import blank
 from millstream.pipeline.pipeline import Pipeline
@@ -260,16 +259,6 @@ def check_answers(plan: Plan) -> ModelRejected | None:
         return refusal
     except UnsupportedOutputError as error:
         raise PlanError(f"{plan.model.place}: {error}") from None
-    if plan.shadows:
-        answers = [outputs, *_answers_of(plan.shadows)]
-        models = [plan.model, *(shadow.model for shadow in plan.shadows)]
-        check_compared_answers(plan.pipeline, models[: len(answers)], answers)
+    if plan.shadows:  # a shadow stops no worker, so only `millstream check` asks them
+        check_compared_answers(plan.pipeline, [plan.model], [outputs])
     return None
-
-
-def _answers_of(shadows: Sequence[ShadowPlan]) -> list[Tensors]:
-    """What the shadows answer to a blank event, until the first that can't: a shadow stops no worker."""
-    answers: list[Tensors] = []
-    with suppress(ModelRejected, OutOfMemory, ExecutorUnavailable):
-        answers.extend(shadow.executor.run(blank(shadow.model.signature.inputs, 1)) for shadow in shadows)
-    return answers
