@@ -9,7 +9,7 @@ from typing import Any
 from millstream.schemas.decoded import Decoded
 from millstream.schemas.table import Table
 from tests.fuzz.case import Counts, Wrong
-from tests.schemas.tables import dtypes_of, rows_of
+from tests.schemas.tables import as_stored, dtypes_of, rows_of
 
 Fate = tuple[str, str]
 """("row", its values) or (a reason, the error)."""
@@ -25,7 +25,7 @@ def texts_of(table: Table) -> list[str]:
 def fates_of(decoded: Decoded, count: int, columns: Any) -> list[Fate]:
     """The fate of each of `count` values. Raises Wrong where one has none, two, or a form that was not promised."""
     table = decoded.table
-    if dtypes_of(table) != columns:
+    if dtypes_of(table) != {name: as_stored(dtype) for name, dtype in columns.items()}:
         raise Wrong(f"columns are {dtypes_of(table)}, promised were {columns}")
     fates: dict[int, Fate] = {}
     good = decoded.rows.tolist()

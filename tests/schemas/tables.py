@@ -32,6 +32,16 @@ def dtypes_of(table: Table) -> dict[str, Dtype]:
     return {name: dtype_of_column(column) for name, column in table.columns.items()}
 
 
+def as_stored(dtype: Dtype) -> Dtype:
+    """The type of the column that holds values of a type: one of texts holds `mixed` ones, and doesn't know that they are."""
+    match dtype:
+        case ListOf(items):
+            return ListOf(as_stored(items))
+        case RecordOf(fields):
+            return RecordOf(tuple((name, as_stored(field)) for name, field in fields))
+    return "string" if dtype == "mixed" else dtype
+
+
 def rows_of(table: Table) -> list[tuple[Any, ...]]:
     """Each record's values."""
     return list(zip(*(column.to_list() for column in table.columns.values()), strict=True))
