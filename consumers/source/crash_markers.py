@@ -7,7 +7,7 @@ worker leaves in order.
 import logging
 from collections.abc import Iterable, Mapping
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from millstream.consumers.record_types import Partition
 from millstream.consumers.records import Records
@@ -36,6 +36,9 @@ class CrashMarkers:
         self._guard = guard
         self._start = start
         self.new: set[Partition] = set()  # assigned, but their offsets are not known yet: none of their events may run
+        self._unplaced: set[Partition] = (
+            set()
+        )  # of the new ones, those that were assigned without the offset where they begin
         self.start_offsets: dict[Partition, int] = {}  # the committed offset: no record below it may come
         self.unmarked: dict[Partition, TopicPartition] = {}  # the offset and metadata to commit with their first record
         self._patience = COMMITTED_TIMEOUTS[0]
@@ -49,16 +52,20 @@ class CrashMarkers:
         If the client has to find the start offset itself and is paused meanwhile, it may go back to that offset half a second
         later, whatever was read by then (github.com/confluentinc/librdkafka/issues/2256).
         """
+        known = self._places(partitions)
+        if known is None:
+            self._unplaced |= {(p.topic, p.partition) for p in partitions}
+        return known or partitions
+
+    def _places(self, partitions: list[TopicPartition]) -> list[TopicPartition] | None:
         if self._start == "latest":  # the end moves until `look` reads it
-            return partitions
+            return None
         try:
             found = self._consumer.committed(partitions, timeout=self._patience)
-            if any(p.error for p in found):
-                return partitions
-            return [p if p.offset >= 0 else self._first(p) for p in found]
+            return None if any(p.error for p in found) else [p if p.offset >= 0 else self._first(p) for p in found]
         except KafkaException as error:
             log.debug("the beginnings of %d partitions are not known yet: %s", len(partitions), error.args[0].str())
-            return partitions
+            return None
 
     def _first(self, position: TopicPartition) -> TopicPartition:
         low, _ = self._consumer.get_watermark_offsets(position, timeout=COMMITTED_TIMEOUTS[1])
@@ -67,7 +74,8 @@ class CrashMarkers:
     def look(self) -> list[TopicPartition]:
         """Request the offsets of the new partitions. Returns the partitions whose records may come now.
 
-        If the broker does not answer in time, it returns none, and the next turn of the loop tries again.
+        Those that were assigned without an offset are assigned again with it. If the broker does not answer in time, it returns
+        none, and the next turn of the loop tries again.
         """
         new = [TopicPartition(*partition) for partition in self.new]
         try:
@@ -80,6 +88,7 @@ class CrashMarkers:
             if pinned:  # without an offset, a rewind or the next worker would begin at a later end
                 places = [TopicPartition(p.topic, p.partition, offsets[p.topic, p.partition]) for p in pinned]
                 self._consumer.commit(offsets=places, asynchronous=False)
+            self._place(offsets)
         except KafkaException as error:
             self._note_unknown(error.args[0])
             return []
@@ -89,6 +98,20 @@ class CrashMarkers:
         self.start_offsets |= offsets
         self.new.clear()
         return new
+
+    def _place(self, offsets: Mapping[Partition, int]) -> None:
+        """Assign partitions again that were assigned without an offset. They are paused, so none of their records was read.
+
+        The client would ask for these offsets itself. But if a broker that has just come back answers that it is not the
+        coordinator, the client does not ask again, and never reads these partitions. Raises KafkaException.
+        """
+        if not self._unplaced:
+            return
+        places = [TopicPartition(*p, offsets.get(p, OFFSET_BEGINNING)) for p in self._unplaced]
+        self._consumer.incremental_unassign(places)
+        self._consumer.incremental_assign(places)
+        self._consumer.pause(places)
+        self._unplaced.clear()
 
     def _note_unknown(self, error: KafkaError) -> None:
         """Note a request in vain. One is usual while a lost worker's transaction is open, so only many in a row are logged."""
@@ -185,6 +208,7 @@ class CrashMarkers:
     def forget(self, partitions: set[Partition]) -> None:
         """Forget partitions that were revoked or lost."""
         self.new -= partitions
+        self._unplaced -= partitions
         for partition in partitions:
             self.unmarked.pop(partition, None)
             self._counted.pop(partition, None)

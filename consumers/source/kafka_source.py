@@ -213,7 +213,7 @@ class Source:
             at = self._consumer.position([TopicPartition(*partition)])[0].offset
             self._unreadable.note(partition, max(at, self.markers.start_offsets.get(partition, 0)), error.str())
         else:
-            log.warning("reading %s: %s", partition[0], error.str())
+            log.warning("%s: %s", f"reading {partition[0]}" if partition[0] else "Kafka consumer", error.str())
 
     @property
     def idle(self) -> bool:

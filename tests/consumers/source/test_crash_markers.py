@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, cast
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 
 from millstream.consumers.records import Records
 from millstream.consumers.source import crash_markers as module
@@ -335,3 +335,40 @@ def test_note_that_cannot_be_written_is_done_without(caplog: pytest.LogCaptureFi
     assert "the note of what runs now was not written" in caplog.text
     beginning.starts.uncount([A], {})
     assert beginning.committed == {A: (4, said(2))}
+
+
+def test_partitions_assigned_without_an_offset_are_assigned_again_with_it() -> None:
+    """A broker that has just come back may refuse the client's own request for offsets, and the client does not ask again."""
+    beginning = Beginning(a=(4, ""))
+    consumer, starts = beginning.consumer, beginning.starts
+    consumer.next_failures["committed"] = [failure(KafkaError._TIMED_OUT)]
+    places = starts.places([TopicPartition(*A), TopicPartition(*B)])
+    assert [p.offset for p in places] == [OFFSET_INVALID, OFFSET_INVALID]
+    consumer.incremental_assign(places)
+    consumer.pause(places)
+    consumer.calls.clear()
+    assert beginning.look(A, B) == [A, B]
+    assert consumer.assigned == {A: 4, B: 0}
+    assert consumer.paused == {A, B}, "the source resumes them"
+    assert beginning.look() == []
+    assert consumer.calls.count("incremental_assign") == 1, "once is enough"
+
+
+def test_partitions_assigned_with_their_offset_are_not_assigned_again() -> None:
+    beginning = Beginning(a=(4, ""))
+    consumer = beginning.consumer
+    consumer.incremental_assign(beginning.starts.places([TopicPartition(*A)]))
+    assert beginning.look(A) == [A]
+    assert consumer.calls.count("incremental_assign") == 1
+
+
+def test_lost_partitions_are_not_assigned_again() -> None:
+    beginning = Beginning(a=(4, ""), b=(5, ""))
+    consumer, starts = beginning.consumer, beginning.starts
+    consumer.next_failures["committed"] = [failure(KafkaError._TIMED_OUT)]
+    places = starts.places([TopicPartition(*A), TopicPartition(*B)])
+    consumer.incremental_assign(places)
+    starts.forget({A})
+    consumer.incremental_unassign(places[:1])
+    assert beginning.look(B) == [B]
+    assert consumer.assigned == {B: 5}
