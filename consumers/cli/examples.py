@@ -21,6 +21,11 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("millstream predict my-pipeline events.jsonl --limit 1 --json", "the first event, as JSON"),
         ("millstream predict my-pipeline --dead-letter 0@17", "the event of a dead letter"),
     ),
+    "millstream profile": (
+        ("millstream profile my-pipeline --events events.jsonl", "events per second and latency of each batch size"),
+        ("millstream profile my-pipeline --events events.jsonl --target-p99 20ms", "the settings that meet a latency"),
+        ("millstream profile my-pipeline --model my-model/2 --seconds 10 --json", "another model, for programs"),
+    ),
     "millstream schema": (
         ("millstream schema my-pipeline", "as the pipeline writes its predictions"),
         ("millstream schema my-pipeline --json-schema > predictions.schema.json", "a JSON Schema"),

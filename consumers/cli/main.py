@@ -37,6 +37,7 @@ COMMANDS = {
     "init": "create a folder with a working pipeline",
     "check": "check a pipeline's file, schemas, model and topics without running it",
     "predict": "run events through the mapping and the model without Kafka, and show features and outputs",
+    "profile": "measure the model at several batch sizes, and recommend the settings of its batches",
     "broker": "run a Kafka broker on this machine, to try things out",
     "topics": "create or show a pipeline's topics",
     "run": "run as many workers as the load needs",
