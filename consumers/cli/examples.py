@@ -26,6 +26,14 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("millstream profile my-pipeline --events events.jsonl --target-p99 20ms", "the settings that meet a latency"),
         ("millstream profile my-pipeline --model my-model/2 --seconds 10 --json", "another model, for programs"),
     ),
+    "millstream optimize": (
+        ("millstream optimize my-pipeline --output 2 --precision int8-dynamic --events events.jsonl", "8-bit weights"),
+        ("millstream optimize my-pipeline --output 3 --precision fp16 --events events.jsonl", "16 bits, for a GPU"),
+        (
+            "millstream optimize models/my-model/1 --output 2 --events events.jsonl --labels late",
+            "also compare the accuracy",
+        ),
+    ),
     "millstream schema": (
         ("millstream schema my-pipeline", "as the pipeline writes its predictions"),
         ("millstream schema my-pipeline --json-schema > predictions.schema.json", "a JSON Schema"),
