@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from millstream.consumers.cli.event_file import csv_lines, json_lines, json_row, opened, place, text_lines
-from millstream.consumers.cli.produce import encoder
+from millstream.consumers.cli.produce import check_csv, encoder
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.rows import RowError
 
@@ -27,7 +27,7 @@ def given_events(pipeline: Pipeline, file_name: str, *, csv: bool, beside: str |
         beside: a column that isn't part of the event, unless the schema has it, such as a label.
 
     Raises:
-        WorkerError: the file can't be read.
+        WorkerError: the file can't be read, or is CSV without a schema.
     """
     name = place(file_name)
     with opened(file_name) as file:
@@ -39,6 +39,8 @@ def given_events(pipeline: Pipeline, file_name: str, *, csv: bool, beside: str |
             )
             return
         definition, encode = encoder(pipeline)
+        if csv:
+            check_csv(pipeline, definition)
         fields = {field["name"] for field in definition["fields"]} if isinstance(definition, dict) else set()
         for line in csv_lines(file, definition) if csv else json_lines(file):
             where = f"{name}:{line.number}"

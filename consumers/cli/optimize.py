@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from millstream.consumers.cli.event_file import is_csv
 from millstream.consumers.cli.event_tensors import EventTensors, answered, blank_events, events_of_file
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.optimize_report import Comparison, Report, report_json, report_lines, report_markdown
@@ -24,7 +25,7 @@ from millstream.inference.optimizing.differences import agreements, number_diffe
 from millstream.inference.optimizing.onnx_package import onnx
 from millstream.inference.optimizing.quality import compare_quality
 from millstream.inference.profiling.measurement import Candidate, measure
-from millstream.inference.repository import EXECUTORS, LARGEST_VERSION, ModelVersion
+from millstream.inference.repository import CONFIG_FILE, EXECUTORS, LARGEST_VERSION, ModelVersion
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.paths import parse_path, value_at
@@ -67,8 +68,16 @@ def run(args: argparse.Namespace) -> int:
 def _pipeline(args: argparse.Namespace) -> Pipeline:
     """The pipeline of the command line; for a model's folder, one that reads JSON without a schema."""
     folder: Path = args.pipeline.absolute()
-    if not any((folder / name).is_file() for name in (*EXECUTORS, "config.yaml")):
+    if not any((folder / name).is_file() for name in (*EXECUTORS, CONFIG_FILE)):
+        if any(folder.glob(f"[0-9]*/{CONFIG_FILE}")):
+            raise WorkerError(
+                f"{args.pipeline}: expected one version of the model: name its folder, such as {args.pipeline}/1."
+            )
         return read_pipeline(args)
+    if args.file is not None and is_csv(args):
+        raise WorkerError(
+            f"{args.file}: CSV has only text, and a model's folder has no schema. Give JSON lines, or name the pipeline file."
+        )
     if not (folder.name.isdecimal() and int(folder.name)):
         raise WorkerError(
             f"{args.pipeline}: expected a folder such as models/my-model/1, whose name is the version; found "
@@ -129,6 +138,10 @@ def _check_without_events(args: argparse.Namespace) -> None:
 def _events(plan: Plan, args: argparse.Namespace) -> EventTensors:
     top = None if args.labels is None else str(parse_path(args.labels).steps[0])
     events = events_of_file(plan, args, args.limit, beside=top)
+    if args.labels is not None and all(_label(row, args.labels) is None for row in events.rows):
+        raise NotOptimized(
+            f"--labels {args.labels}: expected this field in the events of {args.file}, found it in none."
+        )
     if args.precision == "int8-static" and len(events) < 2:
         raise NotOptimized(f"{args.file}: int8-static needs at least 2 events, one to learn ranges and one to compare.")
     return events

@@ -88,15 +88,17 @@ def verdict(report: Report) -> str:
     speed = f"{word}: {factor:.2f} times the throughput with {new.events:,} events in a batch"
     if report.comparison is None:
         return f"{speed}; its answers were compared on no event (--blind)."
-    said = [f"{each.output} differs by {_how_much(each)}" for each in report.comparison.numbers]
+    said = [f"{each.output} {_how_much(each)}" for each in report.comparison.numbers]
     said += [f"{each.output} agrees in {each.share * 100:.2f} % of the events" for each in report.comparison.classes]
     return f"{'; '.join([speed, *said])}."
 
 
 def _how_much(difference: NumberDifference) -> str:
+    if not difference.max:
+        return "doesn't differ"
     width = difference.high - difference.low
     much = f", and on average by {difference.mean / width * 100:.0f} % of its range: LOOK AT THIS" if width else ""
-    return f"at most {difference.max:.3g}{much if difference.mean > MUCH * width else ''}"
+    return f"differs by at most {difference.max:.3g}{much if difference.mean > MUCH * width else ''}"
 
 
 def _largest(report: Report, version: int) -> SizeProfile:
@@ -166,7 +168,7 @@ def _answers(comparison: Comparison, report: Report) -> list[tuple[str, Table]]:
                 quality.output,
                 f"{quality.old:.4f}",
                 f"{quality.new:.4f}",
-                f"{quality.new - quality.old:+.4f}",
+                f"{round(quality.new - quality.old, 4) + 0.0:+.4f}",  # without the sign of -0.0
                 f"{quality.events:,}",
             ],
         ]

@@ -164,10 +164,7 @@ def _int8_static(simple: Path, target: Path, calibration: Sequence[Tensors]) -> 
         weight_type=QuantType.QInt8,
         reduce_range=narrow,
         # A last layer's numbers, such as logits, would have only 256 values.
-        extra_options={
-            "OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"],
-            "CalibMaxIntermediateOutputs": 8,  # batches whose activations are in memory together
-        },
+        extra_options={"OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"]},
     )
     _check_quantized(target, "int8-static")
     return ["weights and activations have 8 bits, with ranges from the calibration events", *_about_range(narrow)]

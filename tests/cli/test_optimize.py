@@ -18,7 +18,7 @@ from tests.cli.checkout import millstream
 from tests.consumers.python_service import python_service
 from tests.consumers.service import flights_service, write_service
 from tests.inference.models import doubling
-from tests.inference.optimizing.networks import WIDTH, mlp
+from tests.inference.optimizing.networks import VOCABULARY, WIDTH, embedding, mlp
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -224,3 +224,37 @@ def test_pipeline_without_a_version_would_no_longer_start(tmp_path: Path, capsys
     said = refused(capsys, tmp_path / "models", service.file, "--output", "2", "--blind")
     assert "expected a `version`, because the model will have several" in said
     assert "Write `version: 1` under `model:` first." in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--labels", "nowhere"], "--labels nowhere: expected this field in the events"),
+        (["--labels", "late..x"], "path `late..x`, character 6: expected a name"),
+        (["--format", "csv"], "CSV has only text, and a model's folder has no schema"),
+    ],
+    ids=str,
+)
+def test_events_that_can_not_be_compared_are_told(
+    network: Path, events: Path, arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in refused(capsys, network.parent, network, "--output", "2", "--events", events, *arguments)
+
+
+def test_folder_of_a_model_without_its_version_is_told(network: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, network.parent, network.parent, "--output", "2", "--blind")
+    assert "expected one version of the model: name its folder, such as" in said
+
+
+@pytest.mark.parametrize("precision", ["fp16", "int8-static"])
+def test_events_of_different_lengths_run_through_both_versions(
+    tmp_path: Path, precision: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = embedding(tmp_path / "models").file.parent
+    random = np.random.default_rng(4)
+    rows = [{"tokens": random.integers(0, VOCABULARY, random.integers(1, 60)).tolist()} for _ in range(50)]
+    file = tmp_path / "events.jsonl"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    report = optimized(capsys, folder, "--output", "2", "--precision", precision, "--events", file)
+    (output,) = report["comparison"]["numbers"]
+    assert 0 < output["max"] < 0.1

@@ -14,7 +14,8 @@ from millstream.consumers.demo.example import example_folder
 from tests.broker.choice import Broker
 from tests.cli.checkout import millstream
 from tests.consumers.python_service import python_service
-from tests.consumers.service import flights_service
+from tests.consumers.service import flights_service, write_service
+from tests.inference.optimizing.networks import embedding
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -161,3 +162,15 @@ def test_exactly_once_reserves_the_time_between_commits(tmp_path: Path, capsys: 
     assert (
         3 < float(wait.removesuffix("s")) <= 4
     )  # of 10 s, a fifth is for the other stages, and 4 s until the next commit
+
+
+def test_padding_is_told_where_lengths_vary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    embedding(tmp_path / "models")
+    model = {"name": "m", "version": 1}
+    service = write_service(tmp_path, NOWHERE, with_topics=False, input={"format": "json"}, model=model)
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"tokens": [1, 2, 3, 4, 5, 6, 7, 8]}\n' * 4)
+    rows = profiled(capsys, service.file, "--events", events, "--max-events", "4")[:-1]
+    assert {row["padding"] for row in rows} == {0.5}  # the shortest length that the model runs at is 16
+    assert cli.run(["profile", str(service.file), "--max-events", "4", *SHORT]) == 0
+    assert "padding, %" in capsys.readouterr().out

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from onnx import helper, numpy_helper
 
 from millstream.inference.repository import ModelVersion
 from tests.inference.models import tensor, write_model
 
 WIDTH, HIDDEN = 8, 64
+VOCABULARY = 100
 CONFIG = f"""\
 inputs:
   - {{tensor: x, fields: [{", ".join(f"f{number}" for number in range(WIDTH))}], dtype: float32, shape: [{WIDTH}]}}
@@ -56,4 +59,27 @@ def mlp(
         [tensor("y", [batch, classes])],
         constants=[numpy_helper.from_array(array, name) for name, array in weights.items()],
         config=config,
+    )
+
+
+def embedding(repository: Path) -> ModelVersion:
+    """`y` = the sigmoid of a layer over the summed embeddings of up to 64 tokens, whose padding is token 0."""
+    random = np.random.default_rng(8)
+    table = random.normal(size=(VOCABULARY, HIDDEN)).astype(np.float32)
+    table[0] = 0
+    layer = random.normal(size=(HIDDEN, 1)).astype(np.float32) / 8
+    weights: dict[str, npt.NDArray[Any]] = {"table": table, "w": layer, "axes": np.array([1])}
+    return write_model(
+        repository,
+        [
+            helper.make_node("Gather", ["table", "tokens"], ["e"]),
+            helper.make_node("ReduceSum", ["e", "axes"], ["s"], keepdims=0),
+            helper.make_node("MatMul", ["s", "w"], ["z"]),
+            helper.make_node("Sigmoid", ["z"], ["y"]),
+        ],
+        [tensor("tokens", ["N", "L"], "int64")],
+        [tensor("y", ["N", 1])],
+        constants=[numpy_helper.from_array(array, name) for name, array in weights.items()],
+        config="inputs: [{tensor: tokens, field: 'tokens[]', dtype: int64, max_length: 64}]\n"
+        "outputs: [{tensor: y, name: score}]\n",
     )

@@ -85,6 +85,12 @@ def test_inputs_and_outputs_keep_their_types(tmp_path: Path) -> None:
         assert found == [("x", onnx.TensorProto.FLOAT), ("y", onnx.TensorProto.FLOAT)]
 
 
+def test_any_number_of_calibration_batches_will_do(tmp_path: Path) -> None:
+    model = mlp(tmp_path)
+    for count in (1, 32, 16 * 32, 17 * 32):
+        assert "DequantizeLinear" in operators(converted(model, "int8-static", events(count)))
+
+
 def test_new_graph_is_valid(tmp_path: Path) -> None:
     model = mlp(tmp_path)
     for precision in PRECISIONS:
