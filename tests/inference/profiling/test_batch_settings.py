@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.inference.profiling.batch_settings import NEARLY_BEST, STAGES_SHARE, choose
+from millstream.inference.profiling.batch_settings import NEARLY_BEST, STAGES_SHARE, choose, rate_in_worker
 from millstream.inference.profiling.size_profile import SizeProfile
 
 
@@ -44,7 +44,7 @@ def test_no_fitting_size_is_much_faster(profiles: list[SizeProfile], target: flo
     chosen = choose([profiles], target)
     fitting = [each for each in profiles if 2 * each.p99 <= target * (1 - STAGES_SHARE)]
     if fitting:
-        assert chosen.profile.rate >= NEARLY_BEST * max(each.rate for each in fitting)
+        assert rate_in_worker(chosen.profile) >= NEARLY_BEST * max(map(rate_in_worker, fitting))
     else:
         assert chosen.profile.p99 == min(each.p99 for each in profiles)
         assert chosen.max_wait == 0
@@ -55,7 +55,7 @@ def test_looser_target_is_not_met_worse(profiles: list[SizeProfile], one: float,
     tight, loose = choose([profiles], min(one, other)), choose([profiles], max(one, other))
     assert loose.meets_target >= tight.meets_target
     if tight.meets_target:
-        assert loose.profile.rate >= NEARLY_BEST * tight.profile.rate
+        assert rate_in_worker(loose.profile) >= NEARLY_BEST * rate_in_worker(tight.profile)
 
 
 @given(measured(1), measured(4), targets)
@@ -74,11 +74,17 @@ def test_without_target_only_throughput_counts(profiles: list[SizeProfile]) -> N
     chosen = choose([profiles], None)
     assert chosen.meets_target
     assert chosen.max_wait is None
-    assert chosen.profile.rate >= NEARLY_BEST * max(each.rate for each in profiles)
+    assert rate_in_worker(chosen.profile) >= NEARLY_BEST * max(map(rate_in_worker, profiles))
+
+
+def test_small_batches_cost_the_worker_more() -> None:
+    flat = [profile(events, 37_000, events / 37_000) for events in (8, 64, 256)]
+    assert choose([flat], None).max_events == 256
+    assert choose([flat], 0.01).max_events == 64  # two calls with 256 events take longer
 
 
 def test_smallest_of_nearly_equal_sizes_is_chosen() -> None:
-    profiles = [profile(64, 980, 0.001), profile(128, 1000, 0.002), profile(256, 990, 0.004)]
+    profiles = [profile(64, 980, 0.06), profile(128, 1000, 0.1), profile(256, 990, 0.004)]
     assert choose([profiles], None).max_events == 64
 
 
