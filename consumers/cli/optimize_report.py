@@ -9,7 +9,7 @@ from millstream.inference.optimizing.quality import Quality
 from millstream.inference.profiling.size_profile import SizeProfile
 
 Table = list[list[str]]
-NOISE = 0.05  # of the throughput: a smaller difference means nothing
+NOISE = 0.05  # of a call's time: a smaller difference means nothing
 MUCH = 0.02  # of an output's range: a mean difference above it is pointed out
 
 
@@ -83,9 +83,11 @@ def report_json(report: Report) -> str:
 def verdict(report: Report) -> str:
     """In one sentence: is the new version faster, and do the answers differ?"""
     old, new = (_largest(report, version) for version in (report.old, report.new))
-    factor = new.rate / old.rate
-    word = "faster" if factor > 1 + NOISE else "slower" if factor < 1 - NOISE else "about as fast"
-    speed = f"{word}: {factor:.2f} times the throughput with {new.events:,} events in a batch"
+    # Medians of calls, because the rates also hold what other programs took of the CPU.
+    factor = new.p50 / old.p50
+    word = "slower" if factor > 1 + NOISE else "faster" if factor < 1 - NOISE else "about as fast"
+    events = "1 event" if new.events == 1 else f"{new.events:,} events"
+    speed = f"{word}: a call with {events} takes {factor:.2f} times as long"
     if report.comparison is None:
         return f"{speed}; its answers were compared on no event (--blind)."
     said = [f"{each.output} {_how_much(each)}" for each in report.comparison.numbers]

@@ -9,6 +9,7 @@ from millstream.inference.profiling.size_profile import SizeProfile
 NEARLY_BEST = 0.97  # of the highest rate: a smaller batch that reaches it is better, and noise is of this order
 BATCH_SECONDS = 70e-6
 """What a worker does for each batch beside the model's call. Measured on 2 cores: 40,000 events in batches of 1 and of 256."""
+LONGEST_WAIT = 0.5  # of the target: a longer one hardly makes batches fuller, and leaves no room for a busy machine
 STAGES_SHARE = 0.2  # of the target: left for decoding, encoding and writing, which are not measured here
 
 
@@ -31,7 +32,8 @@ def choose(by_threads: Sequence[Sequence[SizeProfile]], target: float | None, re
     """Choose the batch size with the highest throughput, and the window, that meet a latency target.
 
     An event may come just after a call began. It waits for this call, and then runs in the next one. So a size fits if two
-    calls and the other stages take no longer than the target. The window is what one call and the other stages leave of it.
+    calls and the other stages take no longer than the target. The window is what one call and the other stages leave of it, at
+    most half of the target.
 
     Args:
         by_threads: the sizes that were measured, for each number of threads, ascending in both; none is empty. More threads are
@@ -48,7 +50,7 @@ def choose(by_threads: Sequence[Sequence[SizeProfile]], target: float | None, re
         fitting = [profile for profile in profiles if 2 * profile.p99 <= budget]
         if fitting:
             best = _fastest(fitting)
-            wait = _rounded_down(budget - best.p99)
+            wait = _rounded_down(min(budget - best.p99, target * LONGEST_WAIT))
             fewer = "; fewer threads miss it" if place else ""
             return BatchSettings(best, wait, True, _with_target(best, profiles, wait, target, reserve) + fewer + ".")
     quickest = min((profile for profiles in by_threads for profile in profiles), key=lambda each: each.p99)
@@ -89,7 +91,7 @@ def _with_target(best: SizeProfile, profiles: Sequence[SizeProfile], wait: float
     stages = milliseconds(target * STAGES_SHARE + reserve)
     text = (
         f"two calls with {_events(best)} take {milliseconds(2 * best.p99)} (p99), and {stages} are for the other stages: "
-        f"within {milliseconds(target)}. One call leaves {milliseconds(wait)} to wait for events"
+        f"within {milliseconds(target)}. So the first event of a batch may wait {milliseconds(wait)}"
     )
     return f"{text}{_larger_may_be_faster(best, profiles)}"
 

@@ -37,6 +37,7 @@ def test_events_meet_the_target_that_is_said_to_be_met(
         assert chosen.max_wait is not None
         assert 2 * chosen.profile.p99 <= budget
         assert chosen.profile.p99 + chosen.max_wait <= budget + 1e-9
+        assert 0 <= chosen.max_wait <= target / 2 + 1e-9
 
 
 @given(measured(), targets)
@@ -79,8 +80,8 @@ def test_without_target_only_throughput_counts(profiles: list[SizeProfile]) -> N
 
 def test_small_batches_cost_the_worker_more() -> None:
     flat = [profile(events, 37_000, events / 37_000) for events in (8, 64, 256)]
-    assert choose([flat], None).max_events == 256
-    assert choose([flat], 0.01).max_events == 64  # two calls with 256 events take longer
+    assert choose([flat], None).max_events == 64
+    assert choose([flat], 0.002).max_events == 8  # two calls with 64 events take longer
 
 
 def test_smallest_of_nearly_equal_sizes_is_chosen() -> None:
@@ -97,10 +98,10 @@ def test_larger_batches_are_advised_while_throughput_grows(rates: tuple[float, f
 def test_reason_says_where_the_time_of_the_target_goes() -> None:
     chosen = choose([[profile(64, 1000, 0.003)]], 0.02)
     assert chosen.max_events == 64
-    assert chosen.max_wait == pytest.approx(0.013)
+    assert chosen.max_wait == pytest.approx(0.01)
     assert chosen.reason == (
         "two calls with 64 events take 6 ms (p99), and 4 ms are for the other stages: within 20 ms. "
-        "One call leaves 13 ms to wait for events."
+        "So the first event of a batch may wait 10 ms."
     )
 
 
