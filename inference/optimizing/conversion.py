@@ -17,7 +17,7 @@ from millstream.inference.executors.error_classification import line_of
 from millstream.inference.executors.interface import Tensors
 from millstream.inference.foreign_models import what_it_is
 from millstream.inference.optimizing.node_order import sort_nodes
-from millstream.inference.optimizing.onnx_package import onnx
+from millstream.inference.optimizing.onnx_package import onnx, runtime_tool, tools_importable
 from millstream.inference.optimizing.range_of_fp16 import (
     LARGEST,
     largest_activation,
@@ -58,7 +58,7 @@ def convert(source: Path, precision: Precision, target: Path, batches: Sequence[
         NotOptimized: the package onnx is missing, or the model can't be converted.
     """
     onnx()
-    with TemporaryDirectory() as folder, _quiet():
+    with TemporaryDirectory() as folder, _quiet(), tools_importable():
         simple = Path(folder) / "simple.onnx"
         _simplify(_in_one_file(source, Path(folder)), simple)
         try:
@@ -117,14 +117,12 @@ def _fp32(simple: Path, target: Path, _: Sequence[Tensors]) -> list[str]:
 
 
 def _fp16(simple: Path, target: Path, batches: Sequence[Tensors]) -> list[str]:
-    from onnxruntime.transformers.float16 import convert_float_to_float16  # noqa: PLC0415  (needs the package onnx)
-
     model = onnx().load(str(simple))
     steps = ["numbers have 16 bits inside; inputs and outputs keep 32. CPUs seldom run this faster, GPUs do"]
     if large := too_large_constants(model):
         steps.append(f"{large:,} constants have numbers beyond {LARGEST:,.0f}, which are cut off there")
     name, most = largest_activation(model, batches, simple.parent)
-    converted = convert_float_to_float16(model, keep_io_types=True)
+    converted = runtime_tool("transformers.float16").convert_float_to_float16(model, keep_io_types=True)
     sort_nodes(converted.graph)  # the converter puts its casts at the end
     if most > LARGEST:
         if output := lost_output(converted, batches[0]):
@@ -141,27 +139,25 @@ def _fp16(simple: Path, target: Path, batches: Sequence[Tensors]) -> list[str]:
 
 
 def _int8_dynamic(simple: Path, target: Path, _: Sequence[Tensors]) -> list[str]:
-    from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415
-
     _check_operators(simple, DYNAMIC_OPERATORS, "int8-dynamic")
     narrow = not _has_vnni()
-    quantize_dynamic(_prepared(simple), target, weight_type=QuantType.QInt8, reduce_range=narrow)
+    tool = runtime_tool("quantization")
+    tool.quantize_dynamic(_prepared(simple), target, weight_type=tool.QuantType.QInt8, reduce_range=narrow)
     _check_quantized(target, "int8-dynamic")
     return ["weights have 8 bits; activations are rounded to 8 bits in each call", *_about_range(narrow)]
 
 
 def _int8_static(simple: Path, target: Path, calibration: Sequence[Tensors]) -> list[str]:
-    from onnxruntime.quantization import QuantType, quantize_static  # noqa: PLC0415
-
     _check_operators(simple, _WITH_WEIGHTS, "int8-static")
     narrow = not _has_vnni()
-    quantize_static(
+    tool = runtime_tool("quantization")
+    tool.quantize_static(
         _prepared(simple),
         target,
         _Batches(calibration),
         op_types_to_quantize=list(STATIC_OPERATORS),
-        activation_type=QuantType.QUInt8,
-        weight_type=QuantType.QInt8,
+        activation_type=tool.QuantType.QUInt8,
+        weight_type=tool.QuantType.QInt8,
         reduce_range=narrow,
         # A last layer's numbers, such as logits, would have only 256 values.
         extra_options={"OpTypesToExcludeOutputQuantization": ["MatMul", "Gemm"]},
@@ -186,10 +182,8 @@ class _Batches:
 
 def _prepared(simple: Path) -> Path:
     """The model with the shapes of its tensors, which the quantizer needs."""
-    from onnxruntime.quantization import quant_pre_process  # noqa: PLC0415
-
     prepared = simple.with_name("prepared.onnx")
-    quant_pre_process(simple, prepared, skip_optimization=True, skip_symbolic_shape=True)
+    runtime_tool("quantization").quant_pre_process(simple, prepared, skip_optimization=True, skip_symbolic_shape=True)
     return prepared
 
 

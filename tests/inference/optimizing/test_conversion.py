@@ -160,6 +160,13 @@ def test_file_that_is_no_model_is_told(tmp_path: Path) -> None:
         convert(file, "fp16", tmp_path / "new.onnx")
 
 
+def test_path_of_python_stays_as_it_is(tmp_path: Path) -> None:
+    before = list(sys.path)
+    for precision in PRECISIONS:
+        convert(mlp(tmp_path / precision).file, precision, tmp_path / "new.onnx", [events(32)])
+    assert sys.path == before
+
+
 def test_missing_package_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = mlp(tmp_path)
     monkeypatch.setitem(sys.modules, "onnx", None)
