@@ -1,9 +1,11 @@
 """The events of a file as a model's inputs: those that the model answers. Without a file, blank events."""
 
 import argparse
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from millstream.consumers.errors import WorkerError
 from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.worker.offline import decoded
 from millstream.consumers.worker.plan import Plan
-from millstream.inference.executors.interface import Inputs, ModelExecutor, Tensors, rows_of
+from millstream.inference.executors.interface import Inputs, ModelExecutor, Tensors, join_rows, rows_between, rows_of
 from millstream.inference.signature import blank
 
 Row = Mapping[str, Any]
@@ -42,7 +44,9 @@ def blank_events(plan: Plan, count: int) -> EventTensors:
     return EventTensors(tensors, {}, [None] * count, "blank: zeros, empty texts and the greatest lengths")
 
 
-def events_of_file(plan: Plan, args: argparse.Namespace, most: int, beside: str | None = None) -> EventTensors:
+def events_of_file(
+    plan: Plan, args: argparse.Namespace, most: int, beside: str | None = None, seconds: float = inf
+) -> EventTensors:
     """The first events of the file, without those that a worker would reject.
 
     Args:
@@ -50,6 +54,7 @@ def events_of_file(plan: Plan, args: argparse.Namespace, most: int, beside: str 
         args: with the file and its format.
         most: events to read.
         beside: see `given_events`.
+        seconds: see `answered`.
 
     Raises:
         WorkerError: the file can't be read, or none of its events gets a prediction.
@@ -69,7 +74,7 @@ def events_of_file(plan: Plan, args: argparse.Namespace, most: int, beside: str 
     block = decoded(plan, values)
     refused += [f"{places[row]}: {why.error}" for row, why in block.rejected.items()]
     good = block.good.tolist()
-    tensors, outputs, kept, faults = answered(plan, plan.executor, block.tensors) if good else ({}, {}, [], {})
+    tensors, outputs, kept, faults = answered(plan, plan.executor, block.tensors, seconds) if good else ({}, {}, [], {})
     refused += [f"{places[good[row]]}: {why}" for row, why in faults.items()]
     if not kept:
         why = f" The first reason: {refused[0]}" if refused else ""
@@ -84,16 +89,34 @@ def events_of_file(plan: Plan, args: argparse.Namespace, most: int, beside: str 
     )
 
 
-def answered(plan: Plan, executor: ModelExecutor, tensors: Inputs) -> tuple[Inputs, Tensors, list[int], dict[int, str]]:
+def answered(
+    plan: Plan, executor: ModelExecutor, tensors: Inputs, seconds: float = inf
+) -> tuple[Inputs, Tensors, list[int], dict[int, str]]:
     """Run events through a model.
+
+    Args:
+        plan: says whether outputs may be NaN.
+        executor: of the model.
+        tensors: its inputs; at least one event.
+        seconds: after this time, no further events are run. Some are run in any case.
 
     Returns:
         the inputs and the outputs of the events that it answers, their rows, and row -> why not for the others.
     """
-    allow_nan = plan.pipeline.model.allow_nan_outputs
-    together = min(executor.max_events, TOGETHER)
+    together, allow_nan = min(executor.max_events, TOGETHER), plan.pipeline.model.allow_nan_outputs
     isolation = BisectingExecutor(executor.run, max_events=together, allow_nan_outputs=allow_nan)
-    outputs, ran, rejected = isolation.run(tensors)
-    if rejected:
-        tensors = {name: tensor[np.asarray(ran)] for name, tensor in tensors.items()}
-    return tensors, outputs, ran.tolist(), {row: why.error for row, why in rejected.items()}
+    outputs: list[Tensors] = []
+    rows: list[int] = []
+    faults: dict[int, str] = {}
+    start, end = 0, time.monotonic() + seconds
+    while start < rows_of(tensors) and (not outputs or time.monotonic() < end):
+        some, ran, rejected = isolation.run(rows_between(tensors, start, start + together))
+        outputs += [some] if len(ran) else []
+        rows += (ran + start).tolist()
+        faults |= {start + row: why.error for row, why in rejected.items()}
+        start += together
+    if not outputs:
+        return {}, {}, [], faults
+    if len(rows) < rows_of(tensors):
+        tensors = {name: tensor[np.array(rows)] for name, tensor in tensors.items()}
+    return tensors, join_rows(outputs), rows, faults

@@ -22,6 +22,7 @@ from millstream.inference.profiling.measurement import Candidate, measure, sizes
 from millstream.inference.profiling.size_profile import SizeProfile
 from millstream.pipeline.pipeline import Pipeline
 
+SHARE_TO_FIND_EVENTS = 0.2  # of the time to measure: in it, a slow model runs only some of the events
 EVENTS_READ = 4096  # of the file, at most; more where one batch is larger
 
 
@@ -70,7 +71,7 @@ def _as_measured(pipeline: Pipeline, max_events: int) -> Pipeline:
 
 
 def _of_file(plan: Plan, args: argparse.Namespace, largest: int) -> EventTensors:
-    events = events_of_file(plan, args, max(EVENTS_READ, largest))
+    events = events_of_file(plan, args, max(EVENTS_READ, largest), seconds=args.seconds * SHARE_TO_FIND_EVENTS)
     if events.rejected:
         print(
             f"{events.rejected:,} events get no prediction, and are not measured. The first: {events.first_rejection}",

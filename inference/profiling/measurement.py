@@ -13,7 +13,8 @@ from millstream.inference.profiling.memory import MemoryPeak, gpu_memory, reside
 from millstream.inference.profiling.size_profile import SizeProfile, figures
 
 ROUNDS = 10  # in each round, every size has one turn
-_WARM_UP_CALLS = 3  # of each size
+_WARM_UP_CALLS = 2  # of each size, at least: the first one allocates memory
+_WARM_UP_SECONDS = 0.2  # of each size, where that allows more calls
 _DIFFERENT_BATCHES = 8  # of each size, where there are enough events
 _SEED = 1  # of the order of turns
 
@@ -104,15 +105,20 @@ def _warm_up(candidates: Sequence[Candidate], batches: dict[int, list[Inputs]]) 
                 executor.warm_up()  # measures what it needs to group events; others grow with their own batches only
         peak = MemoryPeak()
         try:
-            for batch in batches[candidate.events]:
-                for _ in range(_WARM_UP_CALLS):
-                    executor.run(batch)
+            _run_for_a_while(executor, batches[candidate.events])
         except (ModelRejected, OutOfMemory) as error:
             candidate.refused = str(error)
             continue
         candidate.memory = _growth(peak.bytes(), before)
         candidate.gpu_memory = None if executor.device == "cpu" else _growth(gpu_memory(), before_gpu)
         candidate.padding = _padding(executor, batches[candidate.events])
+
+
+def _run_for_a_while(executor: ModelExecutor, batches: Sequence[Inputs]) -> None:
+    calls, end = 0, time.perf_counter() + _WARM_UP_SECONDS
+    while calls < _WARM_UP_CALLS or time.perf_counter() < end:
+        executor.run(batches[calls % len(batches)])
+        calls += 1
 
 
 def _growth(now: int | None, before: int | None) -> int | None:

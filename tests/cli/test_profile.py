@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from typing import TYPE_CHECKING, Any
 
@@ -174,3 +175,14 @@ def test_padding_is_told_where_lengths_vary(tmp_path: Path, capsys: pytest.Captu
     assert {row["padding"] for row in rows} == {0.5}  # the shortest length that the model runs at is 16
     assert cli.run(["profile", str(service.file), "--max-events", "4", *SHORT]) == 0
     assert "padding, %" in capsys.readouterr().out
+
+
+def test_slow_model_runs_only_some_of_the_events(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    body = "time.sleep(0.05)\nreturn {'y': inputs['x'][:, 0]}"
+    service = python_service(tmp_path, NOWHERE, body, with_topics=False, batch={"max_events": 2})
+    events = tmp_path / "events.jsonl"
+    events.write_text("".join(f'{{"id": "e{x}", "x": {x}}}\n' for x in range(500)))
+    assert cli.run(["profile", str(service.file), "--events", str(events), *SHORT]) == 0
+    used = re.search(r"^events +(\d+) of ", capsys.readouterr().out, re.MULTILINE)
+    assert used is not None
+    assert 2 <= int(used[1]) < 500
