@@ -1,19 +1,17 @@
 """`millstream optimize`: writes a faster version of an ONNX model beside it, and compares the two."""
 
 import argparse
-import shutil
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from millstream.consumers.cli.event_file import is_csv
 from millstream.consumers.cli.event_tensors import EventTensors, answered, blank_events, events_of_file
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.optimize_report import Comparison, Report, report_json, report_lines, report_markdown
+from millstream.consumers.cli.version_folder import REPORT_FILES, is_version, new_version, pipeline_of
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.worker.plan import Plan, load_primary, make_plan
 from millstream.inference.errors import NotOptimized
@@ -25,21 +23,12 @@ from millstream.inference.optimizing.differences import agreements, number_diffe
 from millstream.inference.optimizing.onnx_package import onnx
 from millstream.inference.optimizing.quality import compare_quality
 from millstream.inference.profiling.measurement import Candidate, measure
-from millstream.inference.repository import CONFIG_FILE, EXECUTORS, LARGEST_VERSION, ModelVersion
-from millstream.pipeline.loading import load_pipeline
+from millstream.inference.repository import LARGEST_VERSION, ModelVersion
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.paths import parse_path, value_at
 
 MOST_CALIBRATION_EVENTS = 512
-REPORT_FILES = ("optimize.md", "optimize.json")
 MODEL_FILE = "model.onnx"
-_PIPELINE = """\
-name: optimize
-kafka: {{bootstrap: "127.0.0.1:9092"}}
-input: {{topic: events, format: json}}
-output: {{topic: predictions}}
-model: {{name: {name!r}, version: {version}, repository: {repository!r}}}
-"""
 
 
 def run(args: argparse.Namespace) -> int:
@@ -49,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     target = _check(args, pipeline, model)
     plan = make_plan(pipeline)
     events = None if args.file is None else _events(plan, args)
-    with _new_version(model, target) as folder:
+    with new_version(model, target) as folder:
         calibration, compared = _split(events, args.precision)
         steps = convert(model.file, args.precision, folder / MODEL_FILE, _batches(plan, calibration or compared))
         version = replace(model, version=args.output, file=folder / MODEL_FILE)
@@ -67,27 +56,13 @@ def run(args: argparse.Namespace) -> int:
 
 def _pipeline(args: argparse.Namespace) -> Pipeline:
     """The pipeline of the command line; for a model's folder, one that reads JSON without a schema."""
-    folder: Path = args.pipeline.absolute()
-    if not any((folder / name).is_file() for name in (*EXECUTORS, CONFIG_FILE)):
-        if any(folder.glob(f"[0-9]*/{CONFIG_FILE}")):
-            raise WorkerError(
-                f"{args.pipeline}: expected one version of the model: name its folder, such as {args.pipeline}/1."
-            )
+    if not is_version(args.pipeline):
         return read_pipeline(args)
     if args.file is not None and is_csv(args):
         raise WorkerError(
             f"{args.file}: CSV has only text, and a model's folder has no schema. Give JSON lines, or name the pipeline file."
         )
-    if not (folder.name.isdecimal() and int(folder.name)):
-        raise WorkerError(
-            f"{args.pipeline}: expected a folder such as models/my-model/1, whose name is the version; found "
-            f"{folder.name!r}. Name the pipeline file instead, or move the model there."
-        )
-    with TemporaryDirectory() as made:
-        file = Path(made) / "pipeline.yaml"
-        text = _PIPELINE.format(name=folder.parent.name, version=int(folder.name), repository=str(folder.parent.parent))
-        file.write_text(text.replace("${", "$${"), encoding="utf-8")  # in a path, it isn't a variable
-        return load_pipeline(file, {})
+    return pipeline_of(args.pipeline)
 
 
 def _as_measured(pipeline: Pipeline) -> Pipeline:
@@ -171,21 +146,6 @@ def _batches(plan: Plan, events: EventTensors | None) -> list[Tensors]:
     sizes = plan.executor.batch_sizes
     fixed = sizes[0] if len(sizes) == 1 else None
     return calibration_batches(plan.model, rows_between(events.tensors, 0, MOST_CALIBRATION_EVENTS), fixed)
-
-
-@contextmanager
-def _new_version(model: ModelVersion, target: Path) -> Iterator[Path]:
-    """A folder that becomes the new version once the body has filled it: all of it at once, or nothing."""
-    source = model.file.parent
-    with TemporaryDirectory(dir=source.parent, prefix=f".{target.name}-") as made:
-        folder = Path(made) / target.name
-        data = external_data(model.file)
-        shutil.copytree(source, folder, ignore=lambda _, names: {*EXECUTORS, *REPORT_FILES, *data}.intersection(names))
-        yield folder
-        try:
-            folder.rename(target)
-        except OSError as error:
-            raise NotOptimized(f"{target} can't be written: {error.strerror}.") from None
 
 
 def _report(

@@ -258,3 +258,10 @@ def test_events_of_different_lengths_run_through_both_versions(
     report = optimized(capsys, folder, "--output", "2", "--precision", precision, "--events", file)
     (output,) = report["comparison"]["numbers"]
     assert 0 < output["max"] < 0.1
+
+
+def test_file_that_can_not_be_copied_is_told(network: Path, events: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (network / "words.txt").symlink_to("nowhere")
+    said = refused(capsys, network.parent, network, "--output", "2", "--events", events)
+    assert f"{network.parent / '2'} can't be written: " in said
+    assert f"No such file or directory: '{network / 'words.txt'}'" in said
