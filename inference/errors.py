@@ -67,3 +67,7 @@ class ExecutorLost(ExecutorUnavailable):
     """
 
     failure = "stop"
+
+
+class NotOptimized(InferenceError):  # noqa: N818
+    """A model can't be optimised, or its new version is of no use. Raised by `optimizing`; the caller prints it and ends."""

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from millstream.consumers.cli.completed import PIPELINE_FILES
+from millstream.consumers.cli.completed import FILES, PIPELINE_FILES
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -38,6 +38,19 @@ def add_event_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file", metavar="FILE", nargs="?", default="-", help="the file with the events; - or nothing: standard input"
     )
+    _add_format(parser)
+
+
+def add_events_option(parser: argparse.ArgumentParser, without: str) -> None:
+    """Add the options for a file with events, which may be left out. `without`: what happens then."""
+    action = parser.add_argument(
+        "--events", dest="file", metavar="FILE", help=f"a file with events, JSON lines or CSV (default: {without})"
+    )
+    action.complete = FILES  # type: ignore[attr-defined]
+    _add_format(parser)
+
+
+def _add_format(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--format",
         choices=["jsonl", "csv"],
@@ -128,6 +141,19 @@ def rate(text: str) -> float:
 def rate_or_0(text: str) -> float:
     """Events per second, or 0 for no limit."""
     return _number(text, "a number of at least 0", or_0=True)
+
+
+def duration(text: str) -> float:
+    """A duration with its unit, such as 20ms, in seconds; above 0."""
+    from millstream.pipeline.units import parse_duration  # noqa: PLC0415  (slow)
+
+    try:
+        found = parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if found == 0:
+        raise argparse.ArgumentTypeError(f"expected a duration above 0, found {text!r}")
+    return found
 
 
 def _whole(text: str, expected: str, *, least: int = 0, most: float = math.inf) -> int:

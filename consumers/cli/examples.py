@@ -21,6 +21,19 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("millstream predict my-pipeline events.jsonl --limit 1 --json", "the first event, as JSON"),
         ("millstream predict my-pipeline --dead-letter 0@17", "the event of a dead letter"),
     ),
+    "millstream profile": (
+        ("millstream profile my-pipeline --events events.jsonl", "events per second and latency of each batch size"),
+        ("millstream profile my-pipeline --events events.jsonl --target-p99 20ms", "the settings that meet a latency"),
+        ("millstream profile my-pipeline --model my-model/2 --seconds 10 --json", "another model, for programs"),
+    ),
+    "millstream optimize": (
+        ("millstream optimize my-pipeline --output 2 --precision int8-dynamic --events events.jsonl", "8-bit weights"),
+        ("millstream optimize my-pipeline --output 3 --precision fp16 --events events.jsonl", "16 bits, for a GPU"),
+        (
+            "millstream optimize models/my-model/1 --output 2 --events events.jsonl --labels late",
+            "also compare the accuracy",
+        ),
+    ),
     "millstream schema": (
         ("millstream schema my-pipeline", "as the pipeline writes its predictions"),
         ("millstream schema my-pipeline --json-schema > predictions.schema.json", "a JSON Schema"),

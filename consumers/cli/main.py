@@ -37,6 +37,8 @@ COMMANDS = {
     "init": "create a folder with a working pipeline",
     "check": "check a pipeline's file, schemas, model and topics without running it",
     "predict": "run events through the mapping and the model without Kafka, and show features and outputs",
+    "profile": "measure the model at several batch sizes, and recommend the settings of its batches",
+    "optimize": "write a faster version of an ONNX model beside it, and compare the two",
     "broker": "run a Kafka broker on this machine, to try things out",
     "topics": "create or show a pipeline's topics",
     "run": "run as many workers as the load needs",

@@ -6,20 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from millstream.consumers.cli.dead_letters import event_of
-from millstream.consumers.cli.event_file import (
-    csv_lines,
-    is_csv,
-    json_lines,
-    json_row,
-    opened,
-    place,
-    text_lines,
-)
+from millstream.consumers.cli.event_file import is_csv
 from millstream.consumers.cli.given import read_pipeline
-from millstream.consumers.cli.produce import encoder
+from millstream.consumers.cli.given_events import Given, given_events, given_json
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.events import Rejection
 from millstream.consumers.scaffold.missing_fields import MissingFields
@@ -28,20 +20,11 @@ from millstream.consumers.worker.plan import Plan, make_plan
 from millstream.pipeline.printable import printable, printable_json
 from millstream.schemas.json_floats import json_float
 from millstream.schemas.paths import parse_path, value_at
-from millstream.schemas.rows import RowError
 
 TOGETHER = 1000  # events that are decoded in one call
 MAX_SHOWN_ITEMS = 8  # items of a list for people; `--json` has all
 
 NO_EVENT = "no_event"  # the reason of a row that is no event of the schema; no dead letter has it
-
-
-class Given(NamedTuple):
-    """An event of the file, or a dead letter's."""
-
-    where: str
-    value: bytes | RowError  # as a worker would read it, or why there is no such value
-    row: Mapping[str, Any] | None  # the event as an object; None: it isn't known as one
 
 
 def run(args: argparse.Namespace) -> int:
@@ -51,36 +34,10 @@ def run(args: argparse.Namespace) -> int:
     plan = make_plan(read_pipeline(args))
     if args.dead_letter is not None:
         return _tell(
-            plan, iter([_of_json(str(args.dead_letter), event_of(plan.pipeline, plan.store, args.dead_letter))]), args
+            plan, iter([given_json(str(args.dead_letter), event_of(plan.pipeline, plan.store, args.dead_letter))]), args
         )
-    return _tell(plan, islice(_values(plan, args), args.limit), args)
-
-
-def _values(plan: Plan, args: argparse.Namespace) -> Iterator[Given]:
-    """The events of the file."""
-    name = place(args.file)
-    with opened(args.file) as file:
-        if plan.pipeline.input.format == "json" and not is_csv(args):
-            # As they are, so that a line that isn't JSON is rejected as the worker would reject it.
-            yield from (
-                _of_json(f"{name}:{number}", text.encode(errors="surrogateescape")) for number, text in text_lines(file)
-            )
-            return
-        definition, encode = encoder(plan.pipeline)
-        for line in csv_lines(file, definition) if is_csv(args) else json_lines(file):
-            where = f"{name}:{line.number}"
-            if isinstance(line.row, str):
-                yield Given(where, RowError(line.row), None)
-                continue
-            try:
-                yield Given(where, encode(line.row), line.row)
-            except RowError as error:
-                yield Given(where, error, line.row)
-
-
-def _of_json(where: str, value: bytes) -> Given:
-    row = json_row(value.decode(errors="surrogateescape"))
-    return Given(where, value, None if isinstance(row, str) else row)
+    events = given_events(plan.pipeline, args.file, csv=is_csv(args))
+    return _tell(plan, islice(events, args.limit), args)
 
 
 def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:

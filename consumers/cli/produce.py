@@ -30,11 +30,8 @@ def run(args: argparse.Namespace) -> int:
     topic = args.topic or pipeline.input.topics[0]
     if args.topic is not None:
         refuse_unknown_topic(pipeline, topic)
-    if definition is None and is_csv(args):
-        raise WorkerError(
-            f"{pipeline.at('input')}: CSV has only text, and without `schema` nothing says which cells are numbers. Set "
-            f"`input.schema`, or give events as JSON lines."
-        )
+    if is_csv(args):
+        check_csv(pipeline, definition)
     with opened(args.file) as file:
         writer = RecordWriter(pipeline.client_config(), topic)
         lines = csv_lines(file, definition) if is_csv(args) else json_lines(file)
@@ -109,6 +106,15 @@ def encoder(pipeline: Pipeline) -> tuple[Any, Encode]:
     if pipeline.input.format == "json":
         return schema.definition, lambda row: encode_json_row(schema.definition, row)
     return schema.definition, lambda row: encode_row(schema.definition, schema.id, row)
+
+
+def check_csv(pipeline: Pipeline, definition: Any) -> None:
+    """Check that a schema says what the cells of CSV are. Raises WorkerError."""
+    if definition is None:
+        raise WorkerError(
+            f"{pipeline.at('input')}: CSV has only text, and without `schema` nothing says which cells are numbers. Set "
+            f"`input.schema`, or give events as JSON lines."
+        )
 
 
 def _encode_as_it_is(row: Mapping[str, Any]) -> bytes:

@@ -40,11 +40,20 @@ def answers(plan: Plan, values: Sequence[bytes]) -> list[Answer]:
     """
     if not values:
         return []
-    block = plan.decoder.decode(_fetched(values, plan.pipeline.input.topics[0]))
+    block = decoded(plan, values)
     told: dict[int, Answer] = {row: Answer(None, rejection=why) for row, why in block.rejected.items()}
     for start in range(0, len(block.good), plan.executor.max_events):
         told |= _predicted(plan, block, start, min(start + plan.executor.max_events, len(block.good)))
     return [told[row] for row in range(len(values))]
+
+
+def decoded(plan: Plan, values: Sequence[bytes]) -> DecodedBatch:
+    """Decode the values as events that have no keys, no headers and the present time as their timestamp.
+
+    Raises:
+        SchemaUnavailable: the schema registry doesn't answer.
+    """
+    return plan.decoder.decode(_fetched(values, plan.pipeline.input.topics[0]))
 
 
 def _fetched(values: Sequence[bytes], topic: str) -> FetchedBatch:

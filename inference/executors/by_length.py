@@ -69,6 +69,12 @@ class ByLength:
         """See `Executor.close`."""
         self._executor.close()
 
+    def items_of(self, inputs: Inputs) -> tuple[int, int]:
+        """The items of these events, without and with the padding that `run` would add."""
+        lengths = lengths_in(inputs)
+        groups = groups_of(lengths, self.length_buckets, self._call)
+        return int(lengths.sum()), sum(size * len(rows) for size, rows in groups)
+
     def _answers(self, inputs: Inputs, groups: Sequence[tuple[int, Ints]]) -> Iterator[dict[str, npt.NDArray[Any]]]:
         """The outputs of each call; `inputs` are in the order of the groups."""
         first = 0
