@@ -1,5 +1,6 @@
 """Asks whether a broker answers, and whether the cluster still has the data that it had."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ from millstream.topics.unreachable import cause_of
 
 # An admin client waits up to 10 s between two tries to connect, which would be how late a broker's return is seen.
 PROBE_DEFAULTS = {"reconnect.backoff.max.ms": 1000}
+# Seconds without an answer after which the next question has a new client: a client may have forgotten all brokers
+# (github.com/confluentinc/librdkafka/issues/5301).
+NEW_CLIENT_AFTER = 20.0
 
 
 class BrokerProbe:
@@ -25,7 +29,9 @@ class BrokerProbe:
         client: the settings of a Kafka client, with `bootstrap.servers`.
         topics: those that `change` looks at.
         """
-        self._admin = Admin({**client, **PROBE_DEFAULTS})
+        self._settings = {**client, **PROBE_DEFAULTS}
+        self._admin = Admin(self._settings)
+        self._answered = time.monotonic()  # or when the client was created
         self._check = ClusterCheck(self._admin.bootstrap, topics)
         self._state: ClusterState | None = None  # None: no broker has answered the last question
 
@@ -35,7 +41,11 @@ class BrokerProbe:
         try:
             found = self._admin.list_topics(timeout=timeout)
         except KafkaException as error:
-            return cause_of(error.args[0], self._admin.causes)
+            cause = cause_of(error.args[0], self._admin.causes)
+            if time.monotonic() - self._answered > NEW_CLIENT_AFTER:
+                self._admin, self._answered = Admin(self._settings), time.monotonic()
+            return cause
+        self._answered = time.monotonic()
         partitions = {name: len(topic.partitions) for name, topic in found.topics.items() if topic.partitions}
         self._state = ClusterState(str(found.cluster_id), partitions)
         return None

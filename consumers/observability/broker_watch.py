@@ -88,6 +88,8 @@ class BrokerWatch:
             self._ended.wait(SETTLE_TIME)
             self._suspected.clear()
         errors, self._errors = self._errors, []
+        if errors or why is not None:
+            self._health.connections_lost = True
         if errors and why is None:  # one of several brokers, or a short loss
             self._warnings.warn("connections to Kafka were lost, and a broker answers", len(errors), errors[0])
         if self._on_change is not None and not self._ended.is_set():

@@ -23,6 +23,7 @@ class Health:
         self.ready = False
         self.waiting_for = ""  # why the worker is not ready
         self.broker_away: str | None = None  # a sentence while no broker answers
+        self.connections_lost = False  # whether clients have lost brokers since the consumer was last seen to find one
         self._away: dict[tuple[str, int], str] = {}  # (what is away, the thread that waits for it) -> the error
 
     def turn(self) -> None:

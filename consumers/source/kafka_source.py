@@ -14,11 +14,13 @@ from millstream.consumers.errors import WorkerError
 from millstream.consumers.events import Epochs, FetchedBatch
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.flow.batch_window import BatchWindow
+from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import ASSIGNED, KAFKA_ERRORS, PAUSED, REBALANCES, Metrics
 from millstream.consumers.record_types import Partition
 from millstream.consumers.records import Records
 from millstream.consumers.source.crash_markers import CrashMarkers
 from millstream.consumers.source.crashes import CrashGuard
+from millstream.consumers.source.lost_brokers import LostBrokers, reminder
 from millstream.consumers.source.offset_commits import OffsetCommits
 from millstream.consumers.source.partition_names import ranges_of
 from millstream.consumers.source.past_end import PastEnd
@@ -77,6 +79,7 @@ class Source:
         *,
         assignment: Assignment,
         guard: CrashGuard,
+        health: Health,
         metrics: Metrics,
         lost_broker: Callable[[str], object] = lambda _error: None,
     ) -> None:
@@ -87,6 +90,7 @@ class Source:
             subscription: the topics and the membership.
             assignment: gets this worker's partitions and their committed offsets.
             guard: gets the number of workers that ended where this one begins.
+            health: says whether connections to brokers were lost.
             metrics: where to count.
             lost_broker: called with the error when the client loses a broker.
         """
@@ -123,6 +127,12 @@ class Source:
         self._reader = reader_of(self._consumer, error_cb, self._note_event)
         self.markers = CrashMarkers(self._consumer, guard, subscription.start)
         self.commits = OffsetCommits(self._consumer, assignment, self.markers, metrics)
+        self._lost_brokers = LostBrokers(
+            self._consumer,
+            subscription.topics[0],
+            health,
+            reminder(self._consumer, error_cb, str(client.get("bootstrap.servers", ""))),
+        )
 
     @property
     def topics(self) -> frozenset[str]:
@@ -159,8 +169,9 @@ class Source:
         poll with records wakes two other threads.
 
         Raises:
-            WorkerError: a topic or the group can't be read at all.
+            WorkerError: a topic or the group can't be read at all, or the client finds no broker any more.
         """
+        self._lost_brokers.look()
         before = self._epochs
         records, now = self._consume(limit, timeout, window)
         if self._fatal is not None:

@@ -70,6 +70,7 @@ def build_worker(
         subscription_of(plan, instance_id, until_idle=until_idle),
         assignment=shared.assignment,
         guard=guard,
+        health=health,
         metrics=metrics,
         lost_broker=lost_broker,
     )

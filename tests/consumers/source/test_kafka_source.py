@@ -13,6 +13,7 @@ from millstream.consumers.errors import WorkerError
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.observability import metrics as m
+from millstream.consumers.observability.health import Health
 from millstream.consumers.source import kafka_source, rewind
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.source.kafka_source import Source, Subscription
@@ -53,6 +54,7 @@ class Reading(Measured):
                 Subscription("g", ("in", "other"), start, {"fetch.wait.max.ms": "7"}, until_idle),
                 assignment=self.assignment,
                 guard=CrashGuard(3, 100),
+                health=Health(60),
                 metrics=self.metrics,
                 lost_broker=self.lost_broker.append,
             )

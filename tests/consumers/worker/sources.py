@@ -23,5 +23,6 @@ def source_on(consumer: FakeConsumer, shared: Shared) -> Source:
             Subscription("g", ("in",), "earliest", {}, until_idle=False),
             assignment=shared.assignment,
             guard=shared.guard,
+            health=shared.health,
             metrics=shared.metrics,
         )
