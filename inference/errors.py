@@ -45,6 +45,21 @@ class ExecutorUnavailable(InferenceError):  # noqa: N818
     failure: ClassVar[Failure] = "wait"
 
 
+class Throttled(ExecutorUnavailable):
+    """The server has too much to do, or a quota is used up (HTTP 429 and 503). Raised by `AsyncExecutor.run`.
+
+    The caller sends fewer requests at a time, and retries this one.
+    """
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        """Args:
+        message: what the server said.
+        retry_after: seconds after which the server wants the request again; None: it didn't say.
+        """
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class ExecutorLost(ExecutorUnavailable):
     """The executor failed and can't recover in this process, because the CUDA context is lost. Raised by `Executor.run`.
 

@@ -156,6 +156,7 @@ def load_primary(pipeline: Pipeline, reader: Schema | None) -> ModelVersion:
         pipeline.model.inputs,
         partial(pipeline.at, "model", "inputs"),
         pipeline.at("model"),
+        pipeline.environ,
     ).with_time_formats(partial(time_format, reader))
 
 

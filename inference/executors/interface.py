@@ -1,4 +1,4 @@
-"""The interface of executors, and helpers for them."""
+"""The interfaces of executors, blocking and asynchronous, and helpers for them."""
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
+from millstream.inference.executors.limits import RequestLimits
 from millstream.inference.ragged import Ragged
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput, blank
@@ -54,6 +55,54 @@ class ModelExecutor(Executor, Protocol):
     device: str  # cpu, cuda or tensorrt
     batch_sizes: tuple[int, ...]  # the batch sizes that it is warmed up for, ascending
     max_events: int  # the largest micro-batch that it takes
+
+
+class AsyncExecutor(Protocol):
+    """Runs micro-batches somewhere else, such as on a server, and meanwhile takes the next ones. Derive from this class.
+
+    All coroutines run on one event loop, which has a thread of its own. `run` is called for many micro-batches at a time, so
+    it must never block: await, or use `asyncio.to_thread`. The caller decides how many run at a time, retries them during an
+    outage, and isolates bad events.
+    """
+
+    device: str = "remote"  # for messages
+    batch_sizes: tuple[int, ...] = ()  # the batch sizes that it is warmed up for, ascending
+    max_events: int = 1  # the largest micro-batch that it takes
+    limits: RequestLimits = RequestLimits()
+    # Set by the caller before the first `run`. If the server reports how many tokens a request took, call it with this number
+    # less the estimate of `tokens`. Any thread may call it.
+    on_tokens: Callable[[int], object] | None = None
+
+    async def warm_up(self) -> None:
+        """Connect, check that the server has the model, and run once. It is called again until it succeeds.
+
+        Raises:
+            ExecutorUnavailable: the server is away, or does not have the model yet. The caller waits.
+            ModelConfigError: config.yaml doesn't fit the server's model. The caller ends.
+        """
+
+    async def run(self, inputs: Tensors, timeout: float) -> dict[str, npt.NDArray[Any]]:
+        """Run one micro-batch, like `Executor.run`.
+
+        Args:
+            inputs: tensor name -> [events, ...].
+            timeout: seconds after which the result is of no use. It is the time limit of a request, or less if the events
+                have a deadline. Pass it on to the server if the protocol has a place for it.
+
+        Raises:
+            ModelRejected: the server's model rejects this micro-batch. It may accept parts of it.
+            OutOfMemory: the micro-batch is too large for the server.
+            Throttled: the server has too much to do.
+            ExecutorUnavailable: the server is away, or did not answer in time.
+        """
+        ...
+
+    def tokens(self, inputs: Tensors) -> int:  # noqa: ARG002
+        """How many tokens the request will take, for `limits.tokens_per_minute`: an estimate."""
+        return 0
+
+    async def close(self) -> None:
+        """Close the connections."""
 
 
 def rows_of(tensors: Inputs) -> int:
