@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
 from millstream.inference.executors.limits import RequestLimits
+from millstream.inference.executors.request_report import RequestReport
 from millstream.inference.ragged import Ragged
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput, blank
@@ -72,6 +73,8 @@ class AsyncExecutor(Protocol):
     # Set by the caller before the first `run`. If the server reports how many tokens a request took, call it with this number
     # less the estimate of `tokens`. Any thread may call it.
     on_tokens: Callable[[int], object] | None = None
+    # Set by the caller for metrics. If the model completes or embeds texts, call it after each request.
+    on_request: Callable[[RequestReport], object] | None = None
 
     async def warm_up(self) -> None:
         """Connect, check that the server has the model, and run once. It is called again until it succeeds.
