@@ -173,6 +173,7 @@ class Config(_Options):
     batch_sizes: list[Annotated[int, Field(ge=1, le=MAX_EVENTS)]] = Field(default_factory=list)
     length_buckets: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
     server: Any = None  # its options are those of the executor, see `server_section`
+    request: Any = None  # only for `executor: openai`, see `request_section`
 
 
 SECTIONS: dict[str, type[BaseModel]] = {

@@ -118,6 +118,11 @@ def _check_executor(executor: str | None, written: ConfigFile) -> None:
             f"{written.at('server')}: only an executor that calls a server has this section, found `executor: "
             f"{executor or 'of the model file'}`. Write `executor: {SERVERS[0]}`, or leave the section out."
         )
+    if "request" in written.data and executor != "openai":
+        raise ModelConfigError(
+            f"{written.at('request')}: only the executor openai has this section, found `executor: "
+            f"{executor or 'of the model file'}`. Write `executor: openai`, or leave the section out."
+        )
 
 
 def _model_folder(repository: Path, name: str) -> Path:

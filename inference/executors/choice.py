@@ -40,7 +40,10 @@ def open_executor(
             "(`millstream docs models`)."
         )
     executor = _open(model, device, threads, max_events)
-    return executor if model.signature.max_length is None else ByLength(model, executor)
+    pads = (
+        model.signature.max_length is not None and model.executor != "openai"
+    )  # in a prompt, a list may have any length
+    return ByLength(model, executor) if pads else executor
 
 
 def _open(model: ModelVersion, device: str, threads: int, max_events: int) -> ModelExecutor:
@@ -57,6 +60,10 @@ def _open(model: ModelVersion, device: str, threads: int, max_events: int) -> Mo
             from millstream.inference.executors.onnx import OnnxExecutor  # noqa: PLC0415
 
             return OnnxExecutor(model, device=device, threads=threads, max_events=max_events)
+        case "openai":
+            from millstream.inference.executors.openai.executor import open_openai  # noqa: PLC0415
+
+            return BlockingExecutor(open_openai(model, max_events))
         case name:
             opened = _open_installed(model, name, max_events)
     return BlockingExecutor(cast("AsyncExecutor", opened)) if is_asynchronous(opened) else cast("ModelExecutor", opened)

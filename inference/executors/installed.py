@@ -5,7 +5,7 @@ from importlib.metadata import EntryPoint, entry_points
 GROUP = "millstream.executors"
 BY_FILE = {"model.onnx": "onnx", "model.pt2": "torch", "model.pt": "torch", "model.py": "python"}
 """The model's file -> the executor that runs it."""
-SERVERS = ("kserve",)
+SERVERS = ("kserve", "openai")
 """Millstream's own executors that need no model file, because the model is on a server."""
 OWN = (*dict.fromkeys(BY_FILE.values()), *SERVERS)
 
