@@ -68,11 +68,6 @@ class Flights:
         with self._changed:
             self._await(lambda: not self._flying)
 
-    def look_again(self) -> None:
-        """Let the waiting thread look again, because `most` has changed."""
-        with self._changed:
-            self._changed.notify_all()
-
     def _await(self, reached: Callable[[], bool]) -> None:
         while not self._changed.wait_for(reached, POLL_INTERVAL):
             if self._abandon.is_set():
