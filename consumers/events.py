@@ -193,6 +193,12 @@ class MicroBatch:
             return np.empty(0, np.int64)
         return np.flatnonzero(self.deadlines() < now)
 
+    def last_deadline(self) -> int:
+        """The latest deadline of its events, ms since the epoch; `NEVER` if an event has none."""
+        if any(part.block.deadlines is None for part in self.parts if part.last > part.first):
+            return NEVER
+        return int(self.deadlines().max(initial=0))
+
     def keys(self) -> set[Hashable]:
         """The keys of its records, without null."""
         return {key for part in self.parts for key in part.block.keys[part.start : part.stop] if key is not None}

@@ -20,6 +20,7 @@ from millstream.consumers.records import Records
 from millstream.consumers.source.crash_markers import CrashMarkers
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.source.offset_commits import OffsetCommits
+from millstream.consumers.source.partition_count import PartitionCount
 from millstream.consumers.source.partition_names import ranges_of
 from millstream.consumers.source.past_end import PastEnd
 from millstream.consumers.source.reader import FINAL_ERRORS, UNREADABLE_ERRORS, reader_of
@@ -59,6 +60,7 @@ class Subscription:
     start: str  # earliest or latest, for partitions without a committed offset
     client: Mapping[str, str]  # the client's settings for its membership, and for how much it fetches ahead
     until_idle: bool  # whether `idle` is needed, for which the client reports the ends of partitions
+    counts_partitions: bool = False  # whether `Assignment.share` is needed
 
 
 LOST = (
@@ -123,6 +125,7 @@ class Source:
         self._reader = reader_of(self._consumer, error_cb, self._note_event)
         self.markers = CrashMarkers(self._consumer, guard, subscription.start)
         self.commits = OffsetCommits(self._consumer, assignment, self.markers, metrics)
+        self._count = PartitionCount(self._consumer, subscription.topics, assignment)
 
     @property
     def topics(self) -> frozenset[str]:
@@ -163,6 +166,8 @@ class Source:
         """
         before = self._epochs
         records, now = self._consume(limit, timeout, window)
+        if self._subscription.counts_partitions:
+            self._count.update(changed=before is not self._epochs)
         if self._fatal is not None:
             raise WorkerError(f"the Kafka consumer can't go on: {self._fatal.str()}")
         if before is not self._epochs or time.monotonic() - self._refreshed > GROUP_METADATA_INTERVAL:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import numpy.typing as npt
@@ -47,6 +48,8 @@ class BlockingExecutor:
         self.batch_sizes = executor.batch_sizes
         self.max_events = executor.max_events
         self.thread = LoopThread("remote-executor")
+        self.checks: list[Callable[[], object]] = []
+        """Called after the warm-up; what they raise, `warm_up` raises."""
 
     def warm_up(self) -> None:
         """See `Executor.warm_up`."""
@@ -54,6 +57,8 @@ class BlockingExecutor:
             self.thread.wait_for(self.executor.warm_up(), WARM_UP_TIMEOUT)
         except TimeoutError as error:
             raise ExecutorUnavailable(f"the warm-up did not end: {error}") from error
+        for check in self.checks:
+            check()
 
     def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
         """See `Executor.run`."""
