@@ -20,7 +20,7 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from millstream.topics.local.child import start
+from millstream.topics.local.child import end, start
 from millstream.topics.local.ports import free_ports
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ PYTHON = CACHE / "venv" / "bin" / "python"
 MODEL = CACHE / "tiny.gguf"
 MARK = CACHE / "installed"
 WHEELS = CACHE / "wheels"
-READY_TIMEOUT, STOP_TIMEOUT = 60.0, 10.0  # seconds
+READY_TIMEOUT = 60.0  # seconds
 CONTEXT = 1024  # tokens
 PINS = ("requirements.txt", "source.txt")
 
@@ -119,14 +119,8 @@ class LlamaServer:
 
     def _end(self, how: signal.Signals) -> None:
         process, self._process = self._process, None
-        if process is None:
-            return
-        process.send_signal(how)
-        try:
-            process.wait(STOP_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        if process is not None:
+            end(process, how)
 
     def _answers(self) -> bool:
         with contextlib.suppress(OSError), urllib.request.urlopen(f"{self.url}/models", timeout=1) as response:

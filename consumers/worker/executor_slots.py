@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from functools import partial
 
 from millstream.consumers.execute.async_pool import AsyncExecutorPool
 from millstream.consumers.execute.async_runner import AsyncRunner
@@ -17,6 +18,8 @@ from millstream.consumers.execute.reorder_buffer import Ordering
 from millstream.consumers.execute.request_gates import QuotaGate, RequestPlaces
 from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
+from millstream.consumers.observability.genai_metrics import observations
+from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.resilience.outage import Outages
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.safety_net import SafetyNet
@@ -24,6 +27,7 @@ from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.worker.shared import Shared
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.interface import Executor
+from millstream.inference.executors.request_report import RequestReport
 
 
 def pool_of(
@@ -85,6 +89,7 @@ def _asynchronous(shared: Shared, blocking: BlockingExecutor, flights: Flights, 
     """The pool of an asynchronous executor. It runs on the event loop on which the executor was warmed up."""
     settings, executor, assignment = shared.settings, blocking.executor, shared.assignment
     max_events, limits = settings.batch.max_events, executor.limits
+    executor.on_request = partial(_note_request, shared.metrics)
     limit = ConcurrencyLimit(limits.concurrency)
     quota = GroupQuota(limits.requests_per_minute, limits.tokens_per_minute, time.monotonic())
     runner = AsyncRunner(
@@ -109,3 +114,8 @@ def _asynchronous(shared: Shared, blocking: BlockingExecutor, flights: Flights, 
         fail=shared.ending.fail,
         stalled_after=settings.batch_timeout,
     )
+
+
+def _note_request(metrics: Metrics, report: RequestReport) -> None:
+    for metric, value, labels in observations(report):
+        metrics.observe(metric, value, *labels)

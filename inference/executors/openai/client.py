@@ -7,7 +7,7 @@ import importlib
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import msgspec
@@ -60,7 +60,10 @@ class Client:
         async with self._request("POST", path, timeout, body) as (response, where):
             builder = CompletionBuilder(where)
             if body.get("stream"):
-                await _read_stream(response, builder)
+                with suppress(
+                    self._aiohttp.ClientPayloadError
+                ):  # the connection was cut: the completion may be whole anyway
+                    await _read_stream(response, builder)
             else:
                 builder.add_whole(await _read_whole(response, where))
             return builder.completion()
@@ -91,13 +94,7 @@ class Client:
         """A response with a status of success, and the server's name for messages. Errors while it is read count too."""
         one = self._endpoints.take(time.monotonic())
         try:
-            async with self._session().request(
-                method,
-                one.url + path,
-                data=None if body is None else _ENCODER.encode(body),
-                timeout=self._aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, CONNECT_TIMEOUT)),
-                allow_redirects=False,  # the API key must not go elsewhere
-            ) as response:
+            async with await self._send(method, one.url + path, timeout, body) as response:
                 if response.status != 200:
                     said = await response.content.read(1 << 16)
                     raise error_of(response.status, response.headers, said, one.url, self._model)
@@ -114,6 +111,21 @@ class Client:
             raise self._away(one, error, timeout) from error
         finally:
             self._endpoints.release(one)
+
+    async def _send(self, method: str, url: str, timeout: float, body: Mapping[str, Any] | None) -> Any:
+        """The response, as soon as its status is known."""
+        options = {
+            "data": None if body is None else _ENCODER.encode(body),
+            "timeout": self._aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, CONNECT_TIMEOUT)),
+            "allow_redirects": False,  # the API key must not go elsewhere
+        }
+        try:
+            return await self._session().request(method, url, **options)
+        except self._aiohttp.ClientConnectorError:
+            raise
+        except (self._aiohttp.ServerDisconnectedError, self._aiohttp.ClientOSError):
+            # The server may have closed a connection that was kept open, just before the request.
+            return await self._session().request(method, url, **options)
 
     def _away(self, one: Endpoint, error: Exception, timeout: float) -> ExecutorUnavailable:
         """The error for a server that does not answer."""

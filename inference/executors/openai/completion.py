@@ -22,6 +22,18 @@ _ADVICE = {
 }
 
 
+class EndedEarly(ExecutorUnavailable):
+    """The response ended before the completion did. The server may answer if it is asked again."""
+
+    def __init__(self, where: str, *, empty: bool) -> None:
+        """Args:
+        where: how messages name the server.
+        empty: whether nothing at all came.
+        """
+        super().__init__(f"{where} ended its answer before the completion was whole")
+        self.empty = empty
+
+
 class Completion(msgspec.Struct, frozen=True):
     """What the server answered to one request."""
 
@@ -68,6 +80,7 @@ class CompletionBuilder:
         """
         self._where = where
         self._texts: list[str] = []
+        self._empty = True
         self._chars = 0
         self._refusal = ""
         self._finish_reason: str | None = None
@@ -105,11 +118,11 @@ class CompletionBuilder:
         """What the server answered.
 
         Raises:
-            ExecutorUnavailable: the response ended before the completion did. The server may answer if it is asked again.
+            EndedEarly: the response ended before the completion did.
             ModelRejected: the model refuses to answer.
         """
         if self._finish_reason is None or self._finish_reason in _UNFINISHED:
-            raise ExecutorUnavailable(f"{self._where} ended its answer before the completion was whole")
+            raise EndedEarly(self._where, empty=self._empty)
         if self._refusal:
             raise ModelRejected(f"the model refuses to answer: {self._refusal:.200}")
         usage = self._usage or _Usage()
@@ -130,6 +143,7 @@ class CompletionBuilder:
             ) from None
         if found.error is not None or found.object == "error":
             raise self._reported(body)
+        self._empty = False
         if found.usage is not None:
             self._usage = found.usage
         for choice in found.choices[:1]:

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from millstream.inference.server_section import Secret, ServerOptions
+from millstream.inference.server_section import Concurrency, Secret, ServerOptions
 from millstream.schemas.units import PositiveDuration
 
 _ENDPOINT = re.compile(r"/(chat/completions|completions|embeddings|models)$")
@@ -38,6 +38,9 @@ class OpenAIServer(ServerOptions):
     model: Annotated[str, Field(min_length=1)] | None = None
     api_key: Secret | None = None
     timeout: PositiveDuration = 60.0
+    # Fixed by default. These servers batch and queue requests themselves, and a completion takes as long as its text is: latency
+    # says little about load.
+    concurrency: Concurrency = 64
 
     def request_headers(self) -> dict[str, Any]:
         """The headers of all requests. They contain secrets: never print them."""

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected
 from millstream.inference.executors.interface import Inputs, rows_of
 from millstream.inference.executors.limits import RequestLimits
-from millstream.inference.executors.openai.completion import Completion, check_finished
+from millstream.inference.executors.openai.completion import Completion, EndedEarly, check_finished
 from millstream.inference.executors.openai.errors import RequestRefused
 from millstream.inference.executors.openai.prompt import Messages, Prompt, sample
 from millstream.inference.executors.openai.requester import Requester
@@ -110,21 +110,31 @@ class TextExecutor(OpenAIExecutor):
 
     async def _complete(self, messages: Messages, until: float) -> Completion:
         body = {**({"messages": messages} if self._is_chat else {"prompt": messages[0]["content"]}), **self._fixed}
-        if self._streams:
-            streamed = {**body, "stream": True, "stream_options": {"include_usage": True}}
-            completion = await self._requester.completion(streamed, _remaining(until))
-            if completion.input_tokens is not None or not self._needs_tokens:
-                check_finished(completion, self._accepted)
-                return completion
-            if self._streams:  # of the requests in flight, the first one says it
-                self._streams = False
-                log.warning(
-                    "%s: the server reports no tokens in streams, and the outputs have them: requests are not streamed any more",
-                    self._model.place,
-                )
-        completion = await self._requester.completion(body, _remaining(until))
+        completion = await self._streamed(body, until) if self._streams else None
+        if completion is None:
+            completion = await self._requester.completion(body, _remaining(until))
         check_finished(completion, self._accepted)
         return completion
+
+    async def _streamed(self, body: Mapping[str, Any], until: float) -> Completion | None:
+        """The completion of a streamed request; None: only a request that is not streamed tells all that is needed."""
+        streamed = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        try:
+            completion = await self._requester.completion(streamed, _remaining(until))
+        except EndedEarly as error:
+            # llama-cpp-python writes the status 200 before it looks at the prompt, and ends the stream if it is too long.
+            if error.empty:
+                return None
+            raise
+        if completion.input_tokens is not None or not self._needs_tokens:
+            return completion
+        if self._streams:  # of the requests in flight, the first one says it
+            self._streams = False
+            log.warning(
+                "%s: the server reports no tokens in streams, and the outputs have them: requests are not streamed any more",
+                self._model.place,
+            )
+        return None
 
     def _correct_estimate(self, completion: Completion, inputs: Inputs, row: int) -> None:
         if self.on_tokens is not None and completion.input_tokens is not None:

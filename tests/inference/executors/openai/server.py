@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -68,9 +69,10 @@ class OpenAIServer:
         self._usage_in_streams = usage_in_streams
         self._key = key
         self._thread = LoopThread("openai-server")
-        self._runner = self._thread.wait_for(self._start(port), 10)
-        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}/v1"
-        self.port: int = self._runner.addresses[0][1]
+        self._runner: web.AppRunner | None = None
+        self._port = port
+        self.start()
+        self.url = f"http://127.0.0.1:{self._port}/v1"
 
     def __enter__(self) -> OpenAIServer:
         return self
@@ -80,9 +82,24 @@ class OpenAIServer:
     ) -> None:
         self.close()
 
+    def start(self) -> None:
+        """Answer on the same port as before."""
+        self._runner = self._thread.wait_for(self._serve(self._port), 10)
+        self._port = self._runner.addresses[0][1]
+
+    def kill(self) -> None:
+        """Cut all connections, and answer nothing until `start`."""
+        if self._runner is not None:
+            self._thread.wait_for(self._runner.cleanup(), 10)
+            self._runner = None
+
+    def accept(self, key: str) -> None:
+        """Accept this API key from now on."""
+        self._key = key
+
     def close(self) -> None:
         """Stop, and cut the connections."""
-        self._thread.wait_for(self._runner.cleanup(), 10)
+        self.kill()
         self._thread.close()
 
     async def complete(self, asked: Asked) -> web.StreamResponse:
@@ -121,7 +138,7 @@ class OpenAIServer:
 
         return act
 
-    async def _start(self, port: int) -> web.AppRunner:
+    async def _serve(self, port: int) -> web.AppRunner:
         app = web.Application(client_max_size=1 << 26)
         for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings"):
             app.router.add_post(path, self._handle)
@@ -205,12 +222,30 @@ def refuse(status: int, body: object, **headers: str) -> Act:
     return act
 
 
+async def hang_up(asked: Asked) -> web.StreamResponse:
+    """Close the connection without an answer."""
+    assert asked.request.transport is not None
+    asked.request.transport.close()
+    return web.Response(status=500)
+
+
 def hang(seconds: float) -> Act:
     """Answer nothing for so long."""
 
     async def act(_: Asked) -> web.StreamResponse:
         await asyncio.sleep(seconds)
         return web.Response(status=500)
+
+    return act
+
+
+def too_long(message: str) -> Act:
+    """Refuse a prompt that is too long, as llama-cpp-python does: the stream has no event, a whole answer says why."""
+
+    async def act(asked: Asked) -> web.StreamResponse:
+        if asked.body.get("stream"):
+            return await raw([], cut=True)(asked)
+        return web.json_response({"error": {"message": message, "code": "context_length_exceeded"}}, status=400)
 
     return act
 
@@ -223,3 +258,23 @@ async def embed(asked: Asked) -> web.StreamResponse:
     ]
     usage = {"prompt_tokens": sum(len(text.split()) for text in texts)}
     return web.json_response({"object": "list", "data": vectors[::-1], "usage": usage})
+
+
+def once_set(event: threading.Event, then: Act) -> Act:
+    """Answer nothing until the event is set."""
+
+    async def act(asked: Asked) -> web.StreamResponse:
+        while not event.is_set():
+            await asyncio.sleep(0.02)
+        return await then(asked)
+
+    return act
+
+
+def by_text(acts: Mapping[str, Act], otherwise: Act) -> Act:
+    """Do what belongs to the request's text."""
+
+    async def act(asked: Asked) -> web.StreamResponse:
+        return await acts.get(asked.text, otherwise)(asked)
+
+    return act

@@ -15,7 +15,7 @@ from millstream.inference.executors.loop_thread import LoopThread
 from millstream.inference.executors.request_report import RequestReport
 from millstream.inference.ragged import Ragged
 from tests.inference.executors.openai.models import ANSWER, ANSWER_SCHEMA, EMBEDDING, TEXT_INPUT, opened, texts
-from tests.inference.executors.openai.server import COUNTING, OpenAIServer, hang, raw, refuse, said, sse
+from tests.inference.executors.openai.server import COUNTING, OpenAIServer, hang, hang_up, raw, refuse, said, sse
 
 T = TypeVar("T")
 Wait = Callable[[Coroutine[Any, Any, T]], T]
@@ -249,12 +249,10 @@ def test_a_response_that_has_no_embedding_for_each_text_is_an_outage(
         raw([said(" one")]),
         raw([said(" one"), b"data: [DONE]\n\n"]),
         raw([said(" one"), b'data: {"choi'], cut=True),
-        raw([]),
         refuse(500, "Internal Server Error"),
-        refuse(200, "<html>a login page</html>"),
         refuse(302, "", Location="http://elsewhere/"),
     ],
-    ids=["truncated", "interrupted", "cut", "empty", "500", "html", "redirect"],
+    ids=["truncated", "interrupted", "cut", "500", "redirect"],
 )
 def test_an_answer_that_is_not_whole_is_an_outage(open_model: Open, server: OpenAIServer, ask: Ask, act: Any) -> None:
     executor = open_model(server.url)
@@ -262,6 +260,31 @@ def test_an_answer_that_is_not_whole_is_an_outage(open_model: Open, server: Open
     with pytest.raises(ExecutorUnavailable):
         ask(executor, "hi")
     assert ask(executor, "hi") == {"text": [COUNTING]}
+
+
+def test_a_stream_without_anything_is_asked_for_again_without_streaming(
+    open_model: Open, server: OpenAIServer, ask: Ask
+) -> None:
+    executor = open_model(server.url)
+    server.script.extend([raw([], cut=True), refuse(400, {"error": {"message": "exceed context window"}})])
+    with pytest.raises(ModelRejected, match="the prompt is too long for the model: exceed context window"):
+        ask(executor, "hi")
+    assert ["stream" in asked.body for asked in server.asked] == [True, False]
+
+
+def test_a_connection_that_was_closed_while_it_was_idle_is_no_outage(
+    open_model: Open, server: OpenAIServer, ask: Ask
+) -> None:
+    executor = open_model(server.url)
+    ask(executor, "hi")
+    server.script.append(hang_up)
+    assert ask(executor, "+") == {"text": [" pos"]}
+
+
+def test_a_server_that_answers_something_else_is_an_outage(open_model: Open, server: OpenAIServer, ask: Ask) -> None:
+    server.always = refuse(200, "<html>a login page</html>")
+    with pytest.raises(ExecutorUnavailable, match=r"something other than a completion .*server\.urls"):
+        ask(open_model(server.url), "hi")
 
 
 def test_pieces_comments_and_carriage_returns_make_no_difference(
