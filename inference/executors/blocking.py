@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -50,6 +51,8 @@ class BlockingExecutor:
         self.thread = LoopThread("remote-executor")
         self.checks: list[Callable[[], object]] = []
         """Called after the warm-up; what they raise, `warm_up` raises."""
+        # Commands such as `millstream predict` just end. Then the connections are closed too.
+        self._close = weakref.finalize(self, _close, executor, self.thread)
 
     def warm_up(self) -> None:
         """See `Executor.warm_up`."""
@@ -67,8 +70,12 @@ class BlockingExecutor:
 
     def close(self) -> None:
         """See `Executor.close`."""
-        try:
-            self.thread.wait_for(self.executor.close(), CLOSE_TIMEOUT)
-        except Exception as error:
-            log.warning("the executor did not close: %s: %s", type(error).__name__, line_of(error))
-        self.thread.close()
+        self._close()
+
+
+def _close(executor: AsyncExecutor, thread: LoopThread) -> None:
+    try:
+        thread.wait_for(executor.close(), CLOSE_TIMEOUT)
+    except Exception as error:
+        log.warning("the executor did not close: %s: %s", type(error).__name__, line_of(error))
+    thread.close()
