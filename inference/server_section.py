@@ -64,13 +64,17 @@ def _concurrency(value: object) -> int | None:
     return value
 
 
+Concurrency = Annotated[int | None, BeforeValidator(_concurrency)]
+"""Requests at a time; None: adaptive."""
+
+
 class ServerOptions(BaseModel):
     """The options that all servers have. An executor derives its own from them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
 
     timeout: PositiveDuration = 30.0
-    concurrency: Annotated[int | None, BeforeValidator(_concurrency)] = None  # None: adaptive
+    concurrency: Concurrency = None
     requests_per_minute: Annotated[float, Field(gt=0)] | None = None
     tokens_per_minute: Annotated[float, Field(gt=0)] | None = None
     headers: dict[str, Secret] = Field(default_factory=dict)
