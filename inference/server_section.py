@@ -67,7 +67,7 @@ def _concurrency(value: object) -> int | None:
 class ServerOptions(BaseModel):
     """The options that all servers have. An executor derives its own from them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     timeout: PositiveDuration = 30.0
     concurrency: Annotated[int | None, BeforeValidator(_concurrency)] = None  # None: adaptive
