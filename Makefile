@@ -52,7 +52,7 @@ bench-gpu: $(VENV)/.dev ## Decode, batch, executor and encode without Kafka, aga
 	@$(BIN)/python -m benchmarks.gpu.run $(ARGS)
 
 llama: $(VENV)/.dev ## Build the server of llama-cpp-python with a tiny model, for the tests of language models: 20 minutes, once
-	@nice $(BIN)/python -m benchmarks.llama
+	@nice $(BIN)/python -m benchmarks.servers.llama_server
 
 broker: $(VENV)/.demo ## A Kafka broker on this machine, until Ctrl-C: a real one with Java 17 and Maven; ARGS="--port 9092"
 	@$(BIN)/millstream broker --cache .cache $(ARGS)

@@ -64,6 +64,10 @@ def _open(model: ModelVersion, device: str, threads: int, max_events: int) -> Mo
             from millstream.inference.executors.openai.executor import open_openai  # noqa: PLC0415
 
             return BlockingExecutor(open_openai(model, max_events))
+        case "kserve":
+            from millstream.inference.executors.kserve.executor import KServeExecutor  # noqa: PLC0415
+
+            return BlockingExecutor(KServeExecutor(model, max_events=max_events))
         case name:
             opened = _open_installed(model, name, max_events)
     return BlockingExecutor(cast("AsyncExecutor", opened)) if is_asynchronous(opened) else cast("ModelExecutor", opened)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
-from benchmarks.llama import LlamaServer, missing
+from benchmarks.servers.llama_server import LlamaServer, missing
 from millstream.consumers.observability import genai_metrics
 from tests.consumers.processes import Worker
 from tests.consumers.service import Service, value_of, write_service

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.llama import LlamaServer, missing
+from benchmarks.servers.llama_server import LlamaServer, missing
 from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected
 from millstream.inference.executors.interface import AsyncExecutor
 from millstream.inference.executors.loop_thread import LoopThread

@@ -1,7 +1,7 @@
 """The server of llama-cpp-python with a tiny model: a real server with OpenAI's API that needs no GPU and no download of a model.
 
-`python -m benchmarks.llama` builds it once into .cache/servers/llama, from pinned sources: 20 minutes on two cores. Tests and
-benchmarks never build it. They use it where it is there.
+`make llama` builds it once into .cache/servers/llama, from pinned sources: 20 minutes on two cores. Tests and benchmarks never
+build it. They use it where it is there.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from benchmarks.environments import ROOT
+from benchmarks.servers import process as servers
 from millstream.topics.local.child import end, start
 from millstream.topics.local.ports import free_ports
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ROOT / "benchmarks" / "servers" / "llama"
-CACHE = ROOT / ".cache" / "servers" / "llama"
+SOURCES = Path(__file__).parent / "llama"
+CACHE = servers.CACHE / "llama"
 PYTHON = CACHE / "venv" / "bin" / "python"
 MODEL = CACHE / "tiny.gguf"
 MARK = CACHE / "installed"
