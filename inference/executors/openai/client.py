@@ -3,6 +3,7 @@
 The `openai` package isn't used: for a streamed completion it takes ten times the CPU (benchmarks/results/remote.md).
 """
 
+import asyncio
 import importlib
 import sys
 import time
@@ -24,6 +25,7 @@ from millstream.inference.executors.openai.server_sent_events import EventStream
 # moment fails.
 KEEP_ALIVE = 4.0
 CONNECT_TIMEOUT = 5.0  # seconds
+END_TIMEOUT = 0.25  # seconds that the end of a response may take behind its last event
 MAX_BODY_BYTES = 64 << 20  # of a response that is not streamed
 _ENCODER = msgspec.json.Encoder()
 
@@ -170,11 +172,20 @@ async def _read_stream(response: Any, builder: CompletionBuilder) -> None:
             for event in events.feed(chunk):
                 builder.add(event, now)
             if builder.done:
+                await _read_end(response)
                 return
         for event in events.end():
             builder.add(event, time.monotonic())
     except ValueError as error:
         raise ExecutorUnavailable(f"the server answers something other than a stream of events: {error}") from None
+
+
+async def _read_end(response: Any) -> None:
+    """Wait for the end of the response behind its last event: only then the connection can take another request."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(END_TIMEOUT):
+            while not response.content.at_eof():
+                await response.content.readany()
 
 
 async def _read_whole(response: Any, where: str) -> bytes:

@@ -262,6 +262,13 @@ def test_an_answer_that_is_not_whole_is_an_outage(open_model: Open, server: Open
     assert ask(executor, "hi") == {"text": [COUNTING]}
 
 
+def test_connections_are_used_again(open_model: Open, server: OpenAIServer, ask: Ask) -> None:
+    executor = open_model(server.url)
+    for _ in range(5):
+        ask(executor, "hi")
+    assert len({asked.request.transport for asked in server.asked}) == 1
+
+
 def test_a_stream_without_anything_is_asked_for_again_without_streaming(
     open_model: Open, server: OpenAIServer, ask: Ask
 ) -> None:
