@@ -39,7 +39,7 @@ def refused(text):
 
 
 @cache
-def _installed() -> tuple[Path, Path, str]:
+def installed() -> tuple[Path, Path, str]:
     """Its package folder, Python's library folder, and Python's version. Raises LeftOutError."""
     python = python_of("triton", REQUIREMENTS, cache=CACHE)
     site, libraries, version = subprocess.run(
@@ -61,7 +61,7 @@ class Triton(ModelServer):
 
     def command(self) -> Sequence[str]:
         """See `ModelServer.command`."""
-        site, _, version = _installed()
+        site, _, version = installed()
         triton = site / "pytriton" / "tritonserver"
         backend = self.folder / "backends" / "python"
         if not backend.exists():
@@ -82,7 +82,7 @@ class Triton(ModelServer):
 
     def environment(self) -> Mapping[str, str]:
         """See `ModelServer.environment`."""
-        site, libraries, _ = _installed()
+        site, libraries, _ = installed()
         return {"LD_LIBRARY_PATH": f"{site / 'nvidia_pytriton.libs'}:{libraries}", "TRITON_PY_SITE": str(site)}
 
 
