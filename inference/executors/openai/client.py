@@ -1,6 +1,6 @@
 """Sends requests to servers with OpenAI's API, over HTTP with aiohttp.
 
-The `openai` package isn't used: for a streamed completion it takes ten times the CPU (benchmarks/results/remote.md).
+The `openai` package isn't used: for a streamed completion it takes ten times the CPU.
 """
 
 import asyncio

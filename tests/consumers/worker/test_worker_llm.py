@@ -8,13 +8,13 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import Producer
 
 from benchmarks.servers.llama_server import LlamaServer, missing
 from millstream.consumers.observability import genai_metrics
+from tests.consumers.llm_service import llm_service, send
 from tests.consumers.processes import Worker
-from tests.consumers.service import Service, value_of, write_service
-from tests.inference.executors.openai.models import ANSWER, ANSWER_SCHEMA, write_config
+from tests.consumers.service import Service, value_of
+from tests.inference.executors.openai.models import ANSWER, ANSWER_SCHEMA
 from tests.inference.executors.openai.server import (
     COUNTING,
     OpenAIServer,
@@ -28,42 +28,12 @@ from tests.inference.executors.openai.server import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.broker.choice import Broker
 
 pytest.importorskip("jinja2", reason="needs the extra `openai`")
-
-
-def llm_service(
-    folder: Path,
-    kafka: Broker,
-    url: str,
-    *,
-    request: Mapping[str, Any] | None = None,
-    outputs: tuple[str, ...] = ("text",),
-    server: Mapping[str, Any] | None = None,
-    **sections: Any,
-) -> Service:
-    """A pipeline for events such as `{"id": "e0", "text": "hi"}`."""
-    write_config(folder / "models", url, request, outputs=outputs, server=server)
-    defaults: dict[str, Any] = {
-        "input": {"format": "json", "event_id": "id"},
-        "model": {"name": "llm"},
-        "output": {"format": "json"},
-    }
-    return write_service(folder, kafka, **defaults | sections)
-
-
-def send(service: Service, texts: Sequence[str], key: str | None = None) -> None:
-    """Write an event of each text, `e0` and so on, over all partitions; with a key, into one."""
-    producer = Producer({"bootstrap.servers": service.bootstrap, "acks": "all"})
-    for at, text in enumerate(texts):
-        value = json.dumps({"id": f"e{at}", "text": text}).encode()
-        producer.produce(service.inputs[0], value, key=key or f"e{at}", partition=0 if key else at % 4)
-        producer.poll(0)
-    assert producer.flush(30) == 0
 
 
 def outputs_of(service: Service) -> dict[str, Any]:

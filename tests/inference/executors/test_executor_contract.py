@@ -100,7 +100,10 @@ def test_unknown_executor_is_refused_with_those_that_are_installed(tmp_path: Pat
     with example_installed(tmp_path / "site"), pytest.raises(ModelConfigError) as refused:
         load_version(tmp_path / "models", "m")
     said = str(refused.value)
-    assert ":1: executor: expected onnx, torch, python, kserve or json, found 'jsonn'. Did you mean `json`?" in said
+    assert (
+        ":1: executor: expected onnx, torch, python, kserve, openai or json, found 'jsonn'. Did you mean `json`?"
+        in said
+    )
 
 
 def installed_as(site: Path, name: str, module: str) -> None:
