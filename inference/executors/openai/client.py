@@ -5,11 +5,12 @@ The `openai` package isn't used: for a streamed completion it takes ten times th
 
 import asyncio
 import importlib
+import os
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -28,6 +29,13 @@ CONNECT_TIMEOUT = 5.0  # seconds
 END_TIMEOUT = 0.25  # seconds that the end of a response may take behind its last event
 MAX_BODY_BYTES = 64 << 20  # of a response that is not streamed
 _ENCODER = msgspec.json.Encoder()
+
+
+T = TypeVar("T")
+
+
+class _Unreachable(ExecutorUnavailable):
+    """There is no connection to the server."""
 
 
 class Client:
@@ -59,28 +67,38 @@ class Client:
             ModelRejected: the server rejects the request.
             ExecutorUnavailable: it can't answer now, or its answer ended early.
         """
-        async with self._request("POST", path, timeout, body) as (response, where):
-            builder = CompletionBuilder(where)
-            if body.get("stream"):
-                with suppress(
-                    self._aiohttp.ClientPayloadError
-                ):  # the connection was cut: the completion may be whole anyway
-                    await _read_stream(response, builder)
-            else:
-                builder.add_whole(await _read_whole(response, where))
-            return builder.completion()
+
+        async def ask(one: Endpoint) -> Completion:
+            builder = CompletionBuilder(one.url)
+            async with self._response(one, "POST", path, timeout, body) as response:
+                if body.get("stream"):
+                    # If the connection is cut, the completion may be whole anyway.
+                    with suppress(self._aiohttp.ClientPayloadError):
+                        await _read_stream(response, builder)
+                else:
+                    builder.add_whole(await _read_whole(response, one.url))
+                return builder.completion()
+
+        return await self._from_any(ask)
 
     async def post(self, path: str, body: Mapping[str, Any], timeout: float) -> tuple[bytes, str]:
         """Send a request, and return the response's body, and the server's name for messages. Raises as `complete`."""
-        async with self._request("POST", path, timeout, body) as (response, where):
-            return await _read_whole(response, where), where
+
+        async def ask(one: Endpoint) -> tuple[bytes, str]:
+            async with self._response(one, "POST", path, timeout, body) as response:
+                return await _read_whole(response, one.url), one.url
+
+        return await self._from_any(ask)
 
     async def models(self, timeout: float) -> list[str]:
         """The names of the server's models. Raises as `complete`."""
-        async with self._request("GET", "/models", timeout) as (response, where):
-            body = await _read_whole(response, where)
+
+        async def ask(one: Endpoint) -> bytes:
+            async with self._response(one, "GET", "/models", timeout) as response:
+                return await _read_whole(response, one.url)
+
         try:
-            return [one.id for one in msgspec.json.decode(body, type=_Models).data]
+            return [one.id for one in msgspec.json.decode(await self._from_any(ask), type=_Models).data]
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return []
 
@@ -89,30 +107,38 @@ class Client:
         if self._opened is not None:
             await self._opened.close()
 
+    async def _from_any(self, ask: Callable[[Endpoint], Awaitable[T]]) -> T:
+        """What a server answers. If no connection to it is possible, the next one is asked."""
+        while True:
+            one = self._endpoints.take(time.monotonic())
+            try:
+                answer = await ask(one)
+            except (ModelRejected, Throttled):
+                self._endpoints.succeeded(one)
+                raise
+            except InferenceError as error:
+                self._endpoints.failed(one, now := time.monotonic())
+                if not isinstance(error, _Unreachable) or not self._endpoints.any_works(now):
+                    raise
+            else:
+                self._endpoints.succeeded(one)
+                return answer
+            finally:
+                self._endpoints.release(one)
+
     @asynccontextmanager
-    async def _request(
-        self, method: str, path: str, timeout: float, body: Mapping[str, Any] | None = None
-    ) -> AsyncIterator[tuple[Any, str]]:
-        """A response with a status of success, and the server's name for messages. Errors while it is read count too."""
-        one = self._endpoints.take(time.monotonic())
+    async def _response(
+        self, one: Endpoint, method: str, path: str, timeout: float, body: Mapping[str, Any] | None = None
+    ) -> AsyncIterator[Any]:
+        """A response with a status of success. Errors while it is read become those of `complete`, too."""
         try:
             async with await self._send(method, one.url + path, timeout, body) as response:
                 if response.status != 200:
                     said = await response.content.read(1 << 16)
                     raise error_of(response.status, response.headers, said, one.url, self._model)
-                yield response, one.url
-            self._endpoints.succeeded(one)
-        except (ModelRejected, Throttled):
-            self._endpoints.succeeded(one)
-            raise
-        except InferenceError:
-            self._endpoints.failed(one, time.monotonic())
-            raise
+                yield response
         except (TimeoutError, self._aiohttp.ClientError, OSError) as error:
-            self._endpoints.failed(one, time.monotonic())
             raise self._away(one, error, timeout) from error
-        finally:
-            self._endpoints.release(one)
 
     async def _send(self, method: str, url: str, timeout: float, body: Mapping[str, Any] | None) -> Any:
         """The response, as soon as its status is known."""
@@ -131,7 +157,7 @@ class Client:
 
     def _away(self, one: Endpoint, error: Exception, timeout: float) -> ExecutorUnavailable:
         """The error for a server that does not answer."""
-        if isinstance(error, TimeoutError):
+        if isinstance(error, TimeoutError) and not isinstance(error, self._aiohttp.ConnectionTimeoutError):
             return ExecutorUnavailable(
                 f"{one.url} did not answer within {timeout:.3g} s. If it only needs longer: allow more with `server.timeout` in "
                 f"config.yaml"
@@ -143,7 +169,11 @@ class Client:
             )
         if isinstance(error, self._aiohttp.ClientPayloadError):
             return ExecutorUnavailable(f"{one.url} ended its answer early: {line_of(error)}")
-        return ExecutorUnavailable(f"{one.url} does not answer: {line_of(error) or type(error).__name__}")
+        number = getattr(error, "errno", None) or 0  # getaddrinfo's numbers are negative
+        why = os.strerror(number) if number > 0 else line_of(error) or type(error).__name__
+        return _Unreachable(
+            f"{one.url} does not answer: {why}. Start the server, or correct `server.urls` in config.yaml"
+        )
 
     def _session(self) -> Any:
         if self._opened is None:

@@ -33,6 +33,10 @@ class Endpoints:
         one.in_flight += 1
         return one
 
+    def any_works(self, now: float) -> bool:
+        """Whether a server has not failed lately."""
+        return any(one.ejected_until <= now for one in self._all)
+
     def release(self, one: Endpoint) -> None:
         """Note that a request has ended, however."""
         one.in_flight -= 1

@@ -325,8 +325,6 @@ def test_another_server_answers_while_one_is_away(open_model: Open, server: Open
     with OpenAIServer() as other:
         away = other.url
     executor = open_model([away, server.url])
-    with pytest.raises(ExecutorUnavailable):
-        ask(executor, "hi")
     assert [ask(executor, "+") for _ in range(5)] == [{"text": [" pos"]}] * 5
 
 
