@@ -11,6 +11,7 @@ from millstream.inference.executors.openai.template import Template, Values
 from millstream.inference.ragged import Ragged
 from millstream.inference.request_section import Message, RequestOptions
 from millstream.inference.signature import TensorInput, blank
+from millstream.schemas.wording import shown
 
 Place = Callable[..., str]
 Messages = list[dict[str, str]]
@@ -35,6 +36,12 @@ class Prompt:
         self._inputs = inputs
         self._most = options.max_prompt_chars
         names = [entry.tensor for entry in inputs]
+        for index, name in enumerate(names):
+            if not name.isidentifier():
+                raise ModelConfigError(
+                    f"{at('inputs', index, 'tensor')}: expected a name that a template can have, such as customer_name, found "
+                    f"{shown(name)}. Use letters, digits and underscores."
+                )
         self._templates = [
             (message.role, Template(message.content, names, place)) for message, place in _messages(options, names, at)
         ]

@@ -94,7 +94,8 @@ class TextExecutor(OpenAIExecutor):
         """The answer to one event. `until`: when it must be there, seconds on the monotonic clock."""
         messages = self._prompt.messages(inputs, row)
         completion = await self._complete(messages, until)
-        self._correct_estimate(completion, inputs, row)
+        self._note_tokens(completion, estimate=self._prompt.estimate(inputs, row))
+        check_finished(completion, self._accepted)
         if self._schema is None:
             return _Answer(completion, None)
         try:
@@ -104,17 +105,14 @@ class TextExecutor(OpenAIExecutor):
                 raise
             repair = {"role": "user", "content": _REPAIR.format(fault=fault)}
             again = await self._complete([*messages, {"role": "assistant", "content": completion.text}, repair], until)
-            if self.on_tokens is not None and again.input_tokens is not None:
-                self.on_tokens(again.input_tokens + (again.output_tokens or 0))
+            self._note_tokens(again, estimate=0)
+            check_finished(again, self._accepted)
             return _Answer(_both(completion, again), self._schema.answer(again.text))
 
     async def _complete(self, messages: Messages, until: float) -> Completion:
         body = {**({"messages": messages} if self._is_chat else {"prompt": messages[0]["content"]}), **self._fixed}
         completion = await self._streamed(body, until) if self._streams else None
-        if completion is None:
-            completion = await self._requester.completion(body, _remaining(until))
-        check_finished(completion, self._accepted)
-        return completion
+        return completion or await self._requester.completion(body, _remaining(until))
 
     async def _streamed(self, body: Mapping[str, Any], until: float) -> Completion | None:
         """The completion of a streamed request; None: only a request that is not streamed tells all that is needed."""
@@ -136,10 +134,10 @@ class TextExecutor(OpenAIExecutor):
             )
         return None
 
-    def _correct_estimate(self, completion: Completion, inputs: Inputs, row: int) -> None:
+    def _note_tokens(self, completion: Completion, *, estimate: int) -> None:
+        """Report the tokens, as far as they were not estimated before the request."""
         if self.on_tokens is not None and completion.input_tokens is not None:
-            took = completion.input_tokens + (completion.output_tokens or 0)
-            self.on_tokens(took - self._prompt.estimate(inputs, row))
+            self.on_tokens(completion.input_tokens + (completion.output_tokens or 0) - estimate)
 
     def _tensors(self, answers: Sequence[_Answer]) -> dict[str, npt.NDArray[Any]]:
         """The outputs by tensor, [events]."""

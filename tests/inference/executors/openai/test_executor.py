@@ -417,6 +417,10 @@ def test_estimates_of_tokens_are_corrected(open_model: Open, server: OpenAIServe
     assert 64 + 40 <= estimate <= 64 + 80
     ask(executor, "hello " * 40)
     assert estimate + noted[0] == 40 + 10
+    server.script.append(server.answer([" one"], "length"))
+    with pytest.raises(ModelRejected, match="ended with `length`"):
+        ask(executor, "hello " * 40)
+    assert estimate + noted[1] == 40 + 1
 
 
 def test_each_request_is_reported(open_model: Open, server: OpenAIServer, ask: Ask) -> None:
@@ -444,6 +448,10 @@ def test_each_request_is_reported(open_model: Open, server: OpenAIServer, ask: A
         ({"outputs": ("tekst",)}, r"config.yaml:\d+: outputs\[0\].tensor: expected one of text, .*found tekst"),
         ({"request": {}}, r"request: .*expected a `prompt`.*found neither"),
         ({"request": {"prompt": "hi"}}, r"inputs\[0\]: tensor `text` is in no template of the prompt"),
+        (
+            {"inputs": [{**TEXT_INPUT, "tensor": "my-text"}]},
+            r"inputs\[0\].tensor: expected a name that a template can have, .*found 'my-text'",
+        ),
         ({"request": {"prompt": "{{ tex }}"}}, r"request.prompt: .*found tex\. Did you mean `text`"),
         (
             {"request": {"prompt": "{{ text }}", "promt": 1}},
