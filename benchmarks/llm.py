@@ -1,8 +1,14 @@
-"""Measures what a worker costs beside a bare client of a language model: `python -m benchmarks.llm`.
+"""Measures what the executor `openai` costs beside a bare client of a language model: `python -m benchmarks.llm`.
 
-Both send the same chats to the same server, 64 at a time, and read the streams. The server is llama-cpp-python with its tiny
-model, which answers with ten tokens. The bare client is a loop of aiohttp. The worker also reads the events from Kafka and writes
-the predictions there. They take turns. Results go to results/llm.json and llm.md.
+All send the same chats to the same server, 64 at a time, and read the streams. The server is llama-cpp-python with its tiny
+model, which answers with ten tokens. They take turns:
+
+- a loop of aiohttp,
+- micro-batches of one event through the executor and a worker's pool (`benchmarks.remote`),
+- a whole worker, which also reads the events from Kafka and writes the predictions there; only with `--worker`, because a broker
+  needs cores of its own.
+
+Results go to results/llm.json and llm.md.
 """
 
 from __future__ import annotations
@@ -13,24 +19,32 @@ import json
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import numpy as np
 
 from benchmarks.broker import real_broker
 from benchmarks.errors import NoBrokerError
 from benchmarks.machine import machine
 from benchmarks.pages import write_results
 from benchmarks.processes import cpu_seconds
+from benchmarks.remote import Ours, measured, micro_batch
 from benchmarks.servers.llama_server import LlamaServer, missing
+from millstream.consumers.cli.work import SWITCH_INTERVAL
+from millstream.consumers.events import MicroBatch
+from millstream.inference.executors.blocking import BlockingExecutor
+from millstream.inference.executors.choice import open_executor
 from tests.consumers.llm_service import llm_service, send
 from tests.consumers.processes import Worker
+from tests.inference.executors.openai.models import load, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from tests.broker.choice import Broker
 
@@ -38,6 +52,7 @@ RESULTS = Path(__file__).parent / "results"
 IN_FLIGHT = 64
 TOKENS = 10  # of each completion
 TIMEOUT = 600.0  # seconds of a run
+BARE, POOL, WORKER = "a loop of aiohttp", "the executor in a worker's pool", "a worker, from Kafka to Kafka"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +65,17 @@ class Run:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.llm", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="of each client (default: %(default)s)")
-    parser.add_argument("--events", type=int, default=1000, help="of each run (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=10, help="of each client (default: %(default)s)")
+    parser.add_argument("--events", type=int, default=500, help="of each run (default: %(default)s)")
+    parser.add_argument("--worker", action="store_true", help="also measure a whole worker, on a real broker")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder (default: %(default)s)")
     args = parser.parse_args()
     if (why := missing()) is not None:
         print(why, file=sys.stderr)
         return 1
+    sys.setswitchinterval(SWITCH_INTERVAL)  # as in a worker
     try:
-        with real_broker() as broker, LlamaServer() as server:
-            runs = _turns(broker, server.url, args.rounds, args.events)
-            report = {
-                "machine": machine(broker.kind),
-                "events": args.events,
-                "runs": {name: [asdict(run) for run in found] for name, found in runs.items()},
-            }
+        report = _report(args)
     except NoBrokerError as error:
         print(error, file=sys.stderr)
         return 1
@@ -72,17 +83,30 @@ def main() -> int:
     return 0
 
 
-def _turns(broker: Broker, url: str, rounds: int, events: int) -> dict[str, list[Run]]:
-    """The runs of both clients, which take turns; before them one of each that doesn't count."""
-    found: dict[str, list[Run]] = {"bare": [], "worker": []}
-    for number in range(rounds + 1):
-        pair = {"bare": asyncio.run(_bare(url, events)), "worker": _worker(broker, url, events)}
-        for name, run in pair.items() if number else ():
-            found[name].append(run)
-    return found
+def _report(args: argparse.Namespace) -> dict[str, Any]:
+    with ExitStack() as stack:
+        broker = stack.enter_context(real_broker()) if args.worker else None
+        server = stack.enter_context(LlamaServer())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        clients: dict[str, Callable[[int], Run]] = {
+            BARE: lambda events: _bare(server.url, events),
+            POOL: _pool(server.url, folder, stack),
+        }
+        if broker is not None:
+            clients[WORKER] = lambda events: _worker(broker, server.url, events)
+        runs: dict[str, list[Run]] = {name: [] for name in clients}
+        for number in range(args.rounds + 1):
+            for name, client in clients.items():
+                run = client(args.events)
+                runs[name] += [run] if number else []  # the first round only warms up
+        return {
+            "machine": machine("none" if broker is None else broker.kind),
+            "events": args.events,
+            "runs": {name: [asdict(run) for run in found] for name, found in runs.items()},
+        }
 
 
-async def _bare(url: str, events: int) -> Run:
+def _bare(url: str, events: int) -> Run:
     """A loop of aiohttp that reads the streams, and counts their tokens."""
     left, tokens = iter(range(events)), 0
 
@@ -96,10 +120,36 @@ async def _bare(url: str, events: int) -> Run:
                     if line.startswith(b"data: {"):
                         tokens += bool(json.loads(line[6:])["choices"][0]["delta"].get("content"))
 
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-        started, cpu = time.perf_counter(), time.process_time()
-        await asyncio.gather(*(ask_all(session) for _ in range(IN_FLIGHT)))
-        return Run(tokens / (time.perf_counter() - started), (time.process_time() - cpu) / events * 1000)
+    async def run() -> None:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+            await asyncio.gather(*(ask_all(session) for _ in range(IN_FLIGHT)))
+
+    cost = measured(lambda: asyncio.run(run()), events)
+    assert tokens == TOKENS * events
+    return Run(tokens / cost.seconds, cost.cpu_us / 1000)
+
+
+def _pool(url: str, folder: Path, stack: ExitStack) -> Callable[[int], Run]:
+    """The executor with all that a worker has around it: retries, limits, isolation, the order of the results."""
+    executor = open_executor(load(folder, url, server={"concurrency": IN_FLIGHT, "timeout": "10m"}))
+    assert isinstance(executor, BlockingExecutor)
+    stack.callback(executor.close)
+    executor.warm_up()
+    ours = Ours(executor, IN_FLIGHT)
+    stack.callback(ours.pool.close)
+
+    def run(events: int) -> Run:
+        batches = [_chat(f"hi {number}") for number in range(events)]
+        cost = measured(lambda: ours.run(batches), events)
+        return Run(TOKENS * events / cost.seconds, cost.cpu_us / 1000)
+
+    return run
+
+
+def _chat(text: str) -> MicroBatch:
+    batch = micro_batch(np.zeros((1, 1)))
+    (part,) = batch.parts
+    return replace(batch, parts=(replace(part, block=replace(part.block, tensors=texts(text))),))
 
 
 def _worker(broker: Broker, url: str, events: int) -> Run:
@@ -113,32 +163,30 @@ def _worker(broker: Broker, url: str, events: int) -> Run:
             started, cpu = time.perf_counter(), cpu_seconds(worker.pid)
             send(service, [f"hi {number}" for number in range(events)])
             service.wait_written(IN_FLIGHT + events, TIMEOUT)
-            run = Run(
-                TOKENS * events / (time.perf_counter() - started), (cpu_seconds(worker.pid) - cpu) / events * 1000
-            )
+            seconds, spent = time.perf_counter() - started, cpu_seconds(worker.pid) - cpu
             assert worker.stop() == 0
-    return run
+    return Run(TOKENS * events / seconds, spent / events * 1000)
 
 
 def markdown(report: Mapping[str, Any]) -> str:
-    """The page."""
-    bare, worker = (_medians(report["runs"][name]) for name in ("bare", "worker"))
-    rounds = len(report["runs"]["bare"])
+    """The page. A ratio is the median of those of each round, because other programs may slow some rounds down."""
+    runs: Mapping[str, list[dict[str, float]]] = report["runs"]
     parts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in report["machine"].items())
-    return f"""# A worker beside a bare client of a language model
+    rows = []
+    for name, found in runs.items():
+        tokens, cpu = (median(run[key] for run in found) for key in ("tokens", "cpu_ms"))
+        ratio = median(run["tokens"] / bare["tokens"] for run, bare in zip(found, runs[BARE], strict=True))
+        rows.append(f"| {name} | {tokens:,.0f} | {ratio:.2f} | {cpu:.2f} |")
+    table = "\n".join(rows)
+    return f"""# The executor openai beside a bare client of a language model
 
 {report["events"]:,} chats of {TOKENS} tokens, {IN_FLIGHT} at a time, streamed by llama-cpp-python with a tiny model. Medians of
-{rounds} runs of each, in turns. Machine: {parts}.
+{len(runs[BARE])} runs of each, in turns. Machine: {parts}.
 
 | client | tokens/s | ratio | CPU, ms per request |
 |---|---|---|---|
-| a loop of aiohttp | {bare.tokens:,.0f} | 1.00 | {bare.cpu_ms:.2f} |
-| a worker, from Kafka to Kafka | {worker.tokens:,.0f} | {worker.tokens / bare.tokens:.2f} | {worker.cpu_ms:.2f} |
+{table}
 """
-
-
-def _medians(runs: Sequence[Mapping[str, float]]) -> Run:
-    return Run(median(run["tokens"] for run in runs), median(run["cpu_ms"] for run in runs))
 
 
 if __name__ == "__main__":

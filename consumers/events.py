@@ -187,9 +187,14 @@ class MicroBatch:
             ]
         )
 
+    @property
+    def timeless(self) -> bool:
+        """Whether no event has a deadline."""
+        return all(part.block.deadlines is None for part in self.parts)
+
     def expired(self, now: int) -> npt.NDArray[np.int64]:
         """The rows of events whose deadline is before `now` (ms since the epoch), ascending."""
-        if all(part.block.deadlines is None for part in self.parts):
+        if self.timeless:
             return np.empty(0, np.int64)
         return np.flatnonzero(self.deadlines() < now)
 

@@ -1,10 +1,11 @@
 """Runs micro-batches on an asynchronous executor: hundreds at a time, on one event loop."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import wait
 
-from millstream.consumers.events import MicroBatch
+from millstream.consumers.events import BatchResult, MicroBatch
 from millstream.consumers.execute.async_runner import AsyncRunner
 from millstream.consumers.execute.concurrency_limit import ConcurrencyLimit
 from millstream.consumers.execute.flights import Flights
@@ -45,6 +46,8 @@ class AsyncExecutorPool:
         self._fail = fail
         self._flights = flights
         self._tasks: set[asyncio.Task[None]] = set()
+        self._submitted: deque[tuple[int, MicroBatch]] = deque()
+        self._landed: list[BatchResult] = []
         self._closed = False
         self._ticks = 0
         thread.loop.call_soon_threadsafe(self._tick)
@@ -53,8 +56,10 @@ class AsyncExecutorPool:
 
     def submit(self, batch: MicroBatch) -> None:
         """See `Pool.submit`."""
-        number = self._flights.depart(batch, lambda: self._limit.size + self._ahead)
-        self._thread.loop.call_soon_threadsafe(self._begin, number, batch)
+        number = self._flights.depart(batch, lambda: self._limit.size + self._ahead, refill=max(self._ahead // 2, 1))
+        self._submitted.append((number, batch))
+        if len(self._submitted) == 1:  # otherwise the loop has been woken and will take this one, too
+            self._thread.loop.call_soon_threadsafe(self._begin)
 
     def flush(self) -> None:
         """See `Pool.flush`. Nothing is kept back."""
@@ -72,18 +77,30 @@ class AsyncExecutorPool:
         self._closed = True
         wait([self._thread.submit(self._cancel())], SHUTDOWN_TIMEOUT)
 
-    def _begin(self, number: int, batch: MicroBatch) -> None:
-        if self._closed:
-            return
-        task = self._thread.loop.create_task(self._run(number, batch))
-        self._tasks.add(task)  # the loop itself keeps only weak references
-        task.add_done_callback(self._tasks.discard)
+    def _begin(self) -> None:
+        """Begin to run the submitted batches."""
+        while self._submitted and not self._closed:
+            number, batch = self._submitted[0]
+            task = self._thread.loop.create_task(self._run(number, batch))
+            self._tasks.add(task)  # the loop itself keeps only weak references
+            task.add_done_callback(self._tasks.discard)
+            # Taken out last: a batch that is submitted meanwhile is seen here, or finds the queue empty and wakes the loop.
+            self._submitted.popleft()
 
     async def _run(self, number: int, batch: MicroBatch) -> None:
         try:
-            self._flights.land(await self._runner.answer(number, batch))
+            answered = await self._runner.answer(number, batch)
         except Exception as error:
             self._fail(error)
+        else:
+            self._landed.append(answered)
+            if len(self._landed) == 1:
+                self._thread.loop.call_soon(self._land)
+
+    def _land(self) -> None:
+        """Pass on the results that came in one turn of the loop together, because each message wakes other threads."""
+        landed, self._landed = self._landed, []
+        self._flights.land(*landed)
 
     async def _cancel(self) -> None:
         tasks = list(self._tasks)

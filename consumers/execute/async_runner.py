@@ -57,21 +57,22 @@ class AsyncRunner:
             number: of the batch, in order of submission.
             batch: what to run.
         """
-        if self._start.begin(batch) is None:
+        work = self._start.begin(batch)
+        if work is None:
             return not_run(number, batch)
 
         async def once() -> BatchResult:
             async with self._places:
-                return await self._once(number, batch)
+                return await self._once(number, work)
 
         return await self._breaker.call(number, once, lambda: batch.position)
 
-    async def _once(self, number: int, batch: MicroBatch) -> BatchResult:
+    async def _once(self, number: int, begun: Work) -> BatchResult:
         """Run the events that are not too late by now. Raises ExecutorUnavailable."""
         while True:
-            work = self._start.work_of(batch)
+            work = self._start.still(begun)
             if work is None:
-                return not_run(number, batch)
+                return not_run(number, begun.batch)
             if not work.events:
                 return work.result(number, no_result(), 0.0)
             started = time.perf_counter()

@@ -25,6 +25,7 @@ class Work:
     events: int  # that run; 0: all are too late
     kept: npt.NDArray[np.int64] | None  # their rows in the batch; None: all run
     late: dict[int, Rejection]  # by row of the batch
+    timeless: bool = False  # whether no event has a deadline
 
     def result(self, number: int, result: Result, seconds: float) -> BatchResult:
         """The batch's result.
@@ -44,6 +45,8 @@ class Work:
 
     def seconds_left(self) -> float | None:
         """Seconds until the last deadline of these events; None: an event has none."""
+        if self.timeless:
+            return None
         last = self.batch.last_deadline()
         return None if last == NEVER else max((last - _now()) / 1000, 0.0)
 
@@ -71,13 +74,21 @@ class BatchStart:
             self._metrics.observe(m.BATCH_FILL, batch.events / self._max_events)
         return work
 
+    def still(self, work: Work) -> Work | None:
+        """What `work_of` returns now, if it returned this work before."""
+        if work.timeless:
+            return None if self._is_outdated(work.batch) else work
+        return self.work_of(work.batch)
+
     def work_of(self, batch: MicroBatch) -> Work | None:
         """The events that run now; None: nothing runs, because the batch has no events or is outdated."""
         events = batch.events
         if not events or self._is_outdated(batch):
             return None
-        expired = batch.expired(_now())
         tensors = batch.tensors()
+        if batch.timeless:
+            return Work(batch, tensors, events, None, {}, timeless=True)
+        expired = batch.expired(_now())
         if not len(expired):
             return Work(batch, tensors, events, None, {})
         late = {row: _expired(batch, row) for row in expired.tolist()}

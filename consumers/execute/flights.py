@@ -30,29 +30,42 @@ class Flights:
         self._by_key = ordering == "key"
         self._departed = 0
         self._running = 0  # batches that run or wait to run
+        self._wanted: Callable[[], bool] | None = None  # what the submitting thread waits for; None: nothing
 
     def next_number(self) -> int:
         """The number of the next batch, in the order of submission."""
         number, self._departed = self._departed, self._departed + 1
         return number
 
-    def depart(self, batch: MicroBatch, most: Callable[[], int]) -> int:
-        """Wait until fewer than `most` batches run, then add this one. Returns its number. Raises Abandoned."""
+    def depart(self, batch: MicroBatch, most: Callable[[], int], *, refill: int = 1) -> int:
+        """Wait until fewer than `most` batches run, then add this one. Returns its number.
+
+        Args:
+            batch: the batch.
+            most: returns how many batches may run.
+            refill: if it has to wait, it waits until so many more could run. The caller then adds several at a time, which costs
+                less than to wake up for each.
+
+        Raises:
+            Abandoned: the worker must not wait any longer.
+        """
         number = self.next_number()
         with self._changed:
-            self._await(lambda: self._running < most())
+            if self._running >= most():
+                self._await(lambda: self._running <= max(most() - refill, 0))
             self._running += 1
             self._flying.submit(number, batch.keys() if self._by_key else ())
         return number
 
-    def land(self, answered: BatchResult) -> None:
-        """Add a batch's result, and pass on all results that may go on now."""
+    def land(self, *results: BatchResult) -> None:
+        """Add the results of batches, and pass on all results that may go on now."""
         with self._changed:
-            # Passed on under the lock, so that results reach the queue in the order of their release.
-            for released in self._flying.complete(answered.number, answered):
+            released = [one for result in results for one in self._flying.complete(result.number, result)]
+            if released:  # passed on under the lock, so that results reach the queue in the order of their release
                 self.results.pass_on(released)
-            self._running -= 1
-            self._changed.notify_all()
+            self._running -= len(results)
+            if self._wanted is not None and self._wanted():
+                self._changed.notify_all()
 
     def wait_below(self, most: Callable[[], int]) -> bool:
         """Wait until fewer than `most` batches run. Returns whether it had to wait. Raises Abandoned."""
@@ -69,6 +82,8 @@ class Flights:
             self._await(lambda: not self._flying)
 
     def _await(self, reached: Callable[[], bool]) -> None:
+        self._wanted = reached
         while not self._changed.wait_for(reached, POLL_INTERVAL):
             if self._abandon.is_set():
                 raise Abandoned(f"{len(self._flying)} micro-batches in flight were not answered in time")
+        self._wanted = None

@@ -46,6 +46,7 @@ class KServeExecutor(AsyncExecutor):
         assert model.server is not None
         options = model.server.read(KServeOptions)
         self.model = model
+        self._named = model.place  # in messages
         self.limits = options.limits
         self.max_events = max_events
         self.batch_sizes = model.batch_sizes or (1,)
@@ -101,17 +102,17 @@ class KServeExecutor(AsyncExecutor):
         try:
             answer = await self._endpoints.call(send)
         except InferenceError as error:
-            error.args = (f"{self.model.place}: {error}",)
+            error.args = (f"{self._named}: {error}",)
             raise
         lacking = set(self._outputs) - answer.outputs.keys()
         if lacking:
             raise ModelConfigError(
-                f"{self.model.place}: the server answered the outputs {sorted(answer.outputs)}, without {sorted(lacking)}, which "
+                f"{self._named}: the server answered the outputs {sorted(answer.outputs)}, without {sorted(lacking)}, which "
                 f"config.yaml names."
             )
         tensors = {name: self._decoded(name, answer.outputs[name]) for name in self._outputs}
-        check_rows(tensors, events, self.model.place)
-        return named(self.model.signature.outputs, tensors, self.model.place)
+        check_rows(tensors, events, self._named)
+        return named(self.model.signature.outputs, tensors, self._named)
 
     async def _is_ready(self, endpoint: Endpoint) -> bool:
         return await endpoint.is_ready(self._name, self._version, HEALTH_TIMEOUT)
@@ -121,7 +122,7 @@ class KServeExecutor(AsyncExecutor):
         timeout = self.limits.timeout
         if not await endpoint.is_ready(self._name, self._version, timeout):
             raise ExecutorUnavailable(
-                f"{self.model.place}: expected {self._place(endpoint)}, but the server doesn't have it, or hasn't loaded it yet"
+                f"{self._named}: expected {self._place(endpoint)}, but the server doesn't have it, or hasn't loaded it yet"
             )
         metadata = await endpoint.metadata(self._name, self._version, timeout)
         check_metadata(self.model, metadata, self._place(endpoint))
@@ -141,13 +142,13 @@ class KServeExecutor(AsyncExecutor):
 
     def _decoded(self, name: str, array: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
         if array is None:
-            raise ModelConfigError(f"{self.model.place}: the server answered output `{name}` without data.")
+            raise ModelConfigError(f"{self._named}: the server answered output `{name}` without data.")
         if array.dtype.kind not in "OS":
             return array
         try:
             texts = [item.decode() if isinstance(item, bytes) else str(item) for item in array.reshape(-1).tolist()]
         except UnicodeDecodeError:
-            raise ModelRejected(f"{self.model.place}: output `{name}` holds bytes that are no text in UTF-8.") from None
+            raise ModelRejected(f"{self._named}: output `{name}` holds bytes that are no text in UTF-8.") from None
         return np.array(texts, object).reshape(array.shape)
 
 

@@ -88,6 +88,7 @@ class Remote(Measured):
     ) -> None:
         super().__init__()
         self.answers: ResultQueue = SimpleQueue()
+        self._given: list[BatchResult] = []
         self.abandon = threading.Event()
         self.errors: list[BaseException] = []
         self.health = Health(60)
@@ -114,9 +115,10 @@ class Remote(Measured):
         )
 
     def results(self) -> list[BatchResult]:
-        """What has been passed on since the last call, in order."""
+        """What has been passed on so far, in order."""
         given = [self.answers.get_nowait() for _ in range(self.answers.qsize())]
-        return [one for group in given if isinstance(group, list) for one in group]
+        self._given += [one for group in given if isinstance(group, list) for one in group]
+        return self._given
 
     def __enter__(self) -> Remote:
         return self
