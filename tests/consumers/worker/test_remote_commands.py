@@ -22,14 +22,13 @@ if TYPE_CHECKING:
     from benchmarks.servers.triton_server import Triton
     from tests.broker.choice import Broker
 
-pytestmark = [
-    pytest.mark.durable,
-    pytest.mark.skipif(missing_for_triton() is not None, reason=str(missing_for_triton())),
-]
+pytestmark = pytest.mark.durable
 
 
 @pytest.fixture(scope="module")
 def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
+    if (missing := missing_for_triton()) is not None:
+        pytest.skip(missing)
     with negating_triton(tmp_path_factory.mktemp("triton")) as server:
         yield server.start()
 
