@@ -21,6 +21,12 @@ def _url(value: str) -> str:
     return value.rstrip("/")
 
 
+def _some(urls: tuple[str, ...]) -> tuple[str, ...]:
+    if not urls:
+        raise ValueError("expected at least one URL, found an empty list")
+    return urls
+
+
 def _version(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
@@ -31,7 +37,7 @@ Url = Annotated[str, AfterValidator(_url)]
 class KServeOptions(ServerOptions):
     """Where the servers are, and which of their models runs."""
 
-    urls: Annotated[tuple[Url, ...], Field(min_length=1)]
+    urls: Annotated[tuple[Url, ...], AfterValidator(_some)]
     model: Annotated[str, Field(min_length=1)] | None = None  # None: the name in the repository
     version: Annotated[str | None, BeforeValidator(_version)] = (
         None  # None: the number of the version's folder; empty: the server's models have no versions

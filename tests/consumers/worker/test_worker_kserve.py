@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     from tests.broker.choice import Broker
     from tests.consumers.service import Service
 
-pytestmark = [
-    pytest.mark.durable,
-    pytest.mark.skipif(missing_for_triton() is not None, reason=str(missing_for_triton())),
-]
+pytestmark = pytest.mark.durable
 SMALL: dict[str, Any] = {"batch": {"max_events": 16, "max_wait": "1ms"}, "limits": {"in_flight_events": 1000}}
+
+
+@pytest.fixture(autouse=True)
+def needs_triton() -> None:
+    if (missing := missing_for_triton()) is not None:
+        pytest.skip(missing)
 
 
 def server_of(triton: Triton, **options: object) -> str:
