@@ -1,7 +1,8 @@
 """Counts the micro-batches in flight, and passes their results on in the order that `ordering` demands."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 
 from millstream.consumers.errors import Abandoned
 from millstream.consumers.events import BatchResult, MicroBatch
@@ -61,8 +62,10 @@ class Flights:
         """Add the results of batches, and pass on all results that may go on now."""
         with self._changed:
             released = [one for result in results for one in self._flying.complete(result.number, result)]
-            if released:  # passed on under the lock, so that results reach the queue in the order of their release
-                self.results.pass_on(released)
+            for run in _consecutive(released):
+                self.results.pass_on(
+                    run
+                )  # under the lock, so that results reach the queue in the order of their release
             self._running -= len(results)
             if self._wanted is not None and self._wanted():
                 self._changed.notify_all()
@@ -87,3 +90,13 @@ class Flights:
             if self._abandon.is_set():
                 raise Abandoned(f"{len(self._flying)} micro-batches in flight were not answered in time")
         self._wanted = None
+
+
+def _consecutive(results: Sequence[BatchResult]) -> Iterator[list[BatchResult]]:
+    """Split results into runs of consecutive numbers.
+
+    The write thread notes one next offset for each partition of a message. If an earlier batch were still in flight between two
+    of its results, this offset would be committed before that batch has a result.
+    """
+    for _, run in groupby(enumerate(results), lambda place: place[1].number - place[0]):
+        yield [result for _, result in run]
