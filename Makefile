@@ -6,7 +6,7 @@ C_PAGES := consumers/source/fetched.c consumers/sink/bulk.c schemas/columns.h sc
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo wheel test test-unit test-mock faults fuzz journeys check format bench bench-gpu broker lock docs clean
+.PHONY: help demo wheel test test-unit test-mock faults fuzz journeys check format bench bench-gpu llama broker lock docs clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ bench: $(VENV)/.dev ## Millstream beside what else there is, in one run, on a re
 
 bench-gpu: $(VENV)/.dev ## Decode, batch, executor and encode without Kafka, against the executor alone; ARGS="--executor onnx"
 	@$(BIN)/python -m benchmarks.gpu.run $(ARGS)
+
+llama: $(VENV)/.dev ## Build the server of llama-cpp-python with a tiny model, for the tests of language models: 20 minutes, once
+	@nice $(BIN)/python -m benchmarks.servers.llama_server
 
 broker: $(VENV)/.demo ## A Kafka broker on this machine, until Ctrl-C: a real one with Java 17 and Maven; ARGS="--port 9092"
 	@$(BIN)/millstream broker --cache .cache $(ARGS)

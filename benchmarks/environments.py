@@ -24,8 +24,14 @@ INSTALL_TIMEOUT = 1200  # seconds
 LAST_LINES = 5  # lines of a failed command's output that the reason shows
 
 
-def python_of(peer: str, folder: Path | None = None) -> Path:
-    """The Python of the environment for `requirements.txt` in the folder, `peers/<peer>` by default. Raises LeftOutError."""
+def python_of(peer: str, folder: Path | None = None, *, cache: Path = CACHE) -> Path:
+    """The Python of the environment for `requirements.txt` in the folder, `peers/<peer>` by default. Raises LeftOutError.
+
+    Args:
+        peer: name of the environment.
+        folder: has `requirements.txt`.
+        cache: where the environment is made.
+    """
     requirements = (folder or PEERS / peer) / "requirements.txt"
 
     def install(folder: Path) -> None:
@@ -37,7 +43,7 @@ def python_of(peer: str, folder: Path | None = None) -> Path:
         options = ["--quiet", "--no-deps", "--require-hashes", "--python", str(python)]
         _run([str(uv), "pip", "install", *options, "-r", str(requirements)], ROOT)
 
-    return _once(peer, [requirements], platform.python_version(), install) / "bin" / "python"
+    return _once(peer, [requirements], platform.python_version(), install, cache) / "bin" / "python"
 
 
 def java_of(peer: str) -> list[str]:
@@ -100,9 +106,9 @@ _PINS = (
 )
 
 
-def _once(peer: str, inputs: Sequence[Path], kind: str, install: Callable[[Path], None]) -> Path:
+def _once(peer: str, inputs: Sequence[Path], kind: str, install: Callable[[Path], None], cache: Path = CACHE) -> Path:
     """The peer's folder; installed again if its inputs changed."""
-    folder = CACHE / peer
+    folder = cache / peer
     digest = hashlib.sha256(kind.encode() + b"".join(file.read_bytes() for file in inputs)).hexdigest()
     mark = folder / "installed"
     if not mark.exists() or mark.read_text() != digest:

@@ -187,11 +187,22 @@ class MicroBatch:
             ]
         )
 
+    @property
+    def timeless(self) -> bool:
+        """Whether no event has a deadline."""
+        return all(part.block.deadlines is None for part in self.parts)
+
     def expired(self, now: int) -> npt.NDArray[np.int64]:
         """The rows of events whose deadline is before `now` (ms since the epoch), ascending."""
-        if all(part.block.deadlines is None for part in self.parts):
+        if self.timeless:
             return np.empty(0, np.int64)
         return np.flatnonzero(self.deadlines() < now)
+
+    def last_deadline(self) -> int:
+        """The latest deadline of its events, ms since the epoch; `NEVER` if an event has none."""
+        if any(part.block.deadlines is None for part in self.parts if part.last > part.first):
+            return NEVER
+        return int(self.deadlines().max(initial=0))
 
     def keys(self) -> set[Hashable]:
         """The keys of its records, without null."""

@@ -130,18 +130,22 @@ def _told(path: Path, fault: Fault) -> str:
     return "\n    ".join([said, *fault.excerpt.splitlines()])
 
 
-def problems_of(error: ValidationError, file: ConfigFile, allowed: Mapping[str, type[BaseModel]]) -> list[str]:
+def problems_of(
+    error: ValidationError, file: ConfigFile, allowed: Mapping[str, type[BaseModel]], section: Loc = ()
+) -> list[str]:
     """One message for each problem in the error, in the order of the file.
 
     Args:
         error: what pydantic says.
         file: what it says it of.
         allowed: place of a mapping, without the numbers of list items -> its options; "": the file's own.
+        section: the part of the file that pydantic was given.
     """
     told: dict[Loc, tuple[int, str]] = {}
     for detail in error.errors(include_url=False):
         missing = detail["type"] == "missing"
-        loc = detail["loc"] if missing else file.known(detail["loc"])
+        whole = section + detail["loc"]
+        loc = whole if missing else file.known(whole)
         told.setdefault(loc, (file.line(loc), f"{file.at(*loc)}: {message_of(detail, loc, allowed)}"))
     return [message for _, message in sorted(told.values(), key=lambda entry: entry[0])]
 

@@ -1,6 +1,6 @@
 """The options of a model's config.yaml."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -167,11 +167,13 @@ class Config(_Options):
     """The file."""
 
     description: str = ""
-    executor: Literal["onnx", "torch", "python"] | None = None
+    executor: Annotated[str, Field(min_length=1)] | None = None
     inputs: list[InputMapping] = Field(min_length=1)
     outputs: list[OutputMapping] = Field(min_length=1)
     batch_sizes: list[Annotated[int, Field(ge=1, le=MAX_EVENTS)]] = Field(default_factory=list)
     length_buckets: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
+    server: Any = None  # its options are those of the executor, see `server_section`
+    request: Any = None  # only for `executor: openai`, see `request_section`
 
 
 SECTIONS: dict[str, type[BaseModel]] = {

@@ -1,8 +1,8 @@
 """Reads the model repository: `<repository>/<name>/<version>/` has the model and `config.yaml` (Triton's layout)."""
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -10,15 +10,15 @@ from pydantic import ValidationError
 from millstream.inference.config_file import ConfigFile, problems_of, read_config_file
 from millstream.inference.config_sections import SECTIONS, Config
 from millstream.inference.errors import ModelConfigError
+from millstream.inference.executors.installed import BY_FILE, SERVERS, all_names, is_known
 from millstream.inference.foreign_models import what_to_convert
 from millstream.inference.mapping import signature_of
 from millstream.inference.overrides import Fields
+from millstream.inference.server_section import ServerSection
 from millstream.inference.signature import Signature
 from millstream.inference.tensor_inputs import Place, listed
-from millstream.schemas.wording import dotted, meant
+from millstream.schemas.wording import dotted, meant, shown
 
-EXECUTORS = {"model.onnx": "onnx", "model.pt2": "torch", "model.pt": "torch", "model.py": "python"}
-"""The model's file -> the executor that runs it."""
 CONFIG_FILE = "config.yaml"
 LARGEST_VERSION = 2**31 - 1  # largest that fits the prediction's schema (int)
 
@@ -29,11 +29,12 @@ class ModelVersion:
 
     name: str
     version: int
-    file: Path
-    executor: str  # a value of EXECUTORS
+    file: Path  # the model's file; for an executor that needs none, config.yaml
+    executor: str  # a name, see `executors.installed`
     signature: Signature
     batch_sizes: tuple[int, ...]  # preferred sizes, ascending; empty: powers of two
     length_buckets: tuple[int, ...] = ()  # lengths to pad to, ascending; empty: powers of two
+    server: ServerSection | None = field(default=None, compare=False)  # None: made by a test, without a config.yaml
 
     @property
     def place(self) -> str:
@@ -52,6 +53,7 @@ def load_version(
     fields: Fields | None = None,
     mapped_at: Place = lambda *loc: f"pipeline file: {dotted(('model', 'inputs', *loc))}",
     named_at: str = "pipeline file: model",
+    environ: Mapping[str, str] | None = None,
 ) -> ModelVersion:
     """Find a model version and read its config.yaml.
 
@@ -62,6 +64,7 @@ def load_version(
         fields: of the pipeline file. They replace those in config.yaml.
         mapped_at: returns a place in the mapping of the pipeline file, for messages. The first step is the tensor.
         named_at: the place of the model's name and version in the pipeline file, for messages.
+        environ: the environment variables that secrets in config.yaml may be in; None: there are none.
 
     Raises:
         ModelConfigError: there is no such version, several and none is named, or its config.yaml is wrong.
@@ -69,20 +72,57 @@ def load_version(
     folder = _model_folder(repository, name)
     chosen = _chosen(folder, name, version, named_at)
     place = folder / str(chosen)
+    files = [place / file for file in BY_FILE if (place / file).is_file()]
     # Checked before config.yaml, because a folder without a model lacks more than its config.
-    files = [place / file for file in EXECUTORS if (place / file).is_file()]
-    if not files:
-        if foreign := what_to_convert(place):
-            raise ModelConfigError(foreign)
-        raise ModelConfigError(
-            f"model `{name}` version {chosen} has no model: expected one of {', '.join(EXECUTORS)} in {place}."
-        )
+    if not files and not (place / CONFIG_FILE).is_file():
+        raise ModelConfigError(_no_model(name, chosen, place))
     written = read_config_file(place / CONFIG_FILE)
     config = _parsed(written)
+    if not files and (config.executor is None or config.executor in BY_FILE.values()):
+        raise ModelConfigError(_no_model(name, chosen, place))
+    _check_executor(config.executor, written)
     file = _model_file(files, config.executor, written)
     signature = signature_of(config, fields or {}, mapped_at, written)
-    sizes, length_buckets = tuple(sorted(set(config.batch_sizes))), tuple(sorted(set(config.length_buckets)))
-    return ModelVersion(name, chosen, file, EXECUTORS[file.name], signature, sizes, length_buckets)
+    return ModelVersion(
+        name,
+        chosen,
+        file,
+        BY_FILE.get(file.name) or str(config.executor),
+        signature,
+        batch_sizes=tuple(sorted(set(config.batch_sizes))),
+        length_buckets=tuple(sorted(set(config.length_buckets))),
+        server=ServerSection(written, environ or {}),
+    )
+
+
+def _no_model(name: str, version: int, place: Path) -> str:
+    if foreign := what_to_convert(place):
+        return foreign
+    return (
+        f"model `{name}` version {version} has no model: expected one of {', '.join(BY_FILE)} in {place}, or in its "
+        f"{CONFIG_FILE} an `executor:` that needs none (`millstream docs executors`)."
+    )
+
+
+def _check_executor(executor: str | None, written: ConfigFile) -> None:
+    """Check the name, and that the section `server` is only where an executor reads it. Raises ModelConfigError."""
+    if executor is not None and not is_known(executor):
+        names = all_names()
+        raise ModelConfigError(
+            f"{written.at('executor')}: expected {', '.join(names[:-1])} or {names[-1]}, found {shown(executor)}."
+            f"{meant(executor, names)} An executor of another package is there once that package is installed beside Millstream "
+            f"(`millstream docs executors`)."
+        )
+    if "server" in written.data and executor in {None, *BY_FILE.values()}:
+        raise ModelConfigError(
+            f"{written.at('server')}: only an executor that calls a server has this section, found `executor: "
+            f"{executor or 'of the model file'}`. Write `executor: {SERVERS[0]}`, or leave the section out."
+        )
+    if "request" in written.data and executor != "openai":
+        raise ModelConfigError(
+            f"{written.at('request')}: only the executor openai has this section, found `executor: "
+            f"{executor or 'of the model file'}`. Write `executor: openai`, or leave the section out."
+        )
 
 
 def _model_folder(repository: Path, name: str) -> Path:
@@ -125,20 +165,22 @@ def _chosen(folder: Path, name: str, version: int | None, named_at: str) -> int:
 
 def _model_in(folder: Path) -> Path | None:
     """A model's file directly in this folder."""
-    return next((folder / file for file in EXECUTORS if (folder / file).is_file()), None)
+    return next((folder / file for file in BY_FILE if (folder / file).is_file()), None)
 
 
 def _model_file(files: list[Path], executor: str | None, written: ConfigFile) -> Path:
-    fitting = [file for file in files if executor in {None, EXECUTORS[file.name]}]
+    if executor is not None and executor not in BY_FILE.values():
+        return written.path
+    fitting = [file for file in files if executor in {None, BY_FILE[file.name]}]
     if len(fitting) == 1:
         return fitting[0]
     there = ", ".join(file.name for file in files)
     if executor is None:
         raise ModelConfigError(
             f"{written.path.parent} has several models: {there}. Say in {CONFIG_FILE} which one runs: `executor: "
-            f"{EXECUTORS[files[0].name]}`, for instance; or take the others away."
+            f"{BY_FILE[files[0].name]}`, for instance; or take the others away."
         )
-    own = " or ".join(name for name, runs in EXECUTORS.items() if runs == executor)
+    own = " or ".join(name for name, runs in BY_FILE.items() if runs == executor)
     raise ModelConfigError(
         f"{written.at('executor')}: `executor: {executor}` needs one file {own} beside it, and there is {there}."
     )

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from millstream.pipeline.names import Name, TopicName, Version
 from millstream.pipeline.sections import Format, Section, Text
-from millstream.pipeline.units import Duration, PositiveDuration
+from millstream.schemas.units import Duration, PositiveDuration
 
 EXPECTED_LABELS = {
     "classification": "true or false, or 1 or 0",

@@ -24,11 +24,11 @@ from millstream.pipeline.sections import (
     Section,
     Text,
 )
-from millstream.pipeline.units import PositiveDuration
-from millstream.pipeline.yaml_places import Document
+from millstream.schemas.units import PositiveDuration
 from millstream.schemas.wording import dotted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from pydantic import ValidationInfo
@@ -98,13 +98,12 @@ class Pipeline(Section):
     )
     labels: Labels | None = Field(None, description="The true outcomes, on a topic of their own, whatever its key.")
 
-    _path: Path = PrivateAttr()
-    _document: Document = PrivateAttr()
+    _origin: Origin = PrivateAttr()
 
     def model_post_init(self, context: object, /) -> None:
         """Remember the file that the pipeline was read from."""
         if isinstance(context, Origin):
-            self._path, self._document = context.path, context.document
+            self._origin = context
 
     @field_validator("dead_letters", "comparison", mode="before")
     @classmethod
@@ -121,16 +120,21 @@ class Pipeline(Section):
     @property
     def path(self) -> Path:
         """The pipeline file, absolute."""
-        return self._path
+        return self._origin.path
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The environment variables that secrets may be in: those that the file was read with."""
+        return self._origin.environ
 
     @property
     def named(self) -> Path:
         """The pipeline file as the command line named it, for commands to copy."""
-        return self._document.path
+        return self._origin.document.path
 
     def at(self, *place: str | int) -> str:
         """The place of an option, for the beginning of a message: `FILE:LINE: input.event_id`."""
-        return f"{self.named}:{self._document.lines[self._document.known(place)]}: {dotted(place)}"
+        return f"{self.named}:{self._origin.document.lines[self._origin.document.known(place)]}: {dotted(place)}"
 
     @property
     def group_id(self) -> str:

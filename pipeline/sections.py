@@ -22,7 +22,7 @@ from pydantic.config import JsonDict
 from millstream.pipeline.client_properties import ClientProperty
 from millstream.pipeline.names import Name, TopicName, TopicNames, Version
 from millstream.pipeline.secret import Origin, Secret
-from millstream.pipeline.units import Duration, PositiveDuration, Size
+from millstream.schemas.units import Duration, PositiveDuration, Size
 from millstream.schemas.wording import shown
 
 _ADDRESS = re.compile(r"([A-Za-z0-9_]+://)?([^\s,:/\[\]]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")

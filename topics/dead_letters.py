@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Self
 
-from millstream.pipeline.units import parse_duration
 from millstream.schemas.dead_letters import DeadLetter
+from millstream.schemas.units import parse_duration
 from millstream.topics.records import Headers, ReadRecord
 
 REPLAYED: Final = "millstream.replayed"

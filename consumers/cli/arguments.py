@@ -145,7 +145,7 @@ def rate_or_0(text: str) -> float:
 
 def duration(text: str) -> float:
     """A duration with its unit, such as 20ms, in seconds; above 0."""
-    from millstream.pipeline.units import parse_duration  # noqa: PLC0415  (slow)
+    from millstream.schemas.units import parse_duration  # noqa: PLC0415  (slow)
 
     try:
         found = parse_duration(text)

@@ -8,8 +8,9 @@ from tempfile import TemporaryDirectory
 
 from millstream.consumers.errors import WorkerError
 from millstream.inference.errors import NotOptimized
+from millstream.inference.executors.installed import BY_FILE
 from millstream.inference.optimizing.conversion import external_data
-from millstream.inference.repository import CONFIG_FILE, EXECUTORS, ModelVersion
+from millstream.inference.repository import CONFIG_FILE, ModelVersion
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
 
@@ -25,7 +26,7 @@ model: {{name: {name!r}, version: {version}, repository: {repository!r}}}
 
 def is_version(folder: Path) -> bool:
     """Whether the folder is a version of a model. Raises WorkerError if it has versions in it, so one must be named."""
-    if any((folder / name).is_file() for name in (*EXECUTORS, CONFIG_FILE)):
+    if any((folder / name).is_file() for name in (*BY_FILE, CONFIG_FILE)):
         return True
     if any(folder.glob(f"[0-9]*/{CONFIG_FILE}")):
         raise WorkerError(f"{folder}: expected one version of the model: name its folder, such as {folder}/1.")
@@ -65,7 +66,7 @@ def new_version(model: ModelVersion, target: Path) -> Iterator[Path]:
         NotOptimized: the folder can't be written.
     """
     source = model.file.parent
-    left_out = {*EXECUTORS, *REPORT_FILES, *external_data(model.file)}
+    left_out = {*BY_FILE, *REPORT_FILES, *external_data(model.file)}
     try:
         with TemporaryDirectory(dir=source.parent, prefix=f".{target.name}-") as made:
             folder = Path(made) / target.name

@@ -6,7 +6,8 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from millstream.consumers.observability.metrics import Metric, markdown
+from millstream.consumers.observability.metric import Metric
+from millstream.consumers.observability.metrics import markdown
 from millstream.consumers.observability.seldom import SeldomWarnings
 
 _PAIR = ("primary", "shadow")

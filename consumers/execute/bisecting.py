@@ -1,6 +1,6 @@
 """Finds the events that a model rejects, or that make the executor raise, by bisecting the micro-batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -15,26 +15,31 @@ from millstream.inference.executors.interface import Inputs, Tensors, join_rows,
 Run = Callable[[Inputs], dict[str, npt.NDArray[Any]]]
 Result = tuple[dict[str, npt.NDArray[Any]], npt.NDArray[np.int64], dict[int, Rejection]]
 
+Steps = Generator[dict[str, Any], Tensors, Result]
+"""Yields micro-batches to run; takes their outputs, or the exception of a run."""
 
-class BisectingExecutor:
-    """Runs micro-batches so that a bad event does not make the others fail. One thread calls it."""
 
-    def __init__(
-        self, run: Run, *, max_events: int, allow_nan_outputs: bool, net: SafetyNet[Inputs] | None = None
-    ) -> None:
+class Bisection:
+    """Decides which events of a micro-batch run together, so that a bad event does not make the others fail. It runs nothing.
+
+    Its caller drives `steps`: it runs what they yield, and sends the outputs back or throws the exception in.
+    """
+
+    def __init__(self, *, max_events: int, allow_nan_outputs: bool, net: SafetyNet[Inputs] | None = None) -> None:
         """Args:
-        run: runs a micro-batch, as `Executor.run`.
         max_events: most events of a batch.
         allow_nan_outputs: whether outputs may be NaN or infinite.
-        net: rejects an event that makes `run` raise an unexpected error. None: such an error is raised.
+        net: rejects an event that makes the run raise an unexpected error. None: such an error is raised.
         """
-        self._run = run
         self._net = net
         self._working = AdaptiveBatchSize(max_events)
         self._allow_nan_outputs = allow_nan_outputs
 
-    def run(self, inputs: Inputs) -> Result:
+    def steps(self, inputs: Inputs) -> Steps:
         """Run a micro-batch. It is halved if the model rejects it, and runs in parts if memory is short.
+
+        Yields:
+            a micro-batch to run.
 
         Returns:
             the outputs of the events that have any, the rows of these events (ascending), and row -> rejection for the others.
@@ -54,7 +59,7 @@ class BisectingExecutor:
             if stop < end:
                 waiting.append((stop, end))
             try:
-                parts.append(self._run(rows_between(inputs, start, stop)))
+                parts.append((yield rows_between(inputs, start, stop)))
                 rows.append(np.arange(start, stop))
                 self._working.fitted(stop - start)
                 self._note_good(inputs, start)
@@ -65,7 +70,7 @@ class BisectingExecutor:
                 waiting.append((start, stop))
             except Exception as error:
                 if stop - start == 1:
-                    rejected[start] = self._rejection(error)
+                    rejected[start] = yield from self._rejection(error)
                     continue
                 self._raise_unless_an_events(error)
                 if self._net is not None and not isinstance(error, ModelRejected):
@@ -82,15 +87,6 @@ class BisectingExecutor:
             rows = np.array([row])
             self._net.passed(lambda: {name: array[rows] for name, array in inputs.items()})
 
-    def _run_again(self, good: Inputs) -> None:
-        """Run an event that succeeded before. It raises if the executor does not work."""
-        try:
-            self._run(good)
-        except ModelRejected:  # the executor works
-            pass
-        except OutOfMemory as error:
-            raise ExecutorUnavailable(str(error)) from error
-
     def _raise_unless_an_events(self, error: Exception) -> None:
         """Raise an error that no event causes."""
         if not isinstance(error, ModelRejected):
@@ -98,13 +94,57 @@ class BisectingExecutor:
             if self._net is None:
                 raise error
 
-    def _rejection(self, error: Exception) -> Rejection:
+    def _rejection(self, error: Exception) -> Generator[dict[str, Any], Tensors, Rejection]:
         """The rejection of an event that raises this error when it runs alone."""
         self._raise_unless_an_events(error)
         if isinstance(error, ModelRejected):
             return Rejection("nan_output" if isinstance(error, NanOutput) else "model_rejected", str(error))
         assert self._net is not None
-        return self._net.rejection(error, self._run_again)
+        self._net.count()
+        good = self._net.proof(error)
+        if good is not None:  # an event that succeeded before: it raises if the executor does not work
+            try:
+                yield dict(good)
+            except ModelRejected:  # the executor works
+                pass
+            except OutOfMemory as full:
+                raise ExecutorUnavailable(str(full)) from full
+            except Exception as again:
+                raise_expected(again)
+                raise error from None
+        return self._net.rejection_of(error)
+
+
+class BisectingExecutor:
+    """Runs micro-batches so that a bad event does not make the others fail. One thread calls it."""
+
+    def __init__(
+        self, run: Run, *, max_events: int, allow_nan_outputs: bool, net: SafetyNet[Inputs] | None = None
+    ) -> None:
+        """Args:
+        run: runs a micro-batch, as `Executor.run`.
+        max_events: most events of a batch.
+        allow_nan_outputs: whether outputs may be NaN or infinite.
+        net: rejects an event that makes `run` raise an unexpected error. None: such an error is raised.
+        """
+        self._run = run
+        self._bisection = Bisection(max_events=max_events, allow_nan_outputs=allow_nan_outputs, net=net)
+
+    def run(self, inputs: Inputs) -> Result:
+        """Run a micro-batch. Returns and raises: see `Bisection.steps`."""
+        steps = self._bisection.steps(inputs)
+        try:
+            part = next(steps)
+            while True:
+                try:
+                    outputs = self._run(part)
+                except Exception as error:
+                    part = steps.throw(error)
+                else:
+                    part = steps.send(outputs)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
 
 
 def _joined(parts: list[Tensors]) -> dict[str, npt.NDArray[Any]]:

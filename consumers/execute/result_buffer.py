@@ -1,6 +1,7 @@
 """Passes results on to the write thread. The results of a fast model go together, because each message wakes that thread."""
 
 import time
+from collections.abc import Sequence
 
 from millstream.consumers.events import BatchResult, ResultQueue
 
@@ -31,6 +32,6 @@ class ResultBuffer:
             self._answers.put(self._kept)
             self._kept = []
 
-    def pass_on(self, answered: BatchResult) -> None:
-        """Pass a result on at once."""
-        self._answers.put([answered])
+    def pass_on(self, answered: Sequence[BatchResult]) -> None:
+        """Pass results on at once."""
+        self._answers.put(answered)

@@ -21,12 +21,18 @@ class Assignment:
         # Sent with a transaction's offsets, so that the broker refuses those of a former member (KIP-447).
         self.group_metadata: Any = None
         self.rewind_wanted = threading.Event()  # set: go back to the committed offsets
+        self.all_partitions = 0  # of the input topics, whoever has them; 0: not known, or not needed
         self._epochs: Epochs = {}
         self._epoch = 0  # of the latest assignment
         self._delivered: NextOffsets = {}
         self._delivered_lock = threading.Lock()
         self._committed: NextOffsets = {}
         self._floor = 0  # records of this epoch and of earlier ones are read again
+
+    @property
+    def share(self) -> float:
+        """This worker's share of all partitions of the input topics, from 0 to 1; 0 while their number isn't known."""
+        return min(len(self._epochs) / self.all_partitions, 1.0) if self.all_partitions else 0.0
 
     @property
     def epochs(self) -> Epochs:

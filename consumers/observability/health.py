@@ -53,7 +53,7 @@ class Health:
 
     def readiness(self) -> tuple[bool, str]:
         """Whether the worker processes events, and a sentence."""
-        if (outage := self.broker_away or (self.outage if self.ready else None)) is not None:
+        if (outage := self.broker_away or self.outage) is not None:
             return False, f"not ready: {outage}"
         return self.ready, "ready" if self.ready else f"not ready: {self.waiting_for or 'starting'}"
 

@@ -1,14 +1,20 @@
 """Declares all metrics of a worker. `millstream metrics` lists them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from millstream.consumers.observability.genai_metrics import (
+    FIRST_TOKEN_SECONDS,
+    OUTPUT_TOKEN_SECONDS,
+    REQUEST_SECONDS,
+    TOKEN_USAGE,
+)
 from millstream.consumers.observability.histogram import Histogram
+from millstream.consumers.observability.metric import Metric
 
 DURATION_BUCKETS = (
     0.0001,
@@ -63,17 +69,6 @@ REASONS = (
     *("crashed", "expired", "internal_error"),
 )
 """Why an event becomes a dead letter."""
-
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A metric's declaration. Each also carries the label `pipeline`."""
-
-    name: str
-    kind: str  # counter, gauge or histogram
-    help: str
-    labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
 
 
 RECORDS_READ = Metric("millstream_records_read_total", "counter", "Records read from the input topics.", ("topic",))
@@ -194,6 +189,7 @@ ALL = (
     *(COMPARISONS, SHADOW_SKIPPED, SHADOW_SECONDS),
     *(LAG, OLDEST_UNCOMMITTED, IN_FLIGHT_EVENTS, IN_FLIGHT_BYTES, WRITE_QUEUE, PAUSED, ASSIGNED),
     *(REBALANCES, RETRIES, BLOCKED, KAFKA_ERRORS, READY),
+    *(REQUEST_SECONDS, FIRST_TOKEN_SECONDS, OUTPUT_TOKEN_SECONDS, TOKEN_USAGE),
 )
 
 

@@ -65,13 +65,36 @@ class SafetyNet(Generic[T]):
 
     def rejection(self, error: Exception, run: Callable[[T], object]) -> Rejection:
         """The rejection of a record on which the stage raises `error`, alone. Arguments and errors as for `blame`."""
-        self._metrics.count(INTERNAL_ERRORS, 1, self._stage)
+        self.count()
         self.blame(error, run)
+        return self.rejection_of(error)
+
+    def count(self) -> None:
+        """Count a record on which the stage failed, alone."""
+        self._metrics.count(INTERNAL_ERRORS, 1, self._stage)
+
+    def rejection_of(self, error: Exception) -> Rejection:
+        """The rejection of a record that is at fault."""
         return Rejection(
             "internal_error",
             f"a bug in Millstream: the {self._stage} stage raised {_text(error)} ({_frames(error)}). The worker works on good "
             f"events. Please report the bug with this event, and replay it after an update.",
         )
+
+    def proof(self, error: Exception) -> T | None:
+        """A record that was good before. If the stage raises on it now, the stage is at fault and not the record.
+
+        Returns:
+            the good record; None if there was none yet. Then the record counts as at fault.
+
+        Raises:
+            Exception: `error`, on more than 16 records before any good one.
+        """
+        if self._good is None:
+            self._unproven += 1
+            if self._unproven > MAX_UNPROVEN:
+                raise error
+        return self._good
 
     def blame(self, error: Exception, run: Callable[[T], object]) -> None:
         """Return if the record is at fault; otherwise raise.
@@ -84,13 +107,11 @@ class SafetyNet(Generic[T]):
             Exception: `error`, if the stage raises on the good record too, or on more than 16 records before any good one.
                 Or an expected error of the run: there is an outage, or the worker must end.
         """
-        if self._good is None:
-            self._unproven += 1
-            if self._unproven > MAX_UNPROVEN:
-                raise error
+        good = self.proof(error)
+        if good is None:
             return
         try:
-            run(self._good)
+            run(good)
         except Exception as again:
             raise_expected(again)
             raise error from None

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millstream.consumers.errors import WorkerError
+from millstream.inference.executors.installed import BY_FILE
 from millstream.inference.foreign_models import how_to_convert, what_it_is
-from millstream.inference.repository import EXECUTORS
 
 _DTYPES = {
     "tensor(float)": "float32",
@@ -43,10 +43,10 @@ def look_at(path: Path) -> ModelFile:
         WorkerError: there is no model, or none that an executor runs. The message says how to convert it.
     """
     if path.is_dir():
-        there = [path / name for name in EXECUTORS if (path / name).is_file()]
+        there = [path / name for name in BY_FILE if (path / name).is_file()]
         if len(there) != 1:
             found = ", ".join(sorted(each.name for each in path.iterdir())[:10]) or "nothing"
-            raise WorkerError(f"{path}: expected one of {', '.join(EXECUTORS)} in the folder, found {found}.")
+            raise WorkerError(f"{path}: expected one of {', '.join(BY_FILE)} in the folder, found {found}.")
         path = there[0]
     if not path.is_file():
         raise WorkerError(f"{path}: there is no such file. Name the model's file, such as model.onnx.")
@@ -56,7 +56,7 @@ def look_at(path: Path) -> ModelFile:
     if suffix in {".pt2", ".pt", ".py"}:
         # torch programs and Python classes run code when they are loaded, so they aren't loaded here.
         return ModelFile(path, f"model{suffix}", [], [])
-    known = ", ".join(EXECUTORS)
+    known = ", ".join(BY_FILE)
     unknown = f"expected one of {known}, found a file that ends in {suffix or 'nothing'} (`millstream docs models`)."
     raise WorkerError(f"{path}: {how_to_convert(suffix) or unknown}")
 

@@ -43,7 +43,7 @@ def load_shadows(pipeline: Pipeline, primary: ModelVersion, *, dedicated: bool) 
                 f"{pipeline.path}: shadows: `{section.name}` is version {version} of {name}, and so is the primary: it would be "
                 f"compared with itself. Name another version."
             )
-        model = load_version(pipeline.model.repository, name, version)
+        model = load_version(pipeline.model.repository, name, version, environ=pipeline.environ)
         executor = open_executor(
             model,
             trust=pipeline.model.trust,

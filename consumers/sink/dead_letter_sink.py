@@ -10,7 +10,8 @@ from typing import TypeVar
 import numpy as np
 
 from millstream.consumers.events import DecodedBatch, Rejection
-from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metric, Metrics
+from millstream.consumers.observability.metric import Metric
+from millstream.consumers.observability.metrics import DEAD_LETTERS, INTERNAL_ERRORS, SKIPPED, Metrics
 from millstream.consumers.observability.seldom import SeldomWarnings
 from millstream.consumers.record_headers import HeaderRows
 from millstream.consumers.resilience.safety_net import SafetyNet

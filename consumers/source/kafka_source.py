@@ -22,6 +22,7 @@ from millstream.consumers.source.crash_markers import CrashMarkers
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.source.lost_brokers import LostBrokers, reminder
 from millstream.consumers.source.offset_commits import OffsetCommits
+from millstream.consumers.source.partition_count import PartitionCount
 from millstream.consumers.source.partition_names import ranges_of
 from millstream.consumers.source.past_end import PastEnd
 from millstream.consumers.source.reader import FINAL_ERRORS, UNREADABLE_ERRORS, reader_of
@@ -61,6 +62,7 @@ class Subscription:
     start: str  # earliest or latest, for partitions without a committed offset
     client: Mapping[str, str]  # the client's settings for its membership, and for how much it fetches ahead
     until_idle: bool  # whether `idle` is needed, for which the client reports the ends of partitions
+    counts_partitions: bool = False  # whether `Assignment.share` is needed
 
 
 LOST = (
@@ -133,6 +135,7 @@ class Source:
             health,
             reminder(self._consumer, error_cb, str(client.get("bootstrap.servers", ""))),
         )
+        self._count = PartitionCount(self._consumer, subscription.topics, assignment)
 
     @property
     def topics(self) -> frozenset[str]:
@@ -174,6 +177,8 @@ class Source:
         self._lost_brokers.look()
         before = self._epochs
         records, now = self._consume(limit, timeout, window)
+        if self._subscription.counts_partitions:
+            self._count.update(changed=before is not self._epochs)
         if self._fatal is not None:
             raise WorkerError(f"the Kafka consumer can't go on: {self._fatal.str()}")
         if before is not self._epochs or time.monotonic() - self._refreshed > GROUP_METADATA_INTERVAL:

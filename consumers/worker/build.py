@@ -1,6 +1,7 @@
 """Creates the parts of a worker in the order of an event's path, and connects them."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from queue import SimpleQueue
 
 from millstream.consumers.batch.batcher import Batcher
@@ -8,15 +9,11 @@ from millstream.consumers.client_handle import report_native
 from millstream.consumers.decode.decoder import BlockDecoder
 from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
 from millstream.consumers.events import Barrier, FetchedBatch
-from millstream.consumers.execute.bisecting import BisectingExecutor
-from millstream.consumers.execute.executor_pool import ExecutorPool
 from millstream.consumers.execute.result_buffer import ResultBuffer
-from millstream.consumers.execute.runner import Runner
 from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.resilience.retry import Retry
-from millstream.consumers.resilience.safety_net import SafetyNet
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.shadow.comparison_sink import ComparisonSink
 from millstream.consumers.shadow.shadow_plan import count_undelivered, make_shadows
@@ -30,9 +27,11 @@ from millstream.consumers.source.kafka_source import Source
 from millstream.consumers.source.offset_order import OffsetOrderCheck
 from millstream.consumers.worker.clients import producer_settings, subscription_of
 from millstream.consumers.worker.compute import Compute
-from millstream.consumers.worker.plan import Plan, batches_ahead, outputs_of, settings_of
+from millstream.consumers.worker.executor_slots import pool_of
+from millstream.consumers.worker.plan import Plan, batches_ahead, check_answers, outputs_of, settings_of
 from millstream.consumers.worker.shared import Shared, shared_of
 from millstream.consumers.worker.worker import Worker
+from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.interface import Executor
 
 MAX_UNCOMMITTED_SHARE = 1 / 2  # of the in-flight limit: a checkpoint is due when the uncommitted results reach it
@@ -75,6 +74,8 @@ def build_worker(
         lost_broker=lost_broker,
     )
     shadows = make_shadows(plan.shadows, pipeline, plan.model, plan.store)
+    if isinstance(plan.executor, BlockingExecutor):
+        plan.executor.checks.append(partial(check_answers, plan))
     sink = _sink(plan, shared, shadows, largest_outputs, instance_id, lost_broker)
     shadow_thread = _shadow_thread(plan, shared, shadows, lost_broker) if shadows and not plan.dedicated else None
     in_flight = pipeline.model.concurrent_batches
@@ -126,15 +127,7 @@ def connect(
         watchdog=Watchdog(max(2 * shared.health.stall_after, DECODE_TIMEOUT)),
         metrics=shared.metrics,
     )
-    pool = ExecutorPool(
-        [_runner(executor, retry, shared) for _ in range(in_flight) for executor in executors],
-        results,
-        ahead=ahead,
-        # A transaction commits offsets, so it must hold exactly the results below them. This needs the order of the partitions.
-        ordering="partition" if settings.exactly_once else settings.ordering,
-        abandon=shared.ending.abandon,
-        fail=shared.ending.fail,
-    )
+    pool = pool_of(shared, executors, retry, results, in_flight=in_flight, ahead=ahead)
     compute = Compute(
         inbox,
         shared.answers,
@@ -163,25 +156,6 @@ def connect(
         executors=executors,
         sink=sink,
         shadows=shadows,
-    )
-
-
-def _runner(executor: Executor, retry: Retry, shared: Shared) -> Runner:
-    settings = shared.settings
-    isolation = BisectingExecutor(
-        executor.run,
-        max_events=settings.batch.max_events,
-        allow_nan_outputs=settings.allow_nan_outputs,
-        net=SafetyNet("infer", shared.metrics),
-    )
-    return Runner(
-        isolation,
-        max_events=settings.batch.max_events,
-        watchdog=Watchdog(settings.batch_timeout),
-        retry=retry,
-        is_outdated=shared.assignment.is_outdated,
-        abandon=shared.ending.abandon,
-        metrics=shared.metrics,
     )
 
 

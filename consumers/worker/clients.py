@@ -6,6 +6,7 @@ from typing import Any
 from millstream.consumers.sink.dead_letter_sink import RECORD_OVERHEAD
 from millstream.consumers.source.kafka_source import Subscription
 from millstream.consumers.worker.plan import Plan, group_of
+from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.pipeline.client_trial import membership
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import Admin, largest_records
@@ -29,7 +30,16 @@ def subscription_of(plan: Plan, instance_id: str, *, until_idle: bool) -> Subscr
             "queued.max.messages.kbytes": str(_quarter_kib(pipeline)),
         },
         until_idle=until_idle,
+        counts_partitions=has_quota(plan),
     )
+
+
+def has_quota(plan: Plan) -> bool:
+    """Whether the group shares a quota of the executor, for which each worker must know its share of the partitions."""
+    if not isinstance(plan.executor, BlockingExecutor):
+        return False
+    limits = plan.executor.executor.limits
+    return limits.requests_per_minute is not None or limits.tokens_per_minute is not None
 
 
 def largest_outputs(plan: Plan, admin: Admin) -> Mapping[str, int]:

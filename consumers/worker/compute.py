@@ -10,7 +10,7 @@ from millstream.consumers.batch.batcher import Batcher
 from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
 from millstream.consumers.errors import OffsetsRewound
 from millstream.consumers.events import Barrier, DecodedBatch, FetchedBatch, MicroBatch, ResultQueue
-from millstream.consumers.execute.executor_pool import ExecutorPool
+from millstream.consumers.execute.interface import Pool
 from millstream.consumers.flow.in_flight import TopicQuotas
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.records import Records
@@ -34,7 +34,7 @@ class Compute:
         decoder: IsolatingDecoder,
         batcher: Batcher,
         order: OffsetOrderCheck,
-        pool: ExecutorPool,
+        pool: Pool,
         metrics: m.Metrics,
         quotas: TopicQuotas | None = None,
     ) -> None:

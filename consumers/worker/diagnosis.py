@@ -50,7 +50,7 @@ def _models(pipeline: Pipeline, reader: Schema | None, problems: Problems) -> li
         models.append(load_primary(pipeline, reader))
     for shadow in pipeline.shadows:
         with problems:
-            loaded = load_version(pipeline.model.repository, *pipeline.shadow_model(shadow))
+            loaded = load_version(pipeline.model.repository, *pipeline.shadow_model(shadow), environ=pipeline.environ)
             models.append(loaded.with_time_formats(partial(time_format, reader)))
     settings = pipeline.model
     for model in models:

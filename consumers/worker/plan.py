@@ -34,6 +34,7 @@ from millstream.consumers.sink.result_sink import Outputs
 from millstream.consumers.worker.compute import DECODE_RECORDS
 from millstream.consumers.worker.shared import Settings
 from millstream.inference.errors import ModelRejected
+from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import ModelExecutor
 from millstream.inference.repository import ModelVersion, load_version
@@ -123,7 +124,7 @@ def _shadows(pipeline: Pipeline, model: ModelVersion, reader: Schema | None, *, 
 
 def _executors(pipeline: Pipeline, model: ModelVersion) -> list[ModelExecutor]:
     settings = pipeline.model
-    return [
+    executors = [
         open_executor(
             model,
             trust=settings.trust,
@@ -133,6 +134,14 @@ def _executors(pipeline: Pipeline, model: ModelVersion) -> list[ModelExecutor]:
         )
         for _ in range(settings.instances)
     ]
+    for option in ("instances", "concurrent_batches") if isinstance(executors[0], BlockingExecutor) else ():
+        if (found := getattr(settings, option)) > 1:
+            raise PlanError(
+                f"{pipeline.at('model', option)}: expected 1 for the executor {model.executor}, found {found}: one copy has "
+                f"many requests in flight. Leave the option out; `server.concurrency` in the model's config.yaml bounds them "
+                f"(`millstream docs executors`)."
+            )
+    return executors
 
 
 def _event_fields(pipeline: Pipeline, reader: Schema | None, columns: Mapping[str, Dtype]) -> EventFields:
@@ -156,6 +165,7 @@ def load_primary(pipeline: Pipeline, reader: Schema | None) -> ModelVersion:
         pipeline.model.inputs,
         partial(pipeline.at, "model", "inputs"),
         pipeline.at("model"),
+        pipeline.environ,
     ).with_time_formats(partial(time_format, reader))
 
 
@@ -218,7 +228,8 @@ def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
         predictions = PredictionEncoder(own_schema_id(pipeline, store, record, pipeline.output.topic), **identity)
     else:
         predictions = JsonPredictionEncoder(**identity)
-    check_answers(plan)
+    if not isinstance(plan.executor, BlockingExecutor):  # a server may be away; the worker checks it after the warm-up
+        check_answers(plan)
     letters = DeadLetterEncoder(own_schema_id(pipeline, store, DEAD_LETTER, pipeline.dead_letters.topic))
     return Outputs(
         model=plan.model.name,

@@ -1,15 +1,23 @@
 """Chooses the executor for a model. Each runtime is imported only if a model needs it."""
 
-from millstream.inference.errors import ModelConfigError
+import inspect
+from typing import cast
+
+from millstream.inference.errors import InferenceError, ModelConfigError
+from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.by_length import ByLength
-from millstream.inference.executors.interface import ModelExecutor
+from millstream.inference.executors.error_classification import line_of
+from millstream.inference.executors.installed import installed
+from millstream.inference.executors.interface import AsyncExecutor, ModelExecutor
 from millstream.inference.repository import ModelVersion
 
 
 def open_executor(
     model: ModelVersion, *, trust: bool = False, device: str = "auto", threads: int = 1, max_events: int = 256
 ) -> ModelExecutor:
-    """Load the model into its executor. Models with inputs of variable length get a `ByLength` around it.
+    """Load the model into its executor.
+
+    Models with inputs of variable length get a `ByLength` around it. An asynchronous executor is in a `BlockingExecutor`.
 
     Args:
         model: what to load.
@@ -32,7 +40,10 @@ def open_executor(
             "(`millstream docs models`)."
         )
     executor = _open(model, device, threads, max_events)
-    return executor if model.signature.max_length is None else ByLength(model, executor)
+    pads = (
+        model.signature.max_length is not None and model.executor != "openai"
+    )  # in a prompt, a list may have any length
+    return ByLength(model, executor) if pads else executor
 
 
 def _open(model: ModelVersion, device: str, threads: int, max_events: int) -> ModelExecutor:
@@ -45,7 +56,39 @@ def _open(model: ModelVersion, device: str, threads: int, max_events: int) -> Mo
             from millstream.inference.executors.python import PythonExecutor  # noqa: PLC0415
 
             return PythonExecutor(model, device=device, max_events=max_events)
-        case _:
+        case "onnx":
             from millstream.inference.executors.onnx import OnnxExecutor  # noqa: PLC0415
 
             return OnnxExecutor(model, device=device, threads=threads, max_events=max_events)
+        case "openai":
+            from millstream.inference.executors.openai.executor import open_openai  # noqa: PLC0415
+
+            return BlockingExecutor(open_openai(model, max_events))
+        case "kserve":
+            from millstream.inference.executors.kserve.executor import KServeExecutor  # noqa: PLC0415
+
+            return BlockingExecutor(KServeExecutor(model, max_events=max_events))
+        case name:
+            opened = _open_installed(model, name, max_events)
+    return BlockingExecutor(cast("AsyncExecutor", opened)) if is_asynchronous(opened) else cast("ModelExecutor", opened)
+
+
+def is_asynchronous(executor: AsyncExecutor | ModelExecutor) -> bool:
+    """Whether it is an `AsyncExecutor`."""
+    return inspect.iscoroutinefunction(executor.run)
+
+
+def _open_installed(model: ModelVersion, name: str, max_events: int) -> AsyncExecutor | ModelExecutor:
+    """Open an executor of another package. Raises ModelConfigError if the package or its callable fails."""
+    entry = installed().get(name)
+    if entry is None:
+        raise ModelConfigError(f"{model.place}: the executor {name} is not installed. Install its package.")
+    try:
+        return cast("AsyncExecutor | ModelExecutor", entry.load()(model, max_events))
+    except InferenceError:
+        raise
+    except Exception as error:
+        raise ModelConfigError(
+            f"{model.place}: the executor {name} ({entry.value}, of another package) can't be opened: {type(error).__name__}: "
+            f"{line_of(error)}. Tell its authors, or take another executor."
+        ) from error

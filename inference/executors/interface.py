@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
+from millstream.inference.executors.limits import RequestLimits
+from millstream.inference.executors.request_report import RequestReport
 from millstream.inference.ragged import Ragged
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput, blank
@@ -57,16 +58,6 @@ class ModelExecutor(Executor, Protocol):
     max_events: int  # the largest micro-batch that it takes
 
 
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
-    """How long a request may take, and how many requests are sent."""
-
-    timeout: float = 30.0  # seconds of one request
-    concurrency: int | None = None  # requests at a time; None: as many as the server answers without getting slower
-    requests_per_minute: float | None = None  # of all workers of the pipeline together; None: no quota
-    tokens_per_minute: float | None = None  # the same
-
-
 class AsyncExecutor(Protocol):
     """Runs micro-batches somewhere else, such as on a server, and meanwhile takes the next ones. Derive from this class.
 
@@ -82,6 +73,8 @@ class AsyncExecutor(Protocol):
     # Set by the caller before the first `run`. If the server reports how many tokens a request took, call it with this number
     # less the estimate of `tokens`. Any thread may call it.
     on_tokens: Callable[[int], object] | None = None
+    # Set by the caller for metrics. If the model completes or embeds texts, call it after each request.
+    on_request: Callable[[RequestReport], object] | None = None
 
     async def warm_up(self) -> None:
         """Connect, check that the server has the model, and run once. It is called again until it succeeds.

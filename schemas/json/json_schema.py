@@ -20,16 +20,18 @@ _MOST_REFERENCES = 100  # that `check_path` follows
 class JsonSchema:
     """A JSON Schema that is compiled. Threads may share it."""
 
-    def __init__(self, place: str, text: str) -> None:
+    def __init__(self, place: str, text: str, subject: str = "the event") -> None:
         """Args:
         place: where the schema is, for messages.
         text: the schema.
+        subject: how messages name a value that is checked.
 
         Raises:
             BadSchemaError: the text is no valid JSON Schema, refers to another document, has a pattern that needs more than
                 linear time, or is too large; or jsonschema-rs is not installed.
         """
         self.place = place
+        self._subject = subject
         self.definition = _definition(place, text)
         try:
             import jsonschema_rs  # noqa: PLC0415  (an extra)
@@ -69,14 +71,14 @@ class JsonSchema:
         except self._error as error:
             return f"{self._said(error)} (JSON Schema {self.place})"
         except ValueError as error:
-            return f"the event can't be checked by JSON Schema {self.place}: {error}"
+            return f"{self._subject} can't be checked by JSON Schema {self.place}: {error}"
         return None
 
     def check_path(self, steps: Sequence[Step]) -> str | None:
         """Why no event that fits the schema has a value at these steps; None: it may have one, as far as is cheap to see."""
         node: Any = self.definition
         for place, step in enumerate(steps):
-            node = self._resolved(node)
+            node = self.resolved(node)
             if node is False:
                 return f"no value is allowed at `{text_of(steps[:place])}`"
             if not isinstance(node, dict):
@@ -95,7 +97,7 @@ class JsonSchema:
             node = properties.get(step, True)
         return "no value is allowed there" if node is False else None
 
-    def _resolved(self, node: Any) -> Any:
+    def resolved(self, node: Any) -> Any:
         """The schema that a schema refers to within this document; True (anything) for any other reference."""
         for _ in range(_MOST_REFERENCES):
             if not isinstance(node, dict) or "$ref" not in node:
@@ -115,7 +117,7 @@ class JsonSchema:
             return f"{text_of([*path, error.kind.property])}: expected a value, found none"
         if kind in ("additionalProperties", "unevaluatedProperties"):
             return f"{text_of([*path, error.kind.unexpected[0]])[:_LONGEST_VALUE]}: expected no such field, found one"
-        where = text_of(path) if path else "the event"
+        where = text_of(path) if path else self._subject
         expected = _shortened(json.dumps(self._keyword(error.schema_path)))
         found = in_words(error.instance, quoted=kind in ("enum", "const", "pattern", "format"))
         return f"{where}: expected `{kind}` {expected}, found {found}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from millstream.consumers.observability.metrics import Metrics
 
 if TYPE_CHECKING:
-    from millstream.consumers.observability.metrics import Metric
+    from millstream.consumers.observability.metric import Metric
 
 
 def measured(metrics: Metrics, metric: Metric, suffix: str = "", **labels: str) -> float | None:

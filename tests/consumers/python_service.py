@@ -40,12 +40,14 @@ def python_service(folder: Path, kafka: Broker, body: str, **sections: Any) -> S
     return write_service(folder, kafka, **defaults | sections)
 
 
-def send(service: Service, numbers: Iterable[float], topic: str | None = None, **record: Any) -> None:
+def send(
+    service: Service, numbers: Iterable[float], topic: str | None = None, *, partition: int = 0, **record: Any
+) -> None:
     """Write an event of each number, in this order, into one partition; its id is `e<number>`."""
     producer = Producer({"bootstrap.servers": service.bootstrap, "acks": "all"})
     for number in numbers:
         value = json.dumps({"id": f"e{number:g}", "x": number}).encode()
-        producer.produce(topic or service.inputs[0], value, partition=0, **record)
+        producer.produce(topic or service.inputs[0], value, partition=partition, **record)
         producer.poll(0)
     assert producer.flush(30) == 0
 

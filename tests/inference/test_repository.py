@@ -302,7 +302,11 @@ def test_config_says_which_of_several_files_runs(tmp_path: Path) -> None:
             r"`executor: torch` needs one file model.pt2 or model.pt beside it, and there is model.onnx",
         ),
         (GOOD + "executor: torch", ["model.pt", "model.pt2"], r"`executor: torch` needs one file"),
-        (GOOD + "executor: triton", [], ":10: executor: expected onnx, torch or python, found 'triton'."),
+        (
+            GOOD + "executor: triton",
+            [],
+            ":10: executor: expected onnx, torch, python, kserve or openai, found 'triton'.",
+        ),
     ],
 )
 def test_doubt_about_what_runs_a_model_is_refused(tmp_path: Path, config: str, files: list[str], says: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from millstream.consumers.errors import Abandoned
 from millstream.consumers.events import NEVER, BatchSlice, MicroBatch
-from millstream.consumers.execute import runner as module
+from millstream.consumers.execute import batch_start, runner
 from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.execute.runner import Runner
 from millstream.consumers.flow.assignment import Assignment
@@ -67,7 +67,7 @@ def with_deadlines(deadlines: Sequence[int]) -> MicroBatch:
 
 
 def test_batch_is_answered_with_its_outputs_rows_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    Clock(monkeypatch, module, NOW)
+    Clock(monkeypatch, batch_start, NOW)
     found = Running().runner.answer(3, batch_of("erte", start=5))
     assert found.number == 3
     assert found.outputs["y"].ravel().tolist() == [-5, -8]
@@ -96,7 +96,8 @@ def test_batch_without_events_is_answered_without_the_model() -> None:
 
 
 def test_wait_for_the_run_and_the_run_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = Clock(monkeypatch, module)
+    clock = Clock(monkeypatch, runner)
+    monkeypatch.setattr(batch_start, "time", clock)
 
     def slow(inputs: Tensors) -> dict[str, Any]:
         clock.now += 0.75
@@ -111,7 +112,7 @@ def test_wait_for_the_run_and_the_run_are_measured(monkeypatch: pytest.MonkeyPat
 
 
 def test_events_whose_deadline_is_over_are_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    Clock(monkeypatch, module, NOW)
+    Clock(monkeypatch, batch_start, NOW)
     now = NOW * 1000
     found = Running().runner.answer(0, with_deadlines([now - 250, now, NEVER, now - 1]))
     assert found.outputs["y"].ravel().tolist() == [-1, -2]
@@ -187,6 +188,6 @@ def test_batch_whose_results_nobody_writes_does_not_run() -> None:
 
 
 def test_deadline_in_seconds_gets_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
-    Clock(monkeypatch, module, 1_700_000_000.0)
+    Clock(monkeypatch, batch_start, 1_700_000_000.0)
     found = Running().runner.answer(0, with_deadlines([1_700_000_060]))
     assert "1700000060 looks like seconds, but deadlines are milliseconds since 1970" in found.rejected[0].error

@@ -71,3 +71,18 @@ def test_ends_are_committed_once_each_partition_is_so_far_under_their_epoch() ->
     assert assignment.is_committed({A: (renewed, 5)}) is False, "the offset was confirmed before"
     assignment.remove([A])
     assert assignment.is_committed({A: (renewed, 5)}) is None
+
+
+def test_share_is_that_of_all_partitions_and_nothing_while_their_number_is_not_known() -> None:
+    assignment = Assignment()
+    assignment.add([("in", 0), ("in", 1)])
+    assert assignment.share == 0.0
+    assignment.all_partitions = 8
+    assert assignment.share == 0.25
+    assignment.remove([("in", 0)])
+    assert assignment.share == 0.125
+    assignment.remove([("in", 1)])
+    assert assignment.share == 0.0
+    assignment.all_partitions = 1  # counted before partitions were added
+    assignment.add([("in", 0), ("in", 1)])
+    assert assignment.share == 1.0

@@ -15,6 +15,7 @@ import millstream.consumers.observability.metrics as m
 from millstream.consumers.cli.metrics import metrics_markdown
 from millstream.consumers.observability.histogram import MAX_BUFFERED_VALUES
 from millstream.consumers.observability.histogram import Histogram as OurHistogram
+from millstream.consumers.observability.metric import Metric
 
 VALUES = st.lists(st.floats(0, 5000, allow_nan=False), max_size=30)
 
@@ -31,13 +32,13 @@ def labels(**given: str) -> tuple[tuple[str, str], ...]:
 
 
 def test_every_declared_metric_is_listed_and_no_other() -> None:
-    declared = {value for value in vars(m).values() if isinstance(value, m.Metric)}
+    declared = {value for value in vars(m).values() if isinstance(value, Metric)}
     assert set(m.ALL) == declared
     assert len({metric.name for metric in m.ALL}) == len(m.ALL)
 
 
 @pytest.mark.parametrize("metric", m.ALL, ids=lambda metric: metric.name)
-def test_names_follow_prometheus(metric: m.Metric) -> None:
+def test_names_follow_prometheus(metric: Metric) -> None:
     assert re.fullmatch(r"millstream_[a-z_]+", metric.name)
     assert metric.name.endswith("_total") == (metric.kind == "counter")
     assert bool(metric.buckets) == (metric.kind == "histogram")

@@ -24,6 +24,7 @@ from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import BLOCKED, INVALID_DEADLINES, RETRIES, Metrics
 from millstream.consumers.record_types import Partition, Record
 from millstream.consumers.records import Records
+from millstream.consumers.resilience import outage
 from millstream.consumers.resilience import retry as waiting
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.safety_net import MAX_UNPROVEN, SafetyNet
@@ -642,7 +643,7 @@ def test_next_record_that_waits_is_named_in_its_turn() -> None:
 def test_long_wait_is_logged_as_an_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, waited: float, level: str
 ) -> None:
-    monkeypatch.setattr(waiting, "LOG_INTERVAL", waited or 60.0)
+    monkeypatch.setattr(outage, "LOG_INTERVAL", waited or 60.0)
     stage = Stage([polled([b"1"], 7), None])
     stage.numbers.failures.append(SchemaUnavailable("the registry is away"))
     stage.run()

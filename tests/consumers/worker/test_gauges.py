@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millstream.consumers.events import BatchResult, NextOffsets
+    from millstream.consumers.observability.metric import Metric
     from millstream.schemas.decoded import Decoded
 
 A = ("in", 0)
@@ -83,7 +84,7 @@ class Working(Measured):
         )
         self.thread = threading.Thread(target=self.worker.run, daemon=True)
 
-    def wait_for(self, value: float, metric: m.Metric, **labels: str) -> None:
+    def wait_for(self, value: float, metric: Metric, **labels: str) -> None:
         until = time.monotonic() + 10
         while (found := self.value(metric, **labels)) != value:
             assert time.monotonic() < until, f"{metric.name} is {found}, not {value}"

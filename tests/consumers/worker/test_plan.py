@@ -24,7 +24,7 @@ from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.record_types import Record
 from millstream.consumers.records import Records
 from millstream.consumers.source.crashes import CrashGuard
-from millstream.consumers.worker import build
+from millstream.consumers.worker import build, executor_slots
 from millstream.consumers.worker.clients import collecting, producer_settings
 from millstream.consumers.worker.plan import Plan, batches_ahead, make_plan, outputs_of, settings_of
 from millstream.consumers.worker.shared import shared_of
@@ -283,7 +283,7 @@ class Made:
         self.abandon = shared.ending.abandon
         shared.assignment.add([("in", 0)])
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(build, "ExecutorPool", self._pool)
+            patch.setattr(executor_slots, "ExecutorPool", self._pool)
             patch.setattr(build, "Batcher", self._batcher)
             build.connect(
                 shared,

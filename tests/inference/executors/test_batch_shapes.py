@@ -17,11 +17,12 @@ from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors import onnx as onnx_executor
 from millstream.inference.executors import torch as torch_executor
+from millstream.inference.executors.installed import BY_FILE
 from millstream.inference.executors.interface import ModelExecutor, Tensors
 from millstream.inference.executors.onnx import OnnxExecutor
 from millstream.inference.executors.torch import TorchExecutor
 from millstream.inference.executors.torch_program import UNBOUNDED_EVENTS
-from millstream.inference.repository import EXECUTORS, ModelVersion
+from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import Signature, TensorInput, TensorOutput
 
 INPUTS = (
@@ -81,7 +82,7 @@ Open = Callable[..., ModelExecutor]
 
 
 def model_of(file: str, sizes: Sequence[int]) -> ModelVersion:
-    return ModelVersion("m", 1, Path(file), EXECUTORS[file], SIGNATURE, tuple(sizes))
+    return ModelVersion("m", 1, Path(file), BY_FILE[file], SIGNATURE, tuple(sizes))
 
 
 @pytest.fixture(params=["onnx", "torch"])

@@ -1,4 +1,4 @@
-"""Parses durations ("5ms") and sizes ("1MiB") in the pipeline file."""
+"""Parses durations ("5ms") and sizes ("1MiB") in YAML files."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.pipeline.units import parse_duration, parse_size
+from millstream.schemas.units import parse_duration, parse_size
 from millstream.schemas.wording import shown
 
 

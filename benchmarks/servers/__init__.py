@@ -1,0 +1,1 @@
+"""Real model servers on this machine, for tests and benchmarks. Each has an environment of its own under .cache/servers."""

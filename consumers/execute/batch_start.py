@@ -1,0 +1,119 @@
+"""What is done with a micro-batch before it runs and after: leave out expired events, count, and make the result."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.consumers.events import NEVER, BatchResult, MicroBatch, Rejection
+from millstream.consumers.execute.bisecting import Result
+from millstream.consumers.observability import metrics as m
+from millstream.inference.executors.interface import Inputs
+
+# Deadlines that look like seconds since 1970: from 1990 to 2100. As milliseconds, they are in January or February of 1970.
+LIKE_SECONDS = range(631_152_000, 4_102_444_800)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The events of a micro-batch that run."""
+
+    batch: MicroBatch
+    inputs: Inputs  # of the events that run
+    events: int  # that run; 0: all are too late
+    kept: npt.NDArray[np.int64] | None  # their rows in the batch; None: all run
+    late: dict[int, Rejection]  # by row of the batch
+    timeless: bool = False  # whether no event has a deadline
+
+    def result(self, number: int, result: Result, seconds: float) -> BatchResult:
+        """The batch's result.
+
+        Args:
+            number: of the batch.
+            result: of the events that ran.
+            seconds: that the model took.
+        """
+        outputs, rows, rejected = result
+        if self.kept is not None:
+            rows = self.kept[rows]
+            rejected = {int(self.kept[row]): why for row, why in rejected.items()} | self.late
+        times = np.empty(len(rows), np.int64)
+        times.fill(_now())
+        return BatchResult(number, self.batch, outputs, rows, rejected, times, seconds)
+
+    def seconds_left(self) -> float | None:
+        """Seconds until the last deadline of these events; None: an event has none."""
+        if self.timeless:
+            return None
+        last = self.batch.last_deadline()
+        return None if last == NEVER else max((last - _now()) / 1000, 0.0)
+
+
+class BatchStart:
+    """Decides which events of a micro-batch run. Threads may share it."""
+
+    def __init__(self, *, max_events: int, is_outdated: Callable[[MicroBatch], bool], metrics: m.Metrics) -> None:
+        """Args:
+        max_events: most events of a batch.
+        is_outdated: whether no result of a batch would be written. Such a batch does not run.
+        metrics: where to count.
+        """
+        self._max_events = max_events
+        self._is_outdated = is_outdated
+        self._metrics = metrics
+
+    def begin(self, batch: MicroBatch) -> Work | None:
+        """Count a batch, and return what `work_of` does."""
+        self._metrics.count(m.BATCHES, 1, batch.reason)
+        self._metrics.observe(m.STAGE_SECONDS, time.monotonic() - batch.arrived, "queue")
+        work = self.work_of(batch)
+        if work is not None:
+            self._metrics.observe(m.BATCH_EVENTS, batch.events)
+            self._metrics.observe(m.BATCH_FILL, batch.events / self._max_events)
+        return work
+
+    def still(self, work: Work) -> Work | None:
+        """What `work_of` returns now, if it returned this work before."""
+        if work.timeless:
+            return None if self._is_outdated(work.batch) else work
+        return self.work_of(work.batch)
+
+    def work_of(self, batch: MicroBatch) -> Work | None:
+        """The events that run now; None: nothing runs, because the batch has no events or is outdated."""
+        events = batch.events
+        if not events or self._is_outdated(batch):
+            return None
+        tensors = batch.tensors()
+        if batch.timeless:
+            return Work(batch, tensors, events, None, {}, timeless=True)
+        expired = batch.expired(_now())
+        if not len(expired):
+            return Work(batch, tensors, events, None, {})
+        late = {row: _expired(batch, row) for row in expired.tolist()}
+        kept = np.delete(np.arange(events), expired)
+        return Work(batch, {name: array[kept] for name, array in tensors.items()}, len(kept), kept, late)
+
+
+def no_result() -> Result:
+    """The result of no events."""
+    return {}, np.empty(0, np.int64), {}
+
+
+def not_run(number: int, batch: MicroBatch) -> BatchResult:
+    """The result of a batch that does not run."""
+    return BatchResult(number, batch, *no_result(), np.empty(0, np.int64))
+
+
+def _expired(batch: MicroBatch, row: int) -> Rejection:
+    deadline = int(batch.deadlines()[row])
+    error = f"its deadline was {_now() - deadline} ms before the model would have run it"
+    if deadline in LIKE_SECONDS:
+        error += f": {deadline} looks like seconds, but deadlines are milliseconds since 1970 (UTC). Multiply by 1000"
+    return Rejection("expired", error)
+
+
+def _now() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,140 @@
+"""Retries requests to a server. While the server is away, one request at a time tries whether it is back, and all others wait."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from millstream.consumers.observability.metrics import RETRIES
+from millstream.consumers.record_types import Position
+from millstream.consumers.resilience.outage import Outage, Outages
+from millstream.consumers.resilience.retry import BACK_OFF
+from millstream.inference.errors import Throttled
+from millstream.schemas.failures import failure_of
+
+T = TypeVar("T")
+
+WHAT = "executor"  # in the log, the health and the metrics
+# A server under load refuses some requests all the time. So this is an outage only if a request is refused for so many seconds.
+THROTTLED_SECONDS = 10.0
+MOST_RETRY_AFTER = 300.0  # seconds that are waited at most because the server said so
+
+
+class CircuitBreaker:
+    """Sends requests until they are answered. Coroutines on one event loop call it.
+
+    After a failure, the circuit is open: no request is sent but one at a time, the probe, after a pause that doubles up to 10 s.
+    The probes take turns, so a request that always fails doesn't hold up the others. An answer to any request closes the circuit.
+    A request that fails while others are answered is retried alone, after pauses of its own.
+    """
+
+    def __init__(self, outages: Outages) -> None:
+        self._outages = outages
+        self._closed = asyncio.Event()
+        self._closed.set()
+        self._probing = asyncio.Lock()  # it is fair: who waits longest is next
+        self._failures = 0  # since the circuit was closed: the one that opened it, and failed probes
+        self._not_before = 0.0  # when the server wants the next request, on the loop's clock
+        self._failing: dict[int, Position] = {}  # number of each batch whose last try failed -> its first event
+        self._outage: Outage | None = None  # None: nothing is reported
+
+    async def call(self, number: int, send: Callable[[], Awaitable[T]], position: Callable[[], Position]) -> T:
+        """Return what `send` returns, after as many tries as it needs.
+
+        Args:
+            number: of the batch, in the order of submission.
+            send: sends the request.
+            position: returns the batch's first event, for reports.
+
+        Raises:
+            Exception: an error of `send` that a retry would not help.
+        """
+        tries, since = 0, _now()
+        try:
+            while True:
+                probe = not self._closed.is_set()
+                try:
+                    if probe:
+                        async with self._probing:
+                            if not await self._is_still_open():
+                                continue
+                            result = await send()
+                    else:
+                        await self._pause_if_asked()
+                        result = await send()
+                except Exception as error:
+                    if failure_of(error) != "wait":
+                        raise
+                    tries += 1
+                    self._note_failure(error, probe=probe)
+                    lasting = (
+                        _now() - since >= THROTTLED_SECONDS if isinstance(error, Throttled) else probe or tries > 1
+                    )
+                    self._report(number, error, position, tries=tries, lasting=lasting)
+                else:
+                    self._failures = 0
+                    self._closed.set()
+                    return result
+                if not probe:
+                    await asyncio.sleep(_back_off(tries))
+        finally:
+            self._forget(number)
+
+    def _note_failure(self, error: Exception, *, probe: bool) -> None:
+        """Open the circuit, unless the server only has too much to do."""
+        if isinstance(error, Throttled) and error.retry_after is not None:
+            self._not_before = max(self._not_before, _now() + min(error.retry_after, MOST_RETRY_AFTER))
+        if probe:
+            self._failures += 1
+        elif not isinstance(error, Throttled) and self._closed.is_set():
+            self._closed.clear()
+            self._failures = 1
+
+    async def _pause_if_asked(self) -> None:
+        """Wait until the server wants the next request."""
+        while (wait := self._not_before - _now()) > 0:
+            await asyncio.sleep(wait + random.uniform(0, min(wait, 1.0)))  # so that not all are sent at the same moment
+
+    async def _is_still_open(self) -> bool:
+        """Wait before the next probe. Returns False if another request was answered meanwhile."""
+        pause = max(_back_off(self._failures), self._not_before - _now())
+        try:
+            async with asyncio.timeout(pause):
+                await self._closed.wait()
+        except TimeoutError:
+            return True
+        return False
+
+    def _report(
+        self, number: int, error: Exception, position: Callable[[], Position], *, tries: int, lasting: bool
+    ) -> None:
+        """Report an outage. A first failure is none: a single connection may be lost."""
+        if number not in self._failing:
+            self._failing[number] = position()
+        if self._outage is None and lasting:
+            self._outage = self._outages.begin(WHAT)
+        if self._outage is None:
+            self._outages.metrics.count(RETRIES, 1, WHAT)
+            return
+        self._outage.note(error, _longest_pause(max(self._failures, tries)), self._failing[min(self._failing)])
+
+    def _forget(self, number: int) -> None:
+        """Note that a batch doesn't wait any more. End the report if no other one does."""
+        self._failing.pop(number, None)
+        if self._outage is not None and not self._failing:
+            self._outage.end(works=self._closed.is_set())
+            self._outage = None
+
+
+def _longest_pause(tries: int) -> float:
+    first, longest = BACK_OFF
+    return float(min(first * 2.0 ** min(tries - 1, 60), longest))
+
+
+def _back_off(tries: int) -> float:
+    """Seconds until the next try, after so many that failed (full jitter: anything up to the longest pause)."""
+    return random.uniform(0, _longest_pause(max(tries, 1)))
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,31 @@
+"""The interface of what runs micro-batches: a pool of threads, or an event loop."""
+
+from typing import Protocol
+
+from millstream.consumers.events import MicroBatch
+
+
+class Pool(Protocol):
+    """Runs micro-batches, and passes their results on in the order that `ordering` demands. One thread calls it."""
+
+    def submit(self, batch: MicroBatch) -> None:
+        """Run a batch, or queue it once there is room.
+
+        Results may be kept back: call `flush` when there are no more batches for now.
+
+        Raises:
+            Abandoned: the worker must not wait any longer.
+        """
+
+    def flush(self) -> None:
+        """Pass on the results that were kept back."""
+
+    def wait_for_one(self) -> bool:
+        """Wait until another batch would run at once. Returns whether it had to wait. Raises Abandoned."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until the results of all batches are passed on. Raises Abandoned."""
+
+    def close(self) -> None:
+        """End what runs. Waits up to 1 s, because a model may hang."""

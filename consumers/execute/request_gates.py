@@ -1,0 +1,85 @@
+"""What a request to a server waits for before it is sent: a free place among those in flight, and the group's quota."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import TracebackType
+
+from millstream.consumers.execute.concurrency_limit import ConcurrencyLimit
+from millstream.consumers.execute.rate_limit import GroupQuota
+from millstream.consumers.record_types import Partition
+
+LOOK_INTERVAL = 0.25  # seconds between two looks at the worker's share, while a request waits for the quota
+
+Share = Callable[[], tuple[Mapping[Partition, int], float]]
+"""Returns the worker's partitions, an object that is another one after each rebalance, and its share of all, from 0 to 1."""
+
+
+class RequestPlaces:
+    """As many places as the limit has now: `async with` waits for one. Coroutines on one event loop call it."""
+
+    def __init__(self, limit: ConcurrencyLimit) -> None:
+        self.limit = limit
+        self.taken = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()  # who waits longest is first
+
+    async def __aenter__(self) -> None:
+        if self.taken < self.limit.size and not self._waiting:
+            self.taken += 1
+            return
+        place = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():  # it got the place at the same moment
+                self._free()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._free()
+
+    def _free(self) -> None:
+        self.taken -= 1
+        while self._waiting and self.taken < self.limit.size:
+            place = self._waiting.popleft()
+            if not place.done():
+                self.taken += 1
+                place.set_result(None)
+
+
+class QuotaGate:
+    """Lets requests through as the quota of the group permits. Coroutines on one event loop call it."""
+
+    def __init__(self, quota: GroupQuota, share: Share) -> None:
+        """Args:
+        quota: the quota.
+        share: see `Share`.
+        """
+        self._quota = quota
+        self._share = share
+        self._seen: object = None  # the partitions when the quota was looked at
+        self._turn = asyncio.Lock()  # it is fair
+
+    async def take(self, tokens: Callable[[], int]) -> None:
+        """Wait until a request may be sent. `tokens` returns how many it will take."""
+        if not self._quota:
+            return
+        needed = tokens()
+        loop = asyncio.get_running_loop()
+        async with self._turn:
+            while True:
+                now = loop.time()
+                partitions, share = self._share()
+                self._quota.set_share(share, now, known=partitions is self._seen)
+                self._seen = partitions
+                wait = self._quota.take(needed, now)
+                if wait <= 0:
+                    return
+                await asyncio.sleep(min(wait, LOOK_INTERVAL))
+
+    def correct(self, difference: int) -> None:
+        """See `GroupQuota.correct_tokens`."""
+        self._quota.correct_tokens(difference)

@@ -1,0 +1,76 @@
+"""Reports outages: to the log at the start, once a minute and at the end, to the health, and to the metrics."""
+
+import logging
+import time
+
+from millstream.consumers.observability.health import Health
+from millstream.consumers.observability.metrics import BLOCKED, RETRIES, Metrics
+from millstream.consumers.record_types import Position
+
+log = logging.getLogger(__name__)
+
+LOG_INTERVAL = 60.0  # seconds between two lines about one outage; from the second on, their level is ERROR
+
+
+class Outages:
+    """Creates the reports. Threads may share it: if several wait for the same, the log says so once."""
+
+    def __init__(self, health: Health, metrics: Metrics) -> None:
+        """Args:
+        health: gets the outages. The worker is not ready during one.
+        metrics: where to count.
+        """
+        self.health = health
+        self.metrics = metrics
+        self.logged: dict[str, float] = {}  # what is away -> when the log last said so, seconds on the monotonic clock
+
+    def begin(self, what: str) -> "Outage":
+        """A new outage, which begins now. `what` is away: executor or schemas."""
+        return Outage(what, self)
+
+
+class Outage:
+    """One wait for something that is away. One thread calls it."""
+
+    def __init__(self, what: str, outages: Outages) -> None:
+        self._what = what
+        self._outages = outages
+        self._since = time.monotonic()
+        self._logged_before = outages.logged.get(what)
+        self._first: Position | None = None  # the first event that waits
+
+    def note(self, error: Exception, wait: float, first: Position | None) -> None:
+        """Report a failed try.
+
+        Args:
+            error: why it failed.
+            wait: the most seconds until the next try.
+            first: the position of the first event that waits; None: it isn't known.
+        """
+        outages, what, waited = self._outages, self._what, time.monotonic() - self._since
+        if self._first != first:  # that event does not wait any more
+            self._forget()
+        self._first = first
+        outages.metrics.count(RETRIES, 1, what)
+        place = ""
+        if first is not None:
+            topic, partition, offset = first
+            place = f" The first event that waits is at offset {offset} of {topic}/{partition}."
+            outages.metrics.set(BLOCKED, waited, what, *map(str, first))
+        outages.health.away(what, str(error))
+        now = time.monotonic()
+        if now - outages.logged.get(what, -LOG_INTERVAL) >= LOG_INTERVAL:
+            outages.logged[what] = now
+            level = logging.WARNING if waited < LOG_INTERVAL else logging.ERROR
+            log.log(level, "%s; waiting for %.0f s, trying again in up to %.1f s.%s", error, waited, wait, place)
+
+    def end(self, *, works: bool) -> None:
+        """End the report. `works`: whether what was away works again."""
+        if works and self._outages.logged.get(self._what) != self._logged_before:
+            log.warning("%s: works again, after %.0f s", self._what, time.monotonic() - self._since)
+        self._outages.health.back(self._what)
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._first is not None:
+            self._outages.metrics.forget(BLOCKED, self._what, *map(str, self._first))

@@ -1,0 +1,121 @@
+"""Creates what runs micro-batches: threads for ordinary executors, an event loop for an asynchronous one."""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from millstream.consumers.execute.async_pool import AsyncExecutorPool
+from millstream.consumers.execute.async_runner import AsyncRunner
+from millstream.consumers.execute.batch_start import BatchStart
+from millstream.consumers.execute.bisecting import BisectingExecutor, Bisection
+from millstream.consumers.execute.circuit_breaker import CircuitBreaker
+from millstream.consumers.execute.concurrency_limit import ConcurrencyLimit
+from millstream.consumers.execute.executor_pool import ExecutorPool
+from millstream.consumers.execute.flights import Flights
+from millstream.consumers.execute.interface import Pool
+from millstream.consumers.execute.rate_limit import GroupQuota
+from millstream.consumers.execute.reorder_buffer import Ordering
+from millstream.consumers.execute.request_gates import QuotaGate, RequestPlaces
+from millstream.consumers.execute.result_buffer import ResultBuffer
+from millstream.consumers.execute.runner import Runner
+from millstream.consumers.observability.genai_metrics import observations
+from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.resilience.outage import Outages
+from millstream.consumers.resilience.retry import Retry
+from millstream.consumers.resilience.safety_net import SafetyNet
+from millstream.consumers.resilience.watchdog import Watchdog
+from millstream.consumers.worker.shared import Shared
+from millstream.inference.executors.blocking import BlockingExecutor
+from millstream.inference.executors.interface import Executor
+from millstream.inference.executors.request_report import RequestReport
+
+
+def pool_of(
+    shared: Shared,
+    executors: Sequence[Executor],
+    retry: Retry,
+    results: ResultBuffer,
+    *,
+    in_flight: int,
+    ahead: int,
+) -> Pool:
+    """Create the pool for these executors.
+
+    Args:
+        shared: what the stages share.
+        executors: copies of one model; an asynchronous one has no copies.
+        retry: waits during an outage.
+        results: takes the results.
+        in_flight: micro-batches that each executor runs at a time; an asynchronous one has a limit of its own.
+        ahead: micro-batches that may wait for an executor.
+    """
+    settings = shared.settings
+    # A transaction commits offsets, so it must hold exactly the results below them. This needs the order of the partitions.
+    ordering: Ordering = "partition" if settings.exactly_once else settings.ordering
+    if isinstance(executors[0], BlockingExecutor):
+        return _asynchronous(
+            shared, executors[0], Flights(results, ordering=ordering, abandon=shared.ending.abandon), ahead
+        )
+    return ExecutorPool(
+        [_runner(executor, retry, shared) for _ in range(in_flight) for executor in executors],
+        results,
+        ahead=ahead,
+        ordering=ordering,
+        abandon=shared.ending.abandon,
+        fail=shared.ending.fail,
+    )
+
+
+def _runner(executor: Executor, retry: Retry, shared: Shared) -> Runner:
+    settings = shared.settings
+    isolation = BisectingExecutor(
+        executor.run,
+        max_events=settings.batch.max_events,
+        allow_nan_outputs=settings.allow_nan_outputs,
+        net=SafetyNet("infer", shared.metrics),
+    )
+    return Runner(
+        isolation,
+        max_events=settings.batch.max_events,
+        watchdog=Watchdog(settings.batch_timeout),
+        retry=retry,
+        is_outdated=shared.assignment.is_outdated,
+        abandon=shared.ending.abandon,
+        metrics=shared.metrics,
+    )
+
+
+def _asynchronous(shared: Shared, blocking: BlockingExecutor, flights: Flights, ahead: int) -> Pool:
+    """The pool of an asynchronous executor. It runs on the event loop on which the executor was warmed up."""
+    settings, executor, assignment = shared.settings, blocking.executor, shared.assignment
+    max_events, limits = settings.batch.max_events, executor.limits
+    executor.on_request = partial(_note_request, shared.metrics)
+    limit = ConcurrencyLimit(limits.concurrency)
+    quota = GroupQuota(limits.requests_per_minute, limits.tokens_per_minute, time.monotonic())
+    runner = AsyncRunner(
+        executor,
+        Bisection(
+            max_events=max_events,
+            allow_nan_outputs=settings.allow_nan_outputs,
+            net=SafetyNet("infer", shared.metrics),
+        ),
+        start=BatchStart(max_events=max_events, is_outdated=assignment.is_outdated, metrics=shared.metrics),
+        breaker=CircuitBreaker(Outages(shared.health, shared.metrics)),
+        places=RequestPlaces(limit),
+        quota=QuotaGate(quota, lambda: (assignment.epochs, assignment.share)),
+        metrics=shared.metrics,
+    )
+    return AsyncExecutorPool(
+        runner,
+        flights,
+        thread=blocking.thread,
+        limit=limit,
+        ahead=ahead,
+        fail=shared.ending.fail,
+        stalled_after=settings.batch_timeout,
+    )
+
+
+def _note_request(metrics: Metrics, report: RequestReport) -> None:
+    for metric, value, labels in observations(report):
+        metrics.observe(metric, value, *labels)

@@ -1,0 +1,81 @@
+"""Makes a blocking executor of an asynchronous one."""
+
+import asyncio
+import logging
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
+
+from millstream.inference.errors import ExecutorUnavailable
+from millstream.inference.executors.error_classification import line_of
+from millstream.inference.executors.interface import AsyncExecutor, Tensors
+from millstream.inference.executors.loop_thread import LoopThread
+
+log = logging.getLogger(__name__)
+
+# Seconds that an executor may exceed its time limit, for it may count from when the request was sent.
+GRACE = 1.0
+WARM_UP_TIMEOUT = 600.0  # seconds: a server may load the model on its first request
+CLOSE_TIMEOUT = 2.0  # seconds
+
+
+async def timed_run(executor: AsyncExecutor, inputs: Tensors, timeout: float) -> dict[str, npt.NDArray[Any]]:
+    """Run a micro-batch, and stop waiting if the executor itself doesn't end in time.
+
+    Raises:
+        ExecutorUnavailable: there was no answer in time.
+        InferenceError: see `AsyncExecutor.run`.
+    """
+    try:
+        async with asyncio.timeout(timeout + GRACE):
+            return await executor.run(inputs, timeout)
+    except TimeoutError as error:
+        raise ExecutorUnavailable(str(error) or f"no answer within {timeout:.3g} s") from error
+
+
+class BlockingExecutor:
+    """Runs an asynchronous executor for callers that wait for each result. It owns the event loop.
+
+    The worker runs its primary on `thread` directly, with many micro-batches at a time (`AsyncExecutorPool`). Shadows and
+    commands use `run`.
+    """
+
+    def __init__(self, executor: AsyncExecutor) -> None:
+        """Start the event loop."""
+        self.executor = executor
+        self.device = executor.device
+        self.batch_sizes = executor.batch_sizes
+        self.max_events = executor.max_events
+        self.thread = LoopThread("remote-executor")
+        self.checks: list[Callable[[], object]] = []
+        """Called after the warm-up; what they raise, `warm_up` raises."""
+        # Commands such as `millstream predict` just end. Then the connections are closed too.
+        self._close = weakref.finalize(self, _close, executor, self.thread)
+
+    def warm_up(self) -> None:
+        """See `Executor.warm_up`."""
+        try:
+            self.thread.wait_for(self.executor.warm_up(), WARM_UP_TIMEOUT)
+        except TimeoutError as error:
+            raise ExecutorUnavailable(f"the warm-up did not end: {error}") from error
+        for check in self.checks:
+            check()
+
+    def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        """See `Executor.run`."""
+        timeout = self.executor.limits.timeout
+        return self.thread.wait_for(timed_run(self.executor, inputs, timeout), timeout + 2 * GRACE)
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        self._close()
+
+
+def _close(executor: AsyncExecutor, thread: LoopThread) -> None:
+    try:
+        thread.wait_for(executor.close(), CLOSE_TIMEOUT)
+    except Exception as error:
+        log.warning("the executor did not close: %s: %s", type(error).__name__, line_of(error))
+    thread.close()

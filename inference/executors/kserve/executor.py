@@ -1,0 +1,181 @@
+"""The executor kserve: runs a model on servers that speak the Open Inference Protocol (KServe v2)."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.inference.errors import ExecutorUnavailable, InferenceError, ModelConfigError, ModelRejected
+from millstream.inference.executors.interface import (
+    AsyncExecutor,
+    Tensors,
+    check_rows,
+    join_rows,
+    rows_between,
+    rows_of,
+)
+from millstream.inference.executors.kserve.endpoint import Answer, Endpoint
+from millstream.inference.executors.kserve.endpoints import HEALTH_TIMEOUT, Endpoints
+from millstream.inference.executors.kserve.metadata import check_metadata
+from millstream.inference.executors.kserve.options import KServeOptions
+from millstream.inference.outputs import named
+from millstream.inference.repository import ModelVersion
+from millstream.inference.server_section import ServerSection
+from millstream.inference.signature import blank
+
+log = logging.getLogger(__name__)
+
+EXTRA = "pip install 'millstream[kserve]'"
+
+
+class KServeExecutor(AsyncExecutor):
+    """Runs a model on one or several servers. Each request names the model and its version."""
+
+    def __init__(self, model: ModelVersion, *, max_events: int = 256) -> None:
+        """Read the options. It connects in `warm_up`.
+
+        Args:
+            model: its config.yaml names the servers.
+            max_events: the largest micro-batch.
+
+        Raises:
+            ModelConfigError: the options are wrong, or the extra is not installed.
+        """
+        assert model.server is not None
+        options = model.server.read(KServeOptions)
+        self.model = model
+        self._named = model.place  # in messages
+        self.limits = options.limits
+        self.max_events = max_events
+        self.batch_sizes = model.batch_sizes or (1,)
+        self._name = options.model or model.name
+        self._version = _version(options.version, model, model.server)
+        self._outputs = model.signature.output_tensors
+        self._most = max_events  # events of a request
+        headers = options.secret_headers()
+        self._all = [_endpoint(url, headers, model.server) for url in options.urls]
+        self._endpoints = Endpoints(self._all, self._is_ready)
+
+    async def warm_up(self) -> None:
+        """See `AsyncExecutor.warm_up`. At least one server must have the model; the others may come later."""
+        away: dict[Endpoint, ExecutorUnavailable] = {}
+        for endpoint in self._all:
+            try:
+                await self._check(endpoint)
+            except ExecutorUnavailable as error:
+                away[endpoint] = error
+        if len(away) == len(self._all):
+            raise next(iter(away.values()))
+        for endpoint, why in away.items():
+            self._endpoints.eject(endpoint, why)
+        for size in self.batch_sizes:
+            try:
+                await self.run(blank(self.model.signature.inputs, size), self.limits.timeout)
+            except ModelRejected as error:
+                log.warning("not warmed up for %d events: the model refuses blank ones: %s", size, error)
+
+    async def run(self, inputs: Tensors, timeout: float) -> dict[str, npt.NDArray[Any]]:
+        """See `AsyncExecutor.run`."""
+        events = rows_of(inputs)
+        if events <= self._most:
+            return await self._request(inputs, events, timeout)
+        parts = []
+        for start in range(0, events, self._most):
+            stop = min(start + self._most, events)
+            parts.append(await self._request(rows_between(inputs, start, stop), stop - start, timeout))
+        return join_rows(parts)
+
+    async def close(self) -> None:
+        """See `AsyncExecutor.close`."""
+        await self._endpoints.close()
+
+    async def _request(
+        self, inputs: Mapping[str, npt.NDArray[Any]], events: int, timeout: float
+    ) -> dict[str, npt.NDArray[Any]]:
+        async def send(endpoint: Endpoint) -> Answer:
+            answer = await endpoint.infer(self._name, self._version, inputs, self._outputs, timeout)
+            self._check_answer(answer, endpoint)
+            return answer
+
+        try:
+            answer = await self._endpoints.call(send)
+        except InferenceError as error:
+            error.args = (f"{self._named}: {error}",)
+            raise
+        lacking = set(self._outputs) - answer.outputs.keys()
+        if lacking:
+            raise ModelConfigError(
+                f"{self._named}: the server answered the outputs {sorted(answer.outputs)}, without {sorted(lacking)}, which "
+                f"config.yaml names."
+            )
+        tensors = {name: self._decoded(name, answer.outputs[name]) for name in self._outputs}
+        check_rows(tensors, events, self._named)
+        return named(self.model.signature.outputs, tensors, self._named)
+
+    async def _is_ready(self, endpoint: Endpoint) -> bool:
+        return await endpoint.is_ready(self._name, self._version, HEALTH_TIMEOUT)
+
+    async def _check(self, endpoint: Endpoint) -> None:
+        """Check that a server has the model, and that it fits config.yaml."""
+        timeout = self.limits.timeout
+        if not await endpoint.is_ready(self._name, self._version, timeout):
+            raise ExecutorUnavailable(
+                f"{self._named}: expected {self._place(endpoint)}, but the server doesn't have it, or hasn't loaded it yet"
+            )
+        metadata = await endpoint.metadata(self._name, self._version, timeout)
+        check_metadata(self.model, metadata, self._place(endpoint))
+        if metadata.max_batch_size:
+            self._most = min(self._most, metadata.max_batch_size)
+
+    def _check_answer(self, answer: Answer, endpoint: Endpoint) -> None:
+        """Check that the wanted model answered. Another one is an outage, for its predictions would be under a wrong version."""
+        if answer.model != self._name or (self._version and answer.version != self._version):
+            raise ExecutorUnavailable(
+                f"expected an answer of {self._place(endpoint)}, found one of model {answer.model} version {answer.version}"
+            )
+
+    def _place(self, endpoint: Endpoint) -> str:
+        version = f" version {self._version}" if self._version else ""
+        return f"model {self._name}{version} on {endpoint.url}"
+
+    def _decoded(self, name: str, array: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+        if array is None:
+            raise ModelConfigError(f"{self._named}: the server answered output `{name}` without data.")
+        if array.dtype.kind not in "OS":
+            return array
+        try:
+            texts = [item.decode() if isinstance(item, bytes) else str(item) for item in array.reshape(-1).tolist()]
+        except UnicodeDecodeError:
+            raise ModelRejected(f"{self._named}: output `{name}` holds bytes that are no text in UTF-8.") from None
+        return np.array(texts, object).reshape(array.shape)
+
+
+def _version(given: str | None, model: ModelVersion, server: ServerSection) -> str:
+    """The version on the server. It is the number of the folder, which predictions have; or the server has no versions."""
+    own = str(model.version)
+    if given in {None, own}:
+        return own
+    if given == "":
+        return ""
+    raise ModelConfigError(
+        f"{server.at('version')}: expected '{own}', the number of the version's folder, because predictions have this number; "
+        f"found {given!r}. Rename the folder, or write '' for a server whose models have no versions, such as MLServer."
+    )
+
+
+def _endpoint(url: str, headers: Mapping[str, str], server: ServerSection) -> Endpoint:
+    """A connection. Its client is imported only here, because it takes a while. Raises ModelConfigError if it isn't installed."""
+    try:
+        if url.startswith("grpc"):
+            from millstream.inference.executors.kserve.grpc import GrpcEndpoint  # noqa: PLC0415
+
+            return GrpcEndpoint(url, headers)
+        from millstream.inference.executors.kserve.http import HttpEndpoint  # noqa: PLC0415
+    except (ImportError, RuntimeError) as error:  # the client turns its own ImportErrors into RuntimeErrors
+        raise ModelConfigError(
+            f"{server.at()}: the executor kserve needs a client of model servers, which is not installed ({error}). Install it: "
+            f"{EXTRA}"
+        ) from None
+    return HttpEndpoint(url, headers)

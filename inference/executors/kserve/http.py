@@ -1,0 +1,149 @@
+"""A connection over HTTP, with NVIDIA's client: binary tensors, or JSON for servers that don't take them."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
+import numpy as np
+import numpy.typing as npt
+from tritonclient.http import InferInput, InferRequestedOutput
+from tritonclient.http.aio import InferenceServerClient
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+
+from millstream.inference.errors import ExecutorUnavailable, InferenceError
+from millstream.inference.executors.error_classification import line_of
+from millstream.inference.executors.kserve.endpoint import Answer, ModelMetadata, TensorMetadata
+from millstream.inference.executors.kserve.statuses import of_http, seconds_of
+
+log = logging.getLogger(__name__)
+
+MOST_CONNECTIONS = 1024
+
+
+class _StatusError(Exception):
+    """The server answered with a status other than success."""
+
+    def __init__(self, status: int, said: str, retry_after: float | None) -> None:
+        super().__init__(said)
+        self.status = status
+        self.retry_after = retry_after
+
+    def meaning(self) -> InferenceError:
+        """What it means for the micro-batch."""
+        return of_http(self.status, str(self), self.retry_after)
+
+
+class _Client(InferenceServerClient):  # type: ignore[misc]
+    """Also remembers the header `Retry-After`, which the client's errors don't have."""
+
+    retry_after: float | None = None
+
+    async def _post(self, *args: Any, **named: Any) -> Any:
+        response = await super()._post(*args, **named)
+        if response.status in {429, 503}:
+            self.retry_after = seconds_of(response.headers.get("Retry-After"))
+        return response
+
+
+class HttpEndpoint:
+    """See `Endpoint`."""
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        """Args:
+        url: `http://` or `https://`, host and port.
+        headers: sent with each request.
+        """
+        self.url = url
+        self._headers = dict(headers)
+        self._made: _Client | None = None  # created on the event loop, which its session belongs to
+        self._binary = True  # whether the server takes binary tensors
+
+    async def is_ready(self, model: str, version: str, timeout: float) -> bool:
+        """See `Endpoint.is_ready`."""
+        answer: bool = await self._call(self._client.is_model_ready(model, version, headers=self._headers), timeout)
+        return answer
+
+    async def metadata(self, model: str, version: str, timeout: float) -> ModelMetadata:
+        """See `Endpoint.metadata`."""
+        try:
+            found = await self._call(self._client.get_model_metadata(model, version, headers=self._headers), timeout)
+        except _StatusError as error:
+            raise error.meaning() from None
+        try:
+            config = await self._call(self._client.get_model_config(model, version, headers=self._headers), timeout)
+            most = int(config.get("max_batch_size", 0))
+        except _StatusError as error:
+            if error.status >= 500 and error.status != HTTPStatus.NOT_IMPLEMENTED:
+                raise error.meaning() from None
+            most = None  # an extension of Triton, which other servers don't have
+        return ModelMetadata(_tensors(found.get("inputs")), _tensors(found.get("outputs")), most)
+
+    async def infer(
+        self, model: str, version: str, inputs: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str], timeout: float
+    ) -> Answer:
+        """See `Endpoint.infer`."""
+        try:
+            result = await self._infer(model, version, inputs, outputs, timeout)
+        except _StatusError as error:
+            if (
+                not self._binary or error.status != HTTPStatus.UNPROCESSABLE_ENTITY
+            ):  # MLServer's answer to binary tensors
+                raise error.meaning() from None
+            log.info("%s takes no binary tensors, so they are sent as JSON. gRPC would be faster", self.url)
+            self._binary = False
+            return await self.infer(model, version, inputs, outputs, timeout)
+        response = result.get_response()
+        arrays = {output["name"]: result.as_numpy(output["name"]) for output in response["outputs"]}
+        return Answer(response.get("model_name") or model, response.get("model_version") or "", arrays)
+
+    async def close(self) -> None:
+        """See `Endpoint.close`."""
+        if self._made is not None:
+            await self._made.close()
+
+    @property
+    def _client(self) -> _Client:
+        if self._made is None:
+            scheme, _, address = self.url.partition("://")
+            # Without a time limit for all calls, because each call has one of its own.
+            self._made = _Client(address, ssl=scheme == "https", conn_limit=MOST_CONNECTIONS, conn_timeout=None)
+        return self._made
+
+    async def _infer(
+        self, model: str, version: str, inputs: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str], timeout: float
+    ) -> Any:
+        tensors = [_input(name, array, binary=self._binary) for name, array in inputs.items()]
+        wanted = [InferRequestedOutput(name, binary_data=self._binary) for name in outputs]
+        # A copy, because the client adds to the headers that it is given.
+        headers = {**self._headers} if self._binary else {**self._headers, "Content-Type": "application/json"}
+        return await self._call(self._client.infer(model, tensors, version, wanted, headers=headers), timeout)
+
+    async def _call(self, call: Awaitable[Any], timeout: float) -> Any:
+        """What the call returns. Raises ExecutorUnavailable if the server doesn't answer, and _StatusError."""
+        try:
+            async with asyncio.timeout(timeout):
+                return await call
+        except TimeoutError:
+            raise ExecutorUnavailable(f"{self.url}: no answer within {timeout:.3g} s") from None
+        except InferenceServerException as error:
+            # The details are the whole answer, if it is no error in the protocol's form.
+            said = line_of(Exception(error.debug_details() or error.message() or "no reason given"))
+            status, self._client.retry_after, after = int(error.status() or 0), None, self._client.retry_after
+            raise _StatusError(status, f"{self.url}: HTTP {status}: {said}", after) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise ExecutorUnavailable(f"{self.url}: {line_of(error) or type(error).__name__}") from None
+        except ValueError as error:  # the JSON library's error
+            raise ExecutorUnavailable(f"{self.url}: answers something else than JSON: {line_of(error)}") from None
+
+
+def _input(name: str, array: npt.NDArray[Any], *, binary: bool) -> InferInput:
+    tensor = InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
+    tensor.set_data_from_numpy(np.ascontiguousarray(array), binary_data=binary)
+    return tensor
+
+
+def _tensors(found: Any) -> list[TensorMetadata]:
+    return [TensorMetadata(each["name"], each["datatype"], tuple(map(int, each["shape"]))) for each in found or ()]

@@ -1,0 +1,44 @@
+"""The options of the section `server` in config.yaml, for the executor kserve."""
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from millstream.inference.server_section import ServerOptions
+from millstream.schemas.wording import shown
+
+_URL = re.compile(r"(grpc|grpcs|http|https)://([^\s,:/@\[\]]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})/?")
+
+
+def _url(value: str) -> str:
+    if "@" in value:  # it may be a password, so the message doesn't show it
+        raise ValueError("expected a URL without a user in it. Write `headers: {Authorization: {env: TOKEN}}`.")
+    if not _URL.fullmatch(value):
+        raise ValueError(
+            f"expected grpc://HOST:PORT, grpcs://…, http://… or https://…, without a path, found {shown(value)}"
+        )
+    return value.rstrip("/")
+
+
+def _some(urls: tuple[str, ...]) -> tuple[str, ...]:
+    if not urls:
+        raise ValueError("expected at least one URL, found an empty list")
+    return urls
+
+
+def _version(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Url = Annotated[str, AfterValidator(_url)]
+
+
+class KServeOptions(ServerOptions):
+    """Where the servers are, and which of their models runs."""
+
+    urls: Annotated[tuple[Url, ...], AfterValidator(_some)]
+    model: Annotated[str, Field(min_length=1)] | None = None  # None: the name in the repository
+    version: Annotated[str | None, BeforeValidator(_version)] = (
+        None  # None: the number of the version's folder; empty: the server's models have no versions
+    )

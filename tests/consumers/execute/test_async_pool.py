@@ -1,0 +1,317 @@
+"""Micro-batches on an asynchronous executor: many at a time, in order, and through outages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from millstream.consumers.errors import Abandoned
+from millstream.consumers.events import NEVER, BatchSlice, MicroBatch
+from millstream.consumers.execute import circuit_breaker
+from millstream.consumers.execute.rate_limit import GroupQuota
+from millstream.consumers.observability import metrics as m
+from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, Throttled
+from tests.broker.clients import wait_until
+from tests.consumers.execute.remote import Held, NegatingServer, Remote
+from tests.consumers.in_memory import batch_of, block, ended, running
+
+if TYPE_CHECKING:
+    from millstream.inference.executors.interface import Tensors
+
+
+@pytest.fixture(autouse=True)
+def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circuit_breaker, "BACK_OFF", (0.001, 0.01))
+
+
+def blocked(remote: Remote, offset: int) -> bool:
+    """Whether the event there is named as the first one that waits."""
+    return remote.value(m.BLOCKED, what="executor", topic="in", partition="0", offset=str(offset)) is not None
+
+
+def test_many_batches_are_in_flight_and_their_results_go_on_in_order() -> None:
+    async def uneven(inputs: Tensors) -> None:
+        await asyncio.sleep(float(inputs["x"][0, 0]) * 7 % 10 / 1000)
+
+    server = NegatingServer(uneven)
+    with Remote(server, concurrency=300) as remote:
+        for number in range(300):
+            remote.pool.submit(batch_of("ee", 2 * number))
+        remote.pool.settle()
+        results = remote.results()
+    assert [one.number for one in results] == list(range(300))
+    assert [one.outputs["y"].ravel().tolist() for one in results] == [[-2 * n, -2 * n - 1] for n in range(300)]
+    assert server.most_flying > 100
+    assert remote.errors == []
+    assert remote.value(m.BATCHES, reason="size") == remote.value(m.STAGE_SECONDS, "_count", stage="infer") == 300
+
+
+@pytest.mark.parametrize(("ordering", "passed_on"), [("partition", []), ("key", [1]), ("none", [1])])
+def test_result_waits_for_earlier_ones_as_the_ordering_says(ordering: Any, passed_on: list[int]) -> None:
+    held = Held()
+    with Remote(NegatingServer(held), ordering=ordering) as remote:
+        remote.pool.submit(batch_of("e", 10))
+        remote.pool.submit(batch_of("e", 20))
+        held.wait_for(2)
+        held.release(remote, 20)
+        wait_until(lambda: remote.value(m.STAGE_SECONDS, "_count", stage="infer") == 1, 10, "the second result")
+        wait_until(lambda: len(remote.results()) == len(passed_on), 10, "it to be passed on or not")
+        assert [one.number for one in remote.results()] == passed_on
+        held.release(remote, 10)
+        remote.pool.settle()
+        assert [one.number for one in remote.results()] == ([1, 0] if passed_on else [0, 1])
+
+
+def test_no_more_requests_are_in_flight_than_the_limit() -> None:
+    held = Held()
+    server = NegatingServer(held)
+    with Remote(server, concurrency=2, ahead=1) as remote:
+        for number in range(3):
+            remote.pool.submit(batch_of("e", number))
+        held.wait_for(2)
+        waiting = running(lambda: remote.pool.submit(batch_of("e", 3)))
+        assert server.flying == 2
+        held.release(remote, 0)
+        assert ended(waiting)
+        held.wait_for(3)
+        held.release(remote, 1, 2)
+        held.wait_for(4)
+        held.release(remote, 3)
+        assert remote.pool.wait_for_one() in {True, False}
+        remote.pool.settle()
+    assert server.most_flying == 2
+
+
+def test_bad_events_are_isolated_and_the_batches_beside_them_are_not_touched() -> None:
+    async def refusing(inputs: Tensors) -> None:
+        await asyncio.sleep(0)
+        if 13 in inputs["x"] or 17 in inputs["x"]:
+            raise ModelRejected("unlucky")
+
+    server = NegatingServer(refusing)
+    with Remote(server) as remote:
+        for start in (0, 10, 20):
+            remote.pool.submit(batch_of("e" * 10, start))
+        remote.pool.settle()
+        results = remote.results()
+    assert [len(one.rows) for one in results] == [10, 8, 10]
+    assert {row: why.reason for row, why in results[1].rejected.items()} == {3: "model_rejected", 7: "model_rejected"}
+    assert len([request for request in server.requests if request[0] < 10]) == 1
+
+
+def test_error_of_the_executor_itself_rejects_only_the_event_that_raises_it() -> None:
+    async def buggy(inputs: Tensors) -> None:
+        if 5 in inputs["x"]:
+            raise IndexError("a bug")
+
+    with Remote(NegatingServer(buggy)) as remote:
+        remote.pool.submit(batch_of("e" * 10))
+        remote.pool.settle()
+        (result,) = remote.results()
+    assert {row: why.reason for row, why in result.rejected.items()} == {5: "internal_error"}
+    assert len(result.rows) == 9
+
+
+def test_outage_is_waited_for_with_one_request_at_a_time_and_loses_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    away = True
+
+    async def server_away(_inputs: Tensors) -> None:
+        await asyncio.sleep(0.001)
+        if away:
+            raise ConnectionError("refused")
+
+    server = NegatingServer(server_away)
+    with Remote(server, concurrency=200) as remote:
+        for number in range(200):
+            remote.pool.submit(batch_of("e", number))
+        wait_until(lambda: len(server.requests) >= 220, 10, "probes")
+        assert remote.health.readiness() == (False, "not ready: refused")
+        assert [at for at in range(200) if blocked(remote, at)] == [0], "the first event that waits"
+        server.most_flying = 0
+        tried = len(server.requests)
+        wait_until(lambda: len(server.requests) >= tried + 20, 10, "more probes")
+        assert server.most_flying == 1
+        away = False
+        remote.pool.settle()
+        results = remote.results()
+        assert remote.health.readiness() == (True, "ready")
+    assert [one.number for one in results] == list(range(200))
+    assert all(len(one.rows) == 1 and not one.rejected for one in results)
+    assert not blocked(remote, 0)
+    assert (remote.value(m.RETRIES, what="executor") or 0) >= 220
+    said = [record.message for record in caplog.records]
+    assert len(said) == 2
+    assert said[0].startswith("refused; waiting for 0 s")
+    assert said[1].startswith("executor: works again, after")
+
+
+def test_lost_connection_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    failures = [ConnectionResetError("reset")]
+
+    async def once(_inputs: Tensors) -> None:
+        if failures:
+            raise failures.pop()
+
+    with Remote(NegatingServer(once)) as remote:
+        remote.pool.submit(batch_of("e"))
+        remote.pool.settle()
+    assert caplog.records == []
+    assert remote.value(m.RETRIES, what="executor") == 1
+
+
+def test_batch_that_always_hangs_does_not_hold_up_the_requests_of_others() -> None:
+    async def hanging(inputs: Tensors) -> None:
+        if inputs["x"][0, 0] == 3:
+            await asyncio.sleep(60)
+
+    server = NegatingServer(hanging, timeout=0.001)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("millstream.inference.executors.blocking.GRACE", 0.02)
+        with Remote(server, ordering="none") as remote:
+            for number in range(20):
+                remote.pool.submit(batch_of("e", number))
+            wait_until(lambda: len(remote.results()) == 19, 10, "all others")
+            wait_until(lambda: server.requests.count([3.0]) >= 4, 10, "it to be tried again")
+            assert sorted(one.number for one in remote.results()) == [n for n in range(20) if n != 3]
+            wait_until(lambda: not remote.health.readiness()[0], 10, "it to be reported")
+            remote.pool.submit(batch_of("e", 30))
+            wait_until(lambda: len(remote.results()) == 20, 10, "a later batch")
+            assert blocked(remote, 3)
+
+
+def test_server_that_is_busy_is_sent_fewer_requests_and_no_outage_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+
+    async def busy(_inputs: Tensors) -> None:
+        if server.flying > 4:
+            raise Throttled("too many")
+        await asyncio.sleep(0.002)
+
+    server = NegatingServer(busy)
+    with Remote(server, concurrency=None, ahead=100) as remote:
+        for number in range(200):
+            remote.pool.submit(batch_of("e", number))
+        remote.pool.settle()
+        results = remote.results()
+    assert [one.number for one in results] == list(range(200))
+    assert not any(one.rejected for one in results)
+    assert caplog.records == []
+
+
+def test_retry_after_holds_all_requests_back() -> None:
+    refused: list[float] = []
+
+    async def busy(_inputs: Tensors) -> None:
+        if not refused:
+            refused.append(time.monotonic())
+            raise Throttled("later", retry_after=0.3)
+        sent.append(time.monotonic())
+
+    sent: list[float] = []
+    with Remote(NegatingServer(busy)) as remote:
+        remote.pool.submit(batch_of("e", 0))
+        wait_until(lambda: bool(refused), 10, "the refusal")
+        for number in range(1, 5):
+            remote.pool.submit(batch_of("e", number))
+        remote.pool.settle()
+    assert len(sent) == 5
+    assert min(sent) - refused[0] >= 0.29
+
+
+def test_error_that_no_retry_helps_ends_the_worker() -> None:
+    async def wrong(_inputs: Tensors) -> None:
+        raise ModelConfigError("another model")
+
+    with Remote(NegatingServer(wrong)) as remote:
+        remote.pool.submit(batch_of("e"))
+        wait_until(lambda: bool(remote.errors), 10, "the error")
+    assert isinstance(remote.errors[0], ModelConfigError)
+
+
+def test_waiting_ends_when_the_worker_must_not_wait_any_longer() -> None:
+    async def away(_inputs: Tensors) -> None:
+        raise ExecutorUnavailable("away")
+
+    with Remote(NegatingServer(away), concurrency=2) as remote:
+        for number in range(2):
+            remote.pool.submit(batch_of("e", number))
+        remote.abandon.set()
+        with pytest.raises(Abandoned, match="2 micro-batches in flight"):
+            remote.pool.submit(batch_of("e", 2))
+        with pytest.raises(Abandoned, match="2 micro-batches in flight"):
+            remote.pool.settle()
+        remote.pool.close()
+        assert remote.health.readiness() == (True, "ready")
+        assert remote.results() == []
+
+
+def test_batch_that_is_revoked_during_an_outage_is_given_up() -> None:
+    revoked = False
+
+    async def away(_inputs: Tensors) -> None:
+        raise ExecutorUnavailable("away")
+
+    with Remote(NegatingServer(away), is_outdated=lambda _batch: revoked) as remote:
+        remote.pool.submit(batch_of("ee"))
+        wait_until(lambda: not remote.health.readiness()[0], 10, "the outage")
+        revoked = True
+        remote.pool.settle()
+        (result,) = remote.results()
+        assert remote.health.readiness()[0]
+    assert (result.rows.tolist(), result.rejected) == ([], {})
+
+
+def with_deadlines(*deadlines: int) -> MicroBatch:
+    count = len(deadlines)
+    made = replace(block("e" * count), deadlines=np.array(deadlines, np.int64))
+    return MicroBatch((BatchSlice(made, 0, count, 0, count),), "size")
+
+
+def test_deadline_bounds_the_request_and_late_events_are_left_out() -> None:
+    now = time.time_ns() // 1_000_000
+    server = NegatingServer()
+    with Remote(server) as remote:
+        remote.pool.submit(with_deadlines(now - 1, now + 5_000, now + 9_000))
+        remote.pool.submit(with_deadlines(now + 5_000, NEVER))
+        remote.pool.settle()
+        first, second = remote.results()
+    assert {row: why.reason for row, why in first.rejected.items()} == {0: "expired"}
+    assert first.rows.tolist() == [1, 2]
+    assert second.rows.tolist() == [0, 1]
+    assert server.timeouts[0] <= 9.0
+    assert server.timeouts[0] > 5.0
+    assert server.timeouts[1] == 30.0
+
+
+def test_events_whose_deadline_passes_during_an_outage_become_expired() -> None:
+    async def away(_inputs: Tensors) -> None:
+        raise ExecutorUnavailable("away")
+
+    with Remote(NegatingServer(away)) as remote:
+        remote.pool.submit(with_deadlines(time.time_ns() // 1_000_000 + 300))
+        remote.pool.settle()
+        (result,) = remote.results()
+    assert {row: why.reason for row, why in result.rejected.items()} == {0: "expired"}
+
+
+def test_quota_is_shared_by_the_partitions() -> None:
+    quota = GroupQuota(60_000, None, 0.0)  # 1,000 a second
+    owned: tuple[dict[tuple[str, int], int], float] = ({}, 0.0)
+    server = NegatingServer()
+    with Remote(server, quota=quota, share=lambda: owned, concurrency=200) as remote:
+        for number in range(100):
+            remote.pool.submit(batch_of("e", number))
+        wait_until(lambda: server.requests == [], 1, "nothing to be sent without a partition")
+        began = time.monotonic()
+        owned = {("in", 0): 1}, 0.5
+        remote.pool.settle()
+        assert time.monotonic() - began >= 99 / 500
+    assert Counter(len(request) for request in server.requests) == {1: 100}
