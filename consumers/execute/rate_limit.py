@@ -22,7 +22,7 @@ class TokenBucket:
             now: seconds on any clock that only goes forward.
         """
         self._rate = rate
-        self._level = 0.0
+        self._level = 0.0  # what was permitted and not taken; more than the burst counts only for a single larger amount
         self._filled = now
 
     @property
@@ -34,7 +34,8 @@ class TokenBucket:
         """Change the rate. If it falls, what exceeds the new burst is lost. If it rises, nothing is added."""
         if rate == self._rate:
             return
-        self._fill(now, self.burst)
+        self._fill(now)
+        self._level = min(self._level, self.burst)
         self._rate = rate
         self._level = min(self._level, self.burst)
 
@@ -44,20 +45,21 @@ class TokenBucket:
 
     def wait(self, amount: float, now: float) -> float:
         """Seconds until this amount may be taken; 0: now. It is infinite at a rate of 0."""
-        self._fill(now, max(self.burst, amount))
-        missing = amount - self._level
+        self._fill(now)
+        missing = amount - self._permitted(amount)
         if missing <= ROUNDING * amount:
             return 0.0
         return missing / self._rate if self._rate else float("inf")
 
     def take(self, amount: float) -> None:
         """Take an amount. It may be more than there is: then the next ones wait longer."""
-        self._level -= amount
+        self._level = self._permitted(amount) - amount
 
-    def _fill(self, now: float, most: float) -> None:
-        added = (now - self._filled) * self._rate
-        # What is there above `most` stays: an earlier, larger amount has waited for it.
-        self._level = max(self._level, min(self._level + added, most))
+    def _permitted(self, amount: float) -> float:
+        return min(self._level, max(self.burst, amount))
+
+    def _fill(self, now: float) -> None:
+        self._level += (now - self._filled) * self._rate
         self._filled = now
 
 
