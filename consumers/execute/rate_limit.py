@@ -22,7 +22,9 @@ class TokenBucket:
             now: seconds on any clock that only goes forward.
         """
         self._rate = rate
-        self._level = 0.0  # what was permitted and not taken; more than the burst counts only for a single larger amount
+        self._level = (
+            0.0  # what was permitted and not taken; more than the burst counts only for a single larger amount
+        )
         self._filled = now
 
     @property
