@@ -16,8 +16,9 @@ BROKER_FOR_DEMO = $(if $(findstring spike,$(ARGS))$(findstring shadow,$(ARGS)),$
 demo: $(VENV)/.demo $(if $(findstring shadow,$(ARGS)),$(VENV)/.comparison) ## Real flights through the whole service; ARGS="--events 20000 --plain", ARGS="--load spike", ARGS=--shadow
 	@$(BROKER_FOR_DEMO) $(BIN)/millstream demo $(ARGS)
 
-test: $(VENV)/.dev ## All tests, on the best broker there is; ARGS="-k name"
-	@$(BIN)/python -m pytest $(ARGS)
+# Two processes, each with a broker of its own: tests mostly wait, for brokers, workers and clocks.
+test: $(VENV)/.dev ## All tests, on the best broker there is, in two processes; ARGS="-k name"
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 # These folders have no unit tests (tests/conftest.py): to import them takes some seconds.
 NO_UNITS = cli comparison deploy examples faults fuzz harness producers
