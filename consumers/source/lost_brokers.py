@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 ANSWER_TIMEOUT: Final = 1.0  # seconds that the main thread waits for an answer
 ASK_INTERVAL: Final = 1.0  # seconds between two questions
-REMIND_AFTER: Final = 5.0  # seconds without an answer, while brokers answer another client
+REMIND_AFTER: Final = 5.0  # seconds without an answer, while brokers answer another client; and between two reminders
 GIVE_UP_AFTER: Final = 30.0  # the same; then the worker ends
 
 
@@ -50,7 +50,7 @@ class LostBrokers:
         self._since: float | None = (
             None  # when the consumer was first asked in vain, while brokers answered another client
         )
-        self._next = 0.0
+        self._next = self._remind_at = 0.0
 
     def look(self) -> None:
         """Ask if it is time to. Raises WorkerError if the consumer has not found a broker for too long."""
@@ -62,11 +62,12 @@ class LostBrokers:
             self._since = None
             return
         if self._since is None:
-            self._since = now
+            self._since, self._remind_at = now, now + REMIND_AFTER
         try:
             self._consumer.list_topics(self._topic, timeout=ANSWER_TIMEOUT)
         except KafkaException as error:
-            if now - self._since >= REMIND_AFTER:
+            if now >= self._remind_at:
+                self._remind_at = now + REMIND_AFTER
                 self._remind()
             if now - self._since >= GIVE_UP_AFTER:
                 raise WorkerError(
@@ -98,7 +99,9 @@ def reminder(consumer: Consumer, error_cb: object, bootstrap: str) -> Callable[[
 
     def remind() -> None:
         if handle[0]:  # the client is not closed
-            added = add(handle[0], bootstrap.encode())
-            log.warning("the Kafka client has forgotten its brokers; it was told %d addresses again", added)
+            add(handle[0], bootstrap.encode())
+            log.info(
+                "the Kafka client finds no broker, though one answered another client: it is told %s again", bootstrap
+            )
 
     return remind
