@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 _Reader = ColumnReader | RecordReader
 # Look-ups for one poll may take this long. Then the caller tries again; the schemas found so far are cached.
 _MAX_LOOK_UP_SECONDS = 15.0
-# Time budget to prepare readers, which different large schemas could exhaust. A usual schema takes one or two milliseconds.
+# CPU time to prepare readers, which different large schemas could exhaust. A usual schema takes one or two milliseconds. Elapsed
+# time would depend on what else runs on the machine.
 COMPILE_BUDGET = {"share": 0.1, "burst": 5.0}
 MAX_CELLS = 50_000_000  # that the columns of a record may have, if paths lead into items of arrays: 9 bytes each
 MAX_CACHE_SIZE = 50_000  # cached readers, weighed by their schemas, see `_size_of`
@@ -145,15 +146,15 @@ class AvroDecoder:
             return Unreadable("unknown_schema", str(error))  # not cached: the schema may be registered later
         except BadSchemaError as error:
             return Unreadable("schema_incompatible", str(error))  # the store caches it
-        began = time.monotonic()
-        if not self._compiling.allows(began):
+        if not self._compiling.allows(time.monotonic()):
             return Unreadable(
                 "unknown_schema",
                 f"{title(writer)} was not prepared for reading: records of many large schemas come at a time. Replay this record "
                 "later",
             )
+        began = time.thread_time()
         reader = self._compiled(head, writer)
-        self._compiling.spend(time.monotonic(), time.monotonic() - began)
+        self._compiling.spend(time.monotonic(), time.thread_time() - began)
         self._readers.put(head, reader, _size_of(writer))
         return reader
 

@@ -105,7 +105,7 @@ def test_completion_knows_commands_options_and_paths(tmp_path: Path, capsys: pyt
 def test_completion_of_other_shells_knows_pages_and_levels(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["completion", shell]) == 0
     script = capsys.readouterr().out
-    assert "guarantees metrics models" in script
+    assert "guarantees llm metrics models" in script
     assert "debug info warning error" in script
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from benchmarks.load import flights_events, vector_events
 from millstream.consumers.demo.example import example_folder
+from millstream.consumers.observability import genai_metrics as genai
 from millstream.consumers.observability import metrics as m
 from tests.broker.clients import Headers, Row, produce, read_all
 from tests.consumers.feeder import Feeder
@@ -35,6 +36,7 @@ TRACED: Headers = [("traceparent", b"00-aa-bb-01"), ("secret", b"s"), ("baggage"
 FLIGHT = fastavro.schema.load_schema(str(example_folder() / "schemas" / "1-flight-departure.avsc"))
 # Counted or set only when something goes wrong, which nothing does here, or in transactions, which there are none of.
 NOT_HERE = {
+    *(genai.REQUEST_SECONDS, genai.FIRST_TOKEN_SECONDS, genai.OUTPUT_TOKEN_SECONDS, genai.TOKEN_USAGE),
     m.COMPARISONS,
     m.SHADOW_SKIPPED,
     m.DEAD_LETTERS,

@@ -193,15 +193,16 @@ def test_several_servers_one_of_which_is_killed(kafka: Broker, tmp_path: Path) -
             worker.wait_ready()
             service.wait_written(300)
             first.kill()
+            send(service, range(2000, 3000))
             service.wait_committed(60)
             assert f"{first.grpc} gets no more requests until it works again" in worker.log
             first.start()
             worker.wait_for(lambda: f"{first.grpc} works again" in worker.log, 30, "using both again")
             second.kill()
-            send(service, range(2000, 3000))
+            send(service, range(3000, 4000))
             service.wait_committed(60)
             assert worker.stop() == 0
-        assert_exactly_once(service, range(3000))
+        assert_exactly_once(service, range(4000))
 
 
 def test_quota_holds_for_all_workers_together_while_they_come_and_go(kafka: Broker, tmp_path: Path) -> None:
