@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from millstream.inference.casts import EventType
-from millstream.inference.signature import DTYPES
+from millstream.inference.signature import DTYPES, LARGEST_FLOAT16
 from millstream.inference.times import Format, Part
 from millstream.schemas.wording import shown
 
@@ -133,6 +133,10 @@ class InputMapping(FieldOptions):
             (
                 "`pad` is a value of the dtype, and stands beside a `field` with `max_length` or `shape`",
                 self.pad is not None and (self.field is None or isinstance(self.pad, str) != is_text),
+            ),
+            (
+                f"`pad` is a value of the dtype, for float16 at most {LARGEST_FLOAT16:.0f}, found {shown(self.pad)}",
+                self.dtype == "float16" and isinstance(self.pad, float) and abs(self.pad) > LARGEST_FLOAT16,
             ),
             ("`truncate` stands beside a `field` with `max_length` or `shape`", self.truncate and self.field is None),
             (

@@ -29,6 +29,7 @@ PROVIDERS = {
     "tensorrt": ["TensorrtExecutionProvider", "CUDAExecutionProvider", "CPUExecutionProvider"],
 }
 ONNX_TYPES = {
+    "float16": "tensor(float16)",
     "float32": "tensor(float)",
     "float64": "tensor(double)",
     "int32": "tensor(int32)",

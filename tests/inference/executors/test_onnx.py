@@ -118,6 +118,22 @@ def test_text_goes_in_and_is_padded_too(tmp_path: Path) -> None:
     assert executor.run({"x": np.array([["a"], ["é"], [""]], object)})["y"].tolist() == [["a"], ["é"], [""]]
 
 
+def test_model_of_float16_takes_features_as_float16(tmp_path: Path) -> None:
+    config = f"inputs: [{{tensor: x, field: f, dtype: float16, shape: [2]}}]\n{OUTPUT}"
+    model = write_model(
+        tmp_path,
+        [helper.make_node("Add", ["x", "x"], ["y"])],
+        [tensor("x", ["N", 2], "float16")],
+        [tensor("y", ["N", 2], "float16")],
+        config=config,
+    )
+    executor = OnnxExecutor(model, device="cpu")
+    executor.warm_up()
+    outputs = executor.run({"x": floats(3).astype(np.float16)})
+    assert outputs["y"].dtype == np.float16
+    assert outputs["y"].tolist() == (floats(3) * 2).tolist()
+
+
 def test_micro_batch_that_the_model_refuses_is_rejected_quietly(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
