@@ -1,6 +1,6 @@
 """The options of a model's config.yaml."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -167,6 +167,15 @@ class OutputMapping(_Options):
         return self
 
 
+class RuntimeOptions(_Options):
+    """How the executor runs the model. Each option is for some executors only, see `repository`."""
+
+    cuda_graphs: bool = False
+    dtype: Literal["float16", "bfloat16"] | None = None
+    compile: bool = False
+    tensorrt_fp16: bool = False
+
+
 class Config(_Options):
     """The file."""
 
@@ -176,6 +185,8 @@ class Config(_Options):
     outputs: list[OutputMapping] = Field(min_length=1)
     batch_sizes: list[Annotated[int, Field(ge=1, le=MAX_EVENTS)]] = Field(default_factory=list)
     length_buckets: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
+    # A heading alone is an empty section, as in the pipeline file.
+    runtime: Annotated[RuntimeOptions, BeforeValidator(lambda value: {} if value is None else value)] = RuntimeOptions()
     server: Any = None  # its options are those of the executor, see `server_section`
 
 
@@ -184,6 +195,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "inputs": InputMapping,
     "inputs.fields": FieldMapping,
     "outputs": OutputMapping,
+    "runtime": RuntimeOptions,
 }
 """Place of a mapping in the file -> its options."""
 

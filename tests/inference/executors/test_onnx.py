@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,7 @@ from onnx import TensorProto, helper
 
 from millstream.inference.devices import gpus
 from millstream.inference.errors import DeviceError, ModelConfigError, ModelRejected, OutOfMemory
-from millstream.inference.executors.onnx import PROVIDERS, OnnxExecutor
+from millstream.inference.executors.onnx import OnnxExecutor
 from millstream.inference.repository import ModelVersion
 from tests.inference.models import doubling, looking_up, tensor, write_model
 
@@ -132,6 +133,30 @@ def test_model_of_float16_takes_features_as_float16(tmp_path: Path) -> None:
     outputs = executor.run({"x": floats(3).astype(np.float16)})
     assert outputs["y"].dtype == np.float16
     assert outputs["y"].tolist() == (floats(3) * 2).tolist()
+
+
+def test_tensor_of_another_type_than_the_models_is_rejected(tmp_path: Path) -> None:
+    executor = OnnxExecutor(doubling(tmp_path), device="cpu")
+    with pytest.raises(ModelRejected, match=r"Unexpected input data type.*expected: \(tensor\(float\)\)"):
+        executor.run({"x": floats(2).astype(np.float64)})
+
+
+@pytest.mark.parametrize(
+    ("opset", "says"),
+    [
+        (999, r"it has opset 999, and ONNX Runtime [\d.]+ knows opsets up to \d+\. Export the model with"),
+        (3, "can't be loaded: .*"),
+    ],
+)
+def test_model_of_an_opset_that_this_onnx_runtime_lacks_is_refused(tmp_path: Path, opset: int, says: str) -> None:
+    model = doubling(tmp_path)
+    proto = onnx.load(str(model.file))
+    proto.opset_import[0].version = opset
+    model.file.write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelConfigError, match=says) as refused:
+        OnnxExecutor(model, device="cpu")
+    assert str(refused.value).startswith(str(model.file))
+    assert "\n" not in str(refused.value)
 
 
 def test_micro_batch_that_the_model_refuses_is_rejected_quietly(
@@ -274,7 +299,3 @@ def test_auto_takes_the_gpu_and_pads_to_the_batch_sizes(tmp_path: Path) -> None:
     assert executor.device == "cuda"
     executor.warm_up()
     assert np.array_equal(executor.run({"x": floats(5)})["y"], floats(5) * 2)
-
-
-def test_every_device_has_the_cpu_to_fall_back_on() -> None:
-    assert all(providers[-1] == "CPUExecutionProvider" for providers in PROVIDERS.values())
