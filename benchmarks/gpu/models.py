@@ -9,7 +9,7 @@ import onnx
 from onnx import numpy_helper
 
 from benchmarks.load import WIDE, write_vector_model
-from millstream.inference.executors.torch_program import torch as installed
+from millstream.inference.executors.torch_library import torch as installed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -59,7 +59,7 @@ class OnnxExecutor:
             self.device,
             batch_sizes=_profiled(model, self.device, sizes),
             gpu_memory=gpu_memory,
-            engine_cache=_folder_in(engine_cache, model) if self.device == "tensorrt" else None,
+            engine_cache=engine_folder(engine_cache, model) if self.device == "tensorrt" else None,
         )
         self._session = open_session(model, providers, threads)
         fixed = check_inputs(model, self._session)
@@ -143,7 +143,7 @@ def _profiled(model: ModelVersion, device: str, sizes: Sequence[int]) -> Sequenc
     return () if model.signature.max_length is None else (fixed,)
 
 
-def _folder_in(cache: Path | None, model: ModelVersion) -> Path | None:
+def engine_folder(cache: Path | None, model: ModelVersion) -> Path | None:
     """Create the model's folder for engines. Raises ModelConfigError if that is impossible."""
     if cache is None:
         return None

@@ -24,6 +24,7 @@ ONNX_TYPES = {
 }
 # ONNX Runtime's severity. It raises errors as exceptions; printed too, there would be one line per bisected part.
 LOG_SEVERITY_FATAL = 4
+_LIBRARIES_MISSING = "GPU requirements page"  # in ONNX Runtime's words
 _TOO_NEW = re.compile(r"[Oo]pset (\d+) is under development.*till opset (\d+)", re.DOTALL)
 
 
@@ -52,13 +53,19 @@ def open_session(model: ModelVersion, providers: Sequence[Provider], threads: in
         # Without this option, ONNX Runtime goes on with the CPU after an error of the GPU, for good and without an exception.
         session = ort.InferenceSession(str(model.file), options, providers=list(providers), enable_fallback=0)
     except Exception as error:
+        if _LIBRARIES_MISSING in str(error):
+            raise _not_started(wanted) from None
         raise ModelConfigError(f"{model.file} can't be loaded: {_why(model, error)}") from None
     if session.get_providers()[0] != wanted:
-        raise DeviceError(
-            f"{wanted} could not start, though a GPU is there: its libraries (CUDA, cuDNN, TensorRT) are missing "
-            f"or of another version than onnxruntime-gpu {ort.__version__} needs. Install them, or write `model.device: cpu`."
-        )
+        raise _not_started(wanted)
     return session
+
+
+def _not_started(provider: str) -> DeviceError:
+    return DeviceError(
+        f"{provider} could not start: its libraries (CUDA, cuDNN, TensorRT) are missing or of another version than "
+        f"onnxruntime-gpu {ort.__version__} needs. Install them (`millstream docs gpu`), or write `model.device: cpu`."
+    )
 
 
 def _why(model: ModelVersion, error: Exception) -> str:

@@ -1,6 +1,5 @@
 """Buffers into which micro-batches are padded. They are used again and again, so a call allocates nothing."""
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import prod
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from millstream.inference.executors.free_list import FreeList
 from millstream.inference.executors.interface import Tensors
 
 Allocate = Callable[[tuple[int, ...], np.dtype[Any]], npt.NDArray[Any]]
@@ -16,15 +16,13 @@ Allocate = Callable[[tuple[int, ...], np.dtype[Any]], npt.NDArray[Any]]
 
 
 class StagingBuffers:
-    """Pads micro-batches. Each thread that is in `padded` has buffers of its own; they are as large as its largest call was."""
+    """Pads micro-batches. Calls at the same time have their own buffers, which are as large as the largest call was."""
 
     def __init__(self, allocate: Allocate = np.empty) -> None:
         """Args:
         allocate: makes the buffers.
         """
-        self._allocate = allocate
-        # The buffers that no call uses. A deque needs no lock. The last one used is the first one used again.
-        self._free: deque[_Buffers] = deque()
+        self._buffers = FreeList(lambda: _Buffers(allocate))
 
     @contextmanager
     def padded(self, tensors: Tensors, size: int) -> Iterator[dict[str, npt.NDArray[Any]]]:
@@ -32,14 +30,8 @@ class StagingBuffers:
 
         The arrays are valid until the end of the context.
         """
-        try:
-            buffers = self._free.pop()
-        except IndexError:
-            buffers = _Buffers(self._allocate)
-        try:
+        with self._buffers.borrowed() as buffers:
             yield {name: buffers.filled(name, array, size) for name, array in tensors.items()}
-        finally:
-            self._free.append(buffers)
 
 
 class _Buffers:

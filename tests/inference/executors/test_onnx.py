@@ -10,7 +10,9 @@ from onnx import TensorProto, helper
 
 from millstream.inference.devices import gpus
 from millstream.inference.errors import DeviceError, ModelConfigError, ModelRejected, OutOfMemory
-from millstream.inference.executors.onnx import OnnxExecutor
+from millstream.inference.executors.onnx import OnnxExecutor, engine_folder
+from millstream.inference.executors.onnx_providers import providers_of
+from millstream.inference.executors.onnx_session import open_session
 from millstream.inference.repository import ModelVersion
 from tests.inference.models import doubling, looking_up, tensor, write_model
 
@@ -282,6 +284,24 @@ def test_micro_batch_too_large_for_the_memory_is_told_apart(tmp_path: Path) -> N
     with pytest.raises(OutOfMemory) as too_large:
         executor.run({"x": np.array([[2**50]])})
     assert model.place in str(too_large.value)
+
+
+@pytest.mark.skipif(gpus() > 0, reason="a GPU is here")
+@pytest.mark.parametrize("device", ["cuda", "tensorrt"])
+def test_onnx_runtime_that_can_not_start_its_gpu_does_not_fall_back(tmp_path: Path, device: str) -> None:
+    """This ONNX Runtime may know the device, but its libraries or the GPU are missing."""
+    model = doubling(tmp_path)
+    with pytest.raises(DeviceError, match=r"ExecutionProvider could not start: its libraries .* are missing"):
+        open_session(model, providers_of(model, device, batch_sizes=(1, 8)), 1)
+
+
+def test_engines_have_a_folder_for_each_version(tmp_path: Path) -> None:
+    model = doubling(tmp_path)
+    assert engine_folder(tmp_path / "engines", model) == tmp_path / "engines" / "m" / "1"
+    assert (tmp_path / "engines" / "m" / "1").is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(ModelConfigError, match=r"engines of model m .* `model.engine_cache` in the pipeline file"):
+        engine_folder(tmp_path / "file", model)
 
 
 @pytest.mark.skipif(gpus() > 0, reason="a GPU is here")
