@@ -59,6 +59,9 @@ def markdown(report: Mapping[str, Any]) -> str:
             for each in report["figures"]["overhead"]
         ),
         "",
+        "The same call is made alone and through the executor, in turns. The added time is the median of the differences. If it "
+        "is negative, it is smaller than what calls differ by chance.",
+        "",
         "## The path around the executor",
         "",
         "Recorded Avro events of 2 kB (512 floats) through decode, batch, executor and encode, without Kafka, by a worker's own "

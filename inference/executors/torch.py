@@ -51,6 +51,8 @@ class TorchExecutor:
             ModelConfigError: torch is not installed, the file is not a model, or config.yaml does not fit it.
         """
         self.model = model
+        self._place = model.place
+        self._outputs = model.signature.output_tensors
         self.device = _device(device, model)
         torch().set_num_threads(threads)
         self._limit = gpu_memory if self.device == "cuda" else None
@@ -80,14 +82,14 @@ class TorchExecutor:
         except Exception as error:  # torch raises RuntimeError, AssertionError and others if a model rejects events
             if type(error).__module__.startswith(COMPILERS):
                 raise ModelConfigError(
-                    f"{self.model.place}: torch can't compile the model. Leave out `runtime.compile`, or install a C++ compiler "
+                    f"{self._place}: torch can't compile the model. Leave out `runtime.compile`, or install a C++ compiler "
                     f"if torch lacks one. It says: {line_of(error)}"
                 ) from error
-            raise classify_error(error, self.model.place) from error
+            raise classify_error(error, self._place) from error
         tensors = self._by_tensor(outputs)
-        check_rows(tensors, size, self.model.place)
-        kept = {name: tensors[name][:events] for name in self.model.signature.output_tensors}
-        return named(self.model.signature.outputs, kept, self.model.place)
+        check_rows(tensors, size, self._place)
+        kept = {name: tensors[name][:events] for name in self._outputs}
+        return named(self.model.signature.outputs, kept, self._place)
 
     def close(self) -> None:
         """See `Executor.close`."""
@@ -104,18 +106,18 @@ class TorchExecutor:
             return self._program.run(padded)
 
     def _by_tensor(self, outputs: Outputs) -> Tensors:
-        wanted = self.model.signature.output_tensors
+        wanted = self._outputs
         if isinstance(outputs, list):
             if len(outputs) != len(wanted):
                 raise ModelConfigError(
-                    f"{self.model.place}: names {len(wanted)} outputs ({', '.join(wanted)}), but the model gives {len(outputs)}, "
+                    f"{self._place}: names {len(wanted)} outputs ({', '.join(wanted)}), but the model gives {len(outputs)}, "
                     f"in order and without names. Name them all, or let the model return a dict."
                 )
             return dict(zip(wanted, outputs, strict=True))
         lacking = set(wanted) - outputs.keys()
         if lacking:
             raise ModelConfigError(
-                f"{self.model.place}: names the outputs {sorted(lacking)}, but the model's outputs are {sorted(outputs)}."
+                f"{self._place}: names the outputs {sorted(lacking)}, but the model's outputs are {sorted(outputs)}."
             )
         return outputs
 

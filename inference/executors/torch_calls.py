@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -43,21 +42,24 @@ def calls_of(
         device: cpu or cuda.
     """
 
-    def module(tensors: Mapping[str, Any]) -> Any:
-        with _precision(model, device):
-            return call(*(tensors[name] for name in positional), **{name: tensors[name] for name in keywords})
+    def by_name(tensors: Mapping[str, Any]) -> Any:
+        return call(*[tensors[name] for name in positional], **{name: tensors[name] for name in keywords})
 
+    module = by_name if model.runtime.dtype is None else _with_16_bits(by_name, device, model.runtime.dtype)
     if device == "cpu":
         return CpuCalls(module)
     return GraphCalls(module, model.place) if model.runtime.cuda_graphs else StreamCalls(module)
 
 
-def _precision(model: ModelVersion, device: str) -> AbstractContextManager[Any]:
+def _with_16_bits(module: Module, device: str, dtype: str) -> Module:
     """Operators that gain from 16 bits compute with them; those that lose too much keep 32 (torch's autocast)."""
-    if model.runtime.dtype is None:
-        return nullcontext()
-    context: AbstractContextManager[Any] = torch().autocast(device, getattr(torch(), model.runtime.dtype))
-    return context
+    library = torch()
+
+    def cast(tensors: Mapping[str, Any]) -> Any:
+        with library.autocast(device, getattr(library, dtype)):
+            return module(tensors)
+
+    return cast
 
 
 class CpuCalls:
@@ -74,7 +76,7 @@ class CpuCalls:
         library = torch()
         with library.inference_mode():
             # Copies, because the model may write into its inputs.
-            return on_host(self._module({name: library.tensor(array) for name, array in inputs.items()}))
+            return on_host(self._module({name: library.from_numpy(array.copy()) for name, array in inputs.items()}))
 
 
 class StreamCalls:
@@ -170,7 +172,7 @@ def _array(output: Any) -> npt.NDArray[Any]:
             f"the model gives {type(output).__name__} where a tensor is expected: a tensor, a tuple or a dict."
         )
     copied = output.detach().cpu()
-    if copied.dtype in {library.bfloat16, library.float16}:  # numpy has no bfloat16
-        copied = copied.float()
+    if copied.dtype in (library.bfloat16, library.float16):  # numpy has no bfloat16
+        return np.asarray(copied.float().numpy())
     # On the CPU, a copy, because the program may reuse the tensor for the next micro-batch.
-    return np.array(copied.numpy(), copy=None if output.is_cuda else True)
+    return np.asarray(copied.numpy()) if output.is_cuda else np.array(copied.numpy())

@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from functools import cache
 from typing import Any
 
 from millstream.inference.errors import ModelConfigError
@@ -10,6 +11,7 @@ from millstream.inference.executors.error_classification import line_of
 _limits: list[int] = []  # bytes, of each copy of a model that has a limit
 
 
+@cache  # an import takes a microsecond even if the module is there, and each call needs it several times
 def torch() -> Any:
     """Import torch, which only some models need. Raises ModelConfigError if it is not installed."""
     try:
