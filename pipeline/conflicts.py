@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _ROLES = {"primary", "canary"}
 
-MIN_GPU_MEMORY = 64 * 2**20  # bytes; CUDA's libraries alone take more than half of it
+MIN_GPU_MEMORY = 64 * 2**20  # bytes; less has a wrong unit
 
 
 def conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str]]:
