@@ -1,33 +1,39 @@
-"""What the executor adds to a call of ONNX Runtime: python -m benchmarks.gpu.overhead.
+"""What the executor adds to a call of ONNX Runtime or torch: python -m benchmarks.gpu.overhead.
 
-The same session is called by itself with arrays of the right size, and by the executor, in turns. A small model shows the added
+The same model is called by itself with arrays of the right size, and by the executor, in turns. A small model shows the added
 time, and a model of some milliseconds shows its share.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from benchmarks.gpu.models import SEED
-from benchmarks.load import WIDE, write_vector_model
+from benchmarks.gpu.models import SEED, write_model
+from benchmarks.load import WIDE
 from benchmarks.targets import Verdict
 from millstream.inference.devices import gpus
-from millstream.inference.executors.onnx import OnnxExecutor
+from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.onnx_providers import providers_of
 from millstream.inference.executors.onnx_session import open_session
+from millstream.inference.executors.torch_library import torch
 from millstream.inference.repository import load_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from millstream.inference.executors.interface import Tensors
+    from millstream.inference.repository import ModelVersion
 
 BATCH = 32  # events
 SMALL, LARGE = (16,), (1536, 1536, 1536)  # hidden layers; the large model takes about 5 ms of a CPU
@@ -38,11 +44,12 @@ LIMIT_SHARE = 0.05  # of a call of the large model
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """The times of a call, of a model with these hidden layers."""
+    """The times of a call."""
 
-    model: str
+    executor: str
+    model: str  # small or large
     device: str
-    bare_us: float  # ONNX Runtime alone, median
+    bare_us: float  # the runtime alone, median
     added_us: float  # by the executor: median of the differences between a call and the bare call beside it
 
     @property
@@ -56,26 +63,32 @@ def main() -> int:
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda" if gpus() else "cpu")
     device = parser.parse_args().device
     for found in overheads(device):
-        print(
-            f"{found.model}: bare {found.bare_us:,.1f} us, the executor adds {found.added_us:.1f} us ({found.share:.1%})"
-        )
+        added = f"the executor adds {found.added_us:.1f} us ({found.share:.1%})"
+        print(f"{found.executor}, {found.model}: bare {found.bare_us:,.1f} us, {added}")
     return 0
 
 
 def overheads(device: str) -> list[Overhead]:
-    """Measure a small and a large model."""
-    return [_measured("small", SMALL, device), _measured("large", LARGE, device)]
+    """Measure a small and a large model of ONNX Runtime, and of torch if it is installed."""
+    executors = ["onnx", *(["torch"] if find_spec("torch") else [])]
+    return [
+        _measured(executor, name, hidden, device)
+        for executor in executors
+        for name, hidden in (("small", SMALL), ("large", LARGE))
+    ]
 
 
 def verdicts(found: Sequence[Overhead]) -> list[Verdict]:
     """The targets for `overheads`."""
-    small, large = found
-    return [
-        Verdict(f"us that the executor adds to a call of {BATCH} events", small.added_us, LIMIT_US, at_least=False),
-        Verdict(
-            f"share that it adds to a call of {large.bare_us / 1000:.1f} ms", large.share, LIMIT_SHARE, at_least=False
-        ),
-    ]
+    return [_verdict(each) for each in found]
+
+
+def _verdict(found: Overhead) -> Verdict:
+    if found.model == "small":
+        what = f"{found.executor}: us that the executor adds to a call of {BATCH} events"
+        return Verdict(what, found.added_us, LIMIT_US, at_least=False)
+    what = f"{found.executor}: share that it adds to a call of {found.bare_us / 1000:.1f} ms"
+    return Verdict(what, found.share, LIMIT_SHARE, at_least=False)
 
 
 def as_rows(found: Sequence[Overhead]) -> list[dict[str, Any]]:
@@ -83,17 +96,16 @@ def as_rows(found: Sequence[Overhead]) -> list[dict[str, Any]]:
     return [asdict(each) | {"share": each.share} for each in found]
 
 
-def _measured(name: str, hidden: Sequence[int], device: str) -> Overhead:
+def _measured(executor: str, name: str, hidden: Sequence[int], device: str) -> Overhead:
     with tempfile.TemporaryDirectory() as folder:
-        write_vector_model(Path(folder), SEED, WIDE, hidden)
-        model = load_version(Path(folder) / "models", WIDE.name, 1)
-        executor = OnnxExecutor(model, device=device, max_events=BATCH)
-        session = open_session(model, providers_of(model, device), 1)
-    executor.warm_up()
+        model = load_version(write_model(Path(folder), executor, hidden), WIDE.name, 1)
+        opened = open_executor(model, trust=True, device=device, max_events=BATCH)
+        bare_call = _onnx(model, device) if executor == "onnx" else _torch(model, device)
+    opened.warm_up()
     inputs = {"x": np.random.default_rng(SEED).standard_normal((BATCH, WIDE.length), dtype=np.float32)}
     calls: dict[str, Callable[[], object]] = {
-        "bare": lambda: session.run(["score"], inputs),
-        "own": lambda: executor.run(inputs),
+        "bare": lambda: bare_call(inputs),
+        "own": lambda: opened.run(inputs),
     }
     took: dict[str, list[float]] = {kind: [] for kind in calls}
     for number in range(CALLS[name]):
@@ -102,9 +114,28 @@ def _measured(name: str, hidden: Sequence[int], device: str) -> Overhead:
             start = time.perf_counter()
             calls[kind]()
             took[kind].append(time.perf_counter() - start)
-    executor.close()
+    opened.close()
     bare, added = took["bare"], [own - alone for own, alone in zip(took["own"], took["bare"], strict=True)]
-    return Overhead(name, device, round(median(bare) * 1e6, 2), round(median(added) * 1e6, 2))
+    return Overhead(executor, name, device, round(median(bare) * 1e6, 2), round(median(added) * 1e6, 2))
+
+
+def _onnx(model: ModelVersion, device: str) -> Callable[[Tensors], object]:
+    session = open_session(model, providers_of(model, device), 1)
+    return lambda inputs: session.run(["score"], inputs)
+
+
+def _torch(model: ModelVersion, device: str) -> Callable[[Tensors], object]:
+    library = torch()
+    program = library.export.load(str(model.file))
+    if device != "cpu":
+        program = importlib.import_module("torch.export.passes").move_to_device_pass(program, device)
+    module = program.module()
+
+    def call(inputs: Tensors) -> object:
+        with library.inference_mode():
+            return module(library.from_numpy(inputs["x"]).to(device)).cpu().numpy()
+
+    return call
 
 
 if __name__ == "__main__":

@@ -52,10 +52,10 @@ def markdown(report: Mapping[str, Any]) -> str:
         "|---|---|---|",
         *(_figure(name, each) for name, each in report["figures"]["minilm"].items()),
         "",
-        "| a call of 32 events, perceptron | ONNX Runtime alone, us | added by the executor, us | share |",
+        "| a call of 32 events, perceptron | the runtime alone, us | added by the executor, us | share |",
         "|---|---|---|---|",
         *(
-            f"| {each['model']} | {each['bare_us']:,.1f} | {each['added_us']:,.1f} | {each['share']:.1%} |"
+            f"| {each['executor']}, {each['model']} | {each['bare_us']:,.1f} | {each['added_us']:,.1f} | {each['share']:.1%} |"
             for each in report["figures"]["overhead"]
         ),
         "",

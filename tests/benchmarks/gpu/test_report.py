@@ -18,7 +18,9 @@ POINTS = [
 
 FIGURES: dict[str, Any] = {
     "minilm": {"fp32": {"events_per_second": 1234.5, "gpu_busy_percent": 97.4}},
-    "overhead": [{"model": "small", "device": "cuda", "bare_us": 10.0, "added_us": 2.0, "share": 0.2}],
+    "overhead": [
+        {"executor": "onnx", "model": "small", "device": "cuda", "bare_us": 10.0, "added_us": 2.0, "share": 0.2}
+    ],
 }
 TARGETS = [Verdict("busy", 97.4, 95, True), Verdict("added", 31.0, 30, False), Verdict("FP16", None, 1.8, True)]
 
@@ -40,7 +42,7 @@ def test_each_target_has_what_was_found_or_why_nothing_was() -> None:
     assert "| added | at most 30 | 31 | **missed** |" in rows
     assert "| FP16 | at least 1.8 | | not measured: needs a GPU |" in rows
     assert "| executor alone, FP32, batches of 64 | 1,234.5 | 97 % |" in rows
-    assert "| small | 10.0 | 2.0 | 20.0% |" in rows
+    assert "| onnx, small | 10.0 | 2.0 | 20.0% |" in rows
 
 
 def test_targets_compare_what_was_measured_on_a_gpu() -> None:
