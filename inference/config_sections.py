@@ -1,11 +1,11 @@
 """The options of a model's config.yaml."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from millstream.inference.casts import EventType
-from millstream.inference.signature import DTYPES
+from millstream.inference.signature import DTYPES, LARGEST_FLOAT16
 from millstream.inference.times import Format, Part
 from millstream.schemas.wording import shown
 
@@ -134,6 +134,10 @@ class InputMapping(FieldOptions):
                 "`pad` is a value of the dtype, and stands beside a `field` with `max_length` or `shape`",
                 self.pad is not None and (self.field is None or isinstance(self.pad, str) != is_text),
             ),
+            (
+                f"`pad` is a value of the dtype, for float16 at most {LARGEST_FLOAT16:.0f}, found {shown(self.pad)}",
+                self.dtype == "float16" and isinstance(self.pad, float) and abs(self.pad) > LARGEST_FLOAT16,
+            ),
             ("`truncate` stands beside a `field` with `max_length` or `shape`", self.truncate and self.field is None),
             (
                 f"shape {self.shape} is the shape of one event: every size is at least 1",
@@ -163,6 +167,15 @@ class OutputMapping(_Options):
         return self
 
 
+class RuntimeOptions(_Options):
+    """How the executor runs the model. Each option is for some executors only, see `repository`."""
+
+    cuda_graphs: bool = False
+    dtype: Literal["float16", "bfloat16"] | None = None
+    compile: bool = False
+    tensorrt_fp16: bool = False
+
+
 class Config(_Options):
     """The file."""
 
@@ -172,6 +185,8 @@ class Config(_Options):
     outputs: list[OutputMapping] = Field(min_length=1)
     batch_sizes: list[Annotated[int, Field(ge=1, le=MAX_EVENTS)]] = Field(default_factory=list)
     length_buckets: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
+    # A heading alone is an empty section, as in the pipeline file.
+    runtime: Annotated[RuntimeOptions, BeforeValidator(lambda value: {} if value is None else value)] = RuntimeOptions()
     server: Any = None  # its options are those of the executor, see `server_section`
     request: Any = None  # only for `executor: openai`, see `request_section`
 
@@ -181,6 +196,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "inputs": InputMapping,
     "inputs.fields": FieldMapping,
     "outputs": OutputMapping,
+    "runtime": RuntimeOptions,
 }
 """Place of a mapping in the file -> its options."""
 

@@ -94,7 +94,7 @@ def _not_finite(column: Column, row: int, at: int, dtype: str) -> str:
     (found,) = column.take(np.array([row])).to_list()
     if isinstance(found, list):
         found = found[at] if at < len(found) else None  # None: the padding behind it
-    too_large = isinstance(found, float) and math.isfinite(found)
+    too_large = isinstance(found, int | float) and math.isfinite(found)
     return f"{found}, too large for {dtype}" if too_large else "NaN or infinite"
 
 

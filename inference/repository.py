@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from millstream.inference.config_file import ConfigFile, problems_of, read_config_file
-from millstream.inference.config_sections import SECTIONS, Config
+from millstream.inference.config_sections import SECTIONS, Config, RuntimeOptions
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.executors.installed import BY_FILE, SERVERS, all_names, is_known
 from millstream.inference.foreign_models import what_to_convert
@@ -20,6 +20,8 @@ from millstream.inference.tensor_inputs import Place, listed
 from millstream.schemas.wording import dotted, meant, shown
 
 CONFIG_FILE = "config.yaml"
+RUNTIME_OPTIONS = {"onnx": ("cuda_graphs", "tensorrt_fp16"), "torch": ("cuda_graphs", "dtype", "compile")}
+"""Executor -> its options in the section `runtime`."""
 LARGEST_VERSION = 2**31 - 1  # largest that fits the prediction's schema (int)
 
 
@@ -34,6 +36,7 @@ class ModelVersion:
     signature: Signature
     batch_sizes: tuple[int, ...]  # preferred sizes, ascending; empty: powers of two
     length_buckets: tuple[int, ...] = ()  # lengths to pad to, ascending; empty: powers of two
+    runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
     server: ServerSection | None = field(default=None, compare=False)  # None: made by a test, without a config.yaml
 
     @property
@@ -82,15 +85,18 @@ def load_version(
         raise ModelConfigError(_no_model(name, chosen, place))
     _check_executor(config.executor, written)
     file = _model_file(files, config.executor, written)
+    executor = BY_FILE.get(file.name) or str(config.executor)
+    _check_runtime(config, executor, written)
     signature = signature_of(config, fields or {}, mapped_at, written)
     return ModelVersion(
         name,
         chosen,
         file,
-        BY_FILE.get(file.name) or str(config.executor),
+        executor,
         signature,
         batch_sizes=tuple(sorted(set(config.batch_sizes))),
         length_buckets=tuple(sorted(set(config.length_buckets))),
+        runtime=config.runtime,
         server=ServerSection(written, environ or {}),
     )
 
@@ -122,6 +128,28 @@ def _check_executor(executor: str | None, written: ConfigFile) -> None:
         raise ModelConfigError(
             f"{written.at('request')}: only the executor openai has this section, found `executor: "
             f"{executor or 'of the model file'}`. Write `executor: openai`, or leave the section out."
+        )
+
+
+def _check_runtime(config: Config, executor: str, written: ConfigFile) -> None:
+    """Check that the executor has the options in the section `runtime`. Raises ModelConfigError."""
+    for option in config.runtime.model_fields_set:
+        if option in RUNTIME_OPTIONS.get(executor, ()):
+            continue
+        having = " or ".join(name for name, options in RUNTIME_OPTIONS.items() if option in options)
+        advice = (
+            " For 16 bits, convert the model (`millstream docs gpu`)."
+            if (executor, option) == ("onnx", "dtype")
+            else ""
+        )
+        raise ModelConfigError(
+            f"{written.at('runtime', option)}: only the executor {having} has this option, found the executor {executor}. Leave "
+            f"it out.{advice}"
+        )
+    if config.runtime.cuda_graphs and any(entry.dtype == "string" for entry in config.inputs):
+        raise ModelConfigError(
+            f"{written.at('runtime', 'cuda_graphs')}: a CUDA graph takes no texts, but an input has dtype string. Leave out "
+            f"`cuda_graphs`, or let the model take numbers."
         )
 
 

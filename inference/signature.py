@@ -16,6 +16,7 @@ from millstream.inference.times import Time
 from millstream.schemas.dtypes import Dtype, ListOf
 
 DTYPES: dict[str, np.dtype[Any]] = {
+    "float16": np.dtype(np.float16),
     "float32": np.dtype(np.float32),
     "float64": np.dtype(np.float64),
     "int32": np.dtype(np.int32),
@@ -25,8 +26,11 @@ DTYPES: dict[str, np.dtype[Any]] = {
 }
 """Tensor element types that event fields can fill: name in config.yaml -> numpy's type."""
 
+FLOATS = ("float16", "float32", "float64")
+LARGEST_FLOAT16 = 65504.0
+
 _FILLED_BY = {
-    **dict.fromkeys(("float32", "float64"), ("int32", "int64", "float32", "float64", "boolean")),
+    **dict.fromkeys(FLOATS, ("int32", "int64", "float32", "float64", "boolean")),
     **dict.fromkeys(("int32", "int64"), ("int32", "int64")),
     "bool": ("boolean",),
     "string": ("string",),
@@ -34,7 +38,7 @@ _FILLED_BY = {
 """Tensor's type -> the fields' types that fill it without changing their meaning (precision may narrow)."""
 
 _LEAVES = {
-    **dict.fromkeys(("float32", "float64"), "float64"),
+    **dict.fromkeys(FLOATS, "float64"),
     **dict.fromkeys(("int32", "int64"), "int64"),
     "bool": "boolean",
     "string": "string",

@@ -10,7 +10,7 @@ from millstream.inference.config_sections import FieldOptions, InputMapping
 from millstream.inference.conversions import PLAIN, Conversion, Converter, Missing
 from millstream.inference.entries import file_beside, read_entries
 from millstream.inference.errors import ModelConfigError
-from millstream.inference.signature import TensorInput
+from millstream.inference.signature import FLOATS, LARGEST_FLOAT16, TensorInput
 from millstream.inference.times import Time
 from millstream.inference.tokenizer import Tokenizer
 from millstream.inference.vocabulary import Vocabulary
@@ -20,13 +20,13 @@ Place = Callable[..., str]
 """Returns the place of an option, given keys and numbers of list items, for the beginning of a message."""
 
 _CAST_TO: dict[str, EventType] = {
-    **dict.fromkeys(("float32", "float64"), "number"),
+    **dict.fromkeys(FLOATS, "number"),
     **dict.fromkeys(("int32", "int64"), "int"),
     "bool": "boolean",
     "string": "text",
 }
 """Tensor's type -> what a cast makes."""
-_FLOATS, _INTS = ("float32", "float64"), ("int32", "int64")
+_INTS = ("int32", "int64")
 _NAN = ("nan", ".nan", ".NaN", "NaN")
 
 
@@ -150,9 +150,9 @@ def _vocabulary(dtype: str, options: FieldOptions, place: Place, folder: Path) -
 
 
 def _need_number(dtype: str, place: str, why: str) -> None:
-    if dtype not in _FLOATS + _INTS:
+    if dtype not in FLOATS + _INTS:
         raise ModelConfigError(
-            f"{place}: {why}: expected one of the dtypes {', '.join(_FLOATS + _INTS)}, found {dtype}. Change the dtype."
+            f"{place}: {why}: expected one of the dtypes {', '.join(FLOATS + _INTS)}, found {dtype}. Change the dtype."
         )
 
 
@@ -174,11 +174,13 @@ def _missing(value: Any, dtype: str, place: str) -> Missing | None:
     """The element in place of a null; None: the event is rejected."""
     if value == "reject":
         return None
-    if dtype in _FLOATS and value in _NAN:
+    if dtype in FLOATS and value in _NAN:
         return nan
     fits: bool
-    if dtype in _FLOATS:
+    if dtype in FLOATS:
         expected, fits = "nan or a number", isinstance(value, int | float) and not isinstance(value, bool)
+        if dtype == "float16":
+            expected, fits = f"{expected} up to {LARGEST_FLOAT16:.0f}", fits and abs(value) <= LARGEST_FLOAT16
     elif dtype in _INTS:
         most = 2 ** (31 if dtype == "int32" else 63)
         expected, fits = f"a whole number of {dtype}", type(value) is int and -most <= value < most

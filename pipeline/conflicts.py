@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _ROLES = {"primary", "canary"}
 
+MIN_GPU_MEMORY = 64 * 2**20  # bytes; less has a wrong unit
+
 
 def conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str]]:
     """Yield the places of values that are valid alone, but not together."""
@@ -64,6 +66,7 @@ def conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str
         )
     yield from _schema_conflicts(pipeline)
     yield from _batch_conflicts(pipeline)
+    yield from _model_conflicts(pipeline)
     yield from _registry_conflicts(pipeline)
     yield from _shadow_conflicts(pipeline, document)
     yield from _client_conflicts(pipeline, document)
@@ -109,6 +112,21 @@ def _batch_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
             ("batch", "target_p99"),
             f"expected more than commit_every ({pipeline.commit_seconds * 1000:g}ms): with exactly_once readers see a result at "
             f"a commit only. Give it more, or commit more often.",
+        )
+
+
+def _model_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
+    model = pipeline.model
+    if model.gpu_memory is not None and model.device == "cpu":
+        yield (
+            ("model", "gpu_memory"),
+            "expected a `device` other than cpu beside it. Leave one of the two options out.",
+        )
+    if model.gpu_memory is not None and model.gpu_memory < model.instances * MIN_GPU_MEMORY:
+        yield (
+            ("model", "gpu_memory"),
+            f"expected at least 64MiB for each of the copies (instances: {model.instances}), found {model.gpu_memory:,} bytes. "
+            f"Write more, such as 4GiB.",
         )
 
 

@@ -306,6 +306,19 @@ class Model(Section):
         description="Batches that each copy of the model runs at a time: for a device or a server that works on several at once. "
         "A Python model must allow calls from several threads then.",
     )
+    gpu_memory: Size | None = Field(
+        None,
+        description="Most GPU memory that the copies of the model may take together, such as `4GiB`, so that several workers can "
+        "share a GPU. Each shadow may take as much. Without it, there is no limit. For ONNX and torch models "
+        "(`millstream docs gpu`).",
+        examples=["4GiB"],
+    )
+    engine_cache: FilePath = Field(
+        "engines",
+        validate_default=True,
+        description="Folder where workers keep the engines that TensorRT compiles with `device: tensorrt`, so that it takes "
+        "minutes only once. Nobody else may write to it: loading an engine can run code.",
+    )
     allow_nan: bool = Field(
         False,
         description="Whether a feature may be NaN or infinite, as for models that take NaN for a missing value. If not, its "

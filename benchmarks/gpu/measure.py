@@ -9,24 +9,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from benchmarks.errors import PeerFailedError
-from benchmarks.gpu.models import SEED
 from benchmarks.gpu.path import DataPath, Throughput, polls_for, polls_of
-from benchmarks.load import WIDE, vector_events
-from millstream.consumers.worker.compute import DECODE_RECORDS
 from millstream.inference.errors import InferenceError
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.repository import load_version
 from millstream.inference.signature import blank
-from millstream.schemas.packed import Packed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from multiprocessing.connection import Connection
-    from pathlib import Path
 
+    from benchmarks.gpu.subjects import Subject
     from millstream.inference.executors.interface import ModelExecutor
-
-RECORDED = 4 * DECODE_RECORDS  # events, read over and over
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +33,13 @@ class Task:
     seconds: float
 
 
-def serve(connection: Connection, folder: Path, device: str) -> None:
+def serve(connection: Connection, subject: Subject, device: str) -> None:
     """Take a task, answer None when ready for it, wait for the word to begin, answer its `Throughput`; again until closed.
 
     Answers a sentence, and ends, where the model can't run.
     """
     try:
-        bench = Bench(folder, device)
+        bench = Bench(subject, device)
         while True:
             measure = bench.prepare(connection.recv())
             connection.send(None)
@@ -60,15 +54,15 @@ def serve(connection: Connection, folder: Path, device: str) -> None:
 class Bench:
     """A model on a device, and the recorded events."""
 
-    def __init__(self, folder: Path, device: str) -> None:
+    def __init__(self, subject: Subject, device: str) -> None:
         """Args:
-        folder: with the schemas and the model repository.
+        subject: the model and its events.
         device: as an executor takes it.
         """
-        self._folder = folder
+        self._subject = subject
         self._device = device
-        self._model = load_version(folder / "models", WIDE.name, 1)
-        self._values = Packed.of(vector_events(RECORDED, SEED, WIDE).values)[:]
+        self._model = load_version(subject.folder / "models", subject.model, 1)
+        self._values = subject.events()
         self._executor: ModelExecutor | None = None
         self._batch = 0  # that the executor was opened for
 
@@ -80,8 +74,8 @@ class Bench:
             _calls(call, task, 0)
             return partial(_calls, call, task, task.seconds)
         path = DataPath(
-            self._folder / "schemas",
-            f"{WIDE.name}-event",
+            self._subject.folder / "schemas",
+            self._subject.schema,
             self._model.signature,
             executor.run,
             device=executor.device,

@@ -9,35 +9,39 @@ import onnx
 from onnx import numpy_helper
 
 from benchmarks.load import WIDE, write_vector_model
-from millstream.inference.executors.torch_program import torch as installed
+from millstream.inference.executors.torch_library import torch as installed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 HIDDEN = (2048, 2048, 2048)  # 9.4 million parameters, 19 MFLOP an event
 SEED = 13
 
 
-def write_model(folder: Path, executor: str) -> Path:
+def write_model(folder: Path, executor: str, hidden: Sequence[int] | None = None) -> Path:
     """Write schema and model; as an exported program where the executor is torch. Returns the model repository.
+
+    `hidden`: sizes of the hidden layers, `HIDDEN` by default.
 
     Raises ModelConfigError where torch is not installed.
     """
-    write_vector_model(folder, SEED, WIDE, HIDDEN)
+    sizes = HIDDEN if hidden is None else hidden
+    write_vector_model(folder, SEED, WIDE, sizes)
     if executor == "torch":
         file = folder / "models" / WIDE.name / "1" / "model.onnx"
-        _export(onnx.load(str(file)), file.with_name("model.pt2"))
+        _export(onnx.load(str(file)), file.with_name("model.pt2"), len(sizes) + 1)
         file.unlink()
     return folder / "models"
 
 
-def _export(model: onnx.ModelProto, file: Path) -> None:
+def _export(model: onnx.ModelProto, file: Path, count: int) -> None:
     installed()  # or it says how to
     import torch  # noqa: PLC0415  (only where it is asked for)
 
     weights = {entry.name: np.array(numpy_helper.to_array(entry)) for entry in model.graph.initializer}
     layers = []
-    for number in range(1, len(HIDDEN) + 2):
+    for number in range(1, count + 1):
         matrix, bias = weights[f"w{number}"], weights[f"b{number}"]
         layer = torch.nn.Linear(*matrix.shape)
         layer.weight = torch.nn.Parameter(torch.from_numpy(np.ascontiguousarray(matrix.T)))

@@ -13,9 +13,9 @@ from benchmarks.gpu.utilisation import gpu_utilisation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from benchmarks.gpu.path import Throughput
+    from benchmarks.gpu.subjects import Subject
 
 END = 10.0  # seconds that a process has to end
 
@@ -31,13 +31,13 @@ class Found:
 class Workers:
     """So many processes with a model on one device. A context: they end with it."""
 
-    def __init__(self, count: int, folder: Path, device: str) -> None:
+    def __init__(self, count: int, subject: Subject, device: str) -> None:
         """Args:
         count: of the processes.
-        folder: with the schemas and the model repository.
+        subject: the model and its events.
         device: cpu or cuda.
         """
-        self._workers = [_Worker(folder, device) for _ in range(count)]
+        self._workers = [_Worker(subject, device) for _ in range(count)]
 
     def measure(self, task: Task) -> Found:
         """What the processes do together, each this task, once all are ready.
@@ -70,11 +70,11 @@ def together(found: Sequence[Throughput]) -> float:
 
 
 class _Worker:
-    def __init__(self, folder: Path, device: str) -> None:
+    def __init__(self, subject: Subject, device: str) -> None:
         # A process of its own from the start: one that is forked can't use its parent's CUDA.
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(theirs, folder, device), daemon=True)
+        self._process = context.Process(target=serve, args=(theirs, subject, device), daemon=True)
         self._process.start()
         theirs.close()  # so that ours says when the process has ended
 

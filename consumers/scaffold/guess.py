@@ -19,7 +19,7 @@ TIME_NAMES = (
     "occurred_at",
     "created_at",
 )  # and names that end in _at or _time
-_MISSING = {"float32": "nan", "float64": "nan", "int32": 0, "int64": 0, "bool": False, "string": ""}
+_MISSING = {"float16": "nan", "float32": "nan", "float64": "nan", "int32": 0, "int64": 0, "bool": False, "string": ""}
 """Tensor's type -> the guess for values that are missing."""
 _TOLD = {
     "nan": "; nan is right only for a model that takes missing values",

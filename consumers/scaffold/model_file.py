@@ -8,6 +8,7 @@ from millstream.inference.executors.installed import BY_FILE
 from millstream.inference.foreign_models import how_to_convert, what_it_is
 
 _DTYPES = {
+    "tensor(float16)": "float16",
     "tensor(float)": "float32",
     "tensor(double)": "float64",
     "tensor(int32)": "int32",

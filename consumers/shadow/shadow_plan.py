@@ -1,7 +1,7 @@
 """Loads the shadows of a pipeline file."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from millstream.consumers.errors import PlanError
 from millstream.consumers.execute.bisecting import BisectingExecutor
@@ -45,11 +45,14 @@ def load_shadows(pipeline: Pipeline, primary: ModelVersion, *, dedicated: bool) 
             )
         model = load_version(pipeline.model.repository, name, version, environ=pipeline.environ)
         executor = open_executor(
-            model,
+            # A shadow warms up while the primary works, and CUDA can't capture a graph then.
+            replace(model, runtime=model.runtime.model_copy(update={"cuda_graphs": False})),
             trust=pipeline.model.trust,
             device=pipeline.model.device,
             threads=pipeline.model.threads,
             max_events=pipeline.batch.max_events,
+            gpu_memory=pipeline.model.gpu_memory,
+            engine_cache=pipeline.model.engine_cache,
         )
         plans.append(ShadowPlan(section, model, executor))
     return plans

@@ -55,7 +55,14 @@ def _models(pipeline: Pipeline, reader: Schema | None, problems: Problems) -> li
     settings = pipeline.model
     for model in models:
         with problems:
-            open_executor(model, trust=settings.trust, device=settings.device, threads=settings.threads).close()
+            open_executor(
+                model,
+                trust=settings.trust,
+                device=settings.device,
+                threads=settings.threads,
+                max_events=pipeline.batch.max_events,
+                engine_cache=settings.engine_cache,
+            ).close()
     if len(models) == 1 + len(pipeline.shadows):
         with problems:
             check_compared_output(pipeline, models)

@@ -53,6 +53,8 @@ from millstream.schemas.records import DEAD_LETTER
 from millstream.schemas.store import Schema, SchemaStore
 
 VARIANT = "primary"
+GPU_MEMORY_LIMITED = ("onnx", "torch")
+"""The executors that keep `model.gpu_memory`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +133,12 @@ def _executors(pipeline: Pipeline, model: ModelVersion) -> list[ModelExecutor]:
             device=settings.device,
             threads=settings.threads,
             max_events=pipeline.batch.max_events,
+            gpu_memory=None if settings.gpu_memory is None else settings.gpu_memory // settings.instances,
+            engine_cache=settings.engine_cache,
         )
         for _ in range(settings.instances)
     ]
+    check_gpu_options(pipeline, model, executors[0].device)
     for option in ("instances", "concurrent_batches") if isinstance(executors[0], BlockingExecutor) else ():
         if (found := getattr(settings, option)) > 1:
             raise PlanError(
@@ -142,6 +147,22 @@ def _executors(pipeline: Pipeline, model: ModelVersion) -> list[ModelExecutor]:
                 f"(`millstream docs executors`)."
             )
     return executors
+
+
+def check_gpu_options(pipeline: Pipeline, model: ModelVersion, device: str) -> None:
+    """Check the options of the pipeline file that only some executors have. Raises PlanError."""
+    settings = pipeline.model
+    if settings.gpu_memory is not None and model.executor not in GPU_MEMORY_LIMITED:
+        raise PlanError(
+            f"{pipeline.at('model', 'gpu_memory')}: only the executors {' and '.join(GPU_MEMORY_LIMITED)} keep a limit, found "
+            f"{model.executor}. Leave the option out, and limit the memory in the model."
+        )
+    if device == "cuda" and model.runtime.cuda_graphs and settings.concurrent_batches > 1:
+        raise PlanError(
+            f"{pipeline.at('model', 'concurrent_batches')}: expected 1, because the model has `runtime.cuda_graphs`, and a copy "
+            f"runs one CUDA graph at a time; found {settings.concurrent_batches}. Write `instances: "
+            f"{settings.concurrent_batches}` instead, or leave out `cuda_graphs`."
+        )
 
 
 def _event_fields(pipeline: Pipeline, reader: Schema | None, columns: Mapping[str, Dtype]) -> EventFields:

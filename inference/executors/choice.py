@@ -1,7 +1,8 @@
 """Chooses the executor for a model. Each runtime is imported only if a model needs it."""
 
 import inspect
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 from millstream.inference.errors import InferenceError, ModelConfigError
 from millstream.inference.executors.blocking import BlockingExecutor
@@ -13,7 +14,14 @@ from millstream.inference.repository import ModelVersion
 
 
 def open_executor(
-    model: ModelVersion, *, trust: bool = False, device: str = "auto", threads: int = 1, max_events: int = 256
+    model: ModelVersion,
+    *,
+    trust: bool = False,
+    device: str = "auto",
+    threads: int = 1,
+    max_events: int = 256,
+    gpu_memory: int | None = None,
+    engine_cache: Path | None = None,
 ) -> ModelExecutor:
     """Load the model into its executor.
 
@@ -25,6 +33,8 @@ def open_executor(
         device: auto, cpu, cuda or tensorrt; auto takes a GPU if there is one.
         threads: CPU threads of one inference, for ONNX Runtime and torch.
         max_events: the largest micro-batch.
+        gpu_memory: bytes of GPU memory for this copy of the model; None: no limit. Only ONNX Runtime and torch keep it.
+        engine_cache: folder for engines that TensorRT compiled, of all models; None: they are not kept.
 
     Raises:
         DeviceError: the device doesn't exist, or the executor doesn't support it.
@@ -39,19 +49,24 @@ def open_executor(
             f"you trust. Write `trust: true` under `model:` in the pipeline file, or export the model to ONNX "
             "(`millstream docs models`)."
         )
-    executor = _open(model, device, threads, max_events)
-    pads = (
-        model.signature.max_length is not None and model.executor != "openai"
-    )  # in a prompt, a list may have any length
+    memory = {"gpu_memory": gpu_memory}
+    native: dict[str, dict[str, Any]] = {
+        "onnx": {"threads": threads, "engine_cache": engine_cache, **memory},
+        "torch": {"threads": threads, **memory},
+    }
+    executor = _open(model, device, max_events, native.get(model.executor, {}))
+    # In a prompt, a list may have any length.
+    pads = model.signature.max_length is not None and model.executor != "openai"
     return ByLength(model, executor) if pads else executor
 
 
-def _open(model: ModelVersion, device: str, threads: int, max_events: int) -> ModelExecutor:
+def _open(model: ModelVersion, device: str, max_events: int, options: dict[str, Any]) -> ModelExecutor:
+    """Open without `ByLength`. `options`: those that only this executor has."""
     match model.executor:
         case "torch":
             from millstream.inference.executors.torch import TorchExecutor  # noqa: PLC0415
 
-            return TorchExecutor(model, device=device, threads=threads, max_events=max_events)
+            return TorchExecutor(model, device=device, max_events=max_events, **options)
         case "python":
             from millstream.inference.executors.python import PythonExecutor  # noqa: PLC0415
 
@@ -59,7 +74,7 @@ def _open(model: ModelVersion, device: str, threads: int, max_events: int) -> Mo
         case "onnx":
             from millstream.inference.executors.onnx import OnnxExecutor  # noqa: PLC0415
 
-            return OnnxExecutor(model, device=device, threads=threads, max_events=max_events)
+            return OnnxExecutor(model, device=device, max_events=max_events, **options)
         case "openai":
             from millstream.inference.executors.openai.executor import open_openai  # noqa: PLC0415
 

@@ -129,14 +129,6 @@ def _joined(arrays: Sequence[Any]) -> Any:
     return Ragged.concatenate(arrays) if isinstance(arrays[0], Ragged) else np.concatenate(arrays)
 
 
-def padded(tensors: Tensors, size: int) -> dict[str, npt.NDArray[Any]]:
-    """Pad the tensors to `size` events by repeating the last event, so that the model gets only real values."""
-    return {
-        name: np.concatenate([array, np.repeat(array[-1:], size - len(array), axis=0)])
-        for name, array in tensors.items()
-    }
-
-
 def check_names(model: ModelVersion, own: Collection[str]) -> None:
     """Check that the mapped tensors are a model's own inputs. Raises ModelConfigError."""
     mapped = {entry.tensor for entry in model.signature.inputs}

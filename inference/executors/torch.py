@@ -1,18 +1,25 @@
 """The torch executor: exported programs (`model.pt2`) and TorchScript (`model.pt`), on CPU and CUDA."""
 
-from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from millstream.inference.batch_sizes import batch_sizes_of, bucket_of
 from millstream.inference.devices import cpu_or_cuda
 from millstream.inference.errors import DeviceError, InferenceError, ModelConfigError
-from millstream.inference.executors.error_classification import classify_error
-from millstream.inference.executors.interface import Tensors, check_rows, padded, rows_of, warm_up
-from millstream.inference.executors.torch_program import Program, open_program, torch
+from millstream.inference.executors.error_classification import classify_error, line_of
+from millstream.inference.executors.interface import Tensors, check_rows, rows_of, warm_up
+from millstream.inference.executors.pinned_memory import pinned
+from millstream.inference.executors.staging import StagingBuffers
+from millstream.inference.executors.torch_calls import Outputs
+from millstream.inference.executors.torch_library import limit_gpu_memory, release_gpu_memory, torch
+from millstream.inference.executors.torch_program import Program, open_program
 from millstream.inference.outputs import named
 from millstream.inference.repository import ModelVersion
+
+COMPILERS = ("torch._dynamo", "torch._inductor")
+"""The modules of torch that raise errors of the compiler."""
 
 
 class TorchExecutor:
@@ -21,7 +28,15 @@ class TorchExecutor:
     If a model returns a dict, its outputs have names. If it returns a tensor or a tuple, they are in the order of config.yaml.
     """
 
-    def __init__(self, model: ModelVersion, *, device: str = "auto", threads: int = 1, max_events: int = 256) -> None:
+    def __init__(
+        self,
+        model: ModelVersion,
+        *,
+        device: str = "auto",
+        threads: int = 1,
+        max_events: int = 256,
+        gpu_memory: int | None = None,
+    ) -> None:
         """Load the model and check the mapping against its own inputs.
 
         Args:
@@ -29,14 +44,20 @@ class TorchExecutor:
             device: auto, cpu or cuda; auto takes CUDA if there is a GPU, otherwise the CPU.
             threads: CPU threads of one inference, for all torch models of the process.
             max_events: the largest micro-batch.
+            gpu_memory: bytes of GPU memory for this copy; None: no limit.
 
         Raises:
             DeviceError: the device doesn't exist, or this torch can't use it.
             ModelConfigError: torch is not installed, the file is not a model, or config.yaml does not fit it.
         """
         self.model = model
+        self._place = model.place
+        self._outputs = model.signature.output_tensors
         self.device = _device(device, model)
         torch().set_num_threads(threads)
+        self._limit = gpu_memory if self.device == "cuda" else None
+        if self._limit is not None:
+            limit_gpu_memory(self._limit)
         self._program: Program = open_program(model, self.device)
         fixed, least, most = self._program.fixed, self._program.least, min(max_events, self._program.most)
         sizes = (fixed,) if fixed else batch_sizes_of(model.batch_sizes, most)
@@ -44,6 +65,7 @@ class TorchExecutor:
         # A GPU tunes for each new shape, so it gets few shapes. On the CPU, any size is fine that the model takes.
         self._pads = self.device != "cpu" or fixed is not None
         self.max_events = min(max_events, self.batch_sizes[-1]) if self._pads else most
+        self._buffers = StagingBuffers(np.empty if self.device == "cpu" else pinned)
 
     def warm_up(self) -> None:
         """See `Executor.warm_up`."""
@@ -54,35 +76,48 @@ class TorchExecutor:
         events = rows_of(inputs)
         size = bucket_of(events, self.batch_sizes) if self._pads else max(events, self._program.least)
         try:
-            outputs = self._program.run(inputs if size == events else padded(inputs, size))
+            outputs = self._called(inputs, size)
         except InferenceError:
             raise
         except Exception as error:  # torch raises RuntimeError, AssertionError and others if a model rejects events
-            raise classify_error(error, self.model.place) from error
+            if type(error).__module__.startswith(COMPILERS):
+                raise ModelConfigError(
+                    f"{self._place}: torch can't compile the model. Leave out `runtime.compile`, or install a C++ compiler "
+                    f"if torch lacks one. It says: {line_of(error)}"
+                ) from error
+            raise classify_error(error, self._place) from error
         tensors = self._by_tensor(outputs)
-        check_rows(tensors, size, self.model.place)
-        kept = {name: tensors[name][:events] for name in self.model.signature.output_tensors}
-        return named(self.model.signature.outputs, kept, self.model.place)
+        check_rows(tensors, size, self._place)
+        kept = {name: tensors[name][:events] for name in self._outputs}
+        return named(self.model.signature.outputs, kept, self._place)
 
     def close(self) -> None:
         """See `Executor.close`."""
-        del self._program
+        del self._program, self._buffers
+        if self._limit is not None:
+            release_gpu_memory(self._limit)
         if self.device == "cuda":
             torch().cuda.empty_cache()
 
-    def _by_tensor(self, outputs: Mapping[str, npt.NDArray[Any]] | list[npt.NDArray[Any]]) -> Tensors:
-        wanted = self.model.signature.output_tensors
+    def _called(self, inputs: Tensors, size: int) -> Outputs:
+        if self.device == "cpu" and size == rows_of(inputs):
+            return self._program.run(inputs)
+        with self._buffers.padded(inputs, size) as padded:  # always on a GPU, which copies from pinned memory
+            return self._program.run(padded)
+
+    def _by_tensor(self, outputs: Outputs) -> Tensors:
+        wanted = self._outputs
         if isinstance(outputs, list):
             if len(outputs) != len(wanted):
                 raise ModelConfigError(
-                    f"{self.model.place}: names {len(wanted)} outputs ({', '.join(wanted)}), but the model gives {len(outputs)}, "
+                    f"{self._place}: names {len(wanted)} outputs ({', '.join(wanted)}), but the model gives {len(outputs)}, "
                     f"in order and without names. Name them all, or let the model return a dict."
                 )
             return dict(zip(wanted, outputs, strict=True))
         lacking = set(wanted) - outputs.keys()
         if lacking:
             raise ModelConfigError(
-                f"{self.model.place}: names the outputs {sorted(lacking)}, but the model's outputs are {sorted(outputs)}."
+                f"{self._place}: names the outputs {sorted(lacking)}, but the model's outputs are {sorted(outputs)}."
             )
         return outputs
 

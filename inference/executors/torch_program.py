@@ -1,61 +1,35 @@
-"""Loads torch models, and calls them with arrays."""
+"""Loads torch models."""
 
 import importlib
-import sys
 import warnings
 import zipfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.executors.error_classification import line_of
 from millstream.inference.executors.interface import Tensors, check_length, check_names
+from millstream.inference.executors.torch_calls import Calls, Outputs, calls_of
+from millstream.inference.executors.torch_library import torch
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput
 
 UNBOUNDED_EVENTS = 2**31 - 1  # events; more than any batch
-Outputs = Mapping[str, npt.NDArray[Any]] | list[npt.NDArray[Any]]
-
-
-def torch() -> Any:
-    """Import torch, which only some models need. Raises ModelConfigError if it is not installed."""
-    try:
-        return importlib.import_module("torch")
-    except ImportError as error:
-        raise ModelConfigError(
-            f"a model of the repository runs in torch, which can't be imported here ({line_of(error)}). "
-            f"Install Millstream's extra `torch`: {sys.executable} -m pip install 'millstream[torch]'"
-        ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
     """A loaded model, on its device."""
 
-    call: Any  # takes torch tensors as positional and keyword arguments; returns a tensor, several, or a dict
-    positional: tuple[str, ...]  # names of the positional inputs, in order
-    keywords: tuple[str, ...]
-    device: str
+    calls: Calls
     least: int = 1  # fewest and most events of a call
     most: int = UNBOUNDED_EVENTS
     fixed: int | None = None  # the only number of events that a call takes
 
     def run(self, inputs: Tensors) -> Outputs:
         """Call the model. Raises what torch raises."""
-        library = torch()
-        given = {name: library.tensor(array, device=self.device) for name, array in inputs.items()}
-        with library.inference_mode():
-            outputs = self.call(
-                *(given[name] for name in self.positional), **{name: given[name] for name in self.keywords}
-            )
-        if isinstance(outputs, Mapping):
-            return {str(name): _array(output) for name, output in outputs.items()}
-        return [_array(output) for output in (outputs if isinstance(outputs, list | tuple) else [outputs])]
+        return self.calls.run(inputs)
 
 
 def open_program(model: ModelVersion, device: str) -> Program:
@@ -71,11 +45,23 @@ def open_program(model: ModelVersion, device: str) -> Program:
             )
     if not zipfile.is_zipfile(model.file):
         raise ModelConfigError(f"{model.file} can't be loaded: it is no file of torch's.")
+    if model.runtime.compile and model.file.suffix == ".pt":
+        raise ModelConfigError(
+            f"{model.place}: `runtime.compile` is for model.pt2, and model.pt is TorchScript. Save the model with torch.export "
+            f"as model.pt2, or leave the option out."
+        )
     return _exported(model, device) if model.file.suffix == ".pt2" else _script(model, device)
 
 
 def _exported(model: ModelVersion, device: str) -> Program:
     library = torch()
+    with zipfile.ZipFile(model.file) as archive:
+        # Such a package doesn't check its inputs, and its kernels read outside of the memory of a tensor that is too small.
+        if any("/aotinductor/" in name for name in archive.namelist()):
+            raise ModelConfigError(
+                f"{model.file} is compiled by AOTInductor, and states neither names nor types nor shapes of its inputs. Save the "
+                f"program with torch.export.save, and write `runtime: {{compile: true}}` in config.yaml: the worker compiles it."
+            )
     try:
         program = library.export.load(model.file)
         if device != "cpu":
@@ -94,11 +80,12 @@ def _exported(model: ModelVersion, device: str) -> Program:
     if len(fixed) > 1:
         raise ModelConfigError(f"{model.place}: the model's inputs fix different batch sizes: {sorted(fixed)}.")
     bounds = [ranges[str(batch)] for batch in batches if str(batch) in ranges]
+    if model.runtime.compile:
+        # One compiled program for all shapes: torch gives up on compiling for each shape after a few.
+        module = library.compile(module, dynamic=True)
+    names_in_order = (tuple(pytree.tree_leaves(positional)), tuple(pytree.tree_leaves(keywords)))
     return Program(
-        module,
-        tuple(pytree.tree_leaves(positional)),
-        tuple(pytree.tree_leaves(keywords)),
-        device,
+        calls_of(model, module, *names_in_order, device),
         least=max([1, *(int(bound.lower) for bound in bounds)]),
         most=min([UNBOUNDED_EVENTS, *(int(bound.upper) for bound in bounds if bound.upper < inf)]),
         fixed=fixed.pop() if fixed else None,
@@ -121,7 +108,7 @@ def _script(model: ModelVersion, device: str) -> Program:
         raise ModelConfigError(f"{model.file} can't be loaded: {line_of(error)}") from None
     names = [argument.name for argument in module.forward.schema.arguments[1:]]  # the first argument is the module
     check_names(model, names)
-    return Program(module, tuple(names), (), device)
+    return Program(calls_of(model, module, tuple(names), (), device))
 
 
 def _check_tensor(model: ModelVersion, entry: TensorInput, own: Any) -> Any:
@@ -146,15 +133,3 @@ def _check_tensor(model: ModelVersion, entry: TensorInput, own: Any) -> Any:
     if entry.max_length:
         check_length(model, entry, shape[0])
     return batch
-
-
-def _array(output: Any) -> npt.NDArray[Any]:
-    library = torch()
-    if not isinstance(output, library.Tensor):
-        raise ModelConfigError(
-            f"the model gives {type(output).__name__} where a tensor is expected: a tensor, a tuple or a dict."
-        )
-    on_host = output.detach().cpu()
-    if on_host.dtype in {library.bfloat16, library.float16}:  # numpy has no bfloat16
-        on_host = on_host.float()
-    return np.array(on_host.numpy())  # a copy, because the program may reuse the tensor for the next micro-batch

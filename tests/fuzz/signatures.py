@@ -10,6 +10,7 @@ from millstream.inference.signature import DTYPES, Signature, TensorInput, Tenso
 from millstream.schemas.store import AvroType
 
 _FILLED_BY = {
+    "float16": ["int", "long", "float", "double", "boolean"],
     "float32": ["int", "long", "float", "double", "boolean"],
     "float64": ["int", "long", "float", "double", "boolean"],
     "int32": ["int", "long"],

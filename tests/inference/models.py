@@ -9,7 +9,12 @@ from onnx import TensorProto, helper
 
 from millstream.inference.repository import ModelVersion, load_version
 
-ELEMENTS = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64, "string": TensorProto.STRING}
+ELEMENTS = {
+    "float16": TensorProto.FLOAT16,
+    "float32": TensorProto.FLOAT,
+    "int64": TensorProto.INT64,
+    "string": TensorProto.STRING,
+}
 
 
 def tensor(name: str, shape: Sequence[int | str], dtype: str = "float32") -> Any:

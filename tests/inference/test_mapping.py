@@ -50,6 +50,9 @@ def test_path_alone_is_taken_as_it_is(tmp_path: Path) -> None:
         ("missing: nan", "float32", "float64", None, math.nan),
         ("missing: .nan", "float64", "float64", None, math.nan),
         ("missing: -1", "float32", "float64", None, -1.0),
+        ("missing: nan", "float16", "float64", None, math.nan),
+        ("missing: -65504", "float16", "float64", None, -65504.0),
+        ("type: text", "float16", "string", "33.5", 33.5),
         ("missing: -1", "int32", "int64", None, -1),
         ("missing: true", "bool", "boolean", None, True),
         ("missing: nan", "string", "string", None, "nan"),
@@ -77,6 +80,36 @@ def test_option_of_a_field_converts_it(
     signature = signature_of(tmp_path, text, words="one\r\ntwo\r\nthree\r\n")
     check_fields(signature, {"f": dtype}, "model", "schema")
     np.testing.assert_equal(tensor_of(signature, dtype, [value]), [becomes])
+
+
+def test_features_become_float16_and_those_beyond_its_range_are_rejected(tmp_path: Path) -> None:
+    signature = signature_of(tmp_path, "{tensor: x, fields: [km, {field: rank, missing: 0}], dtype: float16}")
+    values: dict[str, Any] = {"km": [0.1, 65504.0, 1e6, 1.0], "rank": [1, None, 2, 70_000]}
+    found = to_tensors(table_of({"km": "float32", "rank": "int64"}, **values), signature.inputs, allow_nan=False)
+    assert found.tensors["x"].dtype == np.float16
+    assert found.tensors["x"].tolist() == [[float(np.float16(0.1)), 1.0], [65504.0, 0.0]]
+    assert [each.error for each in found.unfit] == [
+        "field `km` is 1000000.0, too large for float16, which tensor `x` does not take",
+        "field `rank` is 70000, too large for float16, which tensor `x` does not take",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        (
+            "{tensor: x, fields: [{field: f, missing: 70000}], dtype: float16}",
+            r"missing: expected reject or nan or a number up to 65504, found the number 70000",
+        ),
+        (
+            "{tensor: x, field: f, shape: [3], pad: 70000, dtype: float16}",
+            r"`pad` is a value of the dtype, for float16 at most 65504, found the number 70000",
+        ),
+    ],
+)
+def test_value_in_the_config_that_float16_cannot_hold_is_refused(tmp_path: Path, entry: str, says: str) -> None:
+    with pytest.raises(ModelConfigError, match=says):
+        signature_of(tmp_path, entry)
 
 
 def test_options_of_an_array_field_stand_beside_it(tmp_path: Path) -> None:

@@ -203,7 +203,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
             "inputs: [{tensor: x, fields: [], dtype: int64}]",
             r"inputs\[0\].fields: expected at least one, found an empty list.",
         ),
-        ("inputs: [{tensor: x, fields: [a], dtype: int8}]", "dtype `int8` is not one of float32, float64"),
+        ("inputs: [{tensor: x, fields: [a], dtype: int8}]", "dtype `int8` is not one of float16, float32, float64"),
         ("inputs: [{tensor: x, field: a, dtype: int64, shape: [-1, 2]}]", r"shape \[-1, 2\] is the shape of one event"),
         ("batch_sizes: [0]", r":1: batch_sizes\[0\]: expected at least 1, found the number 0."),
     ],

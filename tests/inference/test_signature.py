@@ -32,7 +32,7 @@ def slow_value(value: Any, dtype: str, *, allow_nan: bool) -> tuple[Any, bool]:
         limit = 2**31 if dtype == "int32" else 2**63
         return int(value), -limit <= value < limit
     with np.errstate(over="ignore"):
-        number = float(np.float32(value)) if dtype == "float32" else float(value)
+        number = float(DTYPES[dtype].type(value))
     return number, allow_nan or math.isfinite(number)
 
 
@@ -251,6 +251,7 @@ def test_signature_lists_each_field_once() -> None:
 
 
 FILLS: dict[str, list[Dtype]] = {
+    "float16": ["int32", "int64", "float32", "float64", "boolean"],
     "float32": ["int32", "int64", "float32", "float64", "boolean"],
     "float64": ["int32", "int64", "float32", "float64", "boolean"],
     "int32": ["int32", "int64"],

@@ -75,6 +75,8 @@ model:
   allow_nan_outputs: true
   concurrent_batches: 2
   instances: 3
+  gpu_memory: 3GiB
+  engine_cache: ../engines
 batch:
   max_events: 64
   max_wait: 0ms

@@ -21,6 +21,7 @@ def test_smallest_file_takes_every_default(tmp_path: Path) -> None:
     assert pipeline.input.topics == ("events",)
     assert pipeline.schemas.directory == tmp_path / "schemas"
     assert pipeline.model.repository == tmp_path / "models"
+    assert (pipeline.model.gpu_memory, pipeline.model.engine_cache) == (None, tmp_path / "engines")
     assert (pipeline.batch.max_events, pipeline.batch.max_wait, pipeline.batch.max_bytes) == (256, 0.005, 2**20)
     assert (pipeline.limits.in_flight_bytes, pipeline.commit_seconds) == (128 * 2**20, 0.1)
     assert pipeline.output.carry_headers == ("traceparent", "tracestate", "baggage")
@@ -63,6 +64,7 @@ def test_every_option_can_be_set(whole: Pipeline, tmp_path: Path) -> None:
     assert whole.model.inputs == {"features": ("a", "b"), "text": "remark"}
     assert whole.model.repository == tmp_path / ".." / "models"
     assert (whole.batch.max_wait, whole.limits.drain_timeout) == (0.0, 60.0)
+    assert (whole.model.gpu_memory, whole.model.engine_cache) == (3 * 2**30, tmp_path / "../engines")
     assert (whole.batch.target_p99, whole.batch.cost, whole.batch.max_cost) == (0.08, "remark", 4000)
 
 

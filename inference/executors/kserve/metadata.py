@@ -9,6 +9,7 @@ from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput
 
 DATATYPES = {
+    "float16": "FP16",
     "float32": "FP32",
     "float64": "FP64",
     "int32": "INT32",

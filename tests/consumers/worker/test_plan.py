@@ -25,9 +25,19 @@ from millstream.consumers.record_types import Record
 from millstream.consumers.records import Records
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.worker import build, executor_slots
+from millstream.consumers.worker import plan as plan_module
 from millstream.consumers.worker.clients import collecting, producer_settings
-from millstream.consumers.worker.plan import Plan, batches_ahead, make_plan, outputs_of, settings_of
+from millstream.consumers.worker.plan import (
+    Plan,
+    batches_ahead,
+    check_gpu_options,
+    make_plan,
+    outputs_of,
+    settings_of,
+)
 from millstream.consumers.worker.shared import shared_of
+from millstream.inference.config_sections import RuntimeOptions
+from millstream.inference.executors.choice import open_executor
 from millstream.pipeline.loading import load_pipeline
 from tests.broker.choice import Broker
 from tests.consumers.in_memory import EPOCHS, MemoryRecord, NegatingExecutor, batch_of
@@ -40,6 +50,7 @@ if TYPE_CHECKING:
     from millstream.consumers.sink.result_sink import Sink
     from millstream.consumers.source.kafka_source import Source
     from millstream.inference.executors.interface import Executor, ModelExecutor, Tensors
+    from millstream.inference.repository import ModelVersion
 
 NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
 BATCH = {
@@ -96,6 +107,40 @@ def test_batches_are_no_larger_than_the_executor_takes(tmp_path: Path, takes: in
     executor = cast("ModelExecutor", SimpleNamespace(max_events=takes))
     plan = replace(plan_of(tmp_path, batch=BATCH), executors=[executor])
     assert settings_of(plan, until_idle=True).batch == replace(LIMITS, max_events=expected)
+
+
+def test_copies_of_the_model_share_the_gpu_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[dict[str, Any]] = []
+
+    def spy(model: ModelVersion, **options: Any) -> ModelExecutor:
+        opened.append(options)
+        return open_executor(model, **options)
+
+    monkeypatch.setattr(plan_module, "open_executor", spy)
+    model = {"name": "number", "instances": 3, "gpu_memory": "3GiB", "engine_cache": "kept"}
+    with pytest.raises(
+        PlanError, match=r"model.gpu_memory: only the executors onnx and torch keep a limit, found python"
+    ):
+        plan_of(tmp_path, model=model)
+    assert [options["gpu_memory"] for options in opened] == [2**30] * 3
+    assert {options["engine_cache"] for options in opened} == {tmp_path / "kept"}
+
+
+def test_copy_that_runs_cuda_graphs_takes_one_batch_at_a_time(tmp_path: Path) -> None:
+    service = python_service(
+        tmp_path,
+        NOWHERE,
+        'return {"y": inputs["x"]}',
+        with_topics=False,
+        model={"name": "number", "concurrent_batches": 2},
+    )
+    pipeline = load_pipeline(service.file, {})
+    model = replace(make_plan(pipeline).model, runtime=RuntimeOptions(cuda_graphs=True))
+    check_gpu_options(pipeline, model, "cpu")
+    with pytest.raises(
+        PlanError, match=r"model.concurrent_batches: expected 1, .* found 2. Write `instances: 2` instead"
+    ):
+        check_gpu_options(pipeline, model, "cuda")
 
 
 def test_schema_says_in_which_format_a_time_is(tmp_path: Path) -> None:

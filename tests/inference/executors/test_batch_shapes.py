@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors import onnx as onnx_executor
+from millstream.inference.executors import onnx_providers
 from millstream.inference.executors import torch as torch_executor
 from millstream.inference.executors.installed import BY_FILE
 from millstream.inference.executors.interface import ModelExecutor, Tensors
 from millstream.inference.executors.onnx import OnnxExecutor
+from millstream.inference.executors.onnx_providers import Provider
 from millstream.inference.executors.torch import TorchExecutor
 from millstream.inference.executors.torch_program import UNBOUNDED_EVENTS
 from millstream.inference.repository import ModelVersion
@@ -56,8 +58,11 @@ class Runtime:
 
     # As a session of ONNX Runtime
 
-    def session(self, _file: str, _options: object, providers: Sequence[str]) -> "Runtime":
-        self.providers = providers
+    def session(
+        self, _file: str, _options: object, *, providers: Sequence[Provider], enable_fallback: int
+    ) -> "Runtime":
+        assert not enable_fallback  # the CPU must not take over silently
+        self.providers = [name for name, _ in providers]
         return self
 
     def get_providers(self) -> Sequence[str]:
@@ -96,7 +101,7 @@ def open_onnx(
     patch: pytest.MonkeyPatch, runtime: Runtime, device: str, *, max_events: int = 8, sizes: Sequence[int] = PREFERRED
 ) -> ModelExecutor:
     patch.setattr(onnx_executor, "gpus", lambda: 1)
-    patch.setattr(ort, "get_available_providers", lambda: onnx_executor.PROVIDERS[device])
+    patch.setattr(ort, "get_available_providers", lambda: onnx_providers.NAMES[device])
     patch.setattr(ort, "preload_dlls", lambda: None)
     patch.setattr(ort, "InferenceSession", runtime.session)
     return OnnxExecutor(model_of("model.onnx", sizes), device=device, max_events=max_events)
@@ -160,10 +165,10 @@ def test_what_fills_a_batch_up_is_its_last_event_again(opened: Open) -> None:
         assert seen[name].dtype == array.dtype
 
 
-def test_full_batch_is_handed_over_as_it_is(opened: Open) -> None:
+def test_full_batch_is_handed_to_the_cpu_as_it_is(opened: Open) -> None:
     runtime = Runtime()
     given = inputs_of(5)
-    opened(runtime, "cuda").run(given)
+    opened(runtime, "cpu").run(given)
     assert all(np.shares_memory(runtime.calls[0][name], array) for name, array in given.items())
 
 

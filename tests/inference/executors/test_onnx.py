@@ -2,6 +2,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +10,9 @@ from onnx import TensorProto, helper
 
 from millstream.inference.devices import gpus
 from millstream.inference.errors import DeviceError, ModelConfigError, ModelRejected, OutOfMemory
-from millstream.inference.executors.onnx import PROVIDERS, OnnxExecutor
+from millstream.inference.executors.onnx import OnnxExecutor, engine_folder
+from millstream.inference.executors.onnx_providers import providers_of
+from millstream.inference.executors.onnx_session import open_session
 from millstream.inference.repository import ModelVersion
 from tests.inference.models import doubling, looking_up, tensor, write_model
 
@@ -116,6 +119,46 @@ def test_text_goes_in_and_is_padded_too(tmp_path: Path) -> None:
     executor = OnnxExecutor(model, device="cpu")
     executor.warm_up()
     assert executor.run({"x": np.array([["a"], ["é"], [""]], object)})["y"].tolist() == [["a"], ["é"], [""]]
+
+
+def test_model_of_float16_takes_features_as_float16(tmp_path: Path) -> None:
+    config = f"inputs: [{{tensor: x, field: f, dtype: float16, shape: [2]}}]\n{OUTPUT}"
+    model = write_model(
+        tmp_path,
+        [helper.make_node("Add", ["x", "x"], ["y"])],
+        [tensor("x", ["N", 2], "float16")],
+        [tensor("y", ["N", 2], "float16")],
+        config=config,
+    )
+    executor = OnnxExecutor(model, device="cpu")
+    executor.warm_up()
+    outputs = executor.run({"x": floats(3).astype(np.float16)})
+    assert outputs["y"].dtype == np.float16
+    assert outputs["y"].tolist() == (floats(3) * 2).tolist()
+
+
+def test_tensor_of_another_type_than_the_models_is_rejected(tmp_path: Path) -> None:
+    executor = OnnxExecutor(doubling(tmp_path), device="cpu")
+    with pytest.raises(ModelRejected, match=r"Unexpected input data type.*expected: \(tensor\(float\)\)"):
+        executor.run({"x": floats(2).astype(np.float64)})
+
+
+@pytest.mark.parametrize(
+    ("opset", "says"),
+    [
+        (999, r"it has opset 999, and ONNX Runtime [\d.]+ knows opsets up to \d+\. Export the model with"),
+        (3, "can't be loaded: .*"),
+    ],
+)
+def test_model_of_an_opset_that_this_onnx_runtime_lacks_is_refused(tmp_path: Path, opset: int, says: str) -> None:
+    model = doubling(tmp_path)
+    proto = onnx.load(str(model.file))
+    proto.opset_import[0].version = opset
+    model.file.write_bytes(proto.SerializeToString())
+    with pytest.raises(ModelConfigError, match=says) as refused:
+        OnnxExecutor(model, device="cpu")
+    assert str(refused.value).startswith(str(model.file))
+    assert "\n" not in str(refused.value)
 
 
 def test_micro_batch_that_the_model_refuses_is_rejected_quietly(
@@ -245,6 +288,24 @@ def test_micro_batch_too_large_for_the_memory_is_told_apart(tmp_path: Path) -> N
 
 @pytest.mark.skipif(gpus() > 0, reason="a GPU is here")
 @pytest.mark.parametrize("device", ["cuda", "tensorrt"])
+def test_onnx_runtime_that_can_not_start_its_gpu_does_not_fall_back(tmp_path: Path, device: str) -> None:
+    """This ONNX Runtime may know the device, but its libraries or the GPU are missing."""
+    model = doubling(tmp_path)
+    with pytest.raises(DeviceError, match=r"ExecutionProvider could not start: its libraries .* are missing"):
+        open_session(model, providers_of(model, device, batch_sizes=(1, 8)), 1)
+
+
+def test_engines_have_a_folder_for_each_version(tmp_path: Path) -> None:
+    model = doubling(tmp_path)
+    assert engine_folder(tmp_path / "engines", model) == tmp_path / "engines" / "m" / "1"
+    assert (tmp_path / "engines" / "m" / "1").is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(ModelConfigError, match=r"engines of model m .* `model.engine_cache` in the pipeline file"):
+        engine_folder(tmp_path / "file", model)
+
+
+@pytest.mark.skipif(gpus() > 0, reason="a GPU is here")
+@pytest.mark.parametrize("device", ["cuda", "tensorrt"])
 def test_device_that_is_not_there_is_refused_and_auto_takes_the_cpu(tmp_path: Path, device: str) -> None:
     model = doubling(tmp_path)
     with pytest.raises(DeviceError, match=rf"`model.device: {device}` for model m, but .* Write `auto` or `cpu`"):
@@ -258,7 +319,3 @@ def test_auto_takes_the_gpu_and_pads_to_the_batch_sizes(tmp_path: Path) -> None:
     assert executor.device == "cuda"
     executor.warm_up()
     assert np.array_equal(executor.run({"x": floats(5)})["y"], floats(5) * 2)
-
-
-def test_every_device_has_the_cpu_to_fall_back_on() -> None:
-    assert all(providers[-1] == "CPUExecutionProvider" for providers in PROVIDERS.values())

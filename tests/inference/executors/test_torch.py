@@ -1,3 +1,7 @@
+import importlib
+import shutil
+import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,6 +15,7 @@ from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.torch import TorchExecutor
 from millstream.inference.repository import load_version
 from tests.inference.executors.torch_models import (
+    DOUBLING,
     exported,
     scripted,
     torch,
@@ -152,9 +157,96 @@ def test_gradients_are_not_kept(tmp_path: Path) -> None:
     assert executor.run({"x": floats(2)})["y"].tolist() == floats(2).tolist()
 
 
+def multiply(_: Any, x: Any) -> Any:
+    return x @ torch.tensor([[1.0, 2.0], [3.0, 4.001]])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("save", [exported, scripted])
+def test_operators_compute_with_16_bits_by_option(tmp_path: Path, save: Any, dtype: str) -> None:
+    plain = TorchExecutor(save(tmp_path / "a", multiply, example()), device="cpu")
+    model = save(tmp_path / "b", multiply, example(), config=f"{DOUBLING}runtime: {{dtype: {dtype}}}\n")
+    executor = TorchExecutor(model, device="cpu")
+    executor.warm_up()
+    exact, rounded = (each.run({"x": floats(3)})["y"] for each in (plain, executor))
+    assert rounded.dtype == np.float32
+    assert not np.array_equal(exact, rounded)
+    assert np.allclose(exact, rounded, rtol=2**-8)
+
+
+def test_compiled_program_answers_as_before_at_every_size(tmp_path: Path) -> None:
+    if shutil.which("g++") is None:
+        pytest.skip("torch needs a C++ compiler to compile for the CPU")
+    executor = TorchExecutor(
+        exported(tmp_path, double, example(), config=f"{DOUBLING}runtime: {{compile: true}}\n"),
+        device="cpu",
+        max_events=4,
+    )
+    executor.warm_up()
+    for events in (1, 2, 3, 4):
+        assert np.array_equal(executor.run({"x": floats(events)})["y"], floats(events) * 2)
+
+
+def test_worker_does_not_start_with_a_program_that_can_not_be_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inductor = importlib.import_module("torch._inductor.config")
+    monkeypatch.setattr(inductor.cpp, "cxx", (str(tmp_path / "no-compiler"),))
+    monkeypatch.setattr(inductor, "force_disable_caches", True)
+    torch.compiler.reset()
+    model = exported(tmp_path, double, example(), config=f"{DOUBLING}runtime: {{compile: true}}\n")
+    executor = TorchExecutor(model, device="cpu")
+    with pytest.raises(ModelConfigError, match=r"torch can't compile the model. Leave out `runtime.compile`"):
+        executor.warm_up()
+
+
+def test_torchscript_is_not_compiled(tmp_path: Path) -> None:
+    model = scripted(tmp_path, double, example(), config=f"{DOUBLING}runtime: {{compile: true}}\n")
+    with pytest.raises(ModelConfigError, match=r"`runtime.compile` is for model.pt2, and model.pt is TorchScript"):
+        TorchExecutor(model, device="cpu")
+
+
+def test_package_that_does_not_check_its_inputs_is_refused(tmp_path: Path) -> None:
+    model = exported(tmp_path, double, example())
+    with zipfile.ZipFile(model.file, "w") as archive:
+        archive.writestr("model/data/aotinductor/model/abc.wrapper.so", b"")
+    with pytest.raises(
+        ModelConfigError, match=r"is compiled by AOTInductor, and states neither .* `runtime: {compile: tr"
+    ):
+        TorchExecutor(model, device="cpu")
+
+
 @pytest.mark.skipif(gpus() == 0, reason="no GPU is here")
 def test_auto_takes_the_gpu_and_pads_to_the_batch_sizes(tmp_path: Path) -> None:
     executor = TorchExecutor(exported(tmp_path, double, example()), device="auto", max_events=8)
     assert executor.device == "cuda"
     executor.warm_up()
     assert np.array_equal(executor.run({"x": floats(5)})["y"], floats(5) * 2)
+
+
+@pytest.mark.skipif(gpus() == 0, reason="no GPU is here")
+def test_calls_at_the_same_time_have_their_own_streams_and_answers(tmp_path: Path) -> None:
+    executor = TorchExecutor(exported(tmp_path, double, example()), device="cuda", max_events=8)
+    executor.warm_up()
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda number: executor.run({"x": floats(5) + number})["y"], range(200)))
+    assert all(np.array_equal(each, (floats(5) + number) * 2) for number, each in enumerate(found))
+
+
+@pytest.mark.skipif(gpus() == 0, reason="no GPU is here")
+@pytest.mark.parametrize("runtime", ["{cuda_graphs: true}", "{cuda_graphs: true, compile: true, dtype: float16}"])
+def test_graphs_answer_as_ordinary_calls_do(tmp_path: Path, runtime: str) -> None:
+    model = exported(tmp_path, double, example(), config=f"{DOUBLING}runtime: {runtime}\n")
+    executor = TorchExecutor(model, device="cuda", max_events=8)
+    executor.warm_up()
+    for events in (1, 5, 8, 5):
+        assert np.array_equal(executor.run({"x": floats(events)})["y"], floats(events) * 2)
+
+
+@pytest.mark.skipif(gpus() == 0, reason="no GPU is here")
+def test_memory_limit_makes_a_large_batch_run_out_of_memory(tmp_path: Path) -> None:
+    model = exported(tmp_path, lambda _, x: x.repeat(1, 2**16), example(), batch=(1, 2**16))
+    executor = TorchExecutor(model, device="cuda", max_events=2**14, gpu_memory=256 * 2**20)
+    with pytest.raises(OutOfMemory):
+        executor.run({"x": floats(2**14)})
+    executor.close()
