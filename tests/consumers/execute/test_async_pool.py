@@ -380,3 +380,17 @@ def test_revoked_batch_does_not_wait_for_a_quota_that_this_worker_has_no_share_o
         revoked = True
         wait_until(lambda: len(remote.results()) == 1, 5, "it to be given up")
     assert server.requests == []
+
+
+def test_request_that_is_cancelled_by_the_executor_itself_is_sent_again() -> None:
+    cancelled = [1]
+
+    async def once(_inputs: Tensors) -> None:
+        if cancelled:
+            cancelled.pop()
+            raise asyncio.CancelledError
+
+    with Remote(NegatingServer(once)) as remote:
+        remote.pool.submit(batch_of("e"))
+        wait_until(lambda: len(remote.results()) == 1, 5, "its result")
+    assert remote.errors == []
