@@ -96,7 +96,7 @@ class HttpEndpoint:
                 self._binary = False
             return await self.infer(model, version, inputs, outputs, timeout)
         response = result.get_response()
-        arrays = {output["name"]: result.as_numpy(output["name"]) for output in response["outputs"]}
+        arrays = {output["name"]: result.as_numpy(output["name"]) for output in response.get("outputs", ())}
         return Answer(response.get("model_name") or model, response.get("model_version") or "", arrays)
 
     async def close(self) -> None:
