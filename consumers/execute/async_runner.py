@@ -14,8 +14,8 @@ from millstream.inference.executors.blocking import timed_run
 from millstream.inference.executors.interface import AsyncExecutor, Inputs, Tensors
 
 
-class _TooLateError(Exception):
-    """All events of the micro-batch passed their deadline while it waited."""
+class _OverError(Exception):
+    """While the micro-batch waited, all its events passed their deadline, or it became outdated."""
 
 
 class AsyncRunner:
@@ -65,7 +65,9 @@ class AsyncRunner:
             async with self._places:
                 return await self._once(number, work)
 
-        return await self._breaker.call(number, once, lambda: batch.position)
+        return await self._breaker.call(
+            number, once, is_over=lambda: self._start.is_over(work), position=lambda: batch.position
+        )
 
     async def _once(self, number: int, begun: Work) -> BatchResult:
         """Run the events that are not too late by now. Raises ExecutorUnavailable."""
@@ -78,8 +80,9 @@ class AsyncRunner:
             started = time.perf_counter()
             try:
                 result = await self._run(work)
-            except _TooLateError:
+            except _OverError:
                 continue
+            self._breaker.answered()
             took = time.perf_counter() - started
             self._metrics.observe(m.STAGE_SECONDS, took, "infer")
             return work.result(number, result, took)
@@ -92,7 +95,7 @@ class AsyncRunner:
             while True:
                 try:
                     outputs = await self._request(part, work)
-                except _TooLateError:
+                except _OverError:
                     raise
                 except Exception as error:
                     part = steps.throw(error)
@@ -103,11 +106,12 @@ class AsyncRunner:
             return result
 
     async def _request(self, inputs: Inputs, work: Work) -> Tensors:
-        await self._quota.take(lambda: self._executor.tokens(inputs))
+        if not await self._quota.take(lambda: self._executor.tokens(inputs), lambda: self._start.is_over(work)):
+            raise _OverError
         timeout, left = self._executor.limits.timeout, work.seconds_left()
         if left is not None:
             if left <= 0:
-                raise _TooLateError
+                raise _OverError
             timeout = min(timeout, left)
         loop, limit = asyncio.get_running_loop(), self._places.limit
         sent = loop.time()
@@ -120,7 +124,7 @@ class AsyncRunner:
             if (
                 left is not None and work.seconds_left() == 0
             ):  # no outage: the events had less time than a request may take
-                raise _TooLateError from None
+                raise _OverError from None
             raise
         limit.answered(sent, loop.time(), self._places.taken)
         return outputs

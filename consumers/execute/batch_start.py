@@ -74,6 +74,10 @@ class BatchStart:
             self._metrics.observe(m.BATCH_FILL, batch.events / self._max_events)
         return work
 
+    def is_over(self, work: Work) -> bool:
+        """Whether no event needs the model any more: all are too late, or the batch is outdated."""
+        return self._is_outdated(work.batch) or work.seconds_left() == 0
+
     def still(self, work: Work) -> Work | None:
         """What `work_of` returns now, if it returned this work before."""
         if work.timeless:

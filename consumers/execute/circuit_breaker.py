@@ -24,7 +24,8 @@ class CircuitBreaker:
     """Sends requests until they are answered. Coroutines on one event loop call it.
 
     After a failure, the circuit is open: no request is sent but one at a time, the probe, after a pause that doubles up to 10 s.
-    The probes take turns, so a request that always fails doesn't hold up the others. An answer to any request closes the circuit.
+    The probes take turns, so a request that always fails doesn't hold up the others. An answer to any request closes the circuit,
+    but a batch that needs no request any more does not: it says nothing about the server.
     A request that fails while others are answered is retried alone, after pauses of its own.
     """
 
@@ -38,12 +39,20 @@ class CircuitBreaker:
         self._failing: dict[int, Position] = {}  # number of each batch whose last try failed -> its first event
         self._outage: Outage | None = None  # None: nothing is reported
 
-    async def call(self, number: int, send: Callable[[], Awaitable[T]], position: Callable[[], Position]) -> T:
+    async def call(
+        self,
+        number: int,
+        send: Callable[[], Awaitable[T]],
+        *,
+        is_over: Callable[[], bool],
+        position: Callable[[], Position],
+    ) -> T:
         """Return what `send` returns, after as many tries as it needs.
 
         Args:
             number: of the batch, in the order of submission.
-            send: sends the request.
+            send: sends the request, and calls `answered` after an answer.
+            is_over: whether `send` would send nothing any more. Then it is called without a pause before it.
             position: returns the batch's first event, for reports.
 
         Raises:
@@ -56,12 +65,11 @@ class CircuitBreaker:
                 try:
                     if probe:
                         async with self._probing:
-                            if not await self._is_still_open():
+                            if not is_over() and not await self._is_still_open():
                                 continue
-                            result = await send()
-                    else:
-                        await self._pause_if_asked()
-                        result = await send()
+                            return await send()
+                    await self._pause_if_asked()
+                    return await send()
                 except Exception as error:
                     if failure_of(error) != "wait":
                         raise
@@ -71,14 +79,15 @@ class CircuitBreaker:
                         _now() - since >= THROTTLED_SECONDS if isinstance(error, Throttled) else probe or tries > 1
                     )
                     self._report(number, error, position, tries=tries, lasting=lasting)
-                else:
-                    self._failures = 0
-                    self._closed.set()
-                    return result
                 if not probe:
                     await asyncio.sleep(_back_off(tries))
         finally:
             self._forget(number)
+
+    def answered(self) -> None:
+        """Note that the server answered: the circuit is closed."""
+        self._failures = 0
+        self._closed.set()
 
     def _note_failure(self, error: Exception, *, probe: bool) -> None:
         """Open the circuit, unless the server only has too much to do."""

@@ -63,22 +63,31 @@ class QuotaGate:
         self._seen: object = None  # the partitions when the quota was looked at
         self._turn = asyncio.Lock()  # it is fair
 
-    async def take(self, tokens: Callable[[], int]) -> None:
-        """Wait until a request may be sent. `tokens` returns how many it will take."""
+    async def take(self, tokens: Callable[[], int], is_over: Callable[[], bool]) -> bool:
+        """Wait until a request may be sent.
+
+        Args:
+            tokens: returns how many it will take.
+            is_over: whether the request isn't needed any more. Then it takes nothing from the quota.
+
+        Returns:
+            whether it may be sent; otherwise it isn't needed any more.
+        """
         if not self._quota:
-            return
+            return True
         needed = tokens()
         loop = asyncio.get_running_loop()
         async with self._turn:
-            while True:
+            while not is_over():
                 now = loop.time()
                 partitions, share = self._share()
                 self._quota.set_share(share, now, known=partitions is self._seen)
                 self._seen = partitions
                 wait = self._quota.take(needed, now)
                 if wait <= 0:
-                    return
+                    return True
                 await asyncio.sleep(min(wait, LOOK_INTERVAL))
+        return False
 
     def correct(self, difference: int) -> None:
         """See `GroupQuota.correct_tokens`."""

@@ -25,7 +25,7 @@ async def timed_run(executor: AsyncExecutor, inputs: Tensors, timeout: float) ->
     """Run a micro-batch, and stop waiting if the executor itself doesn't end in time.
 
     Raises:
-        ExecutorUnavailable: there was no answer in time.
+        ExecutorUnavailable: there was no answer in time, or the executor's client cancelled the request.
         InferenceError: see `AsyncExecutor.run`.
     """
     try:
@@ -33,6 +33,13 @@ async def timed_run(executor: AsyncExecutor, inputs: Tensors, timeout: float) ->
             return await executor.run(inputs, timeout)
     except TimeoutError as error:
         raise ExecutorUnavailable(str(error) or f"no answer within {timeout:.3g} s") from error
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Nobody cancelled this task: a client does so with its own requests, such as gRPC's when it closes a connection. If the
+        # task ended here, its events would never get a result, and nobody would notice.
+        raise ExecutorUnavailable("the executor's client cancelled the request") from error
 
 
 class BlockingExecutor:

@@ -71,7 +71,7 @@ class AsyncExecutor(Protocol):
     max_events: int = 1  # the largest micro-batch that it takes
     limits: RequestLimits = RequestLimits()
     # Set by the caller before the first `run`. If the server reports how many tokens a request took, call it with this number
-    # less the estimate of `tokens`. Any thread may call it.
+    # less the estimate of `tokens`. Call it on the event loop only.
     on_tokens: Callable[[int], object] | None = None
     # Set by the caller for metrics. If the model completes or embeds texts, call it after each request.
     on_request: Callable[[RequestReport], object] | None = None

@@ -22,6 +22,7 @@ class _Member:
     endpoint: Endpoint
     in_flight: int = 0
     failed_at: float | None = None  # on the loop's clock; None: it is healthy
+    watch: asyncio.Task[None] | None = None  # looks whether it is back; None: it never failed beside others
 
 
 class Endpoints:
@@ -37,7 +38,6 @@ class Endpoints:
         """
         self._members = [_Member(endpoint) for endpoint in endpoints]
         self._is_ready = is_ready
-        self._tasks: set[asyncio.Task[None]] = set()
 
     async def call(self, send: Callable[[Endpoint], Awaitable[T]]) -> T:
         """Send a request to a server, and to the next one if it is away.
@@ -50,6 +50,7 @@ class Endpoints:
         while True:
             member = self._chosen(tried)
             member.in_flight += 1
+            sent = asyncio.get_running_loop().time()
             try:
                 answer = await send(member.endpoint)
             except Throttled:
@@ -60,7 +61,8 @@ class Endpoints:
                 if not any(other.failed_at is None for other in self._members if other not in tried):
                     raise
             else:
-                self._welcome(member)
+                if member.failed_at is not None and member.failed_at <= sent:  # an older request says nothing of it now
+                    self._welcome(member)
                 return answer
             finally:
                 member.in_flight -= 1
@@ -71,8 +73,9 @@ class Endpoints:
 
     async def close(self) -> None:
         """Close all connections."""
-        for task in self._tasks:
-            task.cancel()
+        for member in self._members:
+            if member.watch is not None:
+                member.watch.cancel()
         await asyncio.gather(*(member.endpoint.close() for member in self._members), return_exceptions=True)
 
     def _chosen(self, tried: Sequence[_Member]) -> _Member:
@@ -85,15 +88,13 @@ class Endpoints:
         was_healthy, member.failed_at = member.failed_at is None, asyncio.get_running_loop().time()
         if was_healthy and len(self._members) > 1:
             log.warning("%s gets no more requests until it works again: %s", member.endpoint.url, error)
-            task = asyncio.get_running_loop().create_task(self._watch(member))
-            self._tasks.add(task)  # the loop itself keeps only weak references
-            task.add_done_callback(self._tasks.discard)
+            if member.watch is None or member.watch.done():  # one that still sleeps goes on
+                member.watch = asyncio.get_running_loop().create_task(self._watch(member))
 
     def _welcome(self, member: _Member) -> None:
-        if member.failed_at is not None:
-            member.failed_at = None
-            if len(self._members) > 1:
-                log.warning("%s works again", member.endpoint.url)
+        member.failed_at = None
+        if len(self._members) > 1:
+            log.warning("%s works again", member.endpoint.url)
 
     async def _watch(self, member: _Member) -> None:
         """Look from time to time whether a server is back."""
@@ -103,5 +104,5 @@ class Endpoints:
                 ready = await self._is_ready(member.endpoint)
             except ExecutorUnavailable:
                 ready = False
-            if ready:
+            if ready and member.failed_at is not None:  # no request was answered meanwhile
                 self._welcome(member)

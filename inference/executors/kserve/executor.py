@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from millstream.inference.errors import ExecutorUnavailable, InferenceError, ModelConfigError, ModelRejected
+from millstream.inference.errors import (
+    ExecutorUnavailable,
+    InferenceError,
+    ModelConfigError,
+    ModelRejected,
+    OutOfMemory,
+)
 from millstream.inference.executors.interface import (
     AsyncExecutor,
     Tensors,
@@ -75,6 +81,13 @@ class KServeExecutor(AsyncExecutor):
                 await self.run(blank(self.model.signature.inputs, size), self.limits.timeout)
             except ModelRejected as error:
                 log.warning("not warmed up for %d events: the model refuses blank ones: %s", size, error)
+            except OutOfMemory as error:
+                if size == 1:
+                    raise ExecutorUnavailable(str(error)) from error
+                log.warning(
+                    "%d events at once do not fit the server's memory, so batches will run in parts: %s", size, error
+                )
+                break
 
     async def run(self, inputs: Tensors, timeout: float) -> dict[str, npt.NDArray[Any]]:
         """See `AsyncExecutor.run`."""

@@ -85,18 +85,18 @@ class HttpEndpoint:
         self, model: str, version: str, inputs: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str], timeout: float
     ) -> Answer:
         """See `Endpoint.infer`."""
+        binary = self._binary  # of this request: another one may find out meanwhile
         try:
-            result = await self._infer(model, version, inputs, outputs, timeout)
+            result = await self._infer(model, version, inputs, outputs, timeout, binary=binary)
         except _StatusError as error:
-            if (
-                not self._binary or error.status != HTTPStatus.UNPROCESSABLE_ENTITY
-            ):  # MLServer's answer to binary tensors
+            if not binary or error.status != HTTPStatus.UNPROCESSABLE_ENTITY:  # MLServer's answer to binary tensors
                 raise error.meaning() from None
-            log.info("%s takes no binary tensors, so they are sent as JSON. gRPC would be faster", self.url)
-            self._binary = False
+            if self._binary:  # of the requests in flight, the first one says it
+                log.info("%s takes no binary tensors, so they are sent as JSON. gRPC would be faster", self.url)
+                self._binary = False
             return await self.infer(model, version, inputs, outputs, timeout)
         response = result.get_response()
-        arrays = {output["name"]: result.as_numpy(output["name"]) for output in response["outputs"]}
+        arrays = {output["name"]: result.as_numpy(output["name"]) for output in response.get("outputs", ())}
         return Answer(response.get("model_name") or model, response.get("model_version") or "", arrays)
 
     async def close(self) -> None:
@@ -113,12 +113,19 @@ class HttpEndpoint:
         return self._made
 
     async def _infer(
-        self, model: str, version: str, inputs: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str], timeout: float
+        self,
+        model: str,
+        version: str,
+        inputs: Mapping[str, npt.NDArray[Any]],
+        outputs: Sequence[str],
+        timeout: float,
+        *,
+        binary: bool,
     ) -> Any:
-        tensors = [_input(name, array, binary=self._binary) for name, array in inputs.items()]
-        wanted = [InferRequestedOutput(name, binary_data=self._binary) for name in outputs]
+        tensors = [_input(name, array, binary=binary) for name, array in inputs.items()]
+        wanted = [InferRequestedOutput(name, binary_data=binary) for name in outputs]
         # A copy, because the client adds to the headers that it is given.
-        headers = {**self._headers} if self._binary else {**self._headers, "Content-Type": "application/json"}
+        headers = {**self._headers} if binary else {**self._headers, "Content-Type": "application/json"}
         return await self._call(self._client.infer(model, tensors, version, wanted, headers=headers), timeout)
 
     async def _call(self, call: Awaitable[Any], timeout: float) -> Any:

@@ -315,3 +315,82 @@ def test_quota_is_shared_by_the_partitions() -> None:
         remote.pool.settle()
         assert time.monotonic() - began >= 99 / 500
     assert Counter(len(request) for request in server.requests) == {1: 100}
+
+
+def test_batch_that_expires_during_an_outage_does_not_send_the_others() -> None:
+    async def away(_inputs: Tensors) -> None:
+        await asyncio.sleep(0.001)
+        raise ExecutorUnavailable("away")
+
+    server = NegatingServer(away)
+    with Remote(server, ordering="none") as remote:
+        for number in range(50):
+            remote.pool.submit(batch_of("e", number))
+        wait_until(lambda: len(server.requests) >= 60, 10, "probes")
+        server.most_flying = 0
+        now = time.time_ns() // 1_000_000
+        for after in range(1, 11):
+            remote.pool.submit(with_deadlines(now + after))
+        wait_until(lambda: len(remote.results()) == 10, 10, "those with a deadline")
+        tried = len(server.requests)
+        wait_until(lambda: len(server.requests) >= tried + 20, 10, "more probes")
+        assert server.most_flying == 1
+        assert not remote.health.readiness()[0]
+
+
+def test_revoked_batches_are_given_up_during_an_outage_without_a_pause_for_each() -> None:
+    revoked = False
+
+    async def away(_inputs: Tensors) -> None:
+        raise ExecutorUnavailable("away")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(circuit_breaker, "_back_off", lambda _tries: 0.2)
+        with Remote(NegatingServer(away), is_outdated=lambda _batch: revoked) as remote:
+            for number in range(100):
+                remote.pool.submit(batch_of("e", number))
+            wait_until(lambda: not remote.health.readiness()[0], 10, "the outage")
+            revoked = True
+            wait_until(lambda: len(remote.results()) == 100, 10, "all to be given up")
+
+
+def test_events_that_expire_while_they_wait_take_nothing_from_the_quota() -> None:
+    quota = GroupQuota(600, None, time.monotonic())  # 10 a second
+    owned = {("in", 0): 1}, 1.0
+    server = NegatingServer()
+    with Remote(server, quota=quota, share=lambda: owned, concurrency=200) as remote:
+        for _ in range(100):
+            remote.pool.submit(with_deadlines(time.time_ns() // 1_000_000 + 50))
+        remote.pool.submit(batch_of("e", 7))
+        wait_until(lambda: [7.0] in server.requests, 5, "the event without a deadline")
+        remote.pool.settle()
+
+
+def test_revoked_batch_does_not_wait_for_a_quota_that_this_worker_has_no_share_of() -> None:
+    revoked = False
+    server = NegatingServer()
+    nothing_owned: tuple[dict[tuple[str, int], int], float] = ({}, 0.0)
+    with Remote(
+        server,
+        is_outdated=lambda _batch: revoked,
+        quota=GroupQuota(600, None, 0.0),
+        share=lambda: nothing_owned,
+    ) as remote:
+        remote.pool.submit(batch_of("e"))
+        revoked = True
+        wait_until(lambda: len(remote.results()) == 1, 5, "it to be given up")
+    assert server.requests == []
+
+
+def test_request_that_is_cancelled_by_the_executor_itself_is_sent_again() -> None:
+    cancelled = [1]
+
+    async def once(_inputs: Tensors) -> None:
+        if cancelled:
+            cancelled.pop()
+            raise asyncio.CancelledError
+
+    with Remote(NegatingServer(once)) as remote:
+        remote.pool.submit(batch_of("e"))
+        wait_until(lambda: len(remote.results()) == 1, 5, "its result")
+    assert remote.errors == []

@@ -1,0 +1,130 @@
+"""The executor kserve over HTTP, on small servers in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Barrier, Thread
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from millstream.inference.errors import ModelConfigError
+from millstream.inference.executors.choice import open_executor
+from tests.inference.executors.remote_models import missing_for_kserve, write_remote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+if (missing := missing_for_kserve()) is not None:
+    pytest.skip(missing, allow_module_level=True)
+
+from millstream.inference.executors.kserve.http import HttpEndpoint
+
+AT_ONCE = 8
+MOST_EVENTS = 4  # more don't fit into the server's memory
+
+
+class _Unrelated(BaseHTTPRequestHandler):
+    """Answers everything with JSON that has nothing to do with the protocol."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"status": "ok"}')
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+class _JsonOnly(BaseHTTPRequestHandler):
+    """Takes JSON only, as MLServer does."""
+
+    protocol_version = "HTTP/1.1"
+    together = Barrier(AT_ONCE)  # binary requests are refused once so many have come
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if "Inference-Header-Content-Length" in self.headers:
+            self.together.wait(10)
+            self._answer(422, {"detail": "not JSON"})
+            return
+        x = json.loads(body)["inputs"][0]
+        if x["shape"][0] > MOST_EVENTS:
+            self._answer(500, {"error": "CUDA out of memory"})
+            return
+        y = {"name": "y", "datatype": "FP32", "shape": x["shape"], "data": [2 * value for value in x["data"]]}
+        self._answer(200, {"model_name": "m", "outputs": [y]})
+
+    def do_GET(self) -> None:
+        if self.path.endswith("/ready"):
+            self._answer(200, {})
+        elif self.path.endswith("/config"):
+            self._answer(404, {"error": "no such path"})
+        else:
+            self._answer(200, {"name": "m", "inputs": [], "outputs": []})
+
+    def _answer(self, status: int, content: dict[str, Any]) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A server with this handler. Gives its URL."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = Thread(target=lambda: server.serve_forever(poll_interval=0.01))
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_all_requests_that_a_server_without_binary_tensors_refuses_at_once_are_sent_again_as_json() -> None:
+    """A server that joins later gets its first requests at the same time."""
+
+    async def run(url: str) -> list[Any]:
+        endpoint = HttpEndpoint(url, {})
+        numbers = [np.full((1, 2), at, np.float32) for at in range(AT_ONCE)]
+        try:
+            return await asyncio.gather(*(endpoint.infer("m", "", {"x": each}, ["y"], 30.0) for each in numbers))
+        finally:
+            await endpoint.close()
+
+    with serving(_JsonOnly) as url:
+        answers = asyncio.run(run(url))
+    assert [answer.outputs["y"].tolist() for answer in answers] == [[[2.0 * at, 2.0 * at]] for at in range(AT_ONCE)]
+
+
+def test_worker_starts_if_the_largest_batch_does_not_fit_into_the_servers_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_JsonOnly, "together", Barrier(1))
+    with serving(_JsonOnly) as url:
+        options = f"{{urls: ['{url}'], version: ''}}\nbatch_sizes: [1, 8, 16]"
+        executor = open_executor(write_remote(tmp_path, options), max_events=16)
+        executor.warm_up()
+        executor.close()
+    assert [record.message for record in caplog.records if "8 events at once do not fit" in record.message]
+
+
+def test_answer_without_outputs_ends_the_start_with_a_message(tmp_path: Path) -> None:
+    with serving(_Unrelated) as url:
+        executor = open_executor(write_remote(tmp_path, f"{{urls: ['{url}'], version: ''}}"), max_events=16)
+        with pytest.raises(ModelConfigError, match=r"the server answered the outputs \[\], without \['y'\]"):
+            executor.warm_up()
+        executor.close()
