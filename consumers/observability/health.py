@@ -24,15 +24,16 @@ class Health:
         self.waiting_for = ""  # why the worker is not ready
         self.broker_away: str | None = None  # a sentence while no broker answers
         self.connections_lost = False  # whether clients have lost brokers since the consumer was last seen to find one
-        self._away: dict[tuple[str, int], str] = {}  # (what is away, the thread that waits for it) -> the error
+        # (what is away, the thread that waits for it) -> the error, and whether the worker reads no more events meanwhile
+        self._away: dict[tuple[str, int], tuple[str, bool]] = {}
 
     def turn(self) -> None:
         """Note a turn of the loop."""
         self.turned = time.monotonic()
 
-    def away(self, what: str, error: str) -> None:
+    def away(self, what: str, error: str, *, stops_reading: bool = True) -> None:
         """Note an outage that the calling thread waits for. The worker is not ready meanwhile."""
-        self._away[what, threading.get_ident()] = error
+        self._away[what, threading.get_ident()] = error, stops_reading
 
     def back(self, what: str) -> None:
         """Note that the calling thread does not wait for this any more."""
@@ -41,7 +42,12 @@ class Health:
     @property
     def outage(self) -> str | None:
         """The error of an outage, as a sentence; None: there is none."""
-        return next(iter(list(self._away.values())), None)
+        return next((error for error, _ in list(self._away.values())), None)
+
+    @property
+    def stops_reading(self) -> bool:
+        """Whether an outage keeps the worker from reading more events."""
+        return any(stops for _, stops in list(self._away.values()))
 
     def live(self) -> tuple[bool, str]:
         """Whether the loop runs, and a sentence."""

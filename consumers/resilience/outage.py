@@ -15,12 +15,14 @@ LOG_INTERVAL = 60.0  # seconds between two lines about one outage; from the seco
 class Outages:
     """Creates the reports. Threads may share it: if several wait for the same, the log says so once."""
 
-    def __init__(self, health: Health, metrics: Metrics) -> None:
+    def __init__(self, health: Health, metrics: Metrics, *, stop_reading: bool = True) -> None:
         """Args:
         health: gets the outages. The worker is not ready during one.
         metrics: where to count.
+        stop_reading: whether the worker reads no more events during one. If not, it reads until the in-flight limit is reached.
         """
         self.health = health
+        self.stop_reading = stop_reading
         self.metrics = metrics
         self.logged: dict[str, float] = {}  # what is away -> when the log last said so, seconds on the monotonic clock
 
@@ -57,7 +59,7 @@ class Outage:
             topic, partition, offset = first
             place = f" The first event that waits is at offset {offset} of {topic}/{partition}."
             outages.metrics.set(BLOCKED, waited, what, *map(str, first))
-        outages.health.away(what, str(error))
+        outages.health.away(what, str(error), stops_reading=outages.stop_reading)
         now = time.monotonic()
         if now - outages.logged.get(what, -LOG_INTERVAL) >= LOG_INTERVAL:
             outages.logged[what] = now

@@ -8,7 +8,7 @@ from millstream.inference.errors import InferenceError, ModelConfigError
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.by_length import ByLength
 from millstream.inference.executors.error_classification import line_of
-from millstream.inference.executors.installed import installed
+from millstream.inference.executors.installed import SERVERS, installed
 from millstream.inference.executors.interface import AsyncExecutor, ModelExecutor
 from millstream.inference.repository import ModelVersion
 
@@ -55,9 +55,15 @@ def open_executor(
         "torch": {"threads": threads, **memory},
     }
     executor = _open(model, device, max_events, native.get(model.executor, {}))
-    # In a prompt, a list may have any length.
-    pads = model.signature.max_length is not None and model.executor != "openai"
-    return ByLength(model, executor) if pads else executor
+    # `kserve` pads by itself, and in a prompt, a list may have any length.
+    if model.signature.max_length is None or model.executor in SERVERS:
+        return executor
+    if isinstance(executor, BlockingExecutor):
+        raise ModelConfigError(
+            f"{model.place}: `max_length` lets an input vary in length, which no asynchronous executor but `kserve` and `openai` "
+            f"takes; the executor here is {model.executor}. Give the input one length with `shape`."
+        )
+    return ByLength(model, executor)
 
 
 def _open(model: ModelVersion, device: str, max_events: int, options: dict[str, Any]) -> ModelExecutor:

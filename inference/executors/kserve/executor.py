@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from millstream.inference.batch_sizes import bucket_of
 from millstream.inference.errors import (
     ExecutorUnavailable,
     InferenceError,
@@ -16,6 +17,7 @@ from millstream.inference.errors import (
 )
 from millstream.inference.executors.interface import (
     AsyncExecutor,
+    Inputs,
     Tensors,
     check_rows,
     join_rows,
@@ -30,6 +32,7 @@ from millstream.inference.outputs import named
 from millstream.inference.repository import ModelVersion
 from millstream.inference.server_section import ServerSection
 from millstream.inference.signature import blank
+from millstream.inference.varying import length_buckets_of, lengths_in, padded_to
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +62,9 @@ class KServeExecutor(AsyncExecutor):
         self._name = options.model or model.name
         self._version = _version(options.version, model, model.server)
         self._outputs = model.signature.output_tensors
+        longest = model.signature.max_length
+        # Lengths that inputs of variable length are padded to; empty: there are none.
+        self._lengths = length_buckets_of(model.length_buckets, longest) if longest else ()
         self._most = max_events  # events of a request
         headers = options.secret_headers()
         self._all = [_endpoint(url, headers, model.server) for url in options.urls]
@@ -78,7 +84,7 @@ class KServeExecutor(AsyncExecutor):
             self._endpoints.eject(endpoint, why)
         for size in self.batch_sizes:
             try:
-                await self.run(blank(self.model.signature.inputs, size), self.limits.timeout)
+                await self.run(blank(self.model.signature.inputs, size), self.limits.timeout)  # of the greatest length
             except ModelRejected as error:
                 log.warning("not warmed up for %d events: the model refuses blank ones: %s", size, error)
             except OutOfMemory as error:
@@ -89,9 +95,9 @@ class KServeExecutor(AsyncExecutor):
                 )
                 break
 
-    async def run(self, inputs: Tensors, timeout: float) -> dict[str, npt.NDArray[Any]]:
+    async def run(self, inputs: Inputs, timeout: float) -> dict[str, npt.NDArray[Any]]:
         """See `AsyncExecutor.run`."""
-        events = rows_of(inputs)
+        inputs, events = self._padded(inputs), rows_of(inputs)
         if events <= self._most:
             return await self._request(inputs, events, timeout)
         parts = []
@@ -99,6 +105,13 @@ class KServeExecutor(AsyncExecutor):
             stop = min(start + self._most, events)
             parts.append(await self._request(rows_between(inputs, start, stop), stop - start, timeout))
         return join_rows(parts)
+
+    def _padded(self, inputs: Inputs) -> Tensors:
+        """The events padded to the length of the longest one, rounded up to a bucket: a request has one length."""
+        if not self._lengths:
+            return inputs
+        length = bucket_of(int(lengths_in(inputs).max()), self._lengths)
+        return padded_to(self.model.signature.inputs, inputs, length)
 
     async def close(self) -> None:
         """See `AsyncExecutor.close`."""

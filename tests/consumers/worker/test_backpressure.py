@@ -133,6 +133,17 @@ def test_during_an_outage_nothing_is_read_whatever_room_there_is(loop: Loop) -> 
     assert loop.source.paused == NONE
 
 
+def test_outage_of_a_server_lets_the_worker_read_on_to_the_limit(loop: Loop) -> None:
+    """Requests wait on an event loop: an event that always fails must not hold up those of other partitions."""
+    loop.health.away("executor", "a server is away", stops_reading=False)
+    assert loop.may_poll_after(PAUSE_AFTER)
+    assert loop.source.paused == NONE
+    loop.fill()
+    assert not loop.may_poll_after(0)
+    assert loop.may_poll_after(PAUSE_AFTER)
+    assert loop.source.paused == ALL
+
+
 def test_topic_that_has_its_share_is_paused_while_the_others_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop(monkeypatch, weights={"in": 3.0, "other": 1.0})
     assert loop.quotas is not None
