@@ -3,7 +3,7 @@
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from math import isfinite
 from pathlib import Path
@@ -39,7 +39,7 @@ class ConfigFile:
     """A config.yaml's content and where each part of it stands."""
 
     path: Path
-    data: dict[str, Any]
+    data: dict[str, Any] = field(repr=False)  # may contain secrets
     lines: Mapping[Loc, int]  # 1-based line of each key or list item; () is line 1
 
     def at(self, *loc: str | int) -> str:

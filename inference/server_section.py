@@ -1,10 +1,20 @@
 """The section `server` of a config.yaml: where the model's server is. The executor that config.yaml names knows its options."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+)
 
 from millstream.inference.config_file import ConfigFile, problems_of
 from millstream.inference.errors import ModelConfigError
@@ -15,6 +25,8 @@ from millstream.schemas.wording import shown
 
 SECTION = "server"
 MAX_CONCURRENCY = 4096  # a slip of the pen is larger
+_PRINTABLE = re.compile(r"[\t -~]*")
+_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 Options = TypeVar("Options", bound=BaseModel)
 
@@ -56,6 +68,30 @@ Secret = Annotated[SecretStr, BeforeValidator(_secret)]
 """A single value, `{file: PATH}` (from the folder of config.yaml) or `{env: NAME}`. It is never printed."""
 
 
+def _header_value(value: SecretStr) -> SecretStr:
+    if not _PRINTABLE.fullmatch(value.get_secret_value()):
+        raise ValueError(
+            "expected a secret of one line of printable ASCII characters, found others. Look for a second line in its file"
+        )
+    return value
+
+
+HeaderValue = Annotated[Secret, AfterValidator(_header_value)]
+"""A `Secret` that can be the value of a header."""
+
+
+def _header_names(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    for name in headers:
+        if not _HEADER_NAME.fullmatch(name):
+            raise ValueError(f"expected names of headers such as X-Api-Key, found {shown(name)}")
+    return headers
+
+
+def shown_url(text: str) -> str:
+    """A wrong URL for an error message. It is left out if it may contain a password or a token."""
+    return "one that is not shown, because it may contain a secret" if set(text) & set("@?#") else shown(text)
+
+
 def _concurrency(value: object) -> int | None:
     if value == "adaptive":
         return None
@@ -77,7 +113,7 @@ class ServerOptions(BaseModel):
     concurrency: Concurrency = None
     requests_per_minute: Annotated[float, Field(gt=0)] | None = None
     tokens_per_minute: Annotated[float, Field(gt=0)] | None = None
-    headers: dict[str, Secret] = Field(default_factory=dict)
+    headers: Annotated[dict[str, HeaderValue], AfterValidator(_header_names)] = Field(default_factory=dict)
 
     @property
     def limits(self) -> RequestLimits:

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+MAX_BYTES = 1 << 20  # of a secret's file
+
 
 def read_secret(value: object, folder: Path, environ: Mapping[str, str]) -> str:
     """The secret that `value` is or points to.
@@ -48,11 +50,15 @@ def _usable(secret: str, where: str) -> str:
 def _from_file(name: str, folder: Path) -> str:
     path = folder / name
     try:
-        secret = path.read_text(encoding="utf-8").removesuffix("\n").removesuffix("\r")
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)  # a device such as /dev/zero has no end
+        secret = content.decode().replace("\r\n", "\n").replace("\r", "\n").removesuffix("\n")
     except OSError as error:
         raise ValueError(f"cannot read the secret's file {path}: {error.strerror}. Check the path.") from None
     except ValueError:  # not UTF-8, or a name with a NUL; the decoder's own message would quote the secret's bytes
         raise ValueError(f"expected UTF-8 text in the secret's file {path}. Check which file it is.") from None
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"expected at most {MAX_BYTES:,} bytes in the secret's file {path}. Check which file it is.")
     if not secret:
         raise ValueError(f"the secret's file {path} is empty. Write the secret into it.")
     return secret

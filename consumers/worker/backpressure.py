@@ -27,8 +27,8 @@ class Backpressure:
     def may_poll(self) -> bool:
         """Return whether to poll now. Waits briefly for room.
 
-        While a thread of the worker waits for an outage to end, there is no room. Once all partitions are paused, the worker polls
-        without room too: such a poll returns no records, and keeps the worker in its group.
+        While a thread of the worker waits for an outage to end, there is no room. Once all partitions are paused, the worker
+        polls without room too: such a poll returns no records, and keeps the worker in its group.
         """
         wait = 0 if self._paused else POLL_INTERVAL
         if not self._health.stops_reading and self._budget.wait_for_room(wait, paused=self._paused):

@@ -81,6 +81,7 @@ class Worker:
         self._gauges = Gauges(source, shared)
         self._rewinds = 0  # how often the worker went back to the committed offsets
         self._ended = False
+        self._stop_by: float | None = None  # end of the drain time; None: the worker was not seen to stop yet
         self._threads = [
             threading.Thread(target=self._run_stage, args=(run,), name=name, daemon=True) for name, run in stages
         ]
@@ -170,10 +171,17 @@ class Worker:
         """
         until = time.monotonic() + self._settings.drain_timeout
         while not (drained := self._finish(list(self._assignment.epochs))):
-            if self._ending.failure is not None or self._ending.at_once.is_set() or time.monotonic() >= until:
+            if self._ending.failure is not None or self._ending.at_once.is_set() or self._is_over(until):
                 break
             self._turn()
         return drained
+
+    def _is_over(self, until: float) -> bool:
+        """Whether this time is over, or the drain time of a worker that stops: it has it once, also during a rebalance."""
+        now = time.monotonic()
+        if self._stop_by is None and self._ending.stopping.is_set():
+            self._stop_by = now + self._settings.drain_timeout
+        return now >= (until if self._stop_by is None else min(until, self._stop_by))
 
     def _turn(self) -> None:
         """One turn of the loop: commit the delivered offsets, and read as many records as there is room for."""
@@ -286,7 +294,7 @@ class Worker:
         done = threading.Event()
         self._inbox.put(Barrier(done))
         until = time.monotonic() + self._settings.drain_timeout
-        while not done.wait(POLL_INTERVAL) and time.monotonic() < until and self._ending.failure is None:
+        while not done.wait(POLL_INTERVAL) and not self._is_over(until) and self._ending.failure is None:
             if self._ending.at_once.is_set():
                 break
             self._health.turn()

@@ -59,6 +59,8 @@ def test_secrets_come_from_the_environment_and_files_and_are_not_shown(tmp_path:
         ("server:\n  urls: []", ":3: server.urls: expected at least one"),
         ("server:\n  urls: [triton:8001]", ":3: server.urls[0]: expected grpc://HOST:PORT"),
         ("server:\n  urls: [http://a:1/v2]", ":3: server.urls[0]: expected grpc://HOST:PORT"),
+        ("server:\n  urls: [http://a:99999]", ":3: server.urls[0]: expected grpc://HOST:PORT"),
+        ("server:\n  urls: ['http://a:1/?key=1']", "found one that is not shown, because it may contain a secret"),
         ("server: {urls: [grpc://a:1], timout: 3s}", ":2: server.timout: unknown key. Did you mean timeout?"),
         ("server: {urls: [grpc://a:1], timeout: 3}", "expected a duration, found 3 without a unit"),
         (
@@ -67,6 +69,13 @@ def test_secrets_come_from_the_environment_and_files_and_are_not_shown(tmp_path:
         ),
         ("server: {urls: [grpc://a:1], requests_per_minute: 0}", "expected more than 0, found the number 0"),
         ("server: {urls: [grpc://a:1], headers: {a: {env: NONE}}}", "environment variable NONE, which is not set"),
+        ('server: {urls: [grpc://a:1], headers: {a: "b\\nc: d"}}', "expected a secret of one line"),
+        ('server: {urls: [grpc://a:1], headers: {a: "b\\u00e9"}}', "expected a secret of one line"),
+        ('server: {urls: [grpc://a:1], headers: {"a:b": c}}', "server.headers: expected names of headers"),
+        (
+            "server: {urls: [grpc://a:1], headers: {a: {file: /dev/zero}}}",
+            "at most 1,048,576 bytes in the secret's file",
+        ),
         ("server: {urls: [grpc://a:1], headers: {a: {file: none}}}", "cannot read the secret's file"),
     ],
 )

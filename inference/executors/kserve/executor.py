@@ -152,7 +152,7 @@ class KServeExecutor(AsyncExecutor):
             )
         metadata = await endpoint.metadata(self._name, self._version, timeout)
         check_metadata(self.model, metadata, self._place(endpoint))
-        if metadata.max_batch_size:
+        if metadata.max_batch_size and metadata.max_batch_size > 0:
             self._most = min(self._most, metadata.max_batch_size)
 
     def _check_answer(self, answer: Answer, endpoint: Endpoint) -> None:

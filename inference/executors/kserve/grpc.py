@@ -12,6 +12,7 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from millstream.inference.errors import ExecutorUnavailable, InferenceError
 from millstream.inference.executors.error_classification import line_of
+from millstream.inference.executors.kserve.answers import MOST_BYTES, arrays_of, reading
 from millstream.inference.executors.kserve.endpoint import Answer, ModelMetadata, TensorMetadata
 from millstream.inference.executors.kserve.statuses import of_grpc
 
@@ -22,7 +23,7 @@ OPTIONS = [
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_receive_message_length", MOST_BYTES),
 ]
 
 
@@ -92,7 +93,8 @@ class GrpcEndpoint:
         except AioRpcError as error:
             raise ExecutorUnavailable(f"{self.url}: {line_of(error)}") from None
         response = result.get_response()
-        arrays = {output.name: result.as_numpy(output.name) for output in response.outputs}
+        with reading(self.url):
+            arrays = arrays_of(result, {output.name: output.datatype for output in response.outputs})
         return Answer(response.model_name, response.model_version, arrays)
 
     async def close(self) -> None:

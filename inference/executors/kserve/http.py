@@ -15,8 +15,10 @@ from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from millstream.inference.errors import ExecutorUnavailable, InferenceError
 from millstream.inference.executors.error_classification import line_of
+from millstream.inference.executors.kserve.answers import MALFORMED, MOST_BYTES, arrays_of, malformed, reading
 from millstream.inference.executors.kserve.endpoint import Answer, ModelMetadata, TensorMetadata
-from millstream.inference.executors.kserve.statuses import of_http, seconds_of
+from millstream.inference.executors.kserve.statuses import of_http
+from millstream.inference.executors.retry_after import retry_after
 
 log = logging.getLogger(__name__)
 
@@ -36,15 +38,72 @@ class _StatusError(Exception):
         return of_http(self.status, str(self), self.retry_after)
 
 
+class _Response(aiohttp.ClientResponse):
+    """Bounds the memory that a response takes."""
+
+    async def read(self) -> bytes:
+        """The body. Raises ClientPayloadError: it is too large, compressed or cut off."""
+        try:
+            # The client would decompress it without a limit.
+            if (encoding := self.headers.get("Content-Encoding", "identity")) != "identity":
+                raise aiohttp.ClientPayloadError(f"expected an answer that is not compressed, found {encoding}")
+            chunks: list[bytes] = []
+            left = MOST_BYTES
+            async for chunk in self.content.iter_any():
+                left -= len(chunk)
+                if left < 0:
+                    raise aiohttp.ClientPayloadError(f"answers with more than {MOST_BYTES:,} bytes")
+                chunks.append(chunk)
+        except BaseException:
+            self.close()  # the rest is not read, so the connection can't take another request
+            raise
+        return b"".join(chunks)
+
+
 class _Client(InferenceServerClient):  # type: ignore[misc]
-    """Also remembers the header `Retry-After`, which the client's errors don't have."""
+    """Also remembers the header `Retry-After`, which the client's errors don't have. It follows no redirects."""
 
     retry_after: float | None = None
+    _stub: Any
 
-    async def _post(self, *args: Any, **named: Any) -> Any:
-        response = await super()._post(*args, **named)
+    def __init__(self, address: str, **options: Any) -> None:
+        super().__init__(address, **options)
+        self._stub.detach()  # its session has no place for the class of responses
+        self._stub = aiohttp.ClientSession(
+            connector=self._conn,
+            timeout=aiohttp.ClientTimeout(total=None),  # each call has a time limit of its own
+            headers={"Accept-Encoding": "identity"},
+            auto_decompress=False,
+            response_class=_Response,
+        )
+
+    async def _get(self, request_uri: str, headers: Mapping[str, str], query_params: None) -> Any:  # noqa: ARG002
+        return await self._request("GET", request_uri, headers)
+
+    async def _post(
+        self,
+        request_uri: str,
+        request_body: bytes | str,
+        headers: Mapping[str, str],
+        query_params: None,  # noqa: ARG002
+    ) -> Any:
+        response = await self._request("POST", request_uri, headers, request_body)
         if response.status in {429, 503}:
-            self.retry_after = seconds_of(response.headers.get("Retry-After"))
+            self.retry_after = retry_after(response.headers)
+        return response
+
+    async def _request(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | str | None = None
+    ) -> aiohttp.ClientResponse:
+        self._validate_headers(headers)
+        data = body.encode() if isinstance(body, str) else body
+        response: aiohttp.ClientResponse = await self._stub.request(
+            method,
+            f"{self._url}/{path}",
+            data=data,
+            headers=self._fix_header(headers),
+            allow_redirects=False,  # the headers and the events must not go elsewhere
+        )
         return response
 
 
@@ -74,12 +133,14 @@ class HttpEndpoint:
             raise error.meaning() from None
         try:
             config = await self._call(self._client.get_model_config(model, version, headers=self._headers), timeout)
-            most = int(config.get("max_batch_size", 0))
+            with reading(self.url):
+                most = int(config.get("max_batch_size", 0))
         except _StatusError as error:
             if error.status >= 500 and error.status != HTTPStatus.NOT_IMPLEMENTED:
                 raise error.meaning() from None
             most = None  # an extension of Triton, which other servers don't have
-        return ModelMetadata(_tensors(found.get("inputs")), _tensors(found.get("outputs")), most)
+        with reading(self.url):
+            return ModelMetadata(_tensors(found.get("inputs")), _tensors(found.get("outputs")), most)
 
     async def infer(
         self, model: str, version: str, inputs: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str], timeout: float
@@ -95,9 +156,10 @@ class HttpEndpoint:
                 log.info("%s takes no binary tensors, so they are sent as JSON. gRPC would be faster", self.url)
                 self._binary = False
             return await self.infer(model, version, inputs, outputs, timeout)
-        response = result.get_response()
-        arrays = {output["name"]: result.as_numpy(output["name"]) for output in response.get("outputs", ())}
-        return Answer(response.get("model_name") or model, response.get("model_version") or "", arrays)
+        with reading(self.url):
+            response = result.get_response()
+            arrays = arrays_of(result, {output["name"]: output["datatype"] for output in response.get("outputs", ())})
+            return Answer(response.get("model_name") or model, str(response.get("model_version") or ""), arrays)
 
     async def close(self) -> None:
         """See `Endpoint.close`."""
@@ -108,8 +170,7 @@ class HttpEndpoint:
     def _client(self) -> _Client:
         if self._made is None:
             scheme, _, address = self.url.partition("://")
-            # Without a time limit for all calls, because each call has one of its own.
-            self._made = _Client(address, ssl=scheme == "https", conn_limit=MOST_CONNECTIONS, conn_timeout=None)
+            self._made = _Client(address, ssl=scheme == "https", conn_limit=MOST_CONNECTIONS)
         return self._made
 
     async def _infer(
@@ -138,12 +199,14 @@ class HttpEndpoint:
         except InferenceServerException as error:
             # The details are the whole answer, if it is no error in the protocol's form.
             said = line_of(Exception(error.debug_details() or error.message() or "no reason given"))
-            status, self._client.retry_after, after = int(error.status() or 0), None, self._client.retry_after
+            if error.status() is None:  # the client itself can't read the answer
+                raise ExecutorUnavailable(f"{self.url}: {said}") from None
+            status, self._client.retry_after, after = int(error.status()), None, self._client.retry_after
             raise _StatusError(status, f"{self.url}: HTTP {status}: {said}", after) from None
         except (aiohttp.ClientError, OSError) as error:
             raise ExecutorUnavailable(f"{self.url}: {line_of(error) or type(error).__name__}") from None
-        except ValueError as error:  # the JSON library's error
-            raise ExecutorUnavailable(f"{self.url}: answers something else than JSON: {line_of(error)}") from None
+        except MALFORMED as error:
+            raise malformed(self.url, error) from None
 
 
 def _input(name: str, array: npt.NDArray[Any], *, binary: bool) -> InferInput:

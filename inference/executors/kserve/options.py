@@ -5,8 +5,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from millstream.inference.server_section import ServerOptions
-from millstream.schemas.wording import shown
+from millstream.inference.server_section import ServerOptions, shown_url
 
 _URL = re.compile(r"(grpc|grpcs|http|https)://([^\s,:/@\[\]]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})/?")
 
@@ -14,9 +13,10 @@ _URL = re.compile(r"(grpc|grpcs|http|https)://([^\s,:/@\[\]]+|\[[0-9A-Fa-f:.]+\]
 def _url(value: str) -> str:
     if "@" in value:  # it may be a password, so the message doesn't show it
         raise ValueError("expected a URL without a user in it. Write `headers: {Authorization: {env: TOKEN}}`.")
-    if not _URL.fullmatch(value):
+    found = _URL.fullmatch(value)
+    if found is None or not 1 <= int(found[3]) <= 65535:
         raise ValueError(
-            f"expected grpc://HOST:PORT, grpcs://…, http://… or https://…, without a path, found {shown(value)}"
+            f"expected grpc://HOST:PORT, grpcs://…, http://… or https://…, without a path, found {shown_url(value)}"
         )
     return value.rstrip("/")
 

@@ -33,12 +33,4 @@ def of_http(status: int, said: str, retry_after: float | None = None) -> Inferen
         return OutOfMemory(said)
     if status == 429 or (status in _BUSY and (retry_after is not None or any(w in lowered for w in _QUEUE_FULL))):
         return Throttled(said, retry_after)
-    return ExecutorUnavailable(said) if status >= 500 or status in _WAIT else ModelRejected(said)
-
-
-def seconds_of(retry_after: str | None) -> float | None:
-    """The header `Retry-After` in seconds; None: there is none, or it is a date."""
-    try:
-        return max(float(retry_after), 0.0) if retry_after else None
-    except ValueError:
-        return None
+    return ModelRejected(said) if 400 <= status < 500 and status not in _WAIT else ExecutorUnavailable(said)

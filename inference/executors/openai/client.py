@@ -143,7 +143,7 @@ class Client:
     async def _send(self, method: str, url: str, timeout: float, body: Mapping[str, Any] | None) -> Any:
         """The response, as soon as its status is known."""
         options = {
-            "data": None if body is None else _ENCODER.encode(body),
+            "data": None if body is None else _encoded(body),
             "timeout": self._aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, CONNECT_TIMEOUT)),
             "allow_redirects": False,  # the API key must not go elsewhere
         }
@@ -183,6 +183,13 @@ class Client:
                 cookie_jar=self._aiohttp.DummyCookieJar(),
             )
         return self._opened
+
+
+def _encoded(body: Mapping[str, Any]) -> bytes:
+    try:
+        return _ENCODER.encode(body)
+    except UnicodeEncodeError:
+        raise ModelRejected("expected a prompt of Unicode text, found half of a surrogate pair in it") from None
 
 
 class _Named(msgspec.Struct):

@@ -7,9 +7,11 @@ import msgspec
 from millstream.inference.errors import ExecutorUnavailable, InferenceError, ModelRejected
 from millstream.inference.executors.openai.errors import ServerMessage, message_of, refusal
 from millstream.inference.executors.openai.server_sent_events import ServerSentEvent
+from millstream.inference.executors.openai.usage import Usage, token_count
 
 DONE = b"[DONE]"
 MAX_TEXT_CHARS = 16 << 20  # of one completion
+SHOWN_REFUSAL = 200  # characters of a refusal that a message shows
 # The server gave up on the request: vLLM writes `abort` when it shuts down.
 _UNFINISHED = {"abort", "error"}
 REFUSABLE = ("length", "content_filter", "tool_calls", "function_call")
@@ -56,14 +58,9 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-
-
 class _Body(msgspec.Struct):
-    choices: list[_Choice] = []
-    usage: _Usage | None = None
+    choices: list[_Choice] | None = None  # some servers write null beside the usage
+    usage: Usage | None = None
     error: Any = None
     object: str | None = None  # `error` in chunks of vLLM
 
@@ -84,7 +81,7 @@ class CompletionBuilder:
         self._chars = 0
         self._refusal = ""
         self._finish_reason: str | None = None
-        self._usage: _Usage | None = None
+        self._usage: Usage | None = None
         self._first_token: float | None = None
         self.done = False
         """Whether the server said that nothing more comes."""
@@ -124,13 +121,13 @@ class CompletionBuilder:
         if self._finish_reason is None or self._finish_reason in _UNFINISHED:
             raise EndedEarly(self._where, empty=self._empty)
         if self._refusal:
-            raise ModelRejected(f"the model refuses to answer: {self._refusal:.200}")
-        usage = self._usage or _Usage()
+            raise ModelRejected(f"the model refuses to answer: {self._refusal:.{SHOWN_REFUSAL}}")
+        usage = self._usage or Usage()
         return Completion(
             "".join(self._texts),
             self._finish_reason,
-            usage.prompt_tokens,
-            usage.completion_tokens,
+            token_count(usage.prompt_tokens),
+            token_count(usage.completion_tokens),
             self._first_token,
         )
 
@@ -146,10 +143,11 @@ class CompletionBuilder:
         self._empty = False
         if found.usage is not None:
             self._usage = found.usage
-        for choice in found.choices[:1]:
+        for choice in (found.choices or ())[:1]:
             part = choice.delta or choice.message or _Part()
             self._take(part.content or choice.text)
-            self._refusal += part.refusal or ""
+            if part.refusal and len(self._refusal) < SHOWN_REFUSAL:
+                self._refusal += part.refusal[:SHOWN_REFUSAL]
             self._finish_reason = choice.finish_reason or self._finish_reason
 
     def _take(self, text: str | None) -> None:

@@ -5,6 +5,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.inference.errors import ExecutorUnavailable
+from millstream.inference.executors.openai.usage import Usage, token_count
 
 Embeddings = npt.NDArray[np.float32]
 """[texts, dimensions]"""
@@ -15,13 +16,9 @@ class _Embedding(msgspec.Struct):
     index: int | None = None
 
 
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-
-
 class _Body(msgspec.Struct):
     data: list[_Embedding]
-    usage: _Usage | None = None
+    usage: Usage | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Body)
@@ -40,7 +37,7 @@ def embeddings_of(body: bytes, texts: int, where: str) -> tuple[Embeddings, int 
     """
     try:
         found = _DECODER.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ExecutorUnavailable(
             f"{where} answers something other than embeddings ({error}). Check in config.yaml whether `server.urls` and "
             f"`server.model` name a model for embeddings"
@@ -49,7 +46,7 @@ def embeddings_of(body: bytes, texts: int, where: str) -> tuple[Embeddings, int 
         raise ExecutorUnavailable(f"{where}: expected {texts} embeddings for {texts} texts, found {len(found.data)}")
     places = [at if one.index is None else one.index for at, one in enumerate(found.data)]
     lengths = {len(one.embedding) for one in found.data}
-    if sorted(places) != list(range(texts)) or len(lengths) != 1:
+    if sorted(places) != list(range(texts)) or len(lengths) != 1 or 0 in lengths:
         raise ExecutorUnavailable(
             f"{where}: expected embeddings of one length, numbered from 0 to {texts - 1}, found the lengths "
             f"{sorted(lengths)[:5]} and the numbers {places[:5]}"
@@ -57,4 +54,4 @@ def embeddings_of(body: bytes, texts: int, where: str) -> tuple[Embeddings, int 
     array = np.empty((texts, lengths.pop()), np.float32)
     for place, one in zip(places, found.data, strict=True):
         array[place] = one.embedding
-    return array, None if found.usage is None else found.usage.prompt_tokens
+    return array, None if found.usage is None else token_count(found.usage.prompt_tokens)

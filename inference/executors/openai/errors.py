@@ -1,14 +1,12 @@
 """What a server's HTTP status and error body mean: the event is at fault, or the server can't answer now. Pure."""
 
-import time
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from math import isfinite
 
 import msgspec
 
 from millstream.inference.errors import ExecutorUnavailable, InferenceError, ModelRejected, Throttled
+from millstream.inference.executors.retry_after import retry_after
 
 LONGEST_MESSAGE = 500  # characters of the server's own words
 _CONTEXT_CODES = {"context_length_exceeded", "string_above_max_length"}
@@ -95,27 +93,6 @@ def message_of(body: bytes) -> ServerMessage:
     text = found.get("message") or found.get("detail") or found.get("error") or ""
     code = found.get("code") or found.get("type") or ""
     return ServerMessage(_one_line(str(text)), str(code))
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the server asks to wait; None: it doesn't say. It may write seconds, milliseconds or a date."""
-    if (seconds := _number(headers.get("retry-after-ms"))) is not None:
-        return seconds / 1000
-    given = headers.get("retry-after")
-    if given is None or (seconds := _number(given)) is not None:
-        return seconds if given else None
-    try:
-        return max(parsedate_to_datetime(given).timestamp() - time.time(), 0.0)
-    except ValueError:
-        return None
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        number = float(text or "")
-    except ValueError:
-        return None
-    return number if isfinite(number) and number >= 0 else None
 
 
 def _phrase(status: int) -> str:

@@ -6,24 +6,27 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from millstream.inference.server_section import Concurrency, Secret, ServerOptions
+from millstream.inference.server_section import Concurrency, HeaderValue, ServerOptions, shown_url
 from millstream.schemas.units import PositiveDuration
 
+_SPACE = re.compile(r"\s")
 _ENDPOINT = re.compile(r"/(chat/completions|completions|embeddings|models)$")
 
 
 def _url(text: str) -> str:
     try:
         parts = urlsplit(text)
-        good = parts.scheme in {"http", "https"} and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        good = (
+            parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and not _SPACE.search(text)
+        )
     except ValueError:
         good = False
     if not good:
-        raise ValueError(f"expected a URL such as http://vllm:8000/v1, found {text!r}")
+        raise ValueError(f"expected a URL such as http://vllm:8000/v1, found {shown_url(text)}")
     if parts.username is not None or parts.password is not None:
         raise ValueError("expected a URL without a password: put it into `server.api_key` or `server.headers`")
     if parts.query or parts.fragment:
-        raise ValueError(f"expected a URL without ? and #, such as http://vllm:8000/v1, found {text!r}")
+        raise ValueError("expected a URL without ? and #, such as http://vllm:8000/v1")
     return _ENDPOINT.sub("", text.rstrip("/"))
 
 
@@ -36,7 +39,7 @@ class OpenAIServer(ServerOptions):
 
     urls: Annotated[tuple[Annotated[str, AfterValidator(_url)], ...], BeforeValidator(_listed), Field(min_length=1)]
     model: Annotated[str, Field(min_length=1)] | None = None
-    api_key: Secret | None = None
+    api_key: HeaderValue | None = None
     timeout: PositiveDuration = 60.0
     # Fixed by default. These servers batch and queue requests themselves, and a completion takes as long as its text is: latency
     # says little about load.

@@ -45,7 +45,7 @@ class Template:
                 f"{place}: expected the names of tensors in the template ({', '.join(sorted(names))}), found {name}."
                 f"{meant(name, names)} Write `{{{{ TENSOR }}}}`, or add an input with this name."
             )
-        self._errors = (jinja.TemplateError, ArithmeticError, LookupError, TypeError, ValueError)
+        self._errors = (jinja.TemplateError, ArithmeticError, LookupError, RecursionError, TypeError, ValueError)
 
     def render(self, values: Values, most: int) -> str:
         """The text of one event.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -185,6 +186,21 @@ def test_what_is_not_written_within_the_drain_time_is_left_to_the_next_worker(
     assert working.sink.gave_up.is_set(), "what waits for the broker is told to end"
     assert working.consumer.committed_offsets[A][0] == 0
     assert "6 events were not finished within the drain time of 0.05 s" in caplog.text
+
+
+def test_a_worker_that_stops_has_its_drain_time_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: clock[0], perf_counter=time.perf_counter))
+    worker = Working(drain_timeout=10).worker
+    assert not worker._is_over(25), "a revocation that began at 15"
+    worker.stop()
+    clock[0] = 20
+    assert not worker._is_over(25)
+    clock[0] = 25
+    assert worker._is_over(25), "the revocation's time is over"
+    assert not worker._is_over(35), "the drain has the rest of the time"
+    clock[0] = 30
+    assert worker._is_over(35)
 
 
 def test_stopped_at_once_it_waits_for_nothing_and_commits_only_what_is_written(

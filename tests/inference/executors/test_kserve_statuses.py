@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from millstream.inference.errors import ExecutorUnavailable, ModelRejected, OutOfMemory, Throttled
-from millstream.inference.executors.kserve.statuses import of_grpc, of_http, seconds_of
+from millstream.inference.executors.kserve.statuses import of_grpc, of_http
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,8 @@ def test_grpc(code: str, said: str, kind: type[Exception]) -> None:
 @pytest.mark.parametrize(
     ("status", "said", "kind"),
     [
+        (201, "created", ExecutorUnavailable),
+        (307, "elsewhere", ExecutorUnavailable),
         (400, "bad shape", ModelRejected),
         (422, "no", ModelRejected),
         (401, "no token", ExecutorUnavailable),
@@ -51,11 +53,3 @@ def test_server_may_say_when_it_wants_the_request_again() -> None:
     found = of_http(503, "later", 2.5)
     assert isinstance(found, Throttled)
     assert found.retry_after == 2.5
-
-
-@pytest.mark.parametrize(
-    ("header", "seconds"),
-    [("3", 3.0), ("0.5", 0.5), ("-1", 0.0), (None, None), ("Wed, 21 Oct 2026 07:28:00 GMT", None)],
-)
-def test_seconds_of_retry_after(header: str | None, seconds: float | None) -> None:
-    assert seconds_of(header) == seconds

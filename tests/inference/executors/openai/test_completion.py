@@ -87,6 +87,17 @@ def test_a_refusal_rejects_the_event() -> None:
         builder.completion()
 
 
+def test_an_endless_refusal_takes_no_memory() -> None:
+    builder = built(*[chunk_of({"delta": {"refusal": "no" * 1000}})] * 100, said("", "stop"))
+    assert len(builder._refusal) < 1000
+
+
+@pytest.mark.parametrize("tokens", [-5, 10**30, 1.5, "7", True, [1]])
+def test_impossible_numbers_of_tokens_count_as_none(tokens: object) -> None:
+    usage = sse({"choices": None, "usage": {"prompt_tokens": tokens, "completion_tokens": 2}})
+    assert built(said("hi", "stop"), usage, DONE).completion() == Completion("hi", "stop", None, 2, first_token=0.0)
+
+
 @pytest.mark.parametrize("reason", ["length", "content_filter", "tool_calls"])
 def test_a_text_that_is_cut_off_is_rejected(reason: str) -> None:
     with pytest.raises(ModelRejected, match=f"ended with `{reason}`"):

@@ -1,12 +1,9 @@
 """The meaning of a server's HTTP statuses."""
 
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
-
 import pytest
 
 from millstream.inference.errors import ExecutorUnavailable, InferenceError, ModelRejected, Throttled
-from millstream.inference.executors.openai.errors import ModelNotFound, error_of, message_of, retry_after
+from millstream.inference.executors.openai.errors import ModelNotFound, error_of, message_of
 
 
 def made(status: int, body: bytes = b"", **headers: str) -> InferenceError:
@@ -82,14 +79,3 @@ def test_the_servers_words_are_found_in_any_form(body: bytes, text: str) -> None
 
 def test_a_long_message_is_cut() -> None:
     assert len(message_of(b"x" * 10_000).text) < 600
-
-
-def test_the_time_to_wait_has_several_forms() -> None:
-    assert retry_after({}) is None
-    assert retry_after({"retry-after": "1.5"}) == 1.5
-    assert retry_after({"retry-after-ms": "250", "retry-after": "9"}) == 0.25
-    assert retry_after({"retry-after": "-3"}) is None
-    assert retry_after({"retry-after": "soon"}) is None
-    soon = retry_after({"retry-after": format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)})
-    assert soon is not None
-    assert 20 < soon <= 30

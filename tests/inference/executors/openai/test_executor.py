@@ -335,6 +335,11 @@ def test_a_busy_server_says_when_to_ask_again(open_model: Open, server: OpenAISe
     assert caught.value.retry_after == 3.0
 
 
+def test_a_prompt_that_is_no_unicode_text_is_rejected(open_model: Open, server: OpenAIServer, ask: Ask) -> None:
+    with pytest.raises(ModelRejected, match="surrogate"):
+        ask(open_model(server.url), "half \ud800")
+
+
 def test_a_prompt_that_is_too_long_is_rejected(open_model: Open, server: OpenAIServer, ask: Ask) -> None:
     executor = open_model(server.url)
     server.script.append(refuse(400, {"error": {"message": "Requested tokens exceed context window of 1024"}}))
@@ -467,9 +472,11 @@ def test_each_request_is_reported(open_model: Open, server: OpenAIServer, ask: A
         ({"request": {"task": "embedding", "streaming": True}, "outputs": ("embedding",)}, "`streaming`: not for"),
         ({"request": {"task": "embedding"}, "outputs": ("text",)}, "expected embedding, the only output"),
         ({"server": {"urls": ["vllm:8000"]}}, r"server.urls.*expected a URL such as http://vllm:8000/v1"),
+        ({"server": {"urls": ["http://v llm/v1"]}}, r"server.urls.*expected a URL such as http://vllm:8000/v1"),
         ({"server": {"urls": []}}, r"server.urls: expected at least one"),
         ({"server": {"urls": ["http://a:b@vllm/v1"]}}, r"expected a URL without a password"),
         ({"server": {"api_key": {"env": "NO_SUCH_KEY"}}}, r"server.api_key: .*NO_SUCH_KEY, which is not set"),
+        ({"server": {"api_key": "one\ntwo"}}, r"server.api_key: expected a secret of one line"),
         ({"server": {"modell": "x"}}, r"server.modell: unknown key. Did you mean model"),
         (
             {"inputs": [TEXT_INPUT, {"tensor": "mask", "mask": True, "dtype": "int64"}]},
@@ -480,6 +487,15 @@ def test_each_request_is_reported(open_model: Open, server: OpenAIServer, ask: A
 def test_mistakes_are_reported_with_their_place(open_model: Open, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelConfigError, match=message):
         open_model("http://server/v1", options.pop("request", None), **options)
+
+
+@pytest.mark.parametrize(
+    "url", ["me:hunter2@vllm", "ftp://me:hunter2@vllm", "http://me:hunter2@vllm:99999", "http://vllm/v1?key=hunter2"]
+)
+def test_a_wrong_url_with_a_secret_is_not_shown(open_model: Open, url: str) -> None:
+    with pytest.raises(ModelConfigError, match=r"server.urls") as caught:
+        open_model("http://server/v1", server={"urls": [url]})
+    assert "hunter2" not in str(caught.value)
 
 
 def test_the_section_request_is_only_for_this_executor(open_model: Open) -> None:

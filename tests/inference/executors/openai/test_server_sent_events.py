@@ -49,7 +49,9 @@ def test_every_kind_of_line_end_ends_an_event(end: bytes) -> None:
 
 
 def test_a_byte_order_mark_at_the_start_is_left_out() -> None:
-    assert events_of(b"\xef\xbb\xbfdata: x\n\n") == [ServerSentEvent(b"", b"x")]
+    marked = b"\xef\xbb\xbfdata: x\n\n"
+    assert events_of(marked) == [ServerSentEvent(b"", b"x")]
+    assert events_of(*(marked[at : at + 1] for at in range(len(marked)))) == [ServerSentEvent(b"", b"x")]
 
 
 def test_an_event_goes_on_as_soon_as_its_last_byte_is_there() -> None:
@@ -72,3 +74,17 @@ def test_an_endless_event_is_refused() -> None:
     with pytest.raises(ValueError, match="expected events of at most"):
         for _ in range(MAX_EVENT_BYTES // 65536 + 2):
             stream.feed(b"data: " + b"x" * 65536)
+
+
+def test_an_endless_event_of_empty_lines_is_refused() -> None:
+    stream = EventStream()
+    with pytest.raises(ValueError, match="expected events of at most"):
+        for _ in range(MAX_EVENT_BYTES // 1000 + 2):
+            stream.feed(b"data:\n" * 1000)
+
+
+def test_an_endless_line_in_single_bytes_is_refused() -> None:
+    stream = EventStream()
+    with pytest.raises(ValueError, match="expected events of at most"):
+        for _ in range(MAX_EVENT_BYTES + 2):
+            stream.feed(b"x")

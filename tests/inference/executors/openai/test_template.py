@@ -43,6 +43,8 @@ def test_a_template_that_fails_for_an_event_rejects_it() -> None:
         rendered("{{ 1 / count }}", count=0)
     with pytest.raises(ModelRejected, match="the prompt can't be made of this event: list object has no element 3"):
         rendered("{{ lines[3] }}", lines=["a"])
+    with pytest.raises(ModelRejected, match="the prompt can't be made of this event: maximum recursion depth"):
+        rendered("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}{{ lines }}", lines=["a"])
 
 
 @pytest.mark.parametrize("text", ["{{ text", "{% if %}", "{{ text | no_such_filter }}"])
