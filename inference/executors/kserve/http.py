@@ -158,7 +158,7 @@ class HttpEndpoint:
             return await self.infer(model, version, inputs, outputs, timeout)
         with reading(self.url):
             response = result.get_response()
-            arrays = arrays_of(result, {output["name"]: output["datatype"] for output in response.get("outputs", ())})
+            arrays = arrays_of(result, {output["name"]: output["datatype"] for output in response["outputs"]})
             return Answer(response.get("model_name") or model, str(response.get("model_version") or ""), arrays)
 
     async def close(self) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from millstream.inference.errors import ModelConfigError
+from millstream.inference.errors import ExecutorUnavailable
 from millstream.inference.executors.choice import open_executor
 from tests.inference.executors.remote_models import missing_for_kserve, write_remote
 
@@ -122,9 +122,9 @@ def test_worker_starts_if_the_largest_batch_does_not_fit_into_the_servers_memory
     assert [record.message for record in caplog.records if "8 events at once do not fit" in record.message]
 
 
-def test_answer_without_outputs_ends_the_start_with_a_message(tmp_path: Path) -> None:
+def test_answer_that_cannot_be_read_is_an_outage_that_says_so(tmp_path: Path) -> None:
     with serving(_Unrelated) as url:
         executor = open_executor(write_remote(tmp_path, f"{{urls: ['{url}'], version: ''}}"), max_events=16)
-        with pytest.raises(ModelConfigError, match=r"the server answered the outputs \[\], without \['y'\]"):
+        with pytest.raises(ExecutorUnavailable, match="expected an answer of the Open Inference Prot"):
             executor.warm_up()
         executor.close()
