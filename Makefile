@@ -13,8 +13,8 @@ help: ## Show this list
 
 # A spike and a shadow need a real broker: one is started for it where none is named.
 BROKER_FOR_DEMO = $(if $(findstring spike,$(ARGS))$(findstring shadow,$(ARGS)),$(if $(KAFKA_BOOTSTRAP)$(findstring --bootstrap,$(ARGS)),,$(BIN)/millstream broker --cache .cache --run))
-demo: $(VENV)/.demo $(if $(findstring shadow,$(ARGS)),$(VENV)/.comparison) ## Real flights through the whole service; ARGS="--events 20000 --plain", ARGS="--load spike", ARGS=--shadow
-	@$(BROKER_FOR_DEMO) $(BIN)/millstream demo $(ARGS)
+demo: $(VENV)/.demo $(if $(findstring shadow,$(ARGS)),$(VENV)/.comparison) $(if $(findstring kserve,$(ARGS)),$(VENV)/.kserve) ## Real flights through the whole service; ARGS="--events 20000 --plain", ARGS="--load spike", ARGS=--shadow, ARGS="--executor kserve"
+	@$(BROKER_FOR_DEMO) $(BIN)/millstream demo --cache .cache $(ARGS)
 
 # Two processes, each with a broker of its own: tests mostly wait, for brokers, workers and clocks.
 test: $(VENV)/.dev ## All tests, on the best broker there is, in two processes; ARGS="-k name"
@@ -68,7 +68,7 @@ docs: $(VENV)/.dev ## Write the reference pages anew from the code
 	@{ sed '/^| metric |/,$$d' docs/metrics.md; $(BIN)/millstream metrics; } > docs/metrics.new && mv docs/metrics.new docs/metrics.md
 
 lock: $(VENV)/.dev ## Pin the newest versions that pyproject.toml allows
-	@for extras in "demo" "comparison" "demo --extra comparison --extra dev"; do \
+	@for extras in "demo" "comparison" "kserve" "demo --extra comparison --extra dev"; do \
 	  file=requirements/$${extras##* }.txt; \
 	  $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --upgrade \
 	    --extra $$extras pyproject.toml requirements/build.in --output-file $$file || exit 1; \
@@ -97,6 +97,10 @@ $(VENV)/.demo: requirements/demo.txt pyproject.toml hatch_build.py $(C_PAGES) $(
 
 $(VENV)/.comparison: requirements/comparison.txt $(VENV)/.demo
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --require-hashes -r requirements/comparison.txt
+	@touch $@
+
+$(VENV)/.kserve: requirements/kserve.txt $(VENV)/.demo
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --require-hashes -r requirements/kserve.txt
 	@touch $@
 
 $(VENV)/.dev: requirements/dev.txt $(VENV)/.demo

@@ -34,7 +34,8 @@ ROOMS = {
     "scaffold": {""},
     "supervision": SHARED,
     "comparison": SHARED,
-    "demo": {*SHARED, "supervision", "comparison"},
+    "model_servers": {""},
+    "demo": {*SHARED, "supervision", "comparison", "model_servers"},
 }
 """Room of `consumers` -> other rooms that it may import. `cli` may import all."""
 MOST_MODULES = 10  # directly in `consumers`
@@ -49,6 +50,7 @@ KNOW_KAFKA = {
 READ_ENVIRONMENT = (
     "consumers/cli/",
     "consumers/demo/",
+    "consumers/model_servers/onnx_model.py",  # runs in Triton, which passes it the path of its packages only this way
     "inference/__init__.py",  # sets one for a library that reads nothing else
 )
 FILES = sorted(

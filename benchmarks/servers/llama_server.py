@@ -20,8 +20,8 @@ import urllib.request
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from benchmarks import servers
 from benchmarks.environments import ROOT
-from benchmarks.servers import process as servers
 from millstream.topics.local.child import end, start
 from millstream.topics.local.ports import free_ports
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.environments import python_of
-from benchmarks.servers.process import CACHE, HOST, ModelServer
+from benchmarks.servers import CACHE
+from millstream.consumers.model_servers.process import HOST, ModelServer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

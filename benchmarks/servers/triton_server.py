@@ -1,22 +1,16 @@
-"""Triton, on the CPU, with its python backend: the server inside the package nvidia-pytriton."""
+"""Triton as `millstream demo` runs it, from the cache of the tests and benchmarks, with models whose code is given as text."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
+import sys
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from benchmarks.environments import python_of
-from benchmarks.servers.process import CACHE, HOST, ModelServer
+from benchmarks.errors import LeftOutError
+from benchmarks.servers import CACHE
+from millstream.consumers.model_servers import triton
+from millstream.consumers.model_servers.errors import ServerMissing
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-REQUIREMENTS = Path(__file__).parent / "triton"
-EXIT_TIMEOUT = 5  # seconds that requests in flight have when it ends
-_PATHS = "import sysconfig as s; print(s.get_path('purelib'), s.get_config_var('LIBDIR'), s.get_python_version(), sep=chr(10))"
 _MODEL_HEAD = """
 import os, site, time
 site.addsitedir(os.environ["TRITON_PY_SITE"])  # the backend ignores PYTHONPATH
@@ -39,51 +33,25 @@ def refused(text):
 
 
 @cache
-def installed() -> tuple[Path, Path, str]:
-    """Its package folder, Python's library folder, and Python's version. Raises LeftOutError."""
-    python = python_of("triton", REQUIREMENTS, cache=CACHE)
-    site, libraries, version = subprocess.run(
-        [str(python), "-c", _PATHS], check=True, capture_output=True, text=True
-    ).stdout.split()
-    return Path(site), Path(libraries), version
+def installed() -> Path:
+    """Its environment. Raises LeftOutError."""
+    try:
+        return triton.triton_environment(CACHE, tell=lambda line: print(line, file=sys.stderr))
+    except ServerMissing as error:
+        raise LeftOutError(str(error)) from None
 
 
-class Triton(ModelServer):
+class Triton(triton.Triton):
     """See `ModelServer`."""
 
     def __init__(self, models: Path, *options: str) -> None:
         """Args:
         models: its model repository, see `write_model`.
         options: of its command line.
+
+        Raises LeftOutError.
         """
-        super().__init__(models)
-        self._options = options
-
-    def command(self) -> Sequence[str]:
-        """See `ModelServer.command`."""
-        site, _, version = installed()
-        triton = site / "pytriton" / "tritonserver"
-        backend = self.folder / "backends" / "python"
-        if not backend.exists():
-            shutil.copytree(triton / "backends" / "python", backend)
-            shutil.copy(triton / "python_backend_stubs" / version / "triton_python_backend_stub", backend)
-        return [
-            str(triton / "bin" / "tritonserver"),
-            f"--model-repository={self.models}",
-            f"--backend-directory={backend.parent}",
-            "--allow-gpu-metrics=false",
-            f"--exit-timeout-secs={EXIT_TIMEOUT}",
-            *(f"--{kind}-address={HOST}" for kind in ("http", "grpc", "metrics")),
-            f"--http-port={self.http_port}",
-            f"--grpc-port={self.grpc_port}",
-            f"--metrics-port={self.metrics_port}",
-            *self._options,
-        ]
-
-    def environment(self) -> Mapping[str, str]:
-        """See `ModelServer.environment`."""
-        site, libraries, _ = installed()
-        return {"LD_LIBRARY_PATH": f"{site / 'nvidia_pytriton.libs'}:{libraries}", "TRITON_PY_SITE": str(site)}
+        super().__init__(models, installed(), *options)
 
 
 def write_model(models: Path, name: str, config: str, body: str, *, version: int = 1) -> Path:

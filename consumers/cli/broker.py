@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from millstream.consumers.cli.cache_folder import cache_folder
 from millstream.consumers.cli.usage.broker import PORT
 from millstream.topics.embedded import EmbeddedBroker
 from millstream.topics.errors import BrokerError
@@ -30,7 +31,7 @@ Ctrl-C ends it."""
 
 def run(args: argparse.Namespace) -> int:
     """Run the best broker that this machine can run, until SIGINT or SIGTERM."""
-    cache: Path = args.cache or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "millstream"
+    cache = cache_folder(args.cache)
     missing = missing_for_kafka(cache)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     if args.command is not None and args.port is not None:

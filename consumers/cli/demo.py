@@ -11,6 +11,7 @@ from types import FrameType
 
 from rich.console import Console
 
+from millstream.consumers.cli.cache_folder import cache_folder
 from millstream.consumers.demo.errors import DemoDataError
 from millstream.consumers.demo.scene import PARTITIONS
 
@@ -25,6 +26,10 @@ def run(args: argparse.Namespace) -> int:
     logging.getLogger("kafka").setLevel("ERROR")  # hide problems that the Kafka client solves by itself
     console = Console()
     bootstrap = args.bootstrap or os.environ.get("KAFKA_BOOTSTRAP") or None
+    if args.executor == "kserve" and (args.load == "spike" or args.shadow):
+        args.parser.error(
+            "--executor kserve: the spike and the shadow run their models in the workers. Leave out one of the two."
+        )
     try:
         if args.load == "spike":
             return _spike(bootstrap, args.picture, console)
@@ -58,6 +63,7 @@ def _steady(args: argparse.Namespace, bootstrap: str | None, console: Console) -
         broken=min(args.broken, args.events),
         plain=args.plain or not console.is_terminal,
         bootstrap=bootstrap,
+        cache=cache_folder(args.cache) if args.executor == "kserve" else None,
     )
     return 0 if run_demo(options, console, _stop_on_signals()) else 1
 

@@ -2,7 +2,7 @@
 
 
 class DemoDataError(Exception):
-    """The flights that the demo needs are not installed, or the files are damaged.
+    """The flights or a package that the demo needs are not installed, or the files are damaged.
 
-    Raised by `flights`; the caller prints the message and ends.
+    Raised by `flights` and `served`; the caller prints the message and ends.
     """

@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from rich.console import Console
@@ -14,12 +15,16 @@ from millstream.consumers.demo.feeder import Feeder, steady
 from millstream.consumers.demo.flights import LATER_MONTHS, departures
 from millstream.consumers.demo.scene import PARTITIONS, Scene, scene
 from millstream.consumers.demo.screen import LiveScreen, Look, PlainScreen, Screen, VersionLook
+from millstream.consumers.demo.served import fetch_server, named, served, sum_of_requests
 from millstream.consumers.demo.stream import FlightStream
 from millstream.consumers.demo.summary import Sent, sample, summary
 from millstream.consumers.demo.workers import Workers
+from millstream.consumers.model_servers.errors import StopRequested
+from millstream.consumers.model_servers.triton import Triton
 from millstream.consumers.schema_store import open_store
 from millstream.topics.records import RecordWriter
 
+STOPPED_EARLY = "Stopped before the first event."
 STALL_TIMEOUT = 30.0  # the demo gives up after this many seconds without a result, while events wait for one
 
 
@@ -34,39 +39,66 @@ class Options:
     broken: int  # number of events that can't be processed
     plain: bool  # print one line per second instead of a table
     bootstrap: str | None  # None: the embedded broker
+    cache: Path | None = None  # folder that keeps the model's server; None: the workers run the model themselves
 
 
 def run_demo(options: Options, console: Console, stop: threading.Event) -> bool:
     """Run the demo; returns whether every event has a result. If `stop` is set, send no more events, drain, and sum up.
 
     Raises:
-        DemoDataError: the flights can't be read.
+        DemoDataError: the flights can't be read, or a package is missing.
+        ServerMissing, ServerFailed: the model's server can't be fetched, or ended.
         WorkerError: a worker ended, or no more results come.
         BrokerUnreachableError, TopicError: from the given broker.
     """
-    with ExitStack() as stack:
-        placed = stack.enter_context(scene(options.versions, options.bootstrap))
-        console.print(_opening(options, placed), markup=False, highlight=False, soft_wrap=True)
-        workers = stack.enter_context(Workers(placed.pipelines, options.workers, PARTITIONS))
-        stream = _stream(options, placed)
-        feeder, collector = _threads(options, placed, stream)
-        stack.callback(collector.stop)
-        stack.callback(feeder.stop)
-        collector.start()
-        workers.wait_until_ready(stop)
-        if stop.is_set():
-            console.print("Stopped before the first event.")
-            return True
-        feeder.start()
-        _watch(options, placed, stream, Watched(feeder, collector, workers), stop, console)
-        workers.stop()  # before the last read: a draining worker may still write
-        collector.stop()
-        broken = sum(spot < feeder.sent for spot in stream.breakages)
-        sent = Sent(feeder.sent, feeder.seconds, options.rate, feeder.held_back, broken)
-        console.print(f"\n{summary(sent, stream, collector.results)}", markup=False, highlight=False, soft_wrap=True)
-        if not placed.embedded:
-            console.print(f"\nThe demo's topics and groups on {placed.bootstrap} are deleted now.", markup=False)
-        return all(result.tally(feeder.sent).adds_up for result in collector.results.values())
+    try:
+        with ExitStack() as stack:
+            environment = None
+            if options.cache is not None:
+                environment = fetch_server(options.cache, lambda line: _print(console, line), stop)
+            placed = stack.enter_context(scene(options.versions, options.bootstrap))
+            _print(console, _opening(options, placed))
+            server = None
+            if environment is not None:
+                server = stack.enter_context(served(placed, environment, stop))
+                _print(
+                    console, f"The model runs on a server: {named(server)}. The workers call it: `executor: kserve`."
+                )
+            return _run(options, placed, server, stack, console, stop)
+    except StopRequested:
+        console.print(STOPPED_EARLY)
+        return True
+
+
+def _run(
+    options: Options, placed: Scene, server: Triton | None, stack: ExitStack, console: Console, stop: threading.Event
+) -> bool:
+    """Send the events through workers, and sum up; returns whether every event has a result."""
+    workers = stack.enter_context(Workers(placed.pipelines, options.workers, PARTITIONS))
+    stream = _stream(options, placed)
+    feeder, collector = _threads(options, placed, stream)
+    stack.callback(collector.stop)
+    stack.callback(feeder.stop)
+    collector.start()
+    workers.wait_until_ready(stop)
+    if stop.is_set():
+        console.print(STOPPED_EARLY)
+        return True
+    feeder.start()
+    _watch(options, placed, stream, Watched(feeder, collector, workers, server), stop, console)
+    workers.stop()  # before the last read: a draining worker may still write
+    collector.stop()
+    broken = sum(spot < feeder.sent for spot in stream.breakages)
+    sent = Sent(feeder.sent, feeder.seconds, options.rate, feeder.held_back, broken)
+    model = "" if server is None else sum_of_requests(server)
+    _print(console, f"\n{summary(sent, stream, collector.results, model=model)}")
+    if not placed.embedded:
+        console.print(f"\nThe demo's topics and groups on {placed.bootstrap} are deleted now.", markup=False)
+    return all(result.tally(feeder.sent).adds_up for result in collector.results.values())
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _opening(options: Options, placed: Scene) -> str:
@@ -101,9 +133,12 @@ class Watched:
     feeder: Feeder
     collector: Collector
     workers: Workers
+    server: Triton | None  # of the model; None: the workers run the model themselves
 
     def check(self) -> None:
         """Raise the error that ended one of them, if there is one."""
+        if self.server is not None:
+            self.server.check()
         self.workers.check()
         for failure in (self.feeder.failure, self.collector.failure):
             if failure is not None:
@@ -122,7 +157,8 @@ def _watch(
     Raises:
         WorkerError: no more results come.
     """
-    screen: Screen = PlainScreen(console) if options.plain else LiveScreen(console)
+    model = "" if watched.server is None else f"The model runs on {named(watched.server)}. "
+    screen: Screen = PlainScreen(console) if options.plain else LiveScreen(console, note=model)
     pace = 1.0 if options.plain else 0.5  # seconds between two looks
     eye = Eye(placed, stream, watched)
     answered, moved = 0, time.monotonic()

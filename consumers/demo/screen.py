@@ -11,6 +11,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
+from rich.text import Text
 
 from millstream.consumers.demo.results import Latency, Tally
 
@@ -80,7 +81,9 @@ class PlainScreen:
 class LiveScreen:
     """Shows a table, and updates it in place."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, note: str = "") -> None:
+        """`note` goes below the table."""
+        self._note = note
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._samples: deque[str] = deque(maxlen=SAMPLE_ROWS)
 
@@ -90,7 +93,9 @@ class LiveScreen:
             self._samples.append(look.sample)
         done = f"{look.sent:,} of {look.events:,} events, {look.rate:,.0f}/s in, {look.seconds:.0f} s"
         samples = Panel("\n".join(self._samples) or "none yet", title="predictions and true outcomes")
-        group = Group(Panel(_table(look), title=f"Millstream: {done}"), samples, "Ctrl-C drains and sums up")
+        group = Group(
+            Panel(_table(look), title=f"Millstream: {done}"), samples, Text(f"{self._note}Ctrl-C drains and sums up")
+        )
         self._live.update(group, refresh=True)
 
     def __enter__(self) -> Self:

@@ -27,8 +27,8 @@ class Sent:
     broken: int  # events that were broken on purpose
 
 
-def summary(sent: Sent, stream: FlightStream, results: Mapping[int, Results]) -> str:
-    """The text, without a newline at the end."""
+def summary(sent: Sent, stream: FlightStream, results: Mapping[int, Results], *, model: str = "") -> str:
+    """The text, without a newline at the end. `model` says where the model ran, if it wasn't in the workers."""
     rate = f", {sent.events / sent.seconds:,.0f}/s" if sent.seconds else ""
     lines = [
         f"Sent       {sent.events:,} events in {sent.seconds:.1f} s{rate}, {sent.broken} of them broken on purpose"
@@ -39,6 +39,8 @@ def summary(sent: Sent, stream: FlightStream, results: Mapping[int, Results]) ->
         lines.append(
             f"           too fast for this machine: for {sent.held_back:.1f} s, events waited for the results of earlier ones"
         )
+    if model:
+        lines.append(f"Model      {model}")
     for version, result in results.items():
         lines += ["", *_version(version, result.tally(sent.events), result.latency(), ranking(stream, result))]
     lines += ["", *samples(stream, results), "", NEXT_STEPS]

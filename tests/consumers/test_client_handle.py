@@ -43,7 +43,7 @@ def test_installed_version_is_known(caplog: pytest.LogCaptureFixture) -> None:
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize("page", ["demo", "comparison", "dev"])
+@pytest.mark.parametrize("page", ["demo", "comparison", "kserve", "dev"])
 def test_pinned_version_is_known(page: str) -> None:
     [version] = re.findall(r"^confluent-kafka==(\S+)", (ROOT / f"requirements/{page}.txt").read_text(), re.MULTILINE)
     assert version in TESTED_VERSIONS, ADD_IT

@@ -52,3 +52,9 @@ def test_run_of_a_single_event_has_no_ranking(stream: FlightStream) -> None:
     results = Results(len(stream))
     results.predicted(0, 0.5, 1.0)
     assert "AUC unknown" in summary(Sent(1, 0.0, 0.0, 0.0, 0), stream, {1: results})
+
+
+def test_server_of_the_model_is_named(stream: FlightStream) -> None:
+    sent, results = Sent(300, 2.0, 150.0, 0.0, 1), {1: answered(stream, 300)}
+    assert "\nModel      on Triton 2.51.0\n" in summary(sent, stream, results, model="on Triton 2.51.0")
+    assert "Model" not in summary(sent, stream, results)

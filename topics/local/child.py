@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 _DIE_WITH_PARENT = Path(__file__).with_name("die_with_parent.py")
+_END_GROUP = Path(__file__).with_name("end_group.py")
 _STOP_TIMEOUT_S = 20.0
 
 
@@ -24,6 +25,21 @@ def start(
         return subprocess.Popen(
             bound(command), cwd=cwd, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
         )
+
+
+def start_guard(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+    """Start a process that kills a child that `start` gave, and the child's own children, when this process ends.
+
+    Kill the guard when the child has ended: later, its process ID may be another's.
+    """
+    command = [sys.executable, "-I", "-S", str(_END_GROUP), str(process.pid)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+
+
+def end_guard(guard: subprocess.Popen[bytes]) -> None:
+    """End a guard, which then kills nothing."""
+    guard.kill()
+    guard.communicate()  # closes the pipe
 
 
 def end(process: subprocess.Popen[bytes], how: signal.Signals) -> None:

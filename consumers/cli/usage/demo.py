@@ -29,6 +29,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--model-version", choices=["1", "2", "both"], default="both", help="1, 2, or both side by side (the default)"
     )
     parser.add_argument(
+        "--executor",
+        choices=["onnx", "kserve"],
+        default="onnx",
+        help="what runs the model: onnx (the default) in the workers, or kserve on a server: Triton, which the first run fetches "
+        "(98 MB to download, 300 MB on disk). Needs Linux on x86_64, Python 3.11 or 3.12, and the extra `kserve`",
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        metavar="DIR",
+        help="folder that keeps Triton (default: ~/.cache/millstream)",
+    )
+    parser.add_argument(
         "--broken",
         type=count,
         default=10,

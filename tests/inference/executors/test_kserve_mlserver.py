@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks.environments import python_of
 from benchmarks.errors import LeftOutError
+from benchmarks.servers import CACHE
 from benchmarks.servers.mlserver_server import REQUIREMENTS, MLServer, write_model
-from benchmarks.servers.process import CACHE
 from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.contract import check_executor
