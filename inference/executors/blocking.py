@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from millstream.inference.errors import ExecutorUnavailable
 from millstream.inference.executors.error_classification import line_of
-from millstream.inference.executors.interface import AsyncExecutor, Tensors
+from millstream.inference.executors.interface import AsyncExecutor, Tensors, check_rows, rows_of
 from millstream.inference.executors.loop_thread import LoopThread
 
 log = logging.getLogger(__name__)
@@ -26,11 +26,12 @@ async def timed_run(executor: AsyncExecutor, inputs: Tensors, timeout: float) ->
 
     Raises:
         ExecutorUnavailable: there was no answer in time, or the executor's client cancelled the request.
+        ModelConfigError: the executor returned more or fewer rows than events.
         InferenceError: see `AsyncExecutor.run`.
     """
     try:
         async with asyncio.timeout(timeout + GRACE):
-            return await executor.run(inputs, timeout)
+            outputs = await executor.run(inputs, timeout)
     except TimeoutError as error:
         raise ExecutorUnavailable(str(error) or f"no answer within {timeout:.3g} s") from error
     except asyncio.CancelledError as error:
@@ -40,6 +41,8 @@ async def timed_run(executor: AsyncExecutor, inputs: Tensors, timeout: float) ->
         # Nobody cancelled this task: a client does so with its own requests, such as gRPC's when it closes a connection. If the
         # task ended here, its events would never get a result, and nobody would notice.
         raise ExecutorUnavailable("the executor's client cancelled the request") from error
+    check_rows(outputs, rows_of(inputs), f"executor {type(executor).__name__}")
+    return outputs
 
 
 class BlockingExecutor:

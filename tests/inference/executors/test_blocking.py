@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class Doubling(AsyncExecutor):
-    """Doubles `x`. Raises `error`, if there is one, or hangs."""
+    """Doubles `x`. Raises `error`, if there is one, hangs, or forgets an event."""
 
     max_events = 8
     limits = RequestLimits(timeout=0.05)
 
     def __init__(self) -> None:
         self.error: Exception | None = None
-        self.hangs = self.closed = False
+        self.hangs = self.closed = self.forgets = False
         self.threads: set[threading.Thread] = set()
 
     async def warm_up(self) -> None:
@@ -42,7 +42,7 @@ class Doubling(AsyncExecutor):
             await asyncio.sleep(60)
         if self.error is not None:
             raise self.error
-        return {"y": 2 * inputs["x"]}
+        return {"y": 2 * inputs["x"][1:] if self.forgets else 2 * inputs["x"]}
 
     async def close(self) -> None:
         self.closed = True
@@ -117,3 +117,10 @@ def test_loop_that_is_blocked_does_not_hold_up_its_end() -> None:
     thread.loop.call_soon_threadsafe(free.wait)
     thread.close()  # returns after a second
     free.set()
+
+
+def test_executor_that_returns_too_few_rows_is_told_by_its_name(executor: BlockingExecutor) -> None:
+    own(executor).forgets = True
+    expected = r"executor Doubling: output `y` has shape \[2, 1\] for 3 events"
+    with pytest.raises(ModelConfigError, match=expected):
+        executor.run({"x": np.zeros((3, 1))})
