@@ -63,13 +63,17 @@ def event_id_of(found: Mapping[str, Found], events: int) -> FieldGuess | None:
 
 
 def event_time_of(found: Mapping[str, Found]) -> FieldGuess | None:
-    """The field that says when an event happened."""
+    """The field that says when an event happened: by its name, or the only one of which all values are times as text."""
     fitting = [one for one in found.values() if one.time_format and _is_time(one.path)]
-    best = min(fitting, key=lambda one: _rank(one.path, TIME_NAMES), default=None)
+    texts = [
+        one for one in found.values() if one.time_format == "iso8601" and not one.is_list and not any(_malformed(one))
+    ]
+    best = min(fitting, key=lambda one: _rank(one.path, TIME_NAMES), default=texts[0] if len(texts) == 1 else None)
     if best is None:
         return None
+    only = "" if fitting else ", and no other field's do"
     return FieldGuess(
-        {"field": best.path, "format": best.time_format}, _why(best, f"its values look like {best.time_format}")
+        {"field": best.path, "format": best.time_format}, _why(best, f"its values look like {best.time_format}{only}")
     )
 
 

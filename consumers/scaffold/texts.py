@@ -47,7 +47,7 @@ def _own_fields(event_id: FieldGuess | None, event_time: FieldGuess | None) -> I
     else:
         yield f"  event_id: {_unexpanded(event_id)}   # GUESS: {event_id.why}"
     if event_time is None:
-        yield "  # event_time: FIELD   # no field of the sample looks like a time; the record's timestamp counts"
+        yield "  # event_time: FIELD   # no field is clearly the event's time; the record's timestamp counts"
     else:
         yield f"  event_time: {_unexpanded(event_time)}   # GUESS: {event_time.why}"
         if event_time.options["format"] != "milliseconds":

@@ -369,3 +369,18 @@ def test_path_that_no_event_has_is_warned_of_with_the_nearest_one(
         "warning: field customer.agee was missing or null in 20 of 20 events. Did you mean `customer.age`?" in said.err
     )
     assert f"{folder / 'events.jsonl'}:2  event o-1\n" in said.out
+
+
+def test_only_field_with_times_as_text_is_the_events_time_whatever_its_name(tmp_path: Path) -> None:
+    file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [1])])
+    events = [{"id": f"e{number}", "amount": number, "at": f"2026-11-0{number + 1}T10:00:00Z"} for number in range(5)]
+    pipeline, _ = made(tmp_path / "at", "--model", file, "--sample", write_events(tmp_path, events))
+    assert (pipeline["input"]["event_time"], pipeline["input"]["event_time_format"]) == ("at", "iso8601")
+
+
+def test_of_several_fields_with_times_as_text_none_is_guessed(tmp_path: Path) -> None:
+    file = model(tmp_path / "m.onnx", [("X", TensorProto.FLOAT, [1])])
+    at = "2026-11-01T10:00:00Z"
+    events = [{"id": f"e{number}", "amount": number, "begun": at, "ended": at} for number in range(5)]
+    pipeline, _ = made(tmp_path / "two", "--model", file, "--sample", write_events(tmp_path, events))
+    assert "event_time" not in pipeline["input"]
