@@ -10,7 +10,7 @@ from rich.console import Console
 
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.decode.named_fields import check_labels, schema_of
-from millstream.consumers.errors import WorkerError
+from millstream.consumers.errors import NEEDS_CHANGE, WorkerError
 from millstream.consumers.problems import Problems
 from millstream.consumers.scaffold.expected_config import expected_config
 from millstream.consumers.scaffold.model_file import look_at
@@ -23,6 +23,7 @@ from millstream.consumers.shadow.compared_output import (
 from millstream.consumers.worker.diagnosis import diagnose
 from millstream.consumers.worker.plan import Plan, check_answers, make_plan
 from millstream.inference.errors import ModelRejected
+from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.mapping import PLACEHOLDER
 from millstream.inference.repository import CONFIG_FILE, load_version
 from millstream.inference.signature import TensorInput, blank
@@ -33,7 +34,10 @@ from millstream.topics.admin import Admin, require
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check all parts; returns 0 if a worker would start. It tells the problems of all parts together."""
+    """Check all parts; returns 0 if a worker would start. It tells the problems of all parts together.
+
+    Returns 3 if all is well but the model's server, which refuses each blank event.
+    """
     console = Console(highlight=False, soft_wrap=True)
     pipeline = read_pipeline(args)
     console.print(f"pipeline  {pipeline.name} ({pipeline.path})", markup=False)
@@ -58,6 +62,16 @@ def run(args: argparse.Namespace) -> int:
         for text in _expected_configs(pipeline, problems):
             console.print(text, markup=False)
         return 1
+    if refusal is not None and plan is not None and plan.model.executor == "kserve":
+        # A refusal by the model looks the same as one by a server that can't read the request.
+        print(
+            f"{plan.model.place}: expected an answer to a blank event in the warm-up, found a refusal: {refusal}. Check that the "
+            f"server takes the inputs of config.yaml. If only the model refuses blank events, try real ones with `millstream "
+            f"predict`.",
+            file=sys.stderr,
+            flush=True,
+        )
+        return NEEDS_CHANGE
     if refusal is None:
         console.print("ok        a worker would start")
     else:
@@ -75,9 +89,7 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
         console.print(line, markup=False)
     plan.executor.warm_up()
     refusal = check_answers(plan)
-    sizes = ", ".join(map(str, plan.executor.batch_sizes))
-    ran = f"runs on {plan.executor.device} with {sizes} events" if refusal is None else f"refused: {refusal}"
-    console.print(f"warm-up   {ran}", markup=False)
+    console.print(f"warm-up   {_ran(plan) if refusal is None else f'refused: {refusal}'}", markup=False)
     # A worker loads either the dedicated shadows or the others.
     shadows = [load_version(pipeline.model.repository, *pipeline.shadow_model(shadow)) for shadow in pipeline.shadows]
     check_compared_output(pipeline, [plan.model, *shadows])
@@ -86,6 +98,14 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
         said = check_compared_answers(pipeline, [plan.model, *shadows][: len(answers)], answers)
         console.print(f"compared  {said}", markup=False)
     return refusal
+
+
+def _ran(plan: Plan) -> str:
+    """Where the warm-up ran, and with how many events. An executor of another package may know neither."""
+    executor = plan.executor
+    device = "a server" if isinstance(executor, BlockingExecutor) else getattr(executor, "device", plan.model.executor)
+    sizes = tuple(getattr(executor, "batch_sizes", ())) or (1,)  # this command has run one event
+    return f"runs on {device} with {', '.join(map(str, sizes))} event{'' if sizes == (1,) else 's'}"
 
 
 def _expected_configs(pipeline: Pipeline, problems: Problems) -> Iterator[str]:

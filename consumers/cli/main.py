@@ -99,6 +99,7 @@ def command_line(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.Argument
     )
     parser.epilog = (
         "exit codes: 0 done, 1 failed, 2 wrong use.\n`run` and `work` also use 3: failed, and a restart would fail, too.\n"
+        "`check` uses 3 if the model's server refuses all events of the warm-up.\n"
         "`compare --show`: 0 a shadow is better, 4 none is better, 5 not decided yet.\n\n"
         f"{parser.epilog}"
     )

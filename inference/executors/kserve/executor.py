@@ -86,7 +86,8 @@ class KServeExecutor(AsyncExecutor):
             try:
                 await self.run(blank(self.model.signature.inputs, size), self.limits.timeout)  # of the greatest length
             except ModelRejected as error:
-                log.warning("not warmed up for %d events: the model refuses blank ones: %s", size, error)
+                events = "1 blank event" if size == 1 else f"{size} blank events"
+                log.warning("not warmed up: the server refused %s: %s", events, error)
             except OutOfMemory as error:
                 if size == 1:
                     raise ExecutorUnavailable(str(error)) from error
@@ -149,11 +150,21 @@ class KServeExecutor(AsyncExecutor):
         if not await endpoint.is_ready(self._name, self._version, timeout):
             raise ExecutorUnavailable(
                 f"{self._named}: expected {self._place(endpoint)}, but the server doesn't have it, or hasn't loaded it yet"
+                f"{await self._hint(endpoint)}"
             )
         metadata = await endpoint.metadata(self._name, self._version, timeout)
         check_metadata(self.model, metadata, self._place(endpoint))
         if metadata.max_batch_size and metadata.max_batch_size > 0:
             self._most = min(self._most, metadata.max_batch_size)
+
+    async def _hint(self, endpoint: Endpoint) -> str:
+        """Advice for a server that has the model, but not its version."""
+        if not self._version or not await endpoint.is_ready(self._name, "", self.limits.timeout):
+            return ""
+        return (
+            f". It has model {self._name} without this version. If the server's models have no versions, write `version: ''` "
+            f"under `server` in config.yaml"
+        )
 
     def _check_answer(self, answer: Answer, endpoint: Endpoint) -> None:
         """Check that the wanted model answered. Another one is an outage, for its predictions would be under a wrong version."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -23,6 +24,14 @@ from millstream.inference.executors.retry_after import retry_after
 log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 1024
+BINARY_EXTENSION = "binary_tensor_data"
+# Answers to binary tensors by servers that only take JSON. Nothing in the protocol says which one it is.
+_BINARY_REFUSED = {
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,  # MLServer
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+}
 
 
 class _StatusError(Exception):
@@ -118,7 +127,7 @@ class HttpEndpoint:
         self.url = url
         self._headers = dict(headers)
         self._made: _Client | None = None  # created on the event loop, which its session belongs to
-        self._binary = True  # whether the server takes binary tensors
+        self._binary: bool | None = None  # whether the server takes binary tensors; None: not known yet
 
     async def is_ready(self, model: str, version: str, timeout: float) -> bool:
         """See `Endpoint.is_ready`."""
@@ -139,6 +148,7 @@ class HttpEndpoint:
             if error.status >= 500 and error.status != HTTPStatus.NOT_IMPLEMENTED:
                 raise error.meaning() from None
             most = None  # an extension of Triton, which other servers don't have
+        await self._read_extensions(timeout)
         with reading(self.url):
             return ModelMetadata(_tensors(found.get("inputs")), _tensors(found.get("outputs")), most)
 
@@ -146,16 +156,15 @@ class HttpEndpoint:
         self, model: str, version: str, inputs: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str], timeout: float
     ) -> Answer:
         """See `Endpoint.infer`."""
-        binary = self._binary  # of this request: another one may find out meanwhile
+        binary = self._binary is not False  # of this request: another one may find out meanwhile
         try:
             result = await self._infer(model, version, inputs, outputs, timeout, binary=binary)
+            if self._binary is None:
+                self._binary = True
         except _StatusError as error:
-            if not binary or error.status != HTTPStatus.UNPROCESSABLE_ENTITY:  # MLServer's answer to binary tensors
+            if not binary or not self._may_want_json(error.status):
                 raise error.meaning() from None
-            if self._binary:  # of the requests in flight, the first one says it
-                log.info("%s takes no binary tensors, so they are sent as JSON. gRPC would be faster", self.url)
-                self._binary = False
-            return await self.infer(model, version, inputs, outputs, timeout)
+            result = await self._again_as_json(error, model, version, inputs, outputs, timeout)
         with reading(self.url):
             response = result.get_response()
             arrays = arrays_of(result, {output["name"]: output["datatype"] for output in response["outputs"]})
@@ -172,6 +181,44 @@ class HttpEndpoint:
             scheme, _, address = self.url.partition("://")
             self._made = _Client(address, ssl=scheme == "https", conn_limit=MOST_CONNECTIONS)
         return self._made
+
+    async def _read_extensions(self, timeout: float) -> None:
+        """Find out whether the server takes binary tensors, if it lists its extensions."""
+        try:
+            found = await self._call(self._client.get_server_metadata(headers=self._headers), timeout)
+        except (_StatusError, ExecutorUnavailable):  # a gateway may serve only the models' paths
+            return
+        extensions = found.get("extensions") if isinstance(found, dict) else None
+        if isinstance(extensions, list) and BINARY_EXTENSION not in extensions:
+            self._use_json()
+
+    def _may_want_json(self, status: int) -> bool:
+        """Whether a server that refused binary tensors may take JSON."""
+        # Later, a status such as 400 is about the events. MLServer may still take the place of another server: its 422 is not.
+        return status == HTTPStatus.UNPROCESSABLE_ENTITY or (self._binary is None and status in _BINARY_REFUSED)
+
+    def _use_json(self) -> None:
+        if self._binary is not False:  # of the requests in flight, the first one says it
+            log.info("%s takes no binary tensors, so they are sent as JSON. gRPC would be faster", self.url)
+            self._binary = False
+
+    async def _again_as_json(
+        self,
+        refused: _StatusError,
+        model: str,
+        version: str,
+        inputs: Mapping[str, npt.NDArray[Any]],
+        outputs: Sequence[str],
+        timeout: float,
+    ) -> Any:
+        """The client's result for the same tensors as JSON. All servers take JSON, so this answer counts, also an error."""
+        try:
+            result = await self._infer(model, version, inputs, outputs, timeout, binary=False)
+        except _StatusError as error:
+            said = f"{error} (sent as JSON, after binary tensors were sent and refused with HTTP {refused.status})"
+            raise of_http(error.status, said, error.retry_after) from None
+        self._use_json()
+        return result
 
     async def _infer(
         self,
@@ -203,10 +250,19 @@ class HttpEndpoint:
                 raise ExecutorUnavailable(f"{self.url}: {said}") from None
             status, self._client.retry_after, after = int(error.status()), None, self._client.retry_after
             raise _StatusError(status, f"{self.url}: HTTP {status}: {said}", after) from None
+        except aiohttp.ClientConnectorError as error:
+            raise ExecutorUnavailable(f"{self.url}: can't connect: {_reason(error.os_error)}") from None
         except (aiohttp.ClientError, OSError) as error:
             raise ExecutorUnavailable(f"{self.url}: {line_of(error) or type(error).__name__}") from None
         except MALFORMED as error:
             raise malformed(self.url, error) from None
+
+
+def _reason(error: OSError) -> str:
+    """Why a connection failed, without the client's words: they speak of SSL for `http://`, too."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or line_of(error) or type(error).__name__
 
 
 def _input(name: str, array: npt.NDArray[Any], *, binary: bool) -> InferInput:

@@ -7,14 +7,18 @@ import json
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Barrier, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pytest
 
-from millstream.inference.errors import ExecutorUnavailable
+from millstream.consumers.cli import main as cli
+from millstream.inference.errors import ExecutorUnavailable, ModelRejected
 from millstream.inference.executors.choice import open_executor
-from tests.inference.executors.remote_models import missing_for_kserve, write_remote
+from millstream.topics.local.ports import free_ports
+from tests.broker.choice import Broker
+from tests.consumers.remote_service import remote_service
+from tests.inference.executors.remote_models import DOUBLING, missing_for_kserve, write_remote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,6 +29,7 @@ if (missing := missing_for_kserve()) is not None:
 
 from millstream.inference.executors.kserve.http import HttpEndpoint
 
+NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
 AT_ONCE = 8
 MOST_EVENTS = 4  # more don't fit into the server's memory
 
@@ -49,12 +54,16 @@ class _JsonOnly(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     together = Barrier(AT_ONCE)  # binary requests are refused once so many have come
+    refusal = 422  # the status for binary requests
+    about: ClassVar[dict[str, Any]] = {"name": "json"}  # what GET /v2 answers
+    binary: ClassVar[list[int]] = []  # statuses of the binary requests
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         if "Inference-Header-Content-Length" in self.headers:
             self.together.wait(10)
-            self._answer(422, {"detail": "not JSON"})
+            self.binary.append(self.refusal)
+            self._answer(self.refusal, {"detail": "not JSON"})
             return
         x = json.loads(body)["inputs"][0]
         if x["shape"][0] > MOST_EVENTS:
@@ -66,6 +75,8 @@ class _JsonOnly(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path.endswith("/ready"):
             self._answer(200, {})
+        elif self.path == "/v2":
+            self._answer(200, self.about)
         elif self.path.endswith("/config"):
             self._answer(404, {"error": "no such path"})
         else:
@@ -80,6 +91,24 @@ class _JsonOnly(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: Any) -> None: ...
+
+
+class _NoVersions(_JsonOnly):
+    """Knows no paths with a version."""
+
+    def do_GET(self) -> None:
+        if "/versions/" in self.path:
+            self._answer(404, {"error": "no such path"})
+        else:
+            super().do_GET()
+
+
+class _RefusesAll(_JsonOnly):
+    """Refuses each inference request."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(400, {"error": "can't read this"})
 
 
 @contextmanager
@@ -120,6 +149,70 @@ def test_worker_starts_if_the_largest_batch_does_not_fit_into_the_servers_memory
         executor.warm_up()
         executor.close()
     assert [record.message for record in caplog.records if "8 events at once do not fit" in record.message]
+
+
+@pytest.mark.parametrize("status", [400, 415, 422, 500])
+def test_server_that_refuses_the_first_binary_tensors_gets_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(_JsonOnly, "together", Barrier(1))
+    monkeypatch.setattr(_JsonOnly, "refusal", status)
+    monkeypatch.setattr(_JsonOnly, "binary", [])
+    with serving(_JsonOnly) as url:
+        executor = open_executor(write_remote(tmp_path, f"{{urls: ['{url}'], version: ''}}"), max_events=16)
+        executor.warm_up()
+        answer = executor.run({"x": np.ones((1, 2), np.float32)})
+        executor.close()
+    assert answer["y"].tolist() == [[2.0, 2.0]]
+    assert _JsonOnly.binary == [status]  # remembered
+
+
+def test_server_without_the_extension_gets_no_binary_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_JsonOnly, "about", {"name": "json", "extensions": ["statistics"]})
+    monkeypatch.setattr(_JsonOnly, "binary", [])
+    with serving(_JsonOnly) as url:
+        executor = open_executor(write_remote(tmp_path, f"{{urls: ['{url}'], version: ''}}"), max_events=16)
+        executor.warm_up()
+        executor.close()
+    assert _JsonOnly.binary == []
+
+
+def test_refusal_of_both_forms_names_binary_tensors(tmp_path: Path) -> None:
+    with serving(_RefusesAll) as url:
+        executor = open_executor(write_remote(tmp_path, f"{{urls: ['{url}'], version: ''}}"), max_events=16)
+        executor.warm_up()
+        with pytest.raises(ModelRejected, match="after binary tensors were sent and refused with HTTP 400"):
+            executor.run({"x": np.ones((1, 2), np.float32)})
+        executor.close()
+
+
+def test_check_fails_if_the_server_answers_nothing_in_the_warm_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serving(_RefusesAll) as url:
+        config = DOUBLING.replace("field: f", "field: 'f[]'")
+        server = f"{{urls: ['{url}'], version: '', model: m}}"
+        service = remote_service(tmp_path, NOWHERE, server, config=config, with_topics=False)
+        assert cli.run(["check", str(service.file), "--offline"]) == 3
+    said = capsys.readouterr()
+    assert "expected an answer to a blank event in the warm-up, found a refusal" in said.err
+    assert "would start" not in said.out
+
+
+def test_server_without_versions_is_named_as_such(tmp_path: Path) -> None:
+    with serving(_NoVersions) as url:
+        executor = open_executor(write_remote(tmp_path, f"{{urls: ['{url}']}}"), max_events=16)
+        with pytest.raises(ExecutorUnavailable, match="write `version: ''` under `server`"):
+            executor.warm_up()
+        executor.close()
+
+
+def test_failed_connection_is_told_in_plain_words(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_ports(1)[0]}"
+    executor = open_executor(write_remote(tmp_path, f"{{urls: ['{url}']}}"), max_events=16)
+    with pytest.raises(ExecutorUnavailable, match=f"^{url}: can't connect: Connection refused$"):
+        executor.warm_up()
+    executor.close()
 
 
 def test_answer_that_cannot_be_read_is_an_outage_that_says_so(tmp_path: Path) -> None:
