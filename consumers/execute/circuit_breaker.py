@@ -80,7 +80,7 @@ class CircuitBreaker:
                     )
                     self._report(number, error, position, tries=tries, lasting=lasting)
                 if not probe:
-                    await asyncio.sleep(_back_off(tries))
+                    await asyncio.sleep(back_off(tries))
         finally:
             self._forget(number)
 
@@ -106,7 +106,7 @@ class CircuitBreaker:
 
     async def _is_still_open(self) -> bool:
         """Wait before the next probe. Returns False if another request was answered meanwhile."""
-        pause = max(_back_off(self._failures), self._not_before - _now())
+        pause = max(back_off(self._failures), self._not_before - _now())
         try:
             async with asyncio.timeout(pause):
                 await self._closed.wait()
@@ -140,7 +140,7 @@ def _longest_pause(tries: int) -> float:
     return float(min(first * 2.0 ** min(tries - 1, 60), longest))
 
 
-def _back_off(tries: int) -> float:
+def back_off(tries: int) -> float:
     """Seconds until the next try, after so many that failed (full jitter: anything up to the longest pause)."""
     return random.uniform(0, _longest_pause(max(tries, 1)))
 

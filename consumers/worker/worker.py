@@ -171,12 +171,12 @@ class Worker:
         """
         until = time.monotonic() + self._settings.drain_timeout
         while not (drained := self._finish(list(self._assignment.epochs))):
-            if self._ending.failure is not None or self._ending.at_once.is_set() or self._is_over(until):
+            if self._ending.failure is not None or self._ending.at_once.is_set() or self.is_over(until):
                 break
             self._turn()
         return drained
 
-    def _is_over(self, until: float) -> bool:
+    def is_over(self, until: float) -> bool:
         """Whether this time is over, or the drain time of a worker that stops: it has it once, also during a rebalance."""
         now = time.monotonic()
         if self._stop_by is None and self._ending.stopping.is_set():
@@ -294,7 +294,7 @@ class Worker:
         done = threading.Event()
         self._inbox.put(Barrier(done))
         until = time.monotonic() + self._settings.drain_timeout
-        while not done.wait(POLL_INTERVAL) and not self._is_over(until) and self._ending.failure is None:
+        while not done.wait(POLL_INTERVAL) and not self.is_over(until) and self._ending.failure is None:
             if self._ending.at_once.is_set():
                 break
             self._health.turn()

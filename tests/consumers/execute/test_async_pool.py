@@ -345,7 +345,7 @@ def test_revoked_batches_are_given_up_during_an_outage_without_a_pause_for_each(
         raise ExecutorUnavailable("away")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(circuit_breaker, "_back_off", lambda _tries: 0.2)
+        patch.setattr(circuit_breaker, "back_off", lambda _tries: 0.2)
         with Remote(NegatingServer(away), is_outdated=lambda _batch: revoked) as remote:
             for number in range(100):
                 remote.pool.submit(batch_of("e", number))

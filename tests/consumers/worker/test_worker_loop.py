@@ -192,15 +192,15 @@ def test_a_worker_that_stops_has_its_drain_time_once(monkeypatch: pytest.MonkeyP
     clock = [0.0]
     monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: clock[0], perf_counter=time.perf_counter))
     worker = Working(drain_timeout=10).worker
-    assert not worker._is_over(25), "a revocation that began at 15"
+    assert not worker.is_over(25), "a revocation that began at 15"
     worker.stop()
     clock[0] = 20
-    assert not worker._is_over(25)
+    assert not worker.is_over(25)
     clock[0] = 25
-    assert worker._is_over(25), "the revocation's time is over"
-    assert not worker._is_over(35), "the drain has the rest of the time"
+    assert worker.is_over(25), "the revocation's time is over"
+    assert not worker.is_over(35), "the drain has the rest of the time"
     clock[0] = 30
-    assert worker._is_over(35)
+    assert worker.is_over(35)
 
 
 def test_stopped_at_once_it_waits_for_nothing_and_commits_only_what_is_written(

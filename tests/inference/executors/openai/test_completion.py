@@ -89,7 +89,9 @@ def test_a_refusal_rejects_the_event() -> None:
 
 def test_an_endless_refusal_takes_no_memory() -> None:
     builder = built(*[chunk_of({"delta": {"refusal": "no" * 1000}})] * 100, said("", "stop"))
-    assert len(builder._refusal) < 1000
+    with pytest.raises(ModelRejected) as told:
+        builder.completion()
+    assert len(str(told.value)) < 1000
 
 
 @pytest.mark.parametrize("tokens", [-5, 10**30, 1.5, "7", True, [1]])
