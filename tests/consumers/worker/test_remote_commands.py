@@ -36,7 +36,7 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
 def test_check_and_predict(kafka: Broker, tmp_path: Path, triton: Triton, capsys: pytest.CaptureFixture[str]) -> None:
     service = remote_service(tmp_path, kafka, f"{{urls: [{triton.grpc}]}}")
     assert cli.run(["check", str(service.file)]) == 0
-    assert "runs on remote with 1 events" in capsys.readouterr().out
+    assert "runs on a server with 1 event" in capsys.readouterr().out
     file = tmp_path / "events.jsonl"
     file.write_text("".join(json.dumps({"id": f"e{x}", "x": x}) + "\n" for x in (1, POISON, 3)), encoding="utf-8")
     assert cli.run(["predict", str(service.file), str(file), "--json"]) == 1  # one event is rejected
