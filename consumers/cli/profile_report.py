@@ -52,11 +52,7 @@ def row_json(profile: SizeProfile) -> str:
     return json.dumps(
         {
             "threads": int(profile.label),
-            "batch": profile.events,
-            "events_per_second": profile.rate,
-            "p50_ms": profile.p50 * 1e3,
-            "p99_ms": profile.p99 * 1e3,
-            "us_per_event": profile.us_per_event,
+            **profile.speed,
             "memory_bytes": profile.memory,
             "gpu_memory_bytes": profile.gpu_memory,
             "padding": profile.padding,

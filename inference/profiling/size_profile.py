@@ -25,6 +25,17 @@ class SizeProfile:
         """Microseconds of an event."""
         return 1e6 / self.rate
 
+    @property
+    def speed(self) -> dict[str, int | float]:
+        """The size and its speed, for JSON."""
+        return {
+            "batch": self.events,
+            "events_per_second": self.rate,
+            "p50_ms": self.p50 * 1e3,
+            "p99_ms": self.p99 * 1e3,
+            "us_per_event": self.us_per_event,
+        }
+
 
 def figures(turns: Sequence[Sequence[float]], events: int) -> tuple[int, float, float, float]:
     """Calls, events per second, p50 and p99 of the calls' seconds.
