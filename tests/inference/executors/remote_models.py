@@ -120,12 +120,21 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def json_server() -> Iterator[str]:
-    """A server that doubles numbers in JSON. Gives its URL."""
-    server = _Server(("127.0.0.1", 0), _Doubling)
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """A server with this handler. Gives its URL. It also ends if the test fails: its thread would keep the process alive."""
+    server = _Server(("127.0.0.1", 0), handler)
     thread = Thread(target=lambda: server.serve_forever(poll_interval=0.01))
     thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/score"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def json_server() -> Iterator[str]:
+    """A server that doubles numbers in JSON. Gives its URL."""
+    with serving(_Doubling) as url:
+        yield f"{url}/score"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Barrier, Thread
+from http.server import BaseHTTPRequestHandler
+from threading import Barrier
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,10 +17,9 @@ from millstream.inference.executors.choice import open_executor
 from millstream.topics.local.ports import free_ports
 from tests.broker.choice import Broker
 from tests.consumers.remote_service import remote_service
-from tests.inference.executors.remote_models import DOUBLING, missing_for_kserve, write_remote
+from tests.inference.executors.remote_models import DOUBLING, missing_for_kserve, serving, write_remote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 if (missing := missing_for_kserve()) is not None:
@@ -109,18 +107,6 @@ class _RefusesAll(_JsonOnly):
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
         self._answer(400, {"error": "can't read this"})
-
-
-@contextmanager
-def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """A server with this handler. Gives its URL."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = Thread(target=lambda: server.serve_forever(poll_interval=0.01))
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
 
 
 def test_all_requests_that_a_server_without_binary_tensors_refuses_at_once_are_sent_again_as_json() -> None:
