@@ -45,8 +45,7 @@ from millstream.schemas.packed import Texts
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from millstream.consumers.cli.work import SWITCH_INTERVAL
-from millstream.consumers.events import ResultQueue
+    from millstream.consumers.events import ResultQueue
 
 WIDTH = 32  # numbers of an event
 CONFIG = f"""

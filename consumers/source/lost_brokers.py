@@ -47,15 +47,16 @@ class LostBrokers:
         self._health = health
         self._remind = remind
         self._clock = clock
-        self._since: float | None = (
-            None  # when the consumer was first asked in vain, while brokers answered another client
-        )
+        # When the consumer was first asked in vain, while brokers answered another client.
+        self._since: float | None = None
         self._next = self._remind_at = 0.0
 
     def look(self) -> None:
         """Ask if it is time to. Raises WorkerError if the consumer has not found a broker for too long."""
+        if not self._health.connections_lost:
+            return
         now = self._clock()
-        if not self._health.connections_lost or now < self._next:
+        if now < self._next:
             return
         self._next = now + ASK_INTERVAL
         if self._health.broker_away is not None:
