@@ -39,6 +39,7 @@ from millstream.consumers.resilience.outage import Outages
 from millstream.consumers.resilience.safety_net import SafetyNet
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.choice import open_executor
+from millstream.inference.model_id import ModelId
 from millstream.inference.repository import load_version
 from millstream.schemas.packed import Texts
 
@@ -150,6 +151,7 @@ class Ours:
         runner = AsyncRunner(
             executor.executor,
             Bisection(max_events=max_events, allow_nan_outputs=False, net=SafetyNet("infer", metrics)),
+            lambda: (ModelId("bench", 1),),
             start=BatchStart(max_events=max_events, is_outdated=lambda _batch: False, metrics=metrics),
             breaker=CircuitBreaker(Outages(Health(60), metrics)),
             places=RequestPlaces(limit),

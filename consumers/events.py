@@ -13,6 +13,7 @@ from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.record_types import Key, Partition, Position
 from millstream.consumers.records import Records
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between
+from millstream.inference.model_id import ModelId
 from millstream.schemas.packed import Texts, taken
 from millstream.schemas.table import Table
 
@@ -245,6 +246,10 @@ class BatchResult:
     rows: npt.NDArray[np.int64]  # rows of the events with outputs, ascending
     rejected: dict[int, Rejection]  # row of each event without outputs -> its rejection
     prediction_times: npt.NDArray[np.int64]  # one for each of `rows`, ms since the epoch
+    models: tuple[ModelId, ...]  # that answered; empty only if no event has outputs
+    answered_by: npt.NDArray[np.int64] | None = (
+        None  # for each of `rows`, the index in `models`; None: all by the first one
+    )
     seconds: float = 0.0  # that the model took
 
 

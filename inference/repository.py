@@ -13,6 +13,7 @@ from millstream.inference.errors import ModelConfigError
 from millstream.inference.executors.installed import BY_FILE, SERVERS, all_names, is_known
 from millstream.inference.foreign_models import what_to_convert
 from millstream.inference.mapping import signature_of
+from millstream.inference.model_id import ModelId
 from millstream.inference.overrides import Fields
 from millstream.inference.server_section import ServerSection
 from millstream.inference.signature import Signature
@@ -38,6 +39,11 @@ class ModelVersion:
     length_buckets: tuple[int, ...] = ()  # lengths to pad to, ascending; empty: powers of two
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
     server: ServerSection | None = field(default=None, compare=False)  # None: made by a test, without a config.yaml
+
+    @property
+    def id(self) -> ModelId:
+        """Its identity in predictions."""
+        return ModelId(self.name, self.version)
 
     @property
     def place(self) -> str:

@@ -23,6 +23,7 @@ from millstream.schemas.interleave import Piece, interleave
 from millstream.schemas.packed import Packed
 from millstream.schemas.predictions import Outputs, UnsupportedOutputError, output_pieces
 from millstream.schemas.records import COMPARISON
+from millstream.schemas.row_models import Model, RowModels
 from millstream.schemas.store import Schema, SchemaStore
 from millstream.schemas.wire import HEAD_BYTES, frame, schema_id_of
 
@@ -42,12 +43,20 @@ class Variant(NamedTuple):
     name: str = "shadow"  # its name in the pipeline file
 
 
+class PrimaryRows(NamedTuple):
+    """The primary's results for the events of a comparison."""
+
+    models: RowModels  # that made them
+    outputs: Outputs  # name -> [events, ...]
+    latency_ms: Latency
+
+
 class ComparisonEncoder:
     """Encodes comparisons of a primary and a shadow as Avro in the wire format: schema comparison-v1 with the ID `schema_id`."""
 
-    def __init__(self, schema_id: int, pipeline: str, *, primary: tuple[str, int], shadow: Variant) -> None:
+    def __init__(self, schema_id: int, pipeline: str, *, shadow: Variant) -> None:
         self._head = frame(schema_id)
-        self._primary = text(pipeline) + text(primary[0]) + varint(primary[1])
+        self._pipeline = text(pipeline)
         self._shadow = text(shadow.model) + varint(shadow.version) + text(shadow.name)
 
     def encode(
@@ -55,8 +64,7 @@ class ComparisonEncoder:
         event_ids: Sequence[str],
         keys: Sequence[bytes | None],
         event_times: Ints,
-        primary_outputs: Outputs,
-        primary_latency_ms: Latency,
+        primary: PrimaryRows,
         shadow_outputs: Outputs | None,
         shadow_latency_ms: Latency,
         errors: Mapping[int, str] | None = None,
@@ -67,8 +75,7 @@ class ComparisonEncoder:
             event_ids: the event IDs.
             keys: the keys of the events' records.
             event_times: milliseconds since the epoch (UTC).
-            primary_outputs: name -> [events, ...].
-            primary_latency_ms: the primary's.
+            primary: the primary's results.
             shadow_outputs: name -> [events without an error, ...]; None if the shadow failed on all events.
             shadow_latency_ms: the shadow's, also for events on which it failed.
             errors: row of an event -> the shadow's error; all rows if `shadow_outputs` is None.
@@ -79,7 +86,7 @@ class ComparisonEncoder:
         rows = len(event_ids)
         if not rows:
             return []
-        starts = self._starts(event_ids, keys, event_times, primary_outputs, primary_latency_ms)
+        starts = self._starts(event_ids, keys, event_times, primary)
         failed = errors or {}
         if shadow_outputs is None and len(failed) < rows:
             raise UnsupportedOutputError(
@@ -101,8 +108,7 @@ class ComparisonEncoder:
         event_ids: Sequence[str],
         keys: Sequence[bytes | None],
         event_times: Ints,
-        outputs: Outputs,
-        latency_ms: Latency,
+        primary: PrimaryRows,
     ) -> Sequence[bytes]:
         """The first part of each row, up to the primary's latency."""
         rows = len(event_ids)
@@ -112,9 +118,10 @@ class ComparisonEncoder:
                 *text_pieces(event_ids),
                 *nullable_pieces(keys),
                 *long_pieces(event_times.reshape(rows, 1)),
-                self._primary,
-                *output_pieces(outputs, rows),
-                _double_piece(latency_ms, rows),
+                self._pipeline,
+                primary.models.piece(_primary),
+                *output_pieces(primary.outputs, rows),
+                _double_piece(primary.latency_ms, rows),
             ],
             rows,
         )
@@ -130,6 +137,10 @@ class ComparisonEncoder:
             answers = interleave([VALUE, *output_pieces(outputs, len(good)), NULL], len(good))
             middles |= dict(zip(good, answers, strict=True))
         return interleave([self._shadow, Packed.of([middles[row] for row in range(rows)]), latencies], rows)
+
+
+def _primary(model: Model) -> bytes:
+    return text(model[0]) + varint(model[1])
 
 
 def _double_piece(values: Latency, rows: int) -> Piece:

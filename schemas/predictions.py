@@ -5,6 +5,7 @@ docs/wire-format.md describes them for readers.
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import msgspec
@@ -18,6 +19,7 @@ from millstream.schemas.included import included_pieces, json_values
 from millstream.schemas.interleave import Piece, interleave
 from millstream.schemas.json_floats import json_floats
 from millstream.schemas.packed import Packed, Texts
+from millstream.schemas.row_models import Model, RowModels
 from millstream.schemas.table import Table
 from millstream.schemas.wire import frame
 
@@ -27,6 +29,7 @@ _MIN_RUN = 8  # mean length of runs of equal times, from which it is faster to e
 _GAP = b"\0"  # no byte of JSON: in texts, it is escaped
 _PLACEHOLDER = msgspec.Raw(_GAP)
 _JSON = msgspec.json.Encoder()
+MAX_MODELS = 1024  # models whose encoded identity is kept
 
 Outputs = Mapping[str, npt.NDArray[Any]]
 
@@ -50,6 +53,8 @@ class PredictionRows(Protocol):
         prediction_times: Ints,
         outputs: Outputs,
         event: Table | None = None,
+        *,
+        models: RowModels,
     ) -> Sequence[bytes]:
         """Return one value per event, in the order of the events.
 
@@ -60,6 +65,7 @@ class PredictionRows(Protocol):
             prediction_times: when their results were ready.
             outputs: name -> [events, ...].
             event: the fields that predictions include; None: they include none.
+            models: which model made each prediction.
 
         Raises:
             UnsupportedOutputError: a prediction can't hold an output.
@@ -73,9 +79,15 @@ class PredictionEncoder:
     The schema with the ID `schema_id` is prediction-v2 if they include fields of their events, otherwise prediction-v1.
     """
 
-    def __init__(self, schema_id: int, *, pipeline: str, model: str, version: int, variant: str) -> None:
+    def __init__(self, schema_id: int, *, pipeline: str, variant: str) -> None:
         self._head = frame(schema_id)
-        self._origin = text(pipeline) + text(model) + varint(version) + text(variant)
+        before, after = text(pipeline), text(variant)
+
+        @lru_cache(MAX_MODELS)
+        def origin(model: Model) -> bytes:
+            return before + text(model[0]) + varint(model[1]) + after
+
+        self._origin = origin
 
     def encode(
         self,
@@ -85,6 +97,8 @@ class PredictionEncoder:
         prediction_times: Ints,
         outputs: Outputs,
         event: Table | None = None,
+        *,
+        models: RowModels,
     ) -> Packed:
         """See PredictionRows."""
         rows = len(event_ids)
@@ -94,7 +108,7 @@ class PredictionEncoder:
             self._head,
             *text_pieces(event_ids),
             *_time_pieces(event_times, varint, _varints),
-            self._origin,
+            models.piece(self._origin),
             *_time_pieces(ingest_times, varint, _varints),
             *_time_pieces(prediction_times, varint, _varints),
         ]
@@ -127,8 +141,9 @@ class JsonPredictionEncoder:
     JSON has no NaN and no infinity. They become the strings "NaN", "Infinity" and "-Infinity".
     """
 
-    def __init__(self, *, pipeline: str, model: str, version: int, variant: str) -> None:
-        self._origin = {"pipeline": pipeline, "model": model, "version": version, "variant": variant}
+    def __init__(self, *, pipeline: str, variant: str) -> None:
+        self._pipeline = pipeline
+        self._variant = variant
 
     def encode(
         self,
@@ -138,6 +153,8 @@ class JsonPredictionEncoder:
         prediction_times: Ints,
         outputs: Outputs,
         event: Table | None = None,
+        *,
+        models: RowModels,
     ) -> Packed:
         """See PredictionRows."""
         rows = len(event_ids)
@@ -145,10 +162,10 @@ class JsonPredictionEncoder:
             return Packed.of([])
         columns = [_json_column(_plain(name, values, rows)) for name, values in outputs.items()]
         included = {} if event is None else {name: json_values(column) for name, column in event.columns.items()}
-        values = [_json_texts(event_ids)]
-        values += [
+        event_time, ingest_time, prediction_time = (
             _time_pieces(times, _JSON.encode, _json_numbers) for times in (event_times, ingest_times, prediction_times)
-        ]
+        )
+        values = [_json_texts(event_ids), event_time, [models.piece(_json_model)], ingest_time, prediction_time]
         values += [[_json_lines(column)] for column in (*columns, *included.values())]
         first, *others = self._template(outputs, None if event is None else included).split(_GAP)
         pieces: list[Piece] = [first]
@@ -161,7 +178,9 @@ class JsonPredictionEncoder:
         record = {
             "event_id": _PLACEHOLDER,
             "event_time": _PLACEHOLDER,
-            **self._origin,
+            "pipeline": self._pipeline,
+            "model": _PLACEHOLDER,  # and its version, see `_json_model`
+            "variant": self._variant,
             "ingest_time": _PLACEHOLDER,
             "prediction_time": _PLACEHOLDER,
             "outputs": dict.fromkeys(outputs, _PLACEHOLDER),
@@ -169,6 +188,13 @@ class JsonPredictionEncoder:
         if included is not None:
             record["event"] = dict.fromkeys(included, _PLACEHOLDER)
         return _JSON.encode(record)
+
+
+@lru_cache(MAX_MODELS)
+def _json_model(model: Model) -> bytes:
+    """The value of the field `model`, and the field `version` after it."""
+    name, version = model
+    return _JSON.encode(name) + b',"version":' + _JSON.encode(version)
 
 
 def output_pieces(outputs: Outputs, rows: int) -> list[Piece]:

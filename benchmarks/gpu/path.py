@@ -31,10 +31,12 @@ from millstream.consumers.sink.coalesce import coalesce
 from millstream.consumers.source.offset_order import OffsetOrderCheck
 from millstream.consumers.worker.compute import DECODE_RECORDS, Compute
 from millstream.consumers.worker.plan import batches_ahead
+from millstream.inference.model_id import ModelId
 from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.packed import Packed
 from millstream.schemas.predictions import PredictionEncoder
+from millstream.schemas.row_models import RowModels
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -90,7 +92,7 @@ class DataPath:
         store = DirectoryStore(schemas)
         decoder = AvroDecoder(store, store.by_name(schema), [*signature.fields, "id", "event_time"])
         self._decoder = BlockDecoder(decoder, EventFields("id", "event_time"), signature, allow_nan=False)
-        self._encoder = PredictionEncoder(1_000_001, pipeline="bench", model="bench", version=1, variant="primary")
+        self._encoder = PredictionEncoder(1_000_001, pipeline="bench", variant="primary")
         self._run = run
         self._max_events = max_events
         self._ahead = batches_ahead(device, in_flight, max_events)
@@ -114,6 +116,7 @@ class DataPath:
         runners = [
             Runner(
                 BisectingExecutor(self._run, max_events=self._max_events, allow_nan_outputs=False),
+                lambda: (ModelId("bench", 1),),
                 max_events=self._max_events,
                 watchdog=watchdog,
                 retry=retry,
@@ -213,7 +216,12 @@ class _Run:
             raise PeerFailedError(f"{len(answered.rows)} of a batch's {batch.records} events have a prediction")
         ingest_times = np.concatenate([np.full(part.last - part.first, part.block.ingest_time) for part in batch.parts])
         predictions = self._encoder.encode(
-            batch.ids(), batch.event_times(), ingest_times, answered.prediction_times, answered.outputs
+            batch.ids(),
+            batch.event_times(),
+            ingest_times,
+            answered.prediction_times,
+            answered.outputs,
+            models=RowModels(answered.models, answered.answered_by),
         )
         self._budget.release(batch.records, batch.bytes)
         return len(predictions)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 
 from millstream.consumers.events import BatchResult, MicroBatch
 from millstream.consumers.execute.batch_start import BatchStart, Work, no_result, not_run
@@ -12,6 +13,7 @@ from millstream.consumers.observability import metrics as m
 from millstream.inference.errors import ExecutorUnavailable, Throttled
 from millstream.inference.executors.blocking import timed_run
 from millstream.inference.executors.interface import AsyncExecutor, Inputs, Tensors
+from millstream.inference.model_id import ModelId
 
 
 class _OverError(Exception):
@@ -25,6 +27,7 @@ class AsyncRunner:
         self,
         executor: AsyncExecutor,
         bisection: Bisection,
+        models: Callable[[], tuple[ModelId, ...]],
         *,
         start: BatchStart,
         breaker: CircuitBreaker,
@@ -35,6 +38,7 @@ class AsyncRunner:
         """Args:
         executor: runs the model.
         bisection: isolates bad events.
+        models: returns the models that the executor runs, after a batch.
         start: leaves out events that are too late.
         breaker: waits during an outage of the executor.
         places: bound the requests in flight.
@@ -43,6 +47,7 @@ class AsyncRunner:
         """
         self._executor = executor
         self._bisection = bisection
+        self._models = models
         self._start = start
         self._breaker = breaker
         self._places = places
@@ -76,7 +81,7 @@ class AsyncRunner:
             if work is None:
                 return not_run(number, begun.batch)
             if not work.events:
-                return work.result(number, no_result(), 0.0)
+                return work.result(number, no_result(), 0.0, self._models())
             started = time.perf_counter()
             try:
                 result = await self._run(work)
@@ -85,7 +90,7 @@ class AsyncRunner:
             self._breaker.answered()
             took = time.perf_counter() - started
             self._metrics.observe(m.STAGE_SECONDS, took, "infer")
-            return work.result(number, result, took)
+            return work.result(number, result, took, self._models())
 
     async def _run(self, work: Work) -> Result:
         """Run these events, and find those that the model rejects."""

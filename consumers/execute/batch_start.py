@@ -10,7 +10,8 @@ import numpy.typing as npt
 from millstream.consumers.events import NEVER, BatchResult, MicroBatch, Rejection
 from millstream.consumers.execute.bisecting import Result
 from millstream.consumers.observability import metrics as m
-from millstream.inference.executors.interface import Inputs
+from millstream.inference.executors.interface import ANSWERED_BY, Inputs
+from millstream.inference.model_id import ModelId
 
 # Deadlines that look like seconds since 1970: from 1990 to 2100. As milliseconds, they are in January or February of 1970.
 LIKE_SECONDS = range(631_152_000, 4_102_444_800)
@@ -27,21 +28,23 @@ class Work:
     late: dict[int, Rejection]  # by row of the batch
     timeless: bool = False  # whether no event has a deadline
 
-    def result(self, number: int, result: Result, seconds: float) -> BatchResult:
+    def result(self, number: int, result: Result, seconds: float, models: tuple[ModelId, ...]) -> BatchResult:
         """The batch's result.
 
         Args:
             number: of the batch.
             result: of the events that ran.
             seconds: that the model took.
+            models: that the executor runs, see `ANSWERED_BY`.
         """
         outputs, rows, rejected = result
+        answered_by = outputs.pop(ANSWERED_BY, None)
         if self.kept is not None:
             rows = self.kept[rows]
             rejected = {int(self.kept[row]): why for row, why in rejected.items()} | self.late
         times = np.empty(len(rows), np.int64)
         times.fill(_now())
-        return BatchResult(number, self.batch, outputs, rows, rejected, times, seconds)
+        return BatchResult(number, self.batch, outputs, rows, rejected, times, models, answered_by, seconds)
 
     def seconds_left(self) -> float | None:
         """Seconds until the last deadline of these events; None: an event has none."""
@@ -107,7 +110,7 @@ def no_result() -> Result:
 
 def not_run(number: int, batch: MicroBatch) -> BatchResult:
     """The result of a batch that does not run."""
-    return BatchResult(number, batch, *no_result(), np.empty(0, np.int64))
+    return BatchResult(number, batch, *no_result(), np.empty(0, np.int64), ())
 
 
 def _expired(batch: MicroBatch, row: int) -> Rejection:

@@ -13,6 +13,7 @@ from millstream.consumers.observability import metrics as m
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.inference.executors.interface import Inputs
+from millstream.inference.model_id import ModelId
 
 
 class Runner:
@@ -21,6 +22,7 @@ class Runner:
     def __init__(
         self,
         isolation: BisectingExecutor,
+        models: Callable[[], tuple[ModelId, ...]],
         *,
         max_events: int,
         watchdog: Watchdog,
@@ -31,6 +33,7 @@ class Runner:
     ) -> None:
         """Args:
         isolation: runs the model.
+        models: returns the models that it runs, after a batch.
         max_events: most events of a batch.
         watchdog: ends the worker if the model hangs.
         retry: waits during an outage of the executor.
@@ -39,6 +42,7 @@ class Runner:
         metrics: where to count.
         """
         self._isolation = isolation
+        self._models = models
         self._watchdog = watchdog
         self._retry = retry
         self._start = BatchStart(max_events=max_events, is_outdated=is_outdated, metrics=metrics)
@@ -62,8 +66,9 @@ class Runner:
         if work is None:
             return not_run(number, batch)
         if not work.events:
-            return work.result(number, no_result(), 0.0)
-        return work.result(number, self._run(work.inputs, batch), self._took)
+            return work.result(number, no_result(), 0.0, self._models())
+        result = self._run(work.inputs, batch)
+        return work.result(number, result, self._took, self._models())
 
     def _run(self, inputs: Inputs, batch: MicroBatch) -> Result:
         started = time.perf_counter()

@@ -63,9 +63,7 @@ def shadow_fields(plans: Sequence[ShadowPlan]) -> list[str]:
     return list(dict.fromkeys(field for plan in plans for field in plan.model.signature.fields))
 
 
-def make_shadows(
-    plans: Sequence[ShadowPlan], pipeline: Pipeline, primary: ModelVersion, store: SchemaStore
-) -> list[Shadow]:
+def make_shadows(plans: Sequence[ShadowPlan], pipeline: Pipeline, store: SchemaStore) -> list[Shadow]:
     """Create the shadows."""
     if not plans:
         return []
@@ -77,10 +75,7 @@ def make_shadows(
             BisectingExecutor(plan.executor.run, max_events=plan.executor.max_events, allow_nan_outputs=True),
             plan.model.signature.inputs,
             ComparisonEncoder(
-                schema_id,
-                pipeline.name,
-                primary=(primary.name, primary.version),
-                shadow=Variant(plan.model.name, plan.model.version, plan.section.name),
+                schema_id, pipeline.name, shadow=Variant(plan.model.name, plan.model.version, plan.section.name)
             ),
             sample_rate=plan.section.sample_rate,
             allow_nan=pipeline.model.allow_nan,

@@ -20,7 +20,8 @@ from millstream.consumers.sink.delivery import BestEffort
 from millstream.inference.executors.interface import Tensors
 from millstream.inference.features import to_tensors
 from millstream.inference.signature import TensorInput
-from millstream.schemas.comparisons import ComparisonEncoder
+from millstream.schemas.comparisons import ComparisonEncoder, PrimaryRows
+from millstream.schemas.row_models import RowModels
 from millstream.schemas.table import Table
 
 log = logging.getLogger(__name__)
@@ -78,14 +79,17 @@ class Shadow:
         took = (time.perf_counter() - started) * 1000
         chosen = [ids[row] for row in rows.tolist()]
         at = np.searchsorted(answered.rows, rows)
-        primary = {name: array[at] for name, array in answered.outputs.items()}
+        primary = PrimaryRows(
+            RowModels(answered.models, answered.answered_by).take(at),
+            {name: array[at] for name, array in answered.outputs.items()},
+            answered.seconds * 1000,
+        )
         names = [keys[row] for row in rows.tolist()]
-        before = answered.seconds * 1000
         try:
-            values = self._encoder.encode(chosen, names, times, primary, before, outputs, took, errors)
+            values = self._encoder.encode(chosen, names, times, primary, outputs, took, errors)
         except Exception as error:  # for example, outputs that a comparison can't hold
             failed = dict.fromkeys(range(len(rows)), str(error))
-            values = self._encoder.encode(chosen, names, times, primary, before, None, took, failed)
+            values = self._encoder.encode(chosen, names, times, primary, None, took, failed)
         return list(zip(chosen, values, strict=True))
 
     def _answer(self, table: Table, times: npt.NDArray[np.int64]) -> tuple[Tensors | None, dict[int, str]]:

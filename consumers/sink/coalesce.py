@@ -12,14 +12,15 @@ from millstream.inference.executors.interface import join_rows
 
 
 def coalesce(answers: Sequence[BatchResult]) -> Iterator[BatchResult]:
-    """The results in their order. Neighbours are joined if their outputs have the same names, types and shapes."""
+    """The results in their order. Neighbours are joined if the same models answered, and their outputs have the same
+    names, types and shapes."""
     for _, group in groupby(answers, _traits):
         alike = list(group)
         yield _joined(alike) if len(alike) > 1 else alike[0]
 
 
 def _traits(answered: BatchResult) -> object:
-    return tuple((name, one.dtype, one.shape[1:]) for name, one in answered.outputs.items())
+    return answered.models, tuple((name, one.dtype, one.shape[1:]) for name, one in answered.outputs.items())
 
 
 def _joined(answers: Sequence[BatchResult]) -> BatchResult:
@@ -39,6 +40,18 @@ def _joined(answers: Sequence[BatchResult]) -> BatchResult:
         rows=np.concatenate(rows),
         rejected=rejected,
         prediction_times=np.concatenate([answered.prediction_times for answered in answers]),
+        answered_by=_answered_by(answers),
+    )
+
+
+def _answered_by(answers: Sequence[BatchResult]) -> npt.NDArray[np.int64] | None:
+    if all(answered.answered_by is None for answered in answers):
+        return None
+    return np.concatenate(
+        [
+            np.zeros(len(answered.rows), np.int64) if answered.answered_by is None else answered.answered_by
+            for answered in answers
+        ]
     )
 
 

@@ -12,6 +12,7 @@ from millstream.inference.executors.interface import Tensors
 from millstream.schemas.arrays import Ints
 from millstream.schemas.packed import Texts
 from millstream.schemas.predictions import PredictionRows, UnsupportedOutputError
+from millstream.schemas.row_models import RowModels
 from millstream.schemas.table import Table
 
 
@@ -24,6 +25,7 @@ class PredictionColumns:
     ingest_times: Ints
     prediction_times: Ints
     outputs: Tensors  # output name -> [events, ...]
+    models: RowModels
     event: Table | None = None  # the fields that predictions include; None: they include none
 
     def rows(self, start: int, stop: int) -> "PredictionColumns":
@@ -32,7 +34,7 @@ class PredictionColumns:
         outputs = {name: array[rows] for name, array in self.outputs.items()}
         times = self.event_times[rows], self.ingest_times[rows], self.prediction_times[rows]
         event = None if self.event is None else self.event.take(rows)
-        return PredictionColumns(Texts.of(list(self.ids[start:stop])), *times, outputs, event)
+        return PredictionColumns(Texts.of(list(self.ids[start:stop])), *times, outputs, self.models.take(rows), event)
 
 
 class IsolatingEncoder:
@@ -85,4 +87,4 @@ class IsolatingEncoder:
 
     def _encode(self, columns: PredictionColumns) -> Sequence[bytes]:
         times = columns.event_times, columns.ingest_times, columns.prediction_times
-        return self._encoder.encode(columns.ids, *times, columns.outputs, columns.event)
+        return self._encoder.encode(columns.ids, *times, columns.outputs, columns.event, models=columns.models)

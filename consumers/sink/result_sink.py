@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,7 @@ from millstream.consumers.sink.isolating_encoder import IsolatingEncoder, Predic
 from millstream.consumers.sink.refusals import Refusals
 from millstream.schemas.packed import Packed, lengths_of, taken
 from millstream.schemas.predictions import PredictionRows
+from millstream.schemas.row_models import RowModels
 
 # Upper bound of a record's bytes besides key, value and headers: 61 for a batch with one record, and up to 31 for its numbers.
 PREDICTION_OVERHEAD = 100
@@ -45,8 +47,6 @@ TOO_LARGE_REASON = "prediction_too_large"
 class Outputs:
     """The encoders, the topics and their limits."""
 
-    model: str
-    version: int
     variant: str
     predictions: PredictionRows  # the encoder
     prediction_topic: str
@@ -55,6 +55,24 @@ class Outputs:
     carry_headers: frozenset[str]  # names of the record headers that predictions get too
     stop_at: frozenset[str] = frozenset()  # reasons at which the worker ends
     include: tuple[str, ...] = ()  # the event's fields that predictions include
+
+
+class _Encoded(NamedTuple):
+    """The predictions of a batch, and the events without one."""
+
+    values: Sequence[bytes]
+    events: npt.NDArray[np.int64]  # the row of each value's event, ascending
+    models: RowModels  # of the values
+    rejected: Mapping[int, Rejection]  # row of each event without a value -> its rejection
+
+    def between(self, first: int, last: int, of: int) -> "_Encoded":
+        """The predictions of the events from `first` to `last`, of `of` events. Rows then count from `first`."""
+        # A search that isn't needed is avoided: numpy would release the GIL for it.
+        start, stop = (first, last) if len(self.events) == of else self.events.searchsorted([first, last]).tolist()
+        rejected = {event - first: why for event, why in self.rejected.items() if first <= event < last}
+        return _Encoded(
+            self.values[start:stop], self.events[start:stop] - first, self.models.between(start, stop), rejected
+        )
 
 
 class Sink:
@@ -102,31 +120,29 @@ class Sink:
 
     def _write(self, answered: BatchResult) -> NextOffsets:
         started = time.perf_counter()
-        values, events, rejected = self._encode(answered)
-        parts, refused = self._until_refused(answered.batch, values, events, rejected)
+        predictions = self._encode(answered)
+        parts, refused = self._until_refused(answered.batch, predictions)
         encoded = time.perf_counter()
         self._metrics.observe(STAGE_SECONDS, encoded - started, "encode")
-        first = 0
         ends: NextOffsets = {}
-        for part in parts:
-            last = first + part.last - part.first
-            # A search that isn't needed is avoided: numpy would release the GIL for it.
-            whole = len(events) == answered.batch.events
-            start, stop = (first, last) if whole else events.searchsorted([first, last]).tolist()
-            why = {event - first: why for event, why in rejected.items() if first <= event < last}
-            ends |= self._write_part(part, values[start:stop], events[start:stop] - first, why)
-            first = last
+        if len(answered.batch.parts) == 1 and refused is None:
+            ends = self._write_part(parts[0], predictions)
+        else:
+            first = 0
+            for part in parts:
+                last = first + part.last - part.first
+                ends |= self._write_part(part, predictions.between(first, last, answered.batch.events))
+                first = last
         self._metrics.observe(STAGE_SECONDS, time.perf_counter() - encoded, "produce")
         if refused is not None:
             refused.ends = ends
             raise refused
         return ends
 
-    def _encode(self, answered: BatchResult) -> tuple[Sequence[bytes], npt.NDArray[np.int64], dict[int, Rejection]]:
-        """Encode the predictions. Returns them, the rows of their events (ascending), and the rejections of the others."""
-        batch, rows = answered.batch, answered.rows
+    def _encode(self, answered: BatchResult) -> _Encoded:
+        batch, rows, models = answered.batch, answered.rows, RowModels(answered.models, answered.answered_by)
         if not len(rows):
-            return [], rows, answered.rejected
+            return _Encoded([], rows, models, answered.rejected)
         ids, times = batch.ids(), batch.event_times()
         ingest = np.repeat(
             [part.block.ingest_time for part in batch.parts], [part.last - part.first for part in batch.parts]
@@ -134,22 +150,17 @@ class Sink:
         if len(rows) < batch.events:
             ids, times, ingest = ids.take(rows), times[rows], ingest[rows]
         event = batch.features(rows, self._outputs.include) if self._outputs.include else None
-        columns = PredictionColumns(ids, times, ingest, answered.prediction_times, answered.outputs, event)
+        columns = PredictionColumns(ids, times, ingest, answered.prediction_times, answered.outputs, models, event)
         values, failed = self._encoder.encode(columns)
         if not failed:
-            return values, rows, answered.rejected
+            return _Encoded(values, rows, models, answered.rejected)
         rejected = {**answered.rejected, **{int(rows[place]): why for place, why in failed.items()}}
-        return values, np.delete(rows, list(failed)), rejected
+        kept = np.delete(np.arange(len(rows)), list(failed))
+        return _Encoded(values, rows[kept], models.take(kept), rejected)
 
-    def _write_part(
-        self,
-        part: BatchSlice,
-        values: Sequence[bytes],
-        events: npt.NDArray[np.int64],
-        rejected: Mapping[int, Rejection],
-    ) -> NextOffsets:
-        """Write the predictions of these events of a part (ascending), and the dead letters of the others."""
-        block = part.block
+    def _write_part(self, part: BatchSlice, predictions: _Encoded) -> NextOffsets:
+        """Write the predictions of a part's events, and the dead letters of the others. Rows count from its first event."""
+        block, events, rejected = part.block, predictions.events, predictions.rejected
         ours = self._assignment.current(block.epochs)
         good = block.good[part.first : part.last]
         dead = {**part.rejected(), **{int(good[event]): why for event, why in rejected.items()}}
@@ -157,15 +168,22 @@ class Sink:
             dead = {row: why for row, why in dead.items() if block.partition(row) in ours}
         rows = good if len(events) == len(good) else good[events]
         keys = part.event_keys if len(events) == len(good) else taken(part.event_keys, events)
-        written = self._produce(block, rows, values, keys, ours, dead)
+        written = self._produce(block, rows, predictions.values, keys, ours, dead)
         self._dead_letters.write(block, dead)
         skip = self._outputs.dead_letters.skip
         letters = {row: why for row, why in dead.items() if why.reason not in skip}
         self._refusals.note(block, letters, len(written) + len(dead))
-        model = (self._outputs.model, str(self._outputs.version), self._outputs.variant)
-        self._metrics.count(PREDICTIONS, len(written), *model)
+        models = predictions.models
+        self._count(models if written is rows else models.take(rows.searchsorted(written)), len(written))
         self._written.append((time.time(), block.timestamps[written]))
         return self._ends_of(part, ours)
+
+    def _count(self, models: RowModels, written: int) -> None:
+        """Count the predictions of each model."""
+        if not models.models:  # the batch didn't run
+            return
+        for (name, version), count in models.counts(written):
+            self._metrics.count(PREDICTIONS, count, name, str(version), self._outputs.variant)
 
     def _produce(
         self,
@@ -261,23 +279,20 @@ class Sink:
     def _until_refused(
         self,
         batch: MicroBatch,
-        values: Sequence[bytes],
-        events: npt.NDArray[np.int64],
-        rejected: Mapping[int, Rejection],
+        predictions: _Encoded,
     ) -> tuple[Sequence[BatchSlice], EventRefused | None]:
         """The batch's parts up to the first event at which the pipeline stops, and the error for this event, if any."""
         stop_at = self._outputs.stop_at
         if not stop_at:
             return batch.parts, None
-        parts: list[BatchSlice] = []
-        first = 0
+        events, parts, first = predictions.events, list[BatchSlice](), 0
         for part in batch.parts:
             block, good = part.block, part.block.good[part.first : part.last]
             ours = self._assignment.current(block.epochs)
-            of_events = {e - first: why for e, why in rejected.items() if first <= e < first + len(good)}
+            of_events = {e - first: why for e, why in predictions.rejected.items() if first <= e < first + len(good)}
             if TOO_LARGE_REASON in stop_at:
                 start, stop = events.searchsorted([first, first + len(good)]).tolist()
-                of_events |= self._too_large_of(part, values[start:stop], events[start:stop] - first)
+                of_events |= self._too_large_of(part, predictions.values[start:stop], events[start:stop] - first)
             of_rows = part.rejected() | {int(good[event]): why for event, why in of_events.items()}
             for row, why in sorted(of_rows.items()):
                 partition = block.partition(row)

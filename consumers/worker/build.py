@@ -32,7 +32,7 @@ from millstream.consumers.worker.plan import Plan, batches_ahead, check_answers,
 from millstream.consumers.worker.shared import Shared, shared_of
 from millstream.consumers.worker.worker import Worker
 from millstream.inference.executors.blocking import BlockingExecutor
-from millstream.inference.executors.interface import Executor
+from millstream.inference.executors.opened import OpenedModel
 
 MAX_UNCOMMITTED_SHARE = 1 / 2  # of the in-flight limit: a checkpoint is due when the uncommitted results reach it
 DECODE_TIMEOUT = 90.0  # seconds that a decode may take at least: a slow registry may need half of them
@@ -73,7 +73,7 @@ def build_worker(
         metrics=metrics,
         lost_broker=lost_broker,
     )
-    shadows = make_shadows(plan.shadows, pipeline, plan.model, plan.store)
+    shadows = make_shadows(plan.shadows, pipeline, plan.store)
     if isinstance(plan.executor, BlockingExecutor):
         plan.executor.checks.append(partial(check_answers, plan))
     sink = _sink(plan, shared, shadows, largest_outputs, instance_id, lost_broker)
@@ -84,7 +84,7 @@ def build_worker(
         shared,
         source=source,
         decoder=plan.decoder,
-        executors=plan.executors,
+        model=OpenedModel(plan.model.id, plan.executors),
         in_flight=in_flight,
         ahead=ahead,
         sink=sink,
@@ -97,7 +97,7 @@ def connect(
     *,
     source: Source,
     decoder: BlockDecoder,
-    executors: Sequence[Executor],
+    model: OpenedModel,
     in_flight: int,
     ahead: int,
     sink: Sink,
@@ -109,7 +109,7 @@ def connect(
         shared: what the stages share.
         source: reads the events.
         decoder: turns records into columns.
-        executors: copies of one model.
+        model: runs the batches.
         in_flight: micro-batches that each executor runs at a time.
         ahead: micro-batches that may wait for an executor.
         sink: writes the results.
@@ -127,7 +127,7 @@ def connect(
         watchdog=Watchdog(max(2 * shared.health.stall_after, DECODE_TIMEOUT)),
         metrics=shared.metrics,
     )
-    pool = pool_of(shared, executors, retry, results, in_flight=in_flight, ahead=ahead)
+    pool = pool_of(shared, model, retry, results, in_flight=in_flight, ahead=ahead)
     compute = Compute(
         inbox,
         shared.answers,
@@ -153,7 +153,7 @@ def connect(
         inbox=inbox,
         window=window,
         stages=[("compute", compute.run), ("write", writer.run)],
-        executors=executors,
+        executors=model.executors,
         sink=sink,
         shadows=shadows,
     )

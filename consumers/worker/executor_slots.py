@@ -1,7 +1,6 @@
 """Creates what runs micro-batches: threads for ordinary executors, an event loop for an asynchronous one."""
 
 import time
-from collections.abc import Sequence
 from functools import partial
 
 from millstream.consumers.execute.async_pool import AsyncExecutorPool
@@ -26,24 +25,26 @@ from millstream.consumers.resilience.safety_net import SafetyNet
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.worker.shared import Shared
 from millstream.inference.executors.blocking import BlockingExecutor
-from millstream.inference.executors.interface import Executor
+from millstream.inference.executors.interface import Executor, models_of
+from millstream.inference.executors.opened import OpenedModel
 from millstream.inference.executors.request_report import RequestReport
+from millstream.inference.model_id import ModelId
 
 
 def pool_of(
     shared: Shared,
-    executors: Sequence[Executor],
+    model: OpenedModel,
     retry: Retry,
     results: ResultBuffer,
     *,
     in_flight: int,
     ahead: int,
 ) -> Pool:
-    """Create the pool for these executors.
+    """Create the pool for a model.
 
     Args:
         shared: what the stages share.
-        executors: copies of one model; an asynchronous one has no copies.
+        model: runs the batches.
         retry: waits during an outage.
         results: takes the results.
         in_flight: micro-batches that each executor runs at a time; an asynchronous one has a limit of its own.
@@ -52,12 +53,16 @@ def pool_of(
     settings = shared.settings
     # A transaction commits offsets, so it must hold exactly the results below them. This needs the order of the partitions.
     ordering: Ordering = "partition" if settings.exactly_once else settings.ordering
-    if isinstance(executors[0], BlockingExecutor):
+    if isinstance(model.executors[0], BlockingExecutor):
         return _asynchronous(
-            shared, executors[0], Flights(results, ordering=ordering, abandon=shared.ending.abandon), ahead
+            shared,
+            model.executors[0],
+            model.id,
+            Flights(results, ordering=ordering, abandon=shared.ending.abandon),
+            ahead,
         )
     return ExecutorPool(
-        [_runner(executor, retry, shared) for _ in range(in_flight) for executor in executors],
+        [_runner(executor, model.id, retry, shared) for _ in range(in_flight) for executor in model.executors],
         results,
         ahead=ahead,
         ordering=ordering,
@@ -66,7 +71,7 @@ def pool_of(
     )
 
 
-def _runner(executor: Executor, retry: Retry, shared: Shared) -> Runner:
+def _runner(executor: Executor, model: ModelId, retry: Retry, shared: Shared) -> Runner:
     settings = shared.settings
     isolation = BisectingExecutor(
         executor.run,
@@ -76,6 +81,7 @@ def _runner(executor: Executor, retry: Retry, shared: Shared) -> Runner:
     )
     return Runner(
         isolation,
+        partial(models_of, executor, (model,)),
         max_events=settings.batch.max_events,
         watchdog=Watchdog(settings.batch_timeout),
         retry=retry,
@@ -85,7 +91,7 @@ def _runner(executor: Executor, retry: Retry, shared: Shared) -> Runner:
     )
 
 
-def _asynchronous(shared: Shared, blocking: BlockingExecutor, flights: Flights, ahead: int) -> Pool:
+def _asynchronous(shared: Shared, blocking: BlockingExecutor, model: ModelId, flights: Flights, ahead: int) -> Pool:
     """The pool of an asynchronous executor. It runs on the event loop on which the executor was warmed up."""
     settings, executor, assignment = shared.settings, blocking.executor, shared.assignment
     max_events, limits = settings.batch.max_events, executor.limits
@@ -99,6 +105,7 @@ def _asynchronous(shared: Shared, blocking: BlockingExecutor, flights: Flights, 
             allow_nan_outputs=settings.allow_nan_outputs,
             net=SafetyNet("infer", shared.metrics),
         ),
+        partial(models_of, executor, (model,)),
         start=BatchStart(max_events=max_events, is_outdated=assignment.is_outdated, metrics=shared.metrics),
         # Reading goes on: an event that always fails would otherwise hold up those of all partitions, whatever `ordering` is.
         breaker=CircuitBreaker(Outages(shared.health, shared.metrics, stop_reading=False)),

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from shlex import quote
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +35,7 @@ from millstream.consumers.worker.shared import Settings
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.choice import open_executor
-from millstream.inference.executors.interface import ModelExecutor
+from millstream.inference.executors.interface import ANSWERED_BY, ModelExecutor
 from millstream.inference.repository import ModelVersion, load_version
 from millstream.inference.signature import blank
 from millstream.pipeline.pipeline import Pipeline
@@ -50,6 +49,7 @@ from millstream.schemas.predictions import (
     UnsupportedOutputError,
 )
 from millstream.schemas.records import DEAD_LETTER
+from millstream.schemas.row_models import RowModels
 from millstream.schemas.store import Schema, SchemaStore
 
 VARIANT = "primary"
@@ -237,24 +237,16 @@ def _weights(pipeline: Pipeline) -> dict[str, float] | None:
 def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
     """The outputs, their topics and encoders. `limits`: bytes of the largest record that each output topic accepts."""
     pipeline, store = plan.pipeline, plan.store
-    identity: dict[str, Any] = {
-        "pipeline": pipeline.name,
-        "model": plan.model.name,
-        "version": plan.model.version,
-        "variant": VARIANT,
-    }
     predictions: PredictionRows
     if pipeline.output.format == "avro":
-        record = prediction_record(pipeline)
-        predictions = PredictionEncoder(own_schema_id(pipeline, store, record, pipeline.output.topic), **identity)
+        schema_id = own_schema_id(pipeline, store, prediction_record(pipeline), pipeline.output.topic)
+        predictions = PredictionEncoder(schema_id, pipeline=pipeline.name, variant=VARIANT)
     else:
-        predictions = JsonPredictionEncoder(**identity)
+        predictions = JsonPredictionEncoder(pipeline=pipeline.name, variant=VARIANT)
     if not isinstance(plan.executor, BlockingExecutor):  # a server may be away; the worker checks it after the warm-up
         check_answers(plan)
     letters = DeadLetterEncoder(own_schema_id(pipeline, store, DEAD_LETTER, pipeline.dead_letters.topic))
     return Outputs(
-        model=plan.model.name,
-        version=plan.model.version,
         variant=VARIANT,
         predictions=predictions,
         prediction_topic=pipeline.output.topic,
@@ -282,11 +274,12 @@ def check_answers(plan: Plan) -> ModelRejected | None:
     Raises:
         PlanError: a prediction can't hold one of the outputs, or the compared one lacks the item `comparison.item`.
     """
-    predictions = JsonPredictionEncoder(pipeline="", model="", version=1, variant="")
+    predictions = JsonPredictionEncoder(pipeline="", variant="")
     time = np.zeros(1, np.int64)
     try:
         outputs = plan.executor.run(blank(plan.model.signature.inputs, 1))
-        predictions.encode(["check"], time, time, time, outputs)
+        outputs.pop(ANSWERED_BY, None)
+        predictions.encode(["check"], time, time, time, outputs, models=RowModels([plan.model.id]))
     except ModelRejected as refusal:
         return refusal
     except UnsupportedOutputError as error:

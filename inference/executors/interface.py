@@ -10,6 +10,7 @@ import numpy.typing as npt
 from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
 from millstream.inference.executors.limits import RequestLimits
 from millstream.inference.executors.request_report import RequestReport
+from millstream.inference.model_id import ModelId
 from millstream.inference.ragged import Ragged
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput, blank
@@ -23,6 +24,10 @@ Tensors = Mapping[str, npt.NDArray[Any]]
 Inputs = Mapping[str, Any]
 """Tensors: `Ragged` for variable-length inputs, arrays for others. Only `ByLength` takes `Ragged`, other executors take arrays.
 The model's signature says which inputs vary; the types can't express it."""
+
+ANSWERED_BY = "__answered_by__"
+"""A reserved output of executors that run several models: int64 [events], the index in `executor.models` of the model whose
+output is the event's. Their attribute `models` is a tuple of `ModelId`, which may only grow. Other executors have neither."""
 
 
 class Executor(Protocol):
@@ -106,6 +111,12 @@ class AsyncExecutor(Protocol):
 
     async def close(self) -> None:
         """Close the connections."""
+
+
+def models_of(executor: object, own: tuple[ModelId, ...]) -> tuple[ModelId, ...]:
+    """The models that an executor runs, see `ANSWERED_BY`. `own`: the one that it was opened with."""
+    models: tuple[ModelId, ...] = getattr(executor, "models", own)
+    return models
 
 
 def rows_of(tensors: Inputs) -> int:

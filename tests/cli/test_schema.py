@@ -14,6 +14,7 @@ from millstream.consumers.cli import main as cli
 from millstream.schemas.column import column_of
 from millstream.schemas.predictions import JsonPredictionEncoder
 from millstream.schemas.records import INCLUDING_PREDICTION, PREDICTION
+from millstream.schemas.row_models import RowModels
 from millstream.schemas.table import Table
 from tests.broker.choice import Broker
 from tests.consumers.python_service import python_service
@@ -43,8 +44,9 @@ def service_of(folder: Path, body: str = BODY, **output: Any) -> Service:
 
 def predictions(outputs: dict[str, Any], event: Table | None) -> list[Any]:
     rows = np.arange(len(outputs["y"]))
-    encoder = JsonPredictionEncoder(pipeline="p", model="m", version=1, variant="primary")
-    return [json.loads(value) for value in encoder.encode(list(map(str, rows)), rows, rows, rows, outputs, event)]
+    encoder = JsonPredictionEncoder(pipeline="p", variant="primary")
+    values = encoder.encode(list(map(str, rows)), rows, rows, rows, outputs, event, models=RowModels([("m", 1)]))
+    return [json.loads(value) for value in values]
 
 
 def test_json_schema_has_this_pipelines_outputs_and_included_fields(

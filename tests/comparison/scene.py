@@ -22,8 +22,9 @@ from millstream.consumers.schema_store import open_store
 from millstream.consumers.supervision.child import MILLSTREAM, reported_port, scrape
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
-from millstream.schemas.comparisons import ComparisonEncoder, Variant
+from millstream.schemas.comparisons import ComparisonEncoder, PrimaryRows, Variant
 from millstream.schemas.records import COMPARISON
+from millstream.schemas.row_models import RowModels
 from millstream.topics.local.child import start
 from tests.broker.clients import create_topic, wait_until
 
@@ -110,9 +111,7 @@ class Scene:
 
     def comparisons(self, events: Events, errors: dict[int, str] | None = None) -> list[Row]:
         """The comparisons of these events."""
-        encoder = ComparisonEncoder(
-            COMPARISON.reserved_id, self.pipeline.name, primary=("delay", 1), shadow=Variant("delay", 2)
-        )
+        encoder = ComparisonEncoder(COMPARISON.reserved_id, self.pipeline.name, shadow=Variant("delay", 2))
         rng = np.random.default_rng(0)
         rows = len(events.ids)
         good = [row for row in range(rows) if row not in (errors or {})]
@@ -120,8 +119,7 @@ class Scene:
             events.ids,
             [None] * rows,
             events.times,
-            {"p": events.primary},
-            rng.gamma(2, 3, rows),
+            PrimaryRows(RowModels([("delay", 1)]), {"p": events.primary}, rng.gamma(2, 3, rows)),
             {"p": events.shadow[good]},
             rng.gamma(2, 4, rows),
             errors,

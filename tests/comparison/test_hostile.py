@@ -13,8 +13,9 @@ from millstream.consumers.comparison.chunks import LABEL_ROW, Chunk
 from millstream.consumers.comparison.join import WRITER_NUMBERS
 from millstream.consumers.comparison.names import app_name
 from millstream.consumers.supervision.child import reported_port, scrape
-from millstream.schemas.comparisons import ComparisonEncoder, Pair, Variant
+from millstream.schemas.comparisons import ComparisonEncoder, Pair, PrimaryRows, Variant
 from millstream.schemas.records import COMPARISON
+from millstream.schemas.row_models import RowModels
 from tests.broker.clients import produce
 from tests.broker.raw_batch import ZSTD, send_batch
 from tests.comparison.scene import MINUTE, START, Events, Job, Scene, check, comparison_scene
@@ -32,11 +33,12 @@ FAR = 2**62
 
 def forged(events: Events, primary: tuple[str, int], shadow: Variant, outputs: Any = None) -> list[bytes]:
     """Comparisons of other models, or with other outputs."""
-    encoder = ComparisonEncoder(COMPARISON.reserved_id, "p", primary=primary, shadow=shadow)
+    encoder = ComparisonEncoder(COMPARISON.reserved_id, "p", shadow=shadow)
     rows = len(events.ids)
     given = {"p": events.primary} if outputs is None else {"p": outputs}
     latency = np.full(rows, np.nan)
-    return encoder.encode(events.ids, [None] * rows, events.times, given, latency, given, latency)
+    primaries = PrimaryRows(RowModels([primary]), given, latency)
+    return encoder.encode(events.ids, [None] * rows, events.times, primaries, given, latency)
 
 
 def hostile_comparisons(scene: Scene) -> int:

@@ -22,6 +22,7 @@ from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.record_types import HeaderList, Partition, Record
 from millstream.consumers.records import Records
 from millstream.inference.executors.interface import Tensors, rows_of
+from millstream.inference.model_id import ModelId
 from millstream.inference.signature import Signature, TensorInput, TensorOutput
 from millstream.schemas.column import Column, column_of
 from millstream.schemas.decoded import BadRecord, Decoded
@@ -29,6 +30,8 @@ from millstream.schemas.dtypes import Dtype
 from millstream.schemas.packed import Texts
 from millstream.schemas.table import Table
 
+MODEL = ModelId("m", 1)
+MODELS = (MODEL,)  # the ones that answered
 EPOCHS: Epochs = {("in", 0): 1, ("in", 1): 1}
 SIGNATURE = Signature(
     (TensorInput("x", ("number",), array=False, dtype="float32", shape=(1,)),), (TensorOutput("y", "y"),)
@@ -199,6 +202,7 @@ def answered(kinds: str, start: int = 0, *, number: int = 0) -> BatchResult:
         np.arange(batch.events),
         {},
         np.full(batch.events, 1_700_000_000_456),
+        MODELS,
     )
 
 

@@ -9,11 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.schemas.comparisons import ComparisonDecoder, ComparisonEncoder, Pair, Variant, compared_output
+from millstream.schemas.comparisons import (
+    ComparisonDecoder,
+    ComparisonEncoder,
+    Pair,
+    PrimaryRows,
+    Variant,
+    compared_output,
+)
 from millstream.schemas.directory import DirectoryStore
 from millstream.schemas.predictions import UnsupportedOutputError
 from millstream.schemas.records import COMPARISON, OWN_SCHEMAS_FOLDER
 from millstream.schemas.wire import HEAD_BYTES, frame
+from tests.schemas.row_models import ONE, model_of, row_models
 
 SCHEMA = fastavro.parse_schema(COMPARISON.definition)
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
@@ -52,8 +60,9 @@ def batches(draw: st.DrawFn) -> dict[str, Any]:
         "event_ids": draw(st.lists(TEXTS, min_size=rows, max_size=rows)),
         "keys": draw(st.lists(st.one_of(st.none(), st.binary(max_size=200)), min_size=rows, max_size=rows)),
         "event_times": np.array(draw(st.lists(TIMES, min_size=rows, max_size=rows)), np.int64),
-        "primary_outputs": outputs(rows),
-        "primary_latency_ms": draw(st.one_of(st.just(1.5), st.just(random.random(rows)))),
+        "primary": PrimaryRows(
+            draw(row_models(rows)), outputs(rows), draw(st.one_of(st.just(1.5), st.just(random.random(rows))))
+        ),
         "shadow_outputs": outputs(good) if good else None,
         "shadow_latency_ms": draw(st.one_of(st.just(0.25), st.just(random.random(rows)))),
         "errors": {row: draw(TEXTS) for row in sorted(failed)},
@@ -73,10 +82,10 @@ def expected(batch: dict[str, Any], row: int, pipeline: str) -> bytes:
         "event_time": int(batch["event_times"][row]),
         "pipeline": pipeline,
         "primary": {
-            "model": "m",
-            "version": 3,
-            "outputs": answers(batch["primary_outputs"], row),
-            "latency_ms": one(batch["primary_latency_ms"], row),
+            "model": model_of(batch["primary"].models, row)[0],
+            "version": model_of(batch["primary"].models, row)[1],
+            "outputs": answers(batch["primary"].outputs, row),
+            "latency_ms": one(batch["primary"].latency_ms, row),
         },
         "shadow": {
             "model": "other",
@@ -94,7 +103,7 @@ def expected(batch: dict[str, Any], row: int, pipeline: str) -> bytes:
 
 def encoder(pipeline: str = "p") -> ComparisonEncoder:
     shadow = Variant("other", 4, "candidate")
-    return ComparisonEncoder(COMPARISON.reserved_id, pipeline, primary=("m", 3), shadow=shadow)
+    return ComparisonEncoder(COMPARISON.reserved_id, pipeline, shadow=shadow)
 
 
 @given(batches(), TEXTS)
@@ -111,17 +120,18 @@ def test_decoder_reads_back_what_was_encoded(batch: dict[str, Any]) -> None:
     assert read.ids == batch["event_ids"]
     assert read.event_times.tolist() == batch["event_times"].tolist()
     assert [read.pairs[place] for place in read.pair] == [
-        Pair(Variant("m", 3, "primary"), Variant("other", 4, "candidate"))
-    ] * rows
+        Pair(Variant(*model_of(batch["primary"].models, row), "primary"), Variant("other", 4, "candidate"))
+        for row in range(rows)
+    ]
     assert [outputs is None for outputs in read.shadow] == [row in batch["errors"] for row in range(rows)]
-    assert read.primary_ms.tolist() == [one(batch["primary_latency_ms"], row) for row in range(rows)]
+    assert read.primary_ms.tolist() == [one(batch["primary"].latency_ms, row) for row in range(rows)]
     for row in range(rows):
-        assert read.primary[row] == {name: values[row].tolist() for name, values in batch["primary_outputs"].items()}
+        assert read.primary[row] == {name: values[row].tolist() for name, values in batch["primary"].outputs.items()}
 
 
 def test_what_is_no_comparison_is_told_and_the_rest_is_read() -> None:
     time = np.array([1])
-    [good] = encoder().encode(["e"], [None], time, {"p": np.ones(1)}, 1.0, {"p": np.ones(1)}, 1.0)
+    [good] = encoder().encode(["e"], [None], time, PrimaryRows(ONE, {"p": np.ones(1)}, 1.0), {"p": np.ones(1)}, 1.0)
     values = [b"junk", good, None, good[:-1], good + b"\0", frame(4711) + good[HEAD_BYTES:]]
     read, bad = ComparisonDecoder(STORE).decode(values)
     assert (read.ids, read.rows.tolist(), sorted(bad)) == (["e"], [1], [0, 2, 3, 4, 5])
@@ -131,24 +141,26 @@ def test_comparison_written_with_a_later_schema_is_read(tmp_path: Path) -> None:
     later = {**COMPARISON.definition, "fields": [*COMPARISON.definition["fields"], {"name": "x", "type": "int"}]}
     (tmp_path / "7-comparison-v2.avsc").write_text(json.dumps(later))
     time = np.array([1])
-    [value] = encoder().encode(["e"], [None], time, {"p": np.ones(1)}, 1.0, {"p": np.ones(1)}, 1.0)
+    [value] = encoder().encode(["e"], [None], time, PrimaryRows(ONE, {"p": np.ones(1)}, 1.0), {"p": np.ones(1)}, 1.0)
     read, bad = ComparisonDecoder(DirectoryStore(tmp_path)).decode([frame(7) + value[HEAD_BYTES:] + b"\x02"])
     assert (read.ids, bad) == (["e"], {})
 
 
 def test_no_events_give_no_records() -> None:
-    assert encoder().encode([], [], np.empty(0, np.int64), {}, 1.0, {}, 1.0) == []
+    assert encoder().encode([], [], np.empty(0, np.int64), PrimaryRows(ONE, {}, 1.0), {}, 1.0) == []
 
 
 def test_event_with_neither_answer_nor_error_is_refused() -> None:
     with pytest.raises(UnsupportedOutputError, match="found neither for 1 of 2"):
-        encoder().encode(["a", "b"], [None] * 2, np.zeros(2, np.int64), {}, 1.0, None, 1.0, {0: "broken"})
+        encoder().encode(
+            ["a", "b"], [None] * 2, np.zeros(2, np.int64), PrimaryRows(ONE, {}, 1.0), None, 1.0, {0: "broken"}
+        )
 
 
 def test_error_that_is_no_valid_unicode_is_written_as_far_as_it_is() -> None:
     """As a model's own Python code may raise it."""
-    encoder = ComparisonEncoder(COMPARISON.reserved_id, "p", primary=("m", 1), shadow=Variant("m", 2))
-    values = encoder.encode(["e"], [None], np.array([1]), {}, 1.0, None, 1.0, {0: "no file \udcff"})
+    encoder = ComparisonEncoder(COMPARISON.reserved_id, "p", shadow=Variant("m", 2))
+    values = encoder.encode(["e"], [None], np.array([1]), PrimaryRows(ONE, {}, 1.0), None, 1.0, {0: "no file \udcff"})
     assert ComparisonDecoder(STORE).decode(values)[1] == {}
     assert b"no file ?" in values[0]
 

@@ -21,8 +21,9 @@ from millstream.schemas.records import INCLUDING_PREDICTION, PREDICTION, OwnReco
 from millstream.schemas.table import Table
 from millstream.schemas.wire import HEAD_BYTES, frame
 from tests.schemas.json_values import as_json
+from tests.schemas.row_models import ONE
 
-ORIGIN: dict[str, Any] = {"pipeline": "p", "model": "m", "version": 1, "variant": "primary"}
+IDENTITY: dict[str, Any] = {"pipeline": "p", "model": "m", "version": 1, "variant": "primary"}
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
 SINGLE: dict[str, st.SearchStrategy[Any]] = {
     "boolean": st.booleans(),
@@ -63,7 +64,7 @@ def events(draw: st.DrawFn) -> tuple[dict[str, Dtype], dict[str, list[Any]]]:
 def encoded(encoder: Any, dtypes: dict[str, Dtype], columns: dict[str, list[Any]]) -> list[bytes]:
     event = Table({name: column_of(columns[name], dtype) for name, dtype in dtypes.items()})
     rows = np.arange(len(event))
-    return list(encoder.encode(list(map(str, rows)), rows, rows, rows, {"y": rows}, event))
+    return list(encoder.encode(list(map(str, rows)), rows, rows, rows, {"y": rows}, event, models=ONE))
 
 
 def branch(value: Any, dtype: Dtype) -> Any:
@@ -79,11 +80,11 @@ def branch(value: Any, dtype: Dtype) -> Any:
 def test_avro_is_byte_for_byte_what_fastavro_writes(event: tuple[dict[str, Dtype], dict[str, list[Any]]]) -> None:
     dtypes, columns = event
     schema = fastavro.parse_schema(INCLUDING_PREDICTION.definition)
-    for row, value in enumerate(encoded(PredictionEncoder(7, **ORIGIN), dtypes, columns)):
+    for row, value in enumerate(encoded(PredictionEncoder(7, pipeline="p", variant="primary"), dtypes, columns)):
         out = BytesIO()
         times = dict.fromkeys(["event_time", "ingest_time", "prediction_time"], row)
         fields = {name: branch(columns[name][row], dtype) for name, dtype in dtypes.items()}
-        datum = {**ORIGIN, "event_id": str(row), **times, "outputs": {"y": ("long", row)}, "event": fields}
+        datum = {**IDENTITY, "event_id": str(row), **times, "outputs": {"y": ("long", row)}, "event": fields}
         fastavro.schemaless_writer(out, schema, datum)
         assert value == frame(7) + out.getvalue()
 
@@ -91,7 +92,7 @@ def test_avro_is_byte_for_byte_what_fastavro_writes(event: tuple[dict[str, Dtype
 @given(events())
 def test_json_has_the_same_values(event: tuple[dict[str, Dtype], dict[str, list[Any]]]) -> None:
     dtypes, columns = event
-    for row, value in enumerate(encoded(JsonPredictionEncoder(**ORIGIN), dtypes, columns)):
+    for row, value in enumerate(encoded(JsonPredictionEncoder(pipeline="p", variant="primary"), dtypes, columns)):
         prediction = json.loads(value)
         assert prediction["event"] == {name: as_json(columns[name][row]) for name in dtypes}
         assert prediction["outputs"] == {"y": row}
@@ -103,7 +104,9 @@ def read(value: bytes, written: OwnRecord, reader: OwnRecord) -> Any:
 
 
 def test_reader_with_the_older_schema_reads_predictions_that_include_fields() -> None:
-    [value] = encoded(PredictionEncoder(7, **ORIGIN), {"amount": ListOf("float64")}, {"amount": [[1.5, None]]})
+    [value] = encoded(
+        PredictionEncoder(7, pipeline="p", variant="primary"), {"amount": ListOf("float64")}, {"amount": [[1.5, None]]}
+    )
     assert read(value, INCLUDING_PREDICTION, INCLUDING_PREDICTION)["event"] == {"amount": [1.5, None]}
     older = read(value, INCLUDING_PREDICTION, PREDICTION)
     assert list(older) == [field["name"] for field in PREDICTION.definition["fields"]]
@@ -112,7 +115,9 @@ def test_reader_with_the_older_schema_reads_predictions_that_include_fields() ->
 
 def test_reader_with_the_newer_schema_reads_predictions_that_include_none() -> None:
     zero = np.zeros(1, np.int64)
-    [value] = PredictionEncoder(7, **ORIGIN).encode(["e"], zero, zero, zero, {"y": zero})
+    [value] = PredictionEncoder(7, pipeline="p", variant="primary").encode(
+        ["e"], zero, zero, zero, {"y": zero}, models=ONE
+    )
     newer = read(value, PREDICTION, INCLUDING_PREDICTION)
     assert (newer["outputs"], newer["event"]) == ({"y": 0}, {})
 

@@ -14,12 +14,14 @@ from hypothesis.extra import numpy as hnp
 
 from millstream.schemas.predictions import JsonPredictionEncoder, PredictionEncoder, UnsupportedOutputError
 from millstream.schemas.records import PREDICTION
+from millstream.schemas.row_models import RowModels
 from tests.schemas.json_values import as_json
+from tests.schemas.row_models import ONE, model_of, row_models
 
 SCHEMA_ID = 1_000_001
 HEAD = b"\x00\x00\x0f\x42\x41"
 SCHEMA = fastavro.parse_schema(PREDICTION.definition)
-ORIGIN = {"pipeline": "flights-delay", "model": "flights-delay", "version": 2, "variant": "primary"}
+ORIGIN: dict[str, str] = {"pipeline": "flights-delay", "variant": "primary"}
 INT64 = st.integers(-(2**63), 2**63 - 1)
 # Small, typical and extreme numbers in one array: their varints have every length.
 LONGS = st.one_of(st.integers(-64, 63), st.integers(10**12, 2 * 10**12), INT64)
@@ -45,7 +47,7 @@ ELEMENTS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-def encoder(**origin: Any) -> PredictionEncoder:
+def encoder(**origin: str) -> PredictionEncoder:
     return PredictionEncoder(SCHEMA_ID, **{**ORIGIN, **origin})
 
 
@@ -54,7 +56,7 @@ def times(values: list[int]) -> npt.NDArray[np.int64]:
 
 
 def encode_one(**outputs: npt.NDArray[Any]) -> dict[str, Any]:
-    [value] = encoder().encode(["e"], times([1]), times([2]), times([3]), outputs)
+    [value] = encoder().encode(["e"], times([1]), times([2]), times([3]), outputs, models=ONE)
     return read(value)["outputs"]  # type: ignore[no-any-return]
 
 
@@ -90,7 +92,13 @@ def batches(draw: st.DrawFn) -> dict[str, Any]:
         "ingest_times": times(draw(st.lists(LONGS, min_size=rows, max_size=rows))),
         "prediction_times": times(draw(st.lists(LONGS, min_size=rows, max_size=rows))),
         "outputs": outputs,
+        "models": draw(row_models(rows)),
     }
+
+
+def identity(batch: dict[str, Any], row: int, origin: dict[str, str]) -> dict[str, Any]:
+    model, version = model_of(batch["models"], row)
+    return {**origin, "model": model, "version": version}
 
 
 def expected(batch: dict[str, Any], row: int, origin: dict[str, Any]) -> bytes:
@@ -100,7 +108,7 @@ def expected(batch: dict[str, Any], row: int, origin: dict[str, Any]) -> bytes:
         is_scalar = values.shape[1:] in {(), (1,)}
         answers[name] = branch(cells[0] if is_scalar else cells, values.dtype)
     datum = {
-        **origin,
+        **identity(batch, row, origin),
         "event_id": batch["event_ids"][row],
         "event_time": int(batch["event_times"][row]),
         "ingest_time": int(batch["ingest_times"][row]),
@@ -112,11 +120,9 @@ def expected(batch: dict[str, Any], row: int, origin: dict[str, Any]) -> bytes:
     return HEAD + out.getvalue()
 
 
-@given(batches(), TEXTS, TEXTS, st.integers(0, 2**31 - 1), TEXTS)
-def test_encoding_is_byte_for_byte_what_fastavro_writes(
-    batch: dict[str, Any], pipeline: str, model: str, version: int, variant: str
-) -> None:
-    origin = {"pipeline": pipeline, "model": model, "version": version, "variant": variant}
+@given(batches(), TEXTS, TEXTS)
+def test_encoding_is_byte_for_byte_what_fastavro_writes(batch: dict[str, Any], pipeline: str, variant: str) -> None:
+    origin = {"pipeline": pipeline, "variant": variant}
     values = encoder(**origin).encode(**batch)
     assert list(values) == [expected(batch, row, origin) for row in range(len(batch["event_ids"]))]
 
@@ -130,6 +136,7 @@ def test_times_that_stay_for_a_while_are_each_rows_own(runs: list[tuple[int, int
         "ingest_times": times(moments),
         "prediction_times": times(moments[::-1]),
         "outputs": {},
+        "models": ONE,
     }
     assert list(encoder().encode(**batch)) == [expected(batch, row, ORIGIN) for row in range(len(moments))]
 
@@ -144,6 +151,7 @@ def test_longs_at_every_varint_length_border(bits: int) -> None:
         "ingest_times": times(values[:1] * len(values)),
         "prediction_times": times(values),
         "outputs": {"long": times(values), "longs": times(values * 2).reshape(len(values), 2)},
+        "models": ONE,
     }
     assert list(encoder().encode(**batch)) == [expected(batch, row, ORIGIN) for row in range(len(values))]
 
@@ -155,6 +163,7 @@ def test_reader_sees_every_field() -> None:
         times([1_378_012_500_010]),
         times([1_378_012_500_015]),
         {"p": np.array([0.5], np.float32)},
+        models=ONE,
     )
     prediction = read(value)
     assert list(prediction) == [field["name"] for field in PREDICTION.definition["fields"]]
@@ -164,13 +173,20 @@ def test_reader_sees_every_field() -> None:
 
 
 def test_no_events_give_no_records() -> None:
-    assert not len(encoder().encode([], times([]), times([]), times([]), {"p": np.empty((0, 4), np.float32)}))
+    assert not len(
+        encoder().encode([], times([]), times([]), times([]), {"p": np.empty((0, 4), np.float32)}, models=ONE)
+    )
 
 
 def test_views_that_are_not_contiguous_are_encoded_by_their_values() -> None:
     matrix = np.arange(12, dtype=np.float32).reshape(3, 4)
     values = encoder().encode(
-        ["a", "b"], times([1, 2]), times([1, 2]), times([3, 3]), {"x": matrix[::2, ::-1], "y": matrix[1:, 2]}
+        ["a", "b"],
+        times([1, 2]),
+        times([1, 2]),
+        times([3, 3]),
+        {"x": matrix[::2, ::-1], "y": matrix[1:, 2]},
+        models=ONE,
     )
     assert [read(value)["outputs"] for value in values] == [
         {"x": [3.0, 2.0, 1.0, 0.0], "y": 6.0},
@@ -199,12 +215,12 @@ def test_texts_of_numpy_dtypes_are_strings() -> None:
         (np.array(1.0), r"found \[\]"),
     ],
 )
-@pytest.mark.parametrize("rows", [encoder(), JsonPredictionEncoder(**ORIGIN)], ids=["avro", "json"])  # type: ignore[arg-type]
+@pytest.mark.parametrize("rows", [encoder(), JsonPredictionEncoder(**ORIGIN)], ids=["avro", "json"])
 def test_output_that_no_prediction_can_hold_is_refused_by_name(
     rows: PredictionEncoder, values: npt.NDArray[Any], found: str
 ) -> None:
     with pytest.raises(UnsupportedOutputError, match=f"output 'late': expected .*{found}"):
-        rows.encode(["e"], times([1]), times([2]), times([3]), {"late": values})
+        rows.encode(["e"], times([1]), times([2]), times([3]), {"late": values}, models=ONE)
 
 
 def no_constants(text: str) -> None:
@@ -213,13 +229,13 @@ def no_constants(text: str) -> None:
 
 @given(batches())
 def test_json_says_what_avro_says(batch: dict[str, Any]) -> None:
-    values = JsonPredictionEncoder(**ORIGIN).encode(**batch)  # type: ignore[arg-type]
+    values = JsonPredictionEncoder(**ORIGIN).encode(**batch)
     assert len(values) == len(batch["event_ids"])
     for row, value in enumerate(values):
         cells = {name: output[row : row + 1].reshape(-1).tolist() for name, output in batch["outputs"].items()}
         prediction = json.loads(value, parse_constant=no_constants)
         assert prediction == {
-            **ORIGIN,
+            **identity(batch, row, ORIGIN),
             "event_id": batch["event_ids"][row],
             "event_time": batch["event_times"][row],
             "ingest_time": batch["ingest_times"][row],
@@ -233,22 +249,25 @@ def test_json_says_what_avro_says(batch: dict[str, Any]) -> None:
 
 
 def test_json_takes_names_and_values_as_they_are() -> None:
-    odd = {"pipeline": "100%", "model": "%b", "version": 1, "variant": 'a"%s"\n'}
+    odd, model = {"pipeline": "100%", "variant": 'a"%s"\n'}, {"model": '%b"', "version": 1}
     ids, outputs = ["%b", "line\nbreak\u2028", ""], {"%d ü": np.array(["%%", "\n", '"'], object), "x": np.zeros((3, 2))}
-    values = JsonPredictionEncoder(**odd).encode(ids, times([1, 2, 3]), times([4, 5, 6]), times([7, 7, 8]), outputs)  # type: ignore[arg-type]
+    values = JsonPredictionEncoder(**odd).encode(
+        ids, times([1, 2, 3]), times([4, 5, 6]), times([7, 7, 8]), outputs, models=RowModels([('%b"', 1)])
+    )
     said = [json.loads(value) for value in values]
     assert [one["event_id"] for one in said] == ids
     assert [one["outputs"] for one in said] == [{"%d ü": text, "x": [0.0, 0.0]} for text in ("%%", "\n", '"')]
-    assert all({name: one[name] for name in odd} == odd for one in said)
+    assert all({name: one[name] for name in odd | model} == odd | model for one in said)
 
 
 @given(st.lists(TEXTS | st.text("abc/é\x7f\u2028", max_size=4), min_size=1, max_size=4))
 def test_json_has_each_id_as_it_is(ids: list[str]) -> None:
     some = times([-1] * len(ids))
-    values = JsonPredictionEncoder(**ORIGIN).encode(ids, some, some, some, {"x": np.zeros(len(ids))})  # type: ignore[arg-type]
+    values = JsonPredictionEncoder(**ORIGIN).encode(ids, some, some, some, {"x": np.zeros(len(ids))}, models=ONE)
     for value, event_id in zip(values, ids, strict=True):
         assert value.startswith(b'{"event_id":%b,' % msgspec.json.encode(event_id))
 
 
 def test_json_of_no_events() -> None:
-    assert not len(JsonPredictionEncoder(**ORIGIN).encode([], times([]), times([]), times([]), {"x": np.zeros(0)}))  # type: ignore[arg-type]
+    encoder = JsonPredictionEncoder(**ORIGIN)
+    assert not len(encoder.encode([], times([]), times([]), times([]), {"x": np.zeros(0)}, models=ONE))

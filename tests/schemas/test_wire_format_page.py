@@ -20,6 +20,7 @@ from millstream.schemas.records import (
     OWN_SCHEMAS_FOLDER,
     PREDICTION,
 )
+from millstream.schemas.row_models import RowModels
 from millstream.schemas.rows import decode_row
 from millstream.schemas.store import AvroType
 from millstream.schemas.wire import frame
@@ -29,12 +30,14 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "wire-format.md").read_text("utf-8")
 FLIGHT_SCHEMA = ROOT / "examples" / "flights" / "schemas" / "1-flight-departure.avsc"
 ORIGIN: dict[str, Any] = {"pipeline": "delay", "model": "flights", "version": 2, "variant": "primary"}
+NAMES: dict[str, str] = {"pipeline": "delay", "variant": "primary"}
 BATCH: dict[str, Any] = {
     "event_ids": ["e1"],
     "event_times": np.array([1_378_012_500_000]),
     "ingest_times": np.array([1_378_012_500_010]),
     "prediction_times": np.array([1_378_012_500_015]),
     "outputs": {"p": np.array([0.5], np.float32)},
+    "models": RowModels([("flights", 2)]),
 }
 
 
@@ -54,7 +57,7 @@ def load(path: Path) -> AvroType:
 
 
 def test_bytes_of_the_example_are_what_the_encoder_writes() -> None:
-    [value] = PredictionEncoder(PREDICTION.reserved_id, **ORIGIN).encode(**BATCH)
+    [value] = PredictionEncoder(PREDICTION.reserved_id, **NAMES).encode(**BATCH)
     [block] = blocks("hex")
     cells = [line.split("  ")[0] for line in block.splitlines()]
     assert bytes.fromhex("".join(cells)) == value
@@ -62,7 +65,7 @@ def test_bytes_of_the_example_are_what_the_encoder_writes() -> None:
 
 
 def test_json_of_the_example_is_what_the_encoder_writes() -> None:
-    [value] = JsonPredictionEncoder(**ORIGIN).encode(**BATCH)
+    [value] = JsonPredictionEncoder(**NAMES).encode(**BATCH)
     assert blocks("json") == [value.decode() + "\n"]
 
 
@@ -98,7 +101,7 @@ def test_consumer_reads_predictions() -> None:
         "classes": np.array([["late", "on time"]], object),
         "grid": np.ones((1, 2, 2), int),
     }
-    [value] = PredictionEncoder(PREDICTION.reserved_id, **ORIGIN).encode(**BATCH | {"outputs": outputs})
+    [value] = PredictionEncoder(PREDICTION.reserved_id, **NAMES).encode(**BATCH | {"outputs": outputs})
     prediction = program(1)["decode"](value, schemas)
     assert prediction["outputs"] == {"p": 0.5, "classes": ["late", "on time"], "grid": [1, 1, 1, 1]}
     assert {name: prediction[name] for name in ORIGIN} == ORIGIN

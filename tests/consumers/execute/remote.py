@@ -26,6 +26,7 @@ from millstream.inference.executors.interface import AsyncExecutor
 from millstream.inference.executors.limits import RequestLimits
 from millstream.inference.executors.loop_thread import LoopThread
 from tests.broker.clients import wait_until
+from tests.consumers.in_memory import MODELS
 from tests.consumers.measured import Measured
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class Remote(Measured):
         runner = AsyncRunner(
             executor,
             Bisection(max_events=64, allow_nan_outputs=False, net=SafetyNet("infer", self.metrics)),
+            lambda: MODELS,
             start=BatchStart(max_events=64, is_outdated=is_outdated, metrics=self.metrics),
             breaker=CircuitBreaker(Outages(self.health, self.metrics)),
             places=RequestPlaces(self.limit),

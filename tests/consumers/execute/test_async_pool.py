@@ -20,7 +20,7 @@ from millstream.consumers.observability import metrics as m
 from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, Throttled
 from tests.broker.clients import wait_until
 from tests.consumers.execute.remote import Held, NegatingServer, Remote
-from tests.consumers.in_memory import batch_of, block, ended, running
+from tests.consumers.in_memory import MODELS, batch_of, block, ended, running
 
 if TYPE_CHECKING:
     from millstream.inference.executors.interface import Tensors
@@ -48,6 +48,7 @@ def test_many_batches_are_in_flight_and_their_results_go_on_in_order() -> None:
         results = remote.results()
     assert [one.number for one in results] == list(range(300))
     assert [one.outputs["y"].ravel().tolist() for one in results] == [[-2 * n, -2 * n - 1] for n in range(300)]
+    assert {one.models for one in results} == {MODELS}
     assert server.most_flying > 100
     assert remote.errors == []
     assert remote.value(m.BATCHES, reason="size") == remote.value(m.STAGE_SECONDS, "_count", stage="infer") == 300

@@ -21,8 +21,10 @@ from millstream.consumers.resilience import retry as waiting
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.inference.errors import ExecutorUnavailable, ModelRejected
+from millstream.inference.executors.interface import ANSWERED_BY
+from millstream.inference.model_id import ModelId
 from tests.consumers.clock import Clock
-from tests.consumers.in_memory import batch_of, block
+from tests.consumers.in_memory import MODELS, batch_of, block
 from tests.consumers.measured import Measured
 
 if TYPE_CHECKING:
@@ -45,11 +47,13 @@ class Running(Measured):
         self,
         run: Callable[[Tensors], dict[str, Any]] = negated,
         is_outdated: Callable[[MicroBatch], bool] = lambda _batch: False,
+        models: tuple[ModelId, ...] = MODELS,
     ) -> None:
         super().__init__()
         self.abandon = threading.Event()
         self.runner = Runner(
             BisectingExecutor(run, max_events=8, allow_nan_outputs=False),
+            lambda: models,
             max_events=8,
             watchdog=WATCHDOG,
             retry=Retry(self.abandon, Health(60), self.metrics),
@@ -125,6 +129,26 @@ def test_batch_that_is_too_late_as_a_whole_is_not_run() -> None:
     found = Running(lambda _inputs: pytest.fail("all of it is too late")).runner.answer(0, with_deadlines([1, 2]))
     assert (found.outputs, found.rows.tolist(), sorted(found.rejected)) == ({}, [], [0, 1])
     assert found.seconds == 0.0
+
+
+def test_model_that_answered_an_event_is_known_also_if_the_batch_ran_in_parts_and_some_events_have_no_result() -> None:
+    def routed(inputs: Tensors) -> dict[str, Any]:
+        if 2 in inputs["x"]:
+            raise ModelRejected("a 2")
+        return {**negated(inputs), ANSWERED_BY: inputs["x"].ravel().astype(np.int64) % 2}
+
+    models = (ModelId("even", 1), ModelId("odd", 7))
+    found = Running(routed, models=models).runner.answer(0, with_deadlines([NEVER, 1, NEVER, NEVER, NEVER]))
+    assert found.rows.tolist() == [0, 3, 4]
+    assert sorted(found.outputs) == ["y"], "the reserved output is none of the prediction's"
+    assert found.models == models
+    assert found.answered_by is not None
+    assert found.answered_by.tolist() == [0, 1, 0]
+
+
+def test_one_model_answers_all_events() -> None:
+    found = Running().runner.answer(0, with_deadlines([NEVER, NEVER]))
+    assert (found.models, found.answered_by) == (MODELS, None)
 
 
 def test_events_that_the_model_rejects_are_named_by_their_place_in_the_batch() -> None:

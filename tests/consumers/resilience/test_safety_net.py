@@ -19,9 +19,11 @@ from millstream.inference.errors import ExecutorUnavailable, ModelRejected, OutO
 from millstream.schemas.errors import SchemaUnavailable
 from millstream.schemas.packed import Texts
 from millstream.schemas.predictions import JsonPredictionEncoder, UnsupportedOutputError
+from millstream.schemas.row_models import RowModels
 from tests.consumers.in_memory import SIGNATURE, NegatingExecutor, NumberDecoder, polled
 from tests.consumers.isolating import isolating_decoder
 from tests.consumers.measured import measured
+from tests.schemas.row_models import ONE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -253,14 +255,14 @@ def test_net_lets_through_what_says_itself_what_to_do(error: Exception) -> None:
 def columns(numbers: Sequence[float]) -> PredictionColumns:
     times = np.arange(len(numbers))
     ids = Texts.of([f"e{number:g}" for number in numbers])
-    return PredictionColumns(ids, times, times, times, {"y": np.array(numbers)})
+    return PredictionColumns(ids, times, times, times, {"y": np.array(numbers)}, ONE)
 
 
 class BuggyEncoder(JsonPredictionEncoder):
     """Raises when any output is 7."""
 
     def __init__(self, error: Exception) -> None:
-        super().__init__(pipeline="p", model="m", version=1, variant="primary")
+        super().__init__(pipeline="p", variant="primary")
         self.error = error
 
     def encode(
@@ -271,10 +273,12 @@ class BuggyEncoder(JsonPredictionEncoder):
         prediction_times: Any,
         outputs: Mapping[str, Any],
         event: Table | None = None,
+        *,
+        models: RowModels,
     ) -> Any:
         if 7 in outputs["y"]:
             raise self.error
-        return super().encode(event_ids, event_times, ingest_times, prediction_times, outputs, event)
+        return super().encode(event_ids, event_times, ingest_times, prediction_times, outputs, event, models=models)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 from millstream.consumers.events import BatchResult, BatchSlice, MicroBatch
 from millstream.consumers.observability.metrics import COMPARISONS, Metrics
 from millstream.consumers.shadow.comparison_sink import ComparisonSink
-from tests.consumers.in_memory import EPOCHS, GivenAssignment, block
+from tests.consumers.in_memory import EPOCHS, MODELS, GivenAssignment, block
 from tests.consumers.measured import measured
 from tests.consumers.sink.test_sink import OUTPUTS
 
@@ -59,7 +59,7 @@ def test_comparison_that_its_topic_refuses_is_left_out_and_counted() -> None:
         metrics=metrics,
     )
     batch = MicroBatch((BatchSlice(block("eeee"), 0, 4, 0, 4),), "size")
-    answered = BatchResult(0, batch, {"y": np.zeros(4)}, np.arange(4), {}, np.zeros(4, np.int64))
+    answered = BatchResult(0, batch, {"y": np.zeros(4)}, np.arange(4), {}, np.zeros(4, np.int64), MODELS)
     assert sink.write([answered]) == {("in", 0): (1, 4)}
     assert [key for _, _, key in delivery.records] == [b"a", b"d"]
     assert len(left_out) == 2

@@ -16,8 +16,11 @@ from millstream.consumers.observability import metrics as m
 from millstream.consumers.shadow import shadow_thread as shadow_lane
 from millstream.consumers.shadow.shadow_thread import Shadow, ShadowThread
 from millstream.inference.errors import ModelRejected
+from millstream.inference.model_id import ModelId
+from millstream.schemas.comparisons import PrimaryRows
 from tests.consumers.in_memory import SIGNATURE, answered, ended
 from tests.consumers.measured import Measured
+from tests.schemas.row_models import model_of
 from tests.schemas.tables import table_of
 
 if TYPE_CHECKING:
@@ -286,8 +289,7 @@ class Encoded:
         ids: Sequence[str],
         keys: Sequence[bytes | None],
         times: Any,
-        primary: Any,
-        before: float,
+        primary: PrimaryRows,
         outputs: Any,
         took: float,
         errors: Any,
@@ -299,11 +301,12 @@ class Encoded:
             list(ids),
             list(keys),
             times.tolist(),
-            {name: array.ravel().tolist() for name, array in primary.items()},
-            before,
+            {name: array.ravel().tolist() for name, array in primary.outputs.items()},
+            primary.latency_ms,
             None if outputs is None else {name: array.ravel().tolist() for name, array in outputs.items()},
             dict(errors),
         ]
+        self.models = [model_of(primary.models, row) for row in range(len(ids))]
         return [event.encode() for event in ids]
 
 
@@ -336,6 +339,15 @@ def test_shadow_answers_what_the_primary_has_answered() -> None:
     compared = shadow_of(encoder).compare(with_numbers(1, 2, 3), np.array([0, 2]))
     assert compared == [("0", b"0"), ("2", b"2")]
     assert encoder.told == [["0", "2"], [b"k0", b"k2"], [0, 2], {"y": [10, 30]}, 250, {"y": [2, 6]}, {}]
+
+
+def test_comparison_names_the_models_that_answered_its_events() -> None:
+    encoder, models = Encoded(), (ModelId("m", 1), ModelId("m", 2), ModelId("n", 1))
+    several = replace(with_numbers(1, 2, 3, 4), models=models, answered_by=np.array([0, 2, 1, 0]))
+    shadow_of(encoder).compare(several, np.array([1, 2, 3]))
+    assert encoder.models == [("n", 1), ("m", 2), ("m", 1)]
+    shadow_of(encoder).compare(with_numbers(1, 2), np.array([1]))
+    assert encoder.models == [("m", 1)]
 
 
 def test_features_of_several_blocks_are_taken_in_their_order() -> None:

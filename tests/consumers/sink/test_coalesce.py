@@ -1,9 +1,13 @@
 """Results written together are the records that they are when written one by one."""
 
+import json
+from collections import Counter
 from dataclasses import replace
+from io import BytesIO
 from itertools import accumulate
 from typing import Any, cast
 
+import fastavro
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,23 +15,25 @@ from hypothesis import strategies as st
 
 from millstream.consumers.batch.batcher import Batcher, Limits
 from millstream.consumers.events import BatchResult, NextOffsets, Rejection
-from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.observability.metrics import PREDICTIONS, Metrics
 from millstream.consumers.record_headers import HeaderRows, RecordHeaders
 from millstream.consumers.record_types import HeaderList
 from millstream.consumers.sink.coalesce import coalesce
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.delivery import Delivery
 from millstream.consumers.sink.result_sink import Outputs, Sink
+from millstream.inference.model_id import ModelId
 from millstream.schemas.avro.write import text
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterEncoder, decode_dead_letter
-from millstream.schemas.predictions import PredictionEncoder
-from tests.consumers.in_memory import EPOCHS, GivenAssignment, answered, block
+from millstream.schemas.predictions import JsonPredictionEncoder, PredictionEncoder
+from millstream.schemas.records import PREDICTION
+from millstream.schemas.wire import HEAD_BYTES
+from tests.consumers.in_memory import EPOCHS, MODELS, GivenAssignment, answered, batch_of, block
+from tests.consumers.measured import measured
 
 OUTPUTS = Outputs(
-    model="m",
-    version=1,
     variant="primary",
-    predictions=PredictionEncoder(1, pipeline="p", model="m", version=1, variant="primary"),
+    predictions=PredictionEncoder(1, pipeline="p", variant="primary"),
     prediction_topic="out",
     dead_letters=DeadLetterOutput(
         pipeline="p", topic="dead", encoder=DeadLetterEncoder(2), max_bytes=1 << 20, skip=frozenset(), file="p.yaml"
@@ -65,7 +71,10 @@ class MemoryDelivery:
 
 @st.composite
 def results(draw: st.DrawFn) -> list[BatchResult]:
-    """What a model said of the batches of some blocks: refused events, several outputs, other widths, other times."""
+    """What models said of the batches of some blocks: refused events, several outputs, other widths, other times.
+
+    As after a reload, or from a pipeline of several models.
+    """
     kinds = draw(st.lists(st.text("eeert", min_size=1, max_size=9), min_size=1, max_size=4))
     batcher = Batcher(Limits(draw(st.integers(1, 5)), 1 << 20, 1.0))
     for letters, start in zip(kinds, accumulate(map(len, kinds), initial=0), strict=False):
@@ -88,13 +97,22 @@ def results(draw: st.DrawFn) -> list[BatchResult]:
         outputs = {"y": -x[rows].repeat(width, axis=1), "n": rows * 7} if len(rows) else {}
         rejected = {row: Rejection("model_rejected", f"event {row} is bad") for row in bad}
         time = 1_700_000_000_000 + draw(st.sampled_from([0, 0, 0, 1]))
-        found.append(BatchResult(len(found), batch, outputs, rows, rejected, np.full(len(rows), time)))
+        models = draw(st.sampled_from([MODELS, MODELS, (ModelId("m", 2), ModelId("other", 1))]))
+        by = draw(st.none() | st.lists(st.integers(0, len(models) - 1), min_size=len(rows), max_size=len(rows)))
+        answered_by = None if by is None else np.array(by, np.int64)
+        found.append(
+            BatchResult(len(found), batch, outputs, rows, rejected, np.full(len(rows), time), models, answered_by)
+        )
     return found
 
 
-def written(groups: list[list[BatchResult]]) -> tuple[MemoryDelivery, NextOffsets]:
+def written(
+    groups: list[list[BatchResult]], metrics: Metrics | None = None, outputs: Outputs = OUTPUTS
+) -> tuple[MemoryDelivery, NextOffsets]:
     delivery = MemoryDelivery()
-    sink = Sink(cast("Delivery", delivery), OUTPUTS, assignment=GivenAssignment(EPOCHS), metrics=Metrics("p"))
+    sink = Sink(
+        cast("Delivery", delivery), outputs, assignment=GivenAssignment(EPOCHS), metrics=metrics or Metrics("p")
+    )
     ends: NextOffsets = {}
     for group in groups:
         ends |= sink.write(group)
@@ -109,6 +127,52 @@ def test_written_together_they_are_the_same_records_and_bring_partitions_as_far(
     assert all(key is None or value[5:].startswith(text(key.decode())) for value, key, _ in together.predictions)
     assert together.letters == alone.letters
     assert ends == ends_alone
+
+
+@given(results(), st.booleans())
+def test_each_record_names_the_model_that_answered_it_and_the_metric_counts_it(
+    made: list[BatchResult],
+    json_format: bool,
+) -> None:
+    right: dict[str, ModelId] = {}
+    for one in made:
+        by = np.zeros(len(one.rows), np.int64) if one.answered_by is None else one.answered_by
+        ids = list(one.batch.ids())
+        right |= {ids[row]: one.models[place] for row, place in zip(one.rows.tolist(), by.tolist(), strict=True)}
+    metrics = Metrics("p")
+    encoder = JsonPredictionEncoder(pipeline="p", variant="primary") if json_format else OUTPUTS.predictions
+    delivery, _ = written([made], metrics, replace(OUTPUTS, predictions=encoder))
+    read = json.loads if json_format else avro_prediction
+    records = [read(value) for value, _, _ in delivery.predictions]
+    assert {row["event_id"]: (row["model"], row["version"]) for row in records} == right
+    for (name, version), count in Counter(right.values()).items():
+        labels = {"model": name, "version": str(version), "variant": "primary"}
+        assert measured(metrics, PREDICTIONS, **labels) == count
+
+
+def avro_prediction(value: bytes) -> Any:
+    return fastavro.schemaless_reader(
+        BytesIO(value[HEAD_BYTES:]), fastavro.parse_schema(PREDICTION.definition), PREDICTION.definition
+    )
+
+
+def test_prediction_that_is_too_large_or_breaks_the_encoder_is_not_counted_for_its_model() -> None:
+    texts = np.array(["a", "b" * 5000, "\ud800", "c"], object)
+    models = (ModelId("m", 1), ModelId("m", 2))
+    batch = batch_of("eeee")
+    one = BatchResult(
+        *(0, batch, {"y": texts}, np.arange(4), {}, np.zeros(4, np.int64)), models, np.array([0, 0, 0, 1])
+    )
+    metrics = Metrics("p")
+    delivery, _ = written([[one]], metrics, replace(OUTPUTS, prediction_bytes=1000))
+    records = [avro_prediction(value) for value, _, _ in delivery.predictions]
+    assert [(row["event_id"], row["version"]) for row in records] == [("0", 1), ("3", 2)]
+    counts = [measured(metrics, PREDICTIONS, model="m", version=v, variant="primary") for v in ("1", "2")]
+    assert counts == [1, 1]
+    assert {letter.offset: letter.reason for letter, _ in delivery.letters} == {
+        1: "prediction_too_large",
+        2: "model_rejected",
+    }
 
 
 def test_results_of_one_kind_are_one_and_ranges_of_a_block_too() -> None:
@@ -126,6 +190,7 @@ def test_results_of_one_kind_are_one_and_ranges_of_a_block_too() -> None:
         {"outputs": {"y": np.zeros((2, 2))}},
         {"outputs": {"y": np.zeros((2, 1), np.float32)}},
         {"outputs": {"z": np.zeros((2, 1))}},
+        {"models": (ModelId("m", 2),)},
     ],
 )
 def test_results_that_differ_in_kind_are_not_joined(other: dict[str, Any]) -> None:

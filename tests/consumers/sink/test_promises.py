@@ -28,7 +28,7 @@ from millstream.consumers.sink.result_sink import Outputs, Sink
 from millstream.consumers.sink.writer import Checkpoints, Writer
 from millstream.consumers.source.offset_order import OffsetOrderCheck
 from millstream.schemas.dead_letters import DeadLetterEncoder, decode_dead_letter
-from tests.consumers.in_memory import SIGNATURE, MemoryRecord, NumberDecoder
+from tests.consumers.in_memory import MODELS, SIGNATURE, MemoryRecord, NumberDecoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,13 +51,11 @@ BAD = 2.0
 class IdRows:
     """A prediction is its event's id, `<topic>-<partition>-<offset>`."""
 
-    def encode(self, event_ids: Sequence[str], *_: Any) -> list[bytes]:
+    def encode(self, event_ids: Sequence[str], *_: Any, **_models: Any) -> list[bytes]:
         return [event_id.encode() for event_id in event_ids]
 
 
 OUTPUTS = Outputs(
-    model="m",
-    version=1,
     variant="primary",
     predictions=IdRows(),
     prediction_topic="out",
@@ -270,7 +268,7 @@ def _answered(number: int, batch: MicroBatch) -> BatchResult:
     good = np.flatnonzero(x[:, 0] != BAD)
     rejected = {row: Rejection("model_rejected", "no") for row in np.flatnonzero(x[:, 0] == BAD).tolist()}
     return BatchResult(
-        number, batch, {"y": x[good]} if len(good) else {}, good, rejected, np.zeros(len(good), np.int64)
+        number, batch, {"y": x[good]} if len(good) else {}, good, rejected, np.zeros(len(good), np.int64), MODELS
     )
 
 

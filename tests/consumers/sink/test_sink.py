@@ -28,16 +28,15 @@ from millstream.schemas.dead_letters import (
     decode_dead_letter,
 )
 from millstream.schemas.predictions import JsonPredictionEncoder
+from millstream.schemas.row_models import RowModels
 from millstream.schemas.table import Table
-from tests.consumers.in_memory import EPOCHS, GivenAssignment, block
+from tests.consumers.in_memory import EPOCHS, MODELS, GivenAssignment, block
 from tests.consumers.measured import measured
 
 LIMIT = 2000  # bytes that the output topic takes
 OUTPUTS = Outputs(
-    model="m",
-    version=1,
     variant="primary",
-    predictions=JsonPredictionEncoder(pipeline="p", model="m", version=1, variant="primary"),
+    predictions=JsonPredictionEncoder(pipeline="p", variant="primary"),
     prediction_topic="out",
     dead_letters=DeadLetterOutput(
         pipeline="p", topic="dead", encoder=DeadLetterEncoder(2), max_bytes=5000, skip=frozenset(), file="p.yaml"
@@ -84,7 +83,7 @@ def answered_of(events: int, **changes: Any) -> BatchResult:
     made = replace(block("e" * events), **changes)
     batch = MicroBatch((BatchSlice(made, 0, events, 0, events),), "size")
     rows = np.arange(events)
-    return BatchResult(0, batch, {"y": rows.astype(np.float64)}, rows, {}, np.zeros(events, np.int64))
+    return BatchResult(0, batch, {"y": rows.astype(np.float64)}, rows, {}, np.zeros(events, np.int64), MODELS)
 
 
 def sink_of(outputs: Outputs = OUTPUTS, epochs: Epochs = EPOCHS) -> tuple[Sink, MemoryDelivery, Metrics]:
@@ -185,15 +184,15 @@ def test_each_event_has_a_prediction_that_its_topic_takes_or_a_dead_letter(
 class BuggyEncoder(JsonPredictionEncoder):
     """Raises when an output is 2."""
 
-    def encode(self, event_ids: Any, *times: Any) -> Any:
+    def encode(self, event_ids: Any, *times: Any, models: RowModels) -> Any:
         outputs = times[3]
         if 2 in outputs["y"]:
             raise KeyError("2")
-        return super().encode(event_ids, *times)
+        return super().encode(event_ids, *times, models=models)
 
 
 def test_event_that_breaks_the_encoder_is_a_dead_letter_among_predictions() -> None:
-    predictions = BuggyEncoder(pipeline="p", model="m", version=1, variant="primary")
+    predictions = BuggyEncoder(pipeline="p", variant="primary")
     sink, delivery, metrics = sink_of(replace(OUTPUTS, predictions=predictions))
     sink.write([answered_of(5)])
     assert len(delivery.predictions) == 4
@@ -202,7 +201,7 @@ def test_event_that_breaks_the_encoder_is_a_dead_letter_among_predictions() -> N
 
 
 def test_pipeline_that_stops_at_an_internal_error_has_written_what_comes_before_it() -> None:
-    predictions = BuggyEncoder(pipeline="p", model="m", version=1, variant="primary")
+    predictions = BuggyEncoder(pipeline="p", variant="primary")
     sink, delivery, _ = sink_of(replace(OUTPUTS, predictions=predictions, stop_at=frozenset({"internal_error"})))
     with pytest.raises(EventRefused, match=r"offset 2 of in/0 was refused \(internal_error\)"):
         sink.write([answered_of(5)])
@@ -250,7 +249,7 @@ def test_each_event_of_a_batch_of_several_blocks_has_its_own_result() -> None:
     one = BatchResult(
         *(0, batch, {"y": kept.astype(np.float64)}, kept),
         {row: Rejection("model_rejected", f"event {row}") for row in (1, 2, 4)},
-        np.full(3, 9),
+        *(np.full(3, 9), MODELS),
     )
     sink, delivery, metrics = sink_of()
     assert sink.write([one]) == {("in", 0): (1, 8)}
@@ -273,7 +272,7 @@ def test_predictions_include_each_events_own_fields() -> None:
     parts = (BatchSlice(first, 0, 4, 0, 2), BatchSlice(second, 2, 5, 1, 4), BatchSlice(third, 0, 1, 0, 1))
     kept = np.array([1, 2, 3, 5])
     why = {row: Rejection("model_rejected", "no") for row in (0, 4)}
-    one = BatchResult(0, MicroBatch(parts, "size"), {"y": kept.astype(np.float64)}, kept, why, np.full(4, 9))
+    one = BatchResult(0, MicroBatch(parts, "size"), {"y": kept.astype(np.float64)}, kept, why, np.full(4, 9), MODELS)
     sink, delivery, _ = sink_of(replace(OUTPUTS, include=("offset", "name")))
     sink.write([one])
     assert [json.loads(value)["event"] for value, _, _ in delivery.predictions] == [
@@ -285,7 +284,7 @@ def test_predictions_include_each_events_own_fields() -> None:
 
 
 def test_event_that_breaks_the_encoder_leaves_the_others_their_fields() -> None:
-    predictions = BuggyEncoder(pipeline="p", model="m", version=1, variant="primary")
+    predictions = BuggyEncoder(pipeline="p", variant="primary")
     sink, delivery, _ = sink_of(replace(OUTPUTS, predictions=predictions, include=("offset",)))
     sink.write([answered_of(5, features=Table({"offset": NumberColumn(np.arange(5))}))])
     assert [json.loads(value)["event"]["offset"] for value, _, _ in delivery.predictions] == [0, 1, 3, 4]
@@ -295,7 +294,7 @@ def test_stop_names_the_first_event_that_was_refused_whoever_refused_it() -> Non
     stop_at = frozenset({"undecodable", "nan_output"})
     batch = parts_of(block("ee"), block("er", 2), block("re", 4))
     why = {2: Rejection("nan_output", "NaN"), 1: Rejection("model_rejected", "no"), 3: Rejection("nan_output", "NaN")}
-    one = BatchResult(0, batch, {"y": np.zeros(1)}, np.array([0]), why, np.zeros(1, np.int64))
+    one = BatchResult(0, batch, {"y": np.zeros(1)}, np.array([0]), why, np.zeros(1, np.int64), MODELS)
     sink, delivery, _ = sink_of(replace(OUTPUTS, stop_at=stop_at))
     with pytest.raises(EventRefused, match=r"offset 2 of in/0 was refused \(nan_output\)") as stopped:
         sink.write([one])
@@ -343,7 +342,7 @@ def test_refused_events_of_partitions_that_went_have_no_dead_letter() -> None:
     one = BatchResult(
         *(0, parts_of(made), {"y": np.zeros(0)}, np.empty(0, np.int64)),
         {0: Rejection("model_rejected", "no"), 1: Rejection("model_rejected", "no")},
-        np.empty(0, np.int64),
+        *(np.empty(0, np.int64), MODELS),
     )
     sink, delivery, _ = sink_of(epochs={("in", 1): 1})
     assert sink.write([one]) == {("in", 1): (1, 4)}
@@ -354,7 +353,7 @@ def test_refused_event_of_a_partition_that_went_stops_nothing_and_the_next_of_ou
     """It is its new owner's to stop at."""
     made = block("eeee", places=[0, 0, 1, 1])
     why = {1: Rejection("nan_output", "NaN"), 3: Rejection("nan_output", "NaN")}
-    one = BatchResult(0, parts_of(made), {"y": np.zeros(2)}, np.array([0, 2]), why, np.zeros(2, np.int64))
+    one = BatchResult(0, parts_of(made), {"y": np.zeros(2)}, np.array([0, 2]), why, np.zeros(2, np.int64), MODELS)
     outputs = replace(OUTPUTS, stop_at=frozenset({"nan_output"}))
     with pytest.raises(EventRefused, match="offset 3 of in/1"):
         sink_of(outputs, epochs={("in", 1): 1})[0].write([one])

@@ -19,7 +19,7 @@ from millstream.consumers.sink import result_sink
 from millstream.consumers.sink.result_sink import Outputs, Sink
 from millstream.consumers.sink.writer import Checkpoints, Writer
 from tests.consumers.clock import Clock
-from tests.consumers.in_memory import EPOCHS, GivenAssignment, block
+from tests.consumers.in_memory import EPOCHS, MODELS, GivenAssignment, block
 from tests.consumers.measured import Measured
 from tests.consumers.sink.test_sink import LIMIT, OUTPUTS, MemoryDelivery, answered_of
 
@@ -154,7 +154,7 @@ def test_each_record_is_counted_by_what_became_of_it() -> None:
     made = block("etrete")
     batch = MicroBatch((BatchSlice(made, 0, 6, 0, 3),), "size")
     why = {1: Rejection("expired", "late"), 2: Rejection("nan_output", "NaN")}
-    own.sink.write([BatchResult(0, batch, {"y": np.zeros(1)}, np.array([0]), why, np.zeros(1, np.int64))])
+    own.sink.write([BatchResult(0, batch, {"y": np.zeros(1)}, np.array([0]), why, np.zeros(1, np.int64), MODELS)])
     assert own.value(m.PREDICTIONS, model="m", version="1", variant="primary") == 1
     assert own.value(m.TOMBSTONES) == 2
     assert own.value(m.DEAD_LETTERS, reason="undecodable") == 1

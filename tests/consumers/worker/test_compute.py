@@ -38,6 +38,7 @@ from millstream.schemas.decoded import Decoded
 from millstream.schemas.errors import SchemaUnavailable
 from tests.consumers.in_memory import (
     EPOCHS,
+    MODELS,
     SIGNATURE,
     MemoryRecord,
     NegatingExecutor,
@@ -123,6 +124,7 @@ class Stage:
                 allow_nan_outputs=False,
                 net=SafetyNet("infer", self.metrics),
             ),
+            lambda: MODELS,
             max_events=limits.max_events,
             watchdog=WATCHDOG,
             retry=retry,

@@ -17,7 +17,8 @@ from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.worker import gauges as module
 from millstream.consumers.worker.build import connect
 from millstream.consumers.worker.shared import shared_of
-from tests.consumers.in_memory import SIGNATURE, NegatingExecutor, NumberDecoder, ended
+from millstream.inference.executors.opened import OpenedModel
+from tests.consumers.in_memory import MODEL, SIGNATURE, NegatingExecutor, NumberDecoder, ended
 from tests.consumers.measured import Measured
 from tests.consumers.source.fake_consumer import FakeConsumer
 from tests.consumers.worker.sources import source_on
@@ -76,7 +77,7 @@ class Working(Measured):
             shared,
             source=source,
             decoder=BlockDecoder(SlowDecoder(), EventFields(None, None), SIGNATURE, allow_nan=False),
-            executors=[NegatingExecutor()],
+            model=OpenedModel(MODEL, [NegatingExecutor()]),
             in_flight=1,
             ahead=0,
             sink=cast("Any", self.sink),

@@ -38,9 +38,10 @@ from millstream.consumers.worker.plan import (
 from millstream.consumers.worker.shared import shared_of
 from millstream.inference.config_sections import RuntimeOptions
 from millstream.inference.executors.choice import open_executor
+from millstream.inference.executors.opened import OpenedModel
 from millstream.pipeline.loading import load_pipeline
 from tests.broker.choice import Broker
-from tests.consumers.in_memory import EPOCHS, MemoryRecord, NegatingExecutor, batch_of
+from tests.consumers.in_memory import EPOCHS, MODEL, MemoryRecord, NegatingExecutor, batch_of
 from tests.consumers.python_service import python_service
 
 if TYPE_CHECKING:
@@ -292,8 +293,8 @@ def test_as_many_copies_of_the_model_are_loaded_and_run_as_many_batches_as_told(
         instance_id="p-0",
         until_idle=True,
     )
-    assert len({id(executor) for executor in given["executors"]}) == 3
-    assert given["executors"] == plan.executors
+    assert len({id(executor) for executor in given["model"].executors}) == 3
+    assert given["model"].executors == plan.executors
     assert given["in_flight"] == 2
 
 
@@ -334,7 +335,7 @@ class Made:
                 shared,
                 source=cast("Source", SimpleNamespace(markers=SimpleNamespace(start_offsets={}))),
                 decoder=plan.decoder,
-                executors=executors,
+                model=OpenedModel(MODEL, executors),
                 in_flight=in_flight,
                 ahead=1,
                 sink=cast("Sink", None),

@@ -20,7 +20,8 @@ from millstream.consumers.observability.metrics import RECORDS_READ, Metrics
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.worker.build import connect
 from millstream.consumers.worker.shared import Settings, shared_of
-from tests.consumers.in_memory import SIGNATURE, NegatingExecutor, NumberDecoder, polled
+from millstream.inference.executors.opened import OpenedModel
+from tests.consumers.in_memory import MODEL, SIGNATURE, NegatingExecutor, NumberDecoder, polled
 from tests.consumers.measured import measured
 
 if TYPE_CHECKING:
@@ -141,7 +142,7 @@ def run_until_idle(aborted: int) -> tuple[bool, MemorySource, MemorySink, Metric
         shared,
         source=cast("Any", source),
         decoder=decoder,
-        executors=[NegatingExecutor()],
+        model=OpenedModel(MODEL, [NegatingExecutor()]),
         in_flight=1,
         ahead=0,
         sink=cast("Any", sink),

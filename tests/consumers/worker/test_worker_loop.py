@@ -22,7 +22,8 @@ from millstream.consumers.worker import worker as loop
 from millstream.consumers.worker.build import connect
 from millstream.consumers.worker.shared import shared_of
 from millstream.inference.errors import ExecutorUnavailable
-from tests.consumers.in_memory import SIGNATURE, NegatingExecutor, NumberDecoder, ended
+from millstream.inference.executors.opened import OpenedModel
+from tests.consumers.in_memory import MODEL, SIGNATURE, NegatingExecutor, NumberDecoder, ended
 from tests.consumers.measured import Measured
 from tests.consumers.source.fake_consumer import FakeConsumer, failure
 from tests.consumers.worker.sources import source_on
@@ -113,7 +114,7 @@ class Working(Measured):
             shared,
             source=source,
             decoder=BlockDecoder(NumberDecoder(), EventFields(None, None), SIGNATURE, allow_nan=False),
-            executors=[self.executor],
+            model=OpenedModel(MODEL, [self.executor]),
             in_flight=1,
             ahead=0,
             sink=cast("Any", self.sink),

@@ -11,10 +11,11 @@ import fastavro
 import numpy as np
 
 from millstream.schemas.avro.types import parsed
-from millstream.schemas.comparisons import ComparisonDecoder, ComparisonEncoder, Variant
+from millstream.schemas.comparisons import ComparisonDecoder, ComparisonEncoder, PrimaryRows, Variant
 from millstream.schemas.dead_letters import DeadLetter, DeadLetterError, decode_dead_letter
 from millstream.schemas.predictions import JsonPredictionEncoder, PredictionEncoder
 from millstream.schemas.records import COMPARISON, PREDICTION
+from millstream.schemas.row_models import RowModels
 from millstream.schemas.store import Schema
 from millstream.schemas.wire import HEAD_BYTES
 from tests.fuzz.case import Case, Counts, Wrong
@@ -28,7 +29,8 @@ _TEXTS = ["", "a", "\0", "ü", "😀" * 20, "%b%s%%", '"\\', "\u2028", "\ufeff",
 _BROKEN = ["\ud800", "x\udcff", "\udc00\ud800"]
 _FLOATS = [0.0, -0.0, 1.5, float("inf"), float("-inf"), float("nan"), 1e-45, 3.4e38]
 _NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
-_ORIGIN: dict[str, Any] = {"pipeline": "p%s", "model": "m%b", "version": 2**31 - 1, "variant": "ü"}
+_ORIGIN = {"pipeline": "p%s", "variant": "ü"}
+_MODELS = RowModels([("m%b", 2**31 - 1), ("\u2028", 0)])
 _LONG = ["float32", "float64", "int64", "int8", "bool", "object"]
 _STORE = Store(Schema(COMPARISON.reserved_id, COMPARISON.name, COMPARISON.definition))
 
@@ -103,12 +105,14 @@ def _check_predictions(case: Case) -> None:
     rows = case.values
     event, ingest, prediction = np.array([row["times"] for row in rows], np.int64).T.copy()
     ids, arrays = [row["id"] for row in rows], _arrays(case, rows)
-    avro = PredictionEncoder(1, **_ORIGIN).encode(ids, event, ingest, prediction, arrays)
-    texts = JsonPredictionEncoder(**_ORIGIN).encode(ids, event, ingest, prediction, arrays)
-    for row, value, text in zip(rows, avro, texts, strict=True):
+    models = _MODELS._replace(answered_by=np.arange(len(rows)) % 2)
+    avro = PredictionEncoder(1, **_ORIGIN).encode(ids, event, ingest, prediction, arrays, models=models)
+    texts = JsonPredictionEncoder(**_ORIGIN).encode(ids, event, ingest, prediction, arrays, models=models)
+    for place, (row, value, text) in enumerate(zip(rows, avro, texts, strict=True)):
+        model, version = _MODELS.models[place % 2]
         body = BytesIO(value[HEAD_BYTES:])
         found: Any = fastavro.schemaless_reader(body, _PREDICTION, None)
-        right = {"event_id": row["id"], **_ORIGIN, "outputs": _right(case, row)}
+        right = {"event_id": row["id"], **_ORIGIN, "model": model, "version": version, "outputs": _right(case, row)}
         _same("a prediction", {name: found[name] for name in right}, right)
         if body.read():
             raise Wrong("a prediction has bytes behind its end")
@@ -121,12 +125,11 @@ def _check_comparisons(case: Case, rng: Random) -> int:
     rows = case.values
     failed = {place: row["error"] for place, row in enumerate(rows) if row["error"] is not None}
     good = [row for row in rows if row["error"] is None]
-    values = ComparisonEncoder(COMPARISON.reserved_id, "p", primary=("m", 1), shadow=Variant("s", 2)).encode(
+    values = ComparisonEncoder(COMPARISON.reserved_id, "p", shadow=Variant("s", 2)).encode(
         [row["id"] for row in rows],
         [row["key"] for row in rows],
         np.array([row["times"][0] for row in rows], np.int64),
-        _arrays(case, rows),
-        1.5,
+        PrimaryRows(RowModels([("m", 1)]), _arrays(case, rows), 1.5),
         _arrays(case, good) if good else None,
         0.5,
         failed,
