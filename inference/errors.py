@@ -19,6 +19,15 @@ class ModelConfigError(InferenceError):
     """
 
 
+class SourceUnavailable(InferenceError):  # noqa: N818
+    """The place that models come from is away or too slow, or what it holds can't be stored here at present.
+
+    Raised by `sources`. A worker that starts waits and tries again; one that serves a model goes on with it.
+    """
+
+    failure: ClassVar[Failure] = "wait"
+
+
 class DeviceError(InferenceError):
     """The requested device doesn't exist. Raised when an executor is created; the caller prints it and ends."""
 

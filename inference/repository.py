@@ -1,6 +1,5 @@
 """Reads the model repository: `<repository>/<name>/<version>/` has the model and `config.yaml` (Triton's layout)."""
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,12 +17,12 @@ from millstream.inference.overrides import Fields
 from millstream.inference.server_section import ServerSection
 from millstream.inference.signature import Signature
 from millstream.inference.tensor_inputs import Place, listed
+from millstream.inference.version_number import version_number
 from millstream.schemas.wording import dotted, meant, shown
 
 CONFIG_FILE = "config.yaml"
 RUNTIME_OPTIONS = {"onnx": ("cuda_graphs", "tensorrt_fp16"), "torch": ("cuda_graphs", "dtype", "compile")}
 """Executor -> its options in the section `runtime`."""
-LARGEST_VERSION = 2**31 - 1  # largest that fits the prediction's schema (int)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +38,7 @@ class ModelVersion:
     length_buckets: tuple[int, ...] = ()  # lengths to pad to, ascending; empty: powers of two
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
     server: ServerSection | None = field(default=None, compare=False)  # None: made by a test, without a config.yaml
+    remote: bool = False  # fetched from elsewhere: it runs code of its own only if the pipeline file trusts it
 
     @property
     def id(self) -> ModelId:
@@ -55,12 +55,16 @@ class ModelVersion:
         return replace(self, signature=self.signature.with_time_formats(format_of))
 
 
+def _mapped_at(*loc: str | int) -> str:
+    return f"pipeline file: {dotted(('model', 'inputs', *loc))}"
+
+
 def load_version(
     repository: Path,
     name: str,
     version: int | None = None,
     fields: Fields | None = None,
-    mapped_at: Place = lambda *loc: f"pipeline file: {dotted(('model', 'inputs', *loc))}",
+    mapped_at: Place = _mapped_at,
     named_at: str = "pipeline file: model",
     environ: Mapping[str, str] | None = None,
 ) -> ModelVersion:
@@ -80,7 +84,33 @@ def load_version(
     """
     folder = _model_folder(repository, name)
     chosen = _chosen(folder, name, version, named_at)
-    place = folder / str(chosen)
+    return read_version(folder / str(chosen), name, chosen, fields, mapped_at, environ)
+
+
+def read_version(
+    place: Path,
+    name: str,
+    chosen: int,
+    fields: Fields | None = None,
+    mapped_at: Place = _mapped_at,
+    environ: Mapping[str, str] | None = None,
+    *,
+    remote: bool = False,
+) -> ModelVersion:
+    """Read the config.yaml of the version in this folder.
+
+    Args:
+        place: the version's folder.
+        name: the model's name.
+        chosen: the version's number.
+        fields: see `load_version`.
+        mapped_at: see `load_version`.
+        environ: see `load_version`.
+        remote: whether it was fetched from elsewhere.
+
+    Raises:
+        ModelConfigError: the folder has no model, or its config.yaml is wrong.
+    """
     files = [place / file for file in BY_FILE if (place / file).is_file()]
     # Checked before config.yaml, because a folder without a model lacks more than its config.
     if not files and not (place / CONFIG_FILE).is_file():
@@ -104,6 +134,7 @@ def load_version(
         length_buckets=tuple(sorted(set(config.length_buckets))),
         runtime=config.runtime,
         server=ServerSection(written, environ or {}),
+        remote=remote,
     )
 
 
@@ -179,7 +210,7 @@ def _model_folder(repository: Path, name: str) -> Path:
 def _chosen(folder: Path, name: str, version: int | None, named_at: str) -> int:
     """The number of the version that is named, or of the only one."""
     versions = sorted(
-        number for path in folder.iterdir() if path.is_dir() and (number := _number(path.name)) is not None
+        number for path in folder.iterdir() if path.is_dir() and (number := version_number(path.name)) is not None
     )
     if not versions or (version is not None and version not in versions):
         wanted = "no version" if version is None else f"no version {version}"
@@ -218,11 +249,6 @@ def _model_file(files: list[Path], executor: str | None, written: ConfigFile) ->
     raise ModelConfigError(
         f"{written.at('executor')}: `executor: {executor}` needs one file {own} beside it, and there is {there}."
     )
-
-
-def _number(name: str) -> int | None:
-    """The version number in a folder's name. None if it is above the largest or has leading zeros (`007`)."""
-    return int(name) if re.fullmatch("0|[1-9][0-9]{0,9}", name) and int(name) <= LARGEST_VERSION else None
 
 
 def _parsed(file: ConfigFile) -> Config:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millstream.pipeline.client_properties import unsafe_values
 from millstream.pipeline.client_trial import client_refusals
+from millstream.pipeline.repository import mlflow_url
 from millstream.schemas.wording import Loc, dotted
 
 if TYPE_CHECKING:
@@ -128,6 +130,17 @@ def _model_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
             f"expected at least 64MiB for each of the copies (instances: {model.instances}), found {model.gpu_memory:,} bytes. "
             f"Write more, such as 4GiB.",
         )
+    url = mlflow_url(model.repository)
+    if url is not None and url.version is not None and model.version is not None:
+        yield (
+            ("model", "version"),
+            f"model.repository ({model.repository}) names a version already, found {model.version} too. Leave one of them out.",
+        )
+    if model.client and isinstance(model.repository, Path):
+        yield (
+            ("model", "client"),
+            "only a repository with a URL, such as s3://bucket/models, is read by a client; found a folder. Leave it out.",
+        )
 
 
 def _registry_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
@@ -172,7 +185,7 @@ def _shadow_conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[
         )
     yield from _class_conflicts(pipeline, document)
     names = [shadow.name for shadow in pipeline.shadows]
-    primary = (pipeline.model.name, pipeline.model.version)
+    primary = (pipeline.model.name, pipeline.wanted_version)
     for number, shadow in enumerate(pipeline.shadows):
         place = ("shadows", number)
         if pipeline.shadow_model(shadow) == primary:

@@ -54,3 +54,36 @@ Name = Annotated[
     WithJsonSchema({"type": "string", "pattern": f"^{_NAME_PATTERN}$", "$comment": "name"}),
 ]
 Version = Annotated[int, Field(ge=1, le=2**31 - 1)]  # fits the prediction's schema (int)
+_ALIAS_PATTERN = "[A-Za-z_][A-Za-z0-9._-]{0,199}"
+_LARGEST = 2**31 - 1
+
+
+def _wanted(value: object) -> object:
+    """A version's number, `latest` or an alias."""
+    if isinstance(value, str) and re.fullmatch(_ALIAS_PATTERN, value):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(
+            f"expected a whole number, latest or an alias (a name that begins with a letter), found {shown(value)}"
+        )
+    if value < 1:
+        raise ValueError(f"expected at least 1, found {shown(value)}")
+    if value > _LARGEST:
+        raise ValueError(f"expected at most {_LARGEST}, found {shown(value)}")
+    return value
+
+
+WantedVersion = Annotated[
+    int | str,
+    BeforeValidator(_wanted),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": _LARGEST},
+                {"type": "string", "pattern": f"^{_ALIAS_PATTERN}$"},
+                {"type": "string", "pattern": "\\$\\{"},
+            ],
+            "$comment": "whole number or name",
+        }
+    ),
+]

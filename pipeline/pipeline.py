@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, PrivateAttr, field_validator
 
 from millstream.pipeline.comparison_sections import Comparison, Labels, Shadow
 from millstream.pipeline.names import Name
+from millstream.pipeline.repository import mlflow_url
 from millstream.pipeline.schema_sections import Schemas
 from millstream.pipeline.secret import Origin
 from millstream.pipeline.sections import (
@@ -29,7 +31,6 @@ from millstream.schemas.wording import dotted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from pydantic import ValidationInfo
 
@@ -147,6 +148,18 @@ class Pipeline(Section):
         if self.commit_every is not None:
             return self.commit_every
         return 0.015 if self.delivery == "exactly_once" else 0.1
+
+    @property
+    def wanted_version(self) -> int | str | None:
+        """The primary's version: its number, `latest`, an alias, or None: the only one. A `models:/` URL may name it."""
+        url = mlflow_url(self.model.repository)
+        return self.model.version if url is None or url.version is None else url.version
+
+    @property
+    def model_cache(self) -> Path:
+        """The folder that keeps versions fetched from a URL."""
+        home = self.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return self.model.cache or Path(home) / "millstream" / "models"
 
     def shadow_model(self, shadow: Shadow) -> tuple[str, int]:
         """A shadow's model: name and version."""

@@ -7,8 +7,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
+from millstream.pipeline.paths import FilePath
 from millstream.pipeline.secret import Secret
-from millstream.pipeline.sections import FilePath, Section, Text
+from millstream.pipeline.sections import Section, Text
 from millstream.schemas.wording import shown
 
 

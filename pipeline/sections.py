@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import (
@@ -13,28 +12,20 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationInfo,
     WithJsonSchema,
     model_validator,
 )
 from pydantic.config import JsonDict
 
 from millstream.pipeline.client_properties import ClientProperty
-from millstream.pipeline.names import Name, TopicName, TopicNames, Version
-from millstream.pipeline.secret import Origin, Secret
+from millstream.pipeline.names import Name, TopicName, TopicNames, WantedVersion
+from millstream.pipeline.paths import FilePath
+from millstream.pipeline.repository import RepositoryPlace
+from millstream.pipeline.secret import Secret
 from millstream.schemas.units import Duration, PositiveDuration, Size
 from millstream.schemas.wording import shown
 
 _ADDRESS = re.compile(r"([A-Za-z0-9_]+://)?([^\s,:/\[\]]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?")
-
-
-def _resolved(value: object, info: ValidationInfo) -> object:
-    """Return the path, relative to the pipeline file's folder. Raises ValueError if it is not a path."""
-    if value is None or isinstance(value, Path):
-        return value
-    if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise ValueError(f"expected a path, found {shown(value)}")
-    return info.context.path.parent / value if isinstance(info.context, Origin) else Path(value)
 
 
 def _addresses(value: str) -> str:
@@ -66,7 +57,6 @@ def _is_field(spec: object) -> bool:
 
 Text = Annotated[str, Field(min_length=1)]
 ClientProperties = dict[ClientProperty, Secret]
-FilePath = Annotated[Path, BeforeValidator(_resolved), WithJsonSchema({"type": "string", "$comment": "path"})]
 Format = Literal["avro", "json"]
 
 _FIELD_SCHEMA: JsonDict = {
@@ -257,15 +247,42 @@ class OnError(Section):
 class Model(Section):
     """The model that makes the predictions."""
 
-    name: Name = Field(description="Name of the model: its folder in the repository.", examples=["my-model"])
-    version: Version | None = Field(
-        None,
-        description="Version of the model. It must be named if the repository has several.",
+    name: Name = Field(
+        description="Name of the model: its folder in the repository, or its name in the registry.",
+        examples=["my-model"],
     )
-    repository: FilePath = Field(
+    version: WantedVersion | None = Field(
+        None,
+        description="Version of the model: its number, `latest`, or an alias such as `champion` (`millstream docs registries`). "
+        "It must be named if the repository has several.",
+        examples=[3],
+    )
+    repository: RepositoryPlace = Field(
         "models",
         validate_default=True,
-        description="Folder of models, laid out `<name>/<version>/` (`millstream docs models`).",
+        description="Where the models are: a folder, or a URL with `s3://`, `gs://`, `az://`, `hf://` or `file://`, laid out "
+        "`<name>/<version>/` (`millstream docs models`); or MLflow: `models:/`, `models:/NAME@ALIAS` or `models:/NAME/3`. "
+        "Versions from a URL are fetched into `model.cache` (`millstream docs registries`).",
+    )
+    client: dict[Text, Secret] = Field(
+        {},
+        description="Options of the client that reads a URL: of fsspec for this kind of URL, such as `endpoint_url`, `key` and "
+        "`secret` for `s3://`; or for MLflow `tracking_uri`, `username`, `password` and `token`. A value is text, a number, true "
+        "or false, `{file: PATH}` or `{env: NAME}`. Without them, the client takes what it finds in its usual places, such as "
+        "`AWS_ACCESS_KEY_ID`.",
+        examples=[{"endpoint_url": "http://127.0.0.1:9000"}],
+    )
+    cache: FilePath | None = Field(
+        None,
+        description="Folder that keeps the versions fetched from a URL, for all workers of the machine. A worker starts from it "
+        "while the repository is away. Nobody else may write to it.",
+        json_schema_extra={"default": "~/.cache/millstream/models"},
+    )
+    cache_size: Size = Field(
+        "20GiB",
+        validate_default=True,
+        description="Most bytes that the versions in `model.cache` may take together. The least recently used ones are deleted; "
+        "versions that a process uses never are.",
     )
     inputs: dict[Text, Annotated[Any, BeforeValidator(_field_or_fields), WithJsonSchema(_FIELDS_SCHEMA)]] = Field(
         {},
@@ -281,10 +298,9 @@ class Model(Section):
     )
     trust: bool = Field(
         False,
-        description="Whether to load a torch model (`model.pt2`, `model.pt`). Loading such a file can run "
-        "code and write files, also in `millstream check`. Write `true` only if you trust its author "
-        "(`millstream docs models`). It "
-        "applies to shadows too.",
+        description="Whether to load a torch model (`model.pt2`, `model.pt`), and a model from a URL that is not ONNX. Loading "
+        "such files can run code and write files, also in `millstream check`. Write `true` only if you trust their authors "
+        "(`millstream docs models`). It applies to shadows too.",
     )
     threads: int = Field(
         1,

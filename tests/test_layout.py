@@ -21,11 +21,12 @@ MAY_IMPORT = {
 """Package -> our other packages that it may import."""
 STAGES = ("source", "decode", "batch", "execute", "sink")
 """The rooms of an event's path, in its order: none imports another."""
-SHARED = {"", "flow", "observability", "resilience"}
+SHARED = {"", "flow", "models", "observability", "resilience"}
 """Rooms of `consumers` that the stages share; "" stands for the modules directly in `consumers`."""
 ROOMS = {
     "": set[str](),
     "flow": {""},
+    "models": {""},
     "observability": {""},
     "resilience": {"", "observability"},
     **dict.fromkeys(STAGES, SHARED),
@@ -52,6 +53,7 @@ READ_ENVIRONMENT = (
     "consumers/demo/",
     "consumers/model_servers/onnx_model.py",  # runs in Triton, which passes it the path of its packages only this way
     "inference/__init__.py",  # sets one for a library that reads nothing else
+    "inference/sources/mlflow_registry.py",  # MLflow's client takes its settings from nowhere else
 )
 FILES = sorted(
     path.relative_to(ROOT).as_posix() for package in MAY_IMPORT for path in (ROOT / package).rglob("*.py")

@@ -4,6 +4,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from textwrap import indent
 
 from rich.console import Console
@@ -25,7 +26,7 @@ from millstream.consumers.worker.plan import Plan, check_answers, make_plan
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.mapping import PLACEHOLDER
-from millstream.inference.repository import CONFIG_FILE, load_version
+from millstream.inference.repository import CONFIG_FILE
 from millstream.inference.signature import TensorInput, blank
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.directory import DirectoryStore
@@ -91,7 +92,7 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
     refusal = check_answers(plan)
     console.print(f"warm-up   {_ran(plan) if refusal is None else f'refused: {refusal}'}", markup=False)
     # A worker loads either the dedicated shadows or the others.
-    shadows = [load_version(pipeline.model.repository, *pipeline.shadow_model(shadow)) for shadow in pipeline.shadows]
+    shadows = [plan.models.shadow(shadow) for shadow in pipeline.shadows]
     check_compared_output(pipeline, [plan.model, *shadows])
     if refusal is None and shadows:
         answers = [plan.executor.run(blank(plan.model.signature.inputs, 1)), *answers_to_blank_event(shadows)]
@@ -110,9 +111,12 @@ def _ran(plan: Plan) -> str:
 
 def _expected_configs(pipeline: Pipeline, problems: Problems) -> Iterator[str]:
     """For each model with a problem in its config.yaml: one that fits the model, if its file says what that is."""
-    versions = {(pipeline.model.name, pipeline.model.version or 1), *map(pipeline.shadow_model, pipeline.shadows)}
-    for name, version in sorted(versions):
-        file = pipeline.model.repository / name / str(version) / "model.onnx"
+    where, wanted = pipeline.model.repository, pipeline.model.version or 1
+    if not isinstance(where, Path):  # what is wrong there must be corrected there
+        return
+    versions = {(pipeline.model.name, wanted), *map(pipeline.shadow_model, pipeline.shadows)}
+    for name, version in sorted(versions, key=str):
+        file = where / name / str(version) / "model.onnx"
         config = file.with_name(CONFIG_FILE)
         about = [message for message in problems.messages if str(config) in message]
         if not file.is_file() or all(PLACEHOLDER in message for message in about):  # none, or a file that `init` began

@@ -15,6 +15,7 @@ from millstream.consumers.comparison.errors import ComparisonError
 from millstream.consumers.comparison.metrics import ComparisonMetrics
 from millstream.consumers.comparison.names import own_topics
 from millstream.consumers.comparison.show import as_json, judged, read_results, results
+from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.observability.broker_watch import BrokerWatch
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.schema_store import open_store
@@ -24,8 +25,7 @@ from millstream.consumers.shadow.compared_output import (
     check_compared_answers,
     check_compared_output,
 )
-from millstream.inference.errors import ModelConfigError
-from millstream.inference.repository import load_version
+from millstream.inference.errors import ModelConfigError, SourceUnavailable
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import Admin, ensure, require, states
 from millstream.topics.broker_probe import BrokerProbe
@@ -78,11 +78,11 @@ def _check_outputs(pipeline: Pipeline) -> None:
     Raises:
         PlanError: the models lack the output or the item.
     """
-    model = pipeline.model
+    models = PipelineModels(pipeline)
     try:
-        primary = load_version(model.repository, model.name, model.version)
-        shadows = [load_version(model.repository, *pipeline.shadow_model(shadow)) for shadow in pipeline.shadows]
-    except ModelConfigError:
+        primary = models.primary()
+        shadows = [models.shadow(shadow) for shadow in pipeline.shadows]
+    except (ModelConfigError, SourceUnavailable):
         return
     check_compared_output(pipeline, [primary, *shadows])
     if answers := answers_to_blank_event([primary, *shadows]):

@@ -13,6 +13,7 @@ from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.optimize_report import Comparison, Report, report_json, report_lines, report_markdown
 from millstream.consumers.cli.version_folder import REPORT_FILES, is_version, new_version, pipeline_of
 from millstream.consumers.errors import WorkerError
+from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.worker.plan import Plan, load_primary, make_plan
 from millstream.inference.errors import NotOptimized
 from millstream.inference.executors.choice import open_executor
@@ -23,7 +24,8 @@ from millstream.inference.optimizing.differences import agreements, number_diffe
 from millstream.inference.optimizing.onnx_package import onnx
 from millstream.inference.optimizing.quality import compare_quality
 from millstream.inference.profiling.measurement import Candidate, measure
-from millstream.inference.repository import LARGEST_VERSION, ModelVersion
+from millstream.inference.repository import ModelVersion
+from millstream.inference.version_number import LARGEST_VERSION
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.paths import parse_path, value_at
 
@@ -34,7 +36,7 @@ MODEL_FILE = "model.onnx"
 def run(args: argparse.Namespace) -> int:
     """Convert, compare, write the version and print the report."""
     pipeline = _as_measured(_pipeline(args))
-    model = load_primary(pipeline, None)
+    model = load_primary(PipelineModels(pipeline), None)
     target = _check(args, pipeline, model)
     plan = make_plan(pipeline)
     events = None if args.file is None else _events(plan, args)
@@ -82,6 +84,12 @@ def _check(args: argparse.Namespace, pipeline: Pipeline, model: ModelVersion) ->
         raise NotOptimized(
             f"{pipeline.at('model')}: expected a `version`, because the model will have several; found none, and workers would "
             f"no longer start. Write `version: {model.version}` under `model:` first."
+        )
+    if model.remote:
+        raise NotOptimized(
+            f"{pipeline.at('model', 'repository')}: the new version is written beside the old one, but this repository is a URL. "
+            f"Copy the version first: `millstream models fetch {pipeline.named} --output models`. Then name its folder, and "
+            f"upload the new version."
         )
     folder = model.file.parent.parent
     target = folder / str(args.output)

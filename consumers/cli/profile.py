@@ -14,6 +14,7 @@ from millstream.consumers.cli.event_tensors import EventTensors, blank_events, e
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.profile_report import plot, row_json, settings_json, settings_yaml, table
 from millstream.consumers.errors import WorkerError
+from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.worker.plan import Plan, load_primary, make_plan
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import ModelExecutor
@@ -21,6 +22,7 @@ from millstream.inference.profiling.batch_settings import BatchSettings, choose
 from millstream.inference.profiling.measurement import Candidate, measure, sizes_to_measure
 from millstream.inference.profiling.size_profile import SizeProfile
 from millstream.pipeline.pipeline import Pipeline
+from millstream.pipeline.repository import without_version
 
 SHARE_TO_FIND_EVENTS = 0.2  # of the time to measure: in it, a slow model runs only some of the events
 EVENTS_READ = 4096  # of the file, at most; more where one batch is larger
@@ -31,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     pipeline = _pipeline(args)
     target = args.target_p99 or pipeline.batch.target_p99
     most = args.max_events or pipeline.batch.max_events
-    sizes = sizes_to_measure(most, () if args.max_events else load_primary(pipeline, None).batch_sizes)
+    sizes = sizes_to_measure(most, () if args.max_events else load_primary(PipelineModels(pipeline), None).batch_sizes)
     plan = make_plan(_as_measured(pipeline, sizes[-1]))
     console = Console(stderr=args.json, highlight=False, soft_wrap=True)
     events = blank_events(plan, sizes[-1]) if args.file is None else _of_file(plan, args, sizes[-1])
@@ -55,7 +57,9 @@ def _pipeline(args: argparse.Namespace) -> Pipeline:
     name, version = args.model
     # The pipeline file's mapping is that of its own model.
     inputs = pipeline.model.inputs if name == pipeline.model.name else {}
-    model = pipeline.model.model_copy(update={"name": name, "version": version, "inputs": inputs})
+    where = without_version(pipeline.model.repository, same=name == pipeline.model.name)
+    changed = {"name": name, "version": version, "inputs": inputs, "repository": where}
+    model = pipeline.model.model_copy(update=changed)
     return pipeline.model_copy(update={"model": model})
 
 

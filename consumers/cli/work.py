@@ -22,6 +22,7 @@ from millstream.consumers.resilience.signals import stop_on_signals
 from millstream.consumers.worker.build import build_worker
 from millstream.consumers.worker.clients import largest_outputs
 from millstream.consumers.worker.instance_id import take_instance_id
+from millstream.consumers.worker.model_wait import fetch_models
 from millstream.consumers.worker.plan import Plan, group_of, make_plan
 from millstream.consumers.worker.worker import Worker
 from millstream.pipeline.pipeline import Pipeline
@@ -69,7 +70,9 @@ def run(args: argparse.Namespace) -> int:
     try:
         require(admin, pipeline)
         refuse_unfit_broker(admin, pipeline)
-        plan = make_plan(pipeline, dedicated=args.role == "shadow")
+        dedicated = args.role == "shadow"
+        models = fetch_models(pipeline, health, metrics, dedicated=dedicated)
+        plan = make_plan(pipeline, dedicated=dedicated, models=models)
         refuse_foreign_group(pipeline.client_config(), pipeline, group_of(plan))
         instance_id = take_instance_id(args.instance_id, group=group_of(plan), bootstrap=pipeline.kafka.bootstrap)
         worker = build_worker(

@@ -131,7 +131,7 @@ def _is_of(pipeline: Pipeline, shadow: Shadow, row: dict[str, Any]) -> bool:
     ours, theirs = row["primary"], row["shadow"]
     return (
         ours["model"] == pipeline.model.name
-        and pipeline.model.version in {None, ours["version"]}
+        and (not isinstance(pipeline.wanted_version, int) or pipeline.wanted_version == ours["version"])
         and (theirs["model"], theirs["version"]) == pipeline.shadow_model(shadow)
         and theirs["variant"] == shadow.name
     )

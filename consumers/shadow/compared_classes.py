@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millstream.consumers.errors import PlanError
+from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.inference.class_answers import Classes
-from millstream.inference.errors import ModelConfigError
-from millstream.inference.repository import load_version
+from millstream.inference.errors import ModelConfigError, SourceUnavailable
 
 if TYPE_CHECKING:
     from millstream.pipeline.pipeline import Pipeline
@@ -19,14 +19,14 @@ def compared_classes_of(pipeline: Pipeline) -> Classes | None:
     Raises:
         PlanError: neither the pipeline file nor a config.yaml on this machine names them.
     """
-    section, model = pipeline.comparison, pipeline.model
+    section = pipeline.comparison
     if section.task != "multiclass":
         return None
     if section.classes is not None:
         return Classes(section.classes)
     try:
-        primary = load_version(model.repository, model.name, model.version)
-    except ModelConfigError as error:
+        primary = PipelineModels(pipeline).primary()
+    except (ModelConfigError, SourceUnavailable) as error:
         found = f"and the primary's config.yaml can't be read here: {error}"
     else:
         outputs = [output for output in primary.signature.outputs if len(output.classes) > 1]

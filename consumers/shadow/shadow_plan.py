@@ -5,12 +5,13 @@ from dataclasses import dataclass, replace
 
 from millstream.consumers.errors import PlanError
 from millstream.consumers.execute.bisecting import BisectingExecutor
+from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.observability.metrics import SHADOW_SKIPPED, Metrics
 from millstream.consumers.schema_store import own_schema_id
 from millstream.consumers.shadow.shadow_thread import Shadow
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import ModelExecutor
-from millstream.inference.repository import ModelVersion, load_version
+from millstream.inference.repository import ModelVersion
 from millstream.pipeline.comparison_sections import Shadow as ShadowSection
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.comparisons import ComparisonEncoder, Variant
@@ -27,11 +28,14 @@ class ShadowPlan:
     executor: ModelExecutor
 
 
-def load_shadows(pipeline: Pipeline, primary: ModelVersion, *, dedicated: bool) -> list[ShadowPlan]:
+def load_shadows(
+    pipeline: Pipeline, models: PipelineModels, primary: ModelVersion, *, dedicated: bool
+) -> list[ShadowPlan]:
     """Load the models of the dedicated shadows, or of the others.
 
     Raises:
         ModelConfigError, DeviceError, PlanError: a model can't be loaded, or is the primary itself.
+        SourceUnavailable: the model repository is away, and the cache lacks a model.
     """
     plans = []
     for section in pipeline.shadows:
@@ -43,7 +47,7 @@ def load_shadows(pipeline: Pipeline, primary: ModelVersion, *, dedicated: bool) 
                 f"{pipeline.path}: shadows: `{section.name}` is version {version} of {name}, and so is the primary: it would be "
                 f"compared with itself. Name another version."
             )
-        model = load_version(pipeline.model.repository, name, version, environ=pipeline.environ)
+        model = models.shadow(section)
         executor = open_executor(
             # A shadow warms up while the primary works, and CUDA can't capture a graph then.
             replace(model, runtime=model.runtime.model_copy(update={"cuda_graphs": False})),

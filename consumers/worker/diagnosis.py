@@ -11,12 +11,13 @@ from millstream.consumers.decode.named_fields import (
     time_format,
 )
 from millstream.consumers.decode.path_types import PathTypes
+from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.problems import Problems
 from millstream.consumers.schema_store import open_store
 from millstream.consumers.shadow.compared_output import check_compared_output
 from millstream.consumers.worker.plan import load_primary
 from millstream.inference.executors.choice import open_executor
-from millstream.inference.repository import ModelVersion, load_version
+from millstream.inference.repository import ModelVersion
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.decoding import open_decoder
 from millstream.schemas.store import Schema, SchemaStore
@@ -46,12 +47,12 @@ def diagnose(pipeline: Pipeline, problems: Problems) -> None:
 def _models(pipeline: Pipeline, reader: Schema | None, problems: Problems) -> list[ModelVersion]:
     """The models whose config.yaml can be read; all of them are also checked against their files."""
     models: list[ModelVersion] = []
+    repository = PipelineModels(pipeline)
     with problems:
-        models.append(load_primary(pipeline, reader))
+        models.append(load_primary(repository, reader))
     for shadow in pipeline.shadows:
         with problems:
-            loaded = load_version(pipeline.model.repository, *pipeline.shadow_model(shadow), environ=pipeline.environ)
-            models.append(loaded.with_time_formats(partial(time_format, reader)))
+            models.append(repository.shadow(shadow).with_time_formats(partial(time_format, reader)))
     settings = pipeline.model
     for model in models:
         with problems:

@@ -21,6 +21,7 @@ from millstream.consumers.decode.named_fields import (
 from millstream.consumers.decode.path_types import PathTypes
 from millstream.consumers.errors import PlanError
 from millstream.consumers.flow.in_flight import record_cost_of
+from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.schema_store import open_store, own_schema_id, prediction_record
 from millstream.consumers.shadow.compared_output import check_compared_answers, check_compared_output
 from millstream.consumers.shadow.shadow_plan import (
@@ -36,7 +37,7 @@ from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import ANSWERED_BY, ModelExecutor
-from millstream.inference.repository import ModelVersion, load_version
+from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import blank
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.dead_letters import DeadLetterEncoder
@@ -70,6 +71,7 @@ class Plan:
     shadows: list[ShadowPlan]
     dedicated: bool  # whether this worker runs only the dedicated shadows
     included: Mapping[str, Dtype]  # the event's fields that predictions include, with their types
+    models: PipelineModels  # the repository that they come from
 
     @property
     def executor(self) -> ModelExecutor:
@@ -77,29 +79,32 @@ class Plan:
         return self.executors[0]
 
 
-def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
+def make_plan(pipeline: Pipeline, *, dedicated: bool = False, models: PipelineModels | None = None) -> Plan:
     """Load schemas and models, and check them against each other. It does not connect to Kafka.
 
     Args:
         pipeline: the pipeline file's settings.
         dedicated: whether the worker is to run only the dedicated shadows.
+        models: of the pipeline, if some are fetched already.
 
     Raises:
         SchemaError, ModelConfigError, DeviceError, PlanError: the parts can't be loaded, or don't fit each other.
+        SourceUnavailable: the model repository is away, and the cache lacks the model.
     """
     store = open_store(pipeline)
     reader = schema_of(pipeline, store, "input")
-    model = load_primary(pipeline, reader)
-    shadows = _shadows(pipeline, model, reader, dedicated=dedicated)
-    models = [model, *(shadow.model for shadow in shadows)]
+    repository = models or PipelineModels(pipeline)
+    model = load_primary(repository, reader)
+    shadows = _shadows(pipeline, repository, model, reader, dedicated=dedicated)
+    versions = [model, *(shadow.model for shadow in shadows)]
     if shadows:
-        check_compared_output(pipeline, models)
+        check_compared_output(pipeline, versions)
     check_event_fields(pipeline, reader)
-    check_model_fields(models, reader)
-    paths = PathTypes(pipeline, reader, models)
+    check_model_fields(versions, reader)
+    paths = PathTypes(pipeline, reader, versions)
     include = {} if dedicated else paths.include()  # workers for dedicated shadows write no predictions
     decoder = checked_decoder(pipeline, open_decoder(pipeline.input.format, store, reader, paths.types), paths.types)
-    check_columns(pipeline, reader, models, decoder.columns)
+    check_columns(pipeline, reader, versions, decoder.columns)
     blocks = BlockDecoder(
         decoder,
         _event_fields(pipeline, reader, decoder.columns),
@@ -108,13 +113,17 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False) -> Plan:
         keep=list(dict.fromkeys([*shadow_fields(shadows), *include])),
     )
     included = {field: decoder.columns[field] for field in include}
-    return Plan(pipeline, store, reader, model, _executors(pipeline, model), blocks, shadows, dedicated, included)
+    return Plan(
+        pipeline, store, reader, model, _executors(pipeline, model), blocks, shadows, dedicated, included, repository
+    )
 
 
-def _shadows(pipeline: Pipeline, model: ModelVersion, reader: Schema | None, *, dedicated: bool) -> list[ShadowPlan]:
+def _shadows(
+    pipeline: Pipeline, models: PipelineModels, model: ModelVersion, reader: Schema | None, *, dedicated: bool
+) -> list[ShadowPlan]:
     shadows = [
         replace(shadow, model=shadow.model.with_time_formats(partial(time_format, reader)))
-        for shadow in load_shadows(pipeline, model, dedicated=dedicated)
+        for shadow in load_shadows(pipeline, models, model, dedicated=dedicated)
     ]
     if dedicated and not shadows:
         raise PlanError(
@@ -177,17 +186,9 @@ def _event_fields(pipeline: Pipeline, reader: Schema | None, columns: Mapping[st
     )
 
 
-def load_primary(pipeline: Pipeline, reader: Schema | None) -> ModelVersion:
-    """The primary, with the fields that the pipeline file maps to its inputs. Raises ModelConfigError."""
-    return load_version(
-        pipeline.model.repository,
-        pipeline.model.name,
-        pipeline.model.version,
-        pipeline.model.inputs,
-        partial(pipeline.at, "model", "inputs"),
-        pipeline.at("model"),
-        pipeline.environ,
-    ).with_time_formats(partial(time_format, reader))
+def load_primary(models: PipelineModels, reader: Schema | None) -> ModelVersion:
+    """The primary, with the fields that the pipeline file maps to its inputs. Raises as `PipelineModels.primary` does."""
+    return models.primary().with_time_formats(partial(time_format, reader))
 
 
 def settings_of(plan: Plan, *, until_idle: bool) -> Settings:

@@ -29,7 +29,7 @@ def open_executor(
 
     Args:
         model: what to load.
-        trust: whether the model's author is trusted; required for a torch model.
+        trust: whether the model's author is trusted; required for a torch model, and for all but ONNX from a URL.
         device: auto, cpu, cuda or tensorrt; auto takes a GPU if there is one.
         threads: CPU threads of one inference, for ONNX Runtime and torch.
         max_events: the largest micro-batch.
@@ -41,6 +41,12 @@ def open_executor(
         ModelConfigError: the model can't be loaded or is not trusted, its runtime is not installed, or config.yaml does not
             fit it.
     """
+    if model.remote and not trust and model.executor != "onnx":
+        raise ModelConfigError(
+            f"{model.place}: a model from a URL runs without your trust only as ONNX, found the executor {model.executor}: its "
+            f"author could run code here, or send your events to a server. Write `trust: true` under `model:` in the pipeline "
+            f"file if you trust whoever may write to the repository, or export the model to ONNX (`millstream docs registries`)."
+        )
     if model.executor == "torch" and not trust:
         # Checking its pickles would not help: torch also evaluates expressions of the program (sympy's `sympify`, guards) as
         # Python, loads compiled libraries out of the archive, and TorchScript may write files (`torch.save`).

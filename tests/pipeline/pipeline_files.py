@@ -67,6 +67,8 @@ model:
   name: flights-delay
   version: 3
   repository: ../models
+  cache: cache
+  cache_size: 2GiB
   inputs: {features: [a, b], text: remark}
   device: cuda
   trust: true

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import re
@@ -16,6 +15,7 @@ import pytest
 from millstream.topics.errors import BrokerError
 from millstream.topics.local.fetch import OUTPUT, fetched
 from tests.broker.maven import CACHE
+from tests.made_once import made_once
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -110,22 +110,7 @@ def _go_program() -> Path:
 def _made_once(name: str, files: Sequence[Path], make: Callable[[Path], None]) -> Path:
     """A folder of the cache, made from these files. If it is missing, `make` fills it; it exists only complete."""
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
-    folder = _CACHE / f"{name}-{digest}"
-    _CACHE.mkdir(parents=True, exist_ok=True)
-    with (_CACHE / f"{name}.lock").open("w") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)  # another process may be making it
-        if not folder.exists():
-            unfinished = _CACHE / f"{name}-unfinished"
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir()
-            try:
-                make(unfinished)
-            except (AssertionError, subprocess.TimeoutExpired) as error:
-                pytest.skip(
-                    f"{name}: what the program needs can't be fetched (is the network there?): {str(error)[-500:]}"
-                )
-            unfinished.rename(folder)
-    return folder
+    return made_once(_CACHE / f"{name}-{digest}", make)
 
 
 def _run(

@@ -1,0 +1,87 @@
+"""The models that a pipeline file names, from its repository."""
+
+from functools import cached_property, partial
+
+from millstream.inference.overrides import Fields
+from millstream.inference.repository import ModelVersion, load_version, read_version
+from millstream.inference.sources.choice import Repository, open_source
+from millstream.inference.sources.interface import ModelSource, Wanted
+from millstream.inference.sources.start import Fetched, fetch_at_start
+from millstream.pipeline.comparison_sections import Shadow
+from millstream.pipeline.pipeline import Pipeline
+from millstream.pipeline.repository import mlflow_url
+
+
+class PipelineModels:
+    """See the module. What it fetched stays in the cache while this process runs, or until the source is told otherwise.
+
+    A version that it fetched once is the one that it loads, also if an alias has moved meanwhile.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._fetched: dict[tuple[str, Wanted], Fetched] = {}
+
+    @cached_property
+    def source(self) -> ModelSource:
+        """Where the versions come from. Raises ModelConfigError: its client is missing, or takes no such option."""
+        return open_source(repository_of(self._pipeline))
+
+    def fetch_primary(self) -> Fetched:
+        """Bring the primary's version to this machine. Raises as `primary` does."""
+        return self._fetch(self._pipeline.model.name, self._pipeline.wanted_version, "model")
+
+    def fetch_shadow(self, shadow: Shadow) -> Fetched:
+        """Bring a shadow's version to this machine. Raises as `primary` does."""
+        return self._fetch(*self._pipeline.shadow_model(shadow), "shadows")
+
+    def primary(self) -> ModelVersion:
+        """The version that makes the predictions, with the fields that the pipeline file maps to its inputs.
+
+        Raises:
+            ModelConfigError: there is no such version, or its config.yaml is wrong.
+            SourceUnavailable: the repository is away, and the version is not in the cache.
+        """
+        pipeline = self._pipeline
+        return self._loaded(pipeline.model.name, pipeline.wanted_version, "model", pipeline.model.inputs)
+
+    def version(self, version: int) -> ModelVersion:
+        """Another version of the primary's model, with the same fields. Raises as `primary` does."""
+        return self._loaded(self._pipeline.model.name, version, "model", self._pipeline.model.inputs)
+
+    def shadow(self, shadow: Shadow) -> ModelVersion:
+        """The model of a shadow. Raises as `primary` does."""
+        return self._loaded(*self._pipeline.shadow_model(shadow), "shadows", None)
+
+    def _loaded(self, name: str, wanted: Wanted, section: str, fields: Fields | None) -> ModelVersion:
+        pipeline = self._pipeline
+        mapped_at, where = partial(pipeline.at, "model", "inputs"), pipeline.model.repository
+        if not isinstance(where, str) and not isinstance(wanted, str):
+            # In a folder, `load_version` finds the version, and says what to do about what lies there in its place.
+            found = load_version(where, name, wanted, fields, mapped_at, pipeline.at(section), pipeline.environ)
+            self.source.fetch(name, found.version)  # checks its files, if it has checksums
+            return found
+        fetched = self._fetch(name, wanted, section)
+        return read_version(
+            fetched.folder, name, fetched.version, fields, mapped_at, pipeline.environ, remote=self.source.remote
+        )
+
+    def _fetch(self, name: str, wanted: Wanted, section: str) -> Fetched:
+        found = self._fetched.get((name, wanted))
+        if found is None:
+            found = self._fetched[name, wanted] = fetch_at_start(self.source, name, wanted, self._pipeline.at(section))
+        return found
+
+
+def repository_of(pipeline: Pipeline) -> Repository:
+    """Where the pipeline's models are. It contains secrets: never print them."""
+    model = pipeline.model
+    url = mlflow_url(model.repository)
+    return Repository(
+        model.repository,
+        pipeline.model_cache,
+        model.cache_size,
+        {model.name: url.name} if url is not None and url.name is not None else {},
+        {name: value.get_secret_value() for name, value in model.client.items()},
+        pipeline.at("model", "client"),
+    )

@@ -1,0 +1,112 @@
+"""Models in a folder of this machine: `<folder>/<name>/<version>/`. They are read where they lie."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from millstream.inference.errors import SourceUnavailable
+from millstream.inference.sources.aliases import ALIASES_FILE, parsed_aliases
+from millstream.inference.sources.checksums import check_sums, sha256_of
+from millstream.inference.sources.interface import Wanted
+from millstream.inference.sources.no_version import no_such_model, no_such_version
+from millstream.inference.version_number import version_number
+
+_BESIDE = ("config.pbtxt",)  # files beside the versions that belong to each of them
+
+
+class FolderSource:
+    """See `ModelSource`."""
+
+    remote = False
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # path -> (device, inode, size and time of change, checksum): only files that changed are read again
+        self._sums: dict[Path, tuple[tuple[int, ...], str]] = {}
+
+    def versions(self, name: str) -> Mapping[int, str]:
+        """See `ModelSource`. A fingerprint is computed when it is looked up."""
+        folder = self._folder / name
+        try:
+            numbers = sorted(
+                number
+                for path in folder.iterdir()
+                if (number := version_number(path.name)) is not None and path.is_dir()
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            raise no_such_model(name, str(self._folder), self._names()) from None
+        except OSError as error:
+            raise SourceUnavailable(f"model repository {self._folder} can't be read: {error.strerror}.") from None
+        return _Fingerprints(self, name, numbers)
+
+    def aliases(self, name: str) -> Mapping[str, int]:
+        """See `ModelSource`."""
+        path = self._folder / name / ALIASES_FILE
+        try:
+            return parsed_aliases(path.read_bytes(), str(path))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise SourceUnavailable(f"{path} can't be read: {error.strerror}.") from None
+
+    def fetch(self, name: str, version: int) -> Path:
+        """See `ModelSource`."""
+        folder = self._folder / name / str(version)
+        if not folder.is_dir():
+            raise no_such_version(name, version, str(self._folder), list(self.versions(name)))
+        check_sums(folder, f"model `{name}` version {version} ({folder})")
+        return folder
+
+    def release(self, folder: Path) -> None:
+        """See `ModelSource`."""
+
+    def at_hand(self, name: str, wanted: Wanted) -> tuple[int, Path] | None:  # noqa: ARG002
+        """See `ModelSource`. A folder that can't be read has no copy."""
+        return None
+
+    def fingerprint(self, name: str, version: int) -> str:
+        """The checksum of all files of a version. Raises KeyError: it is gone."""
+        folder = self._folder / name / str(version)
+        digest = hashlib.sha256()
+        try:
+            beside = [path for each in _BESIDE if (path := folder.parent / each).is_file()]
+            for path in [*sorted(path for path in folder.rglob("*") if path.is_file()), *beside]:
+                digest.update(f"{os.path.relpath(path, folder)}\0{self._sum(path)}\n".encode())
+        except OSError:
+            raise KeyError(version) from None
+        return digest.hexdigest()
+
+    def _sum(self, path: Path) -> str:
+        state = path.stat()
+        seen = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns)
+        before = self._sums.get(path)
+        if before is None or before[0] != seen:
+            before = self._sums[path] = (seen, sha256_of(path))
+        return before[1]
+
+    def _names(self) -> list[str] | None:
+        return [path.name for path in self._folder.iterdir() if path.is_dir()] if self._folder.is_dir() else None
+
+
+class _Fingerprints(Mapping[int, str]):
+    """Version -> fingerprint. Reading all files of a thousand versions would take minutes, and one of them is wanted."""
+
+    def __init__(self, source: FolderSource, name: str, numbers: list[int]) -> None:
+        self._source = source
+        self._name = name
+        self._numbers = dict.fromkeys(numbers)
+
+    def __getitem__(self, version: int) -> str:
+        if version not in self._numbers:
+            raise KeyError(version)
+        return self._source.fingerprint(self._name, version)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __contains__(self, version: object) -> bool:
+        return version in self._numbers

@@ -1,0 +1,239 @@
+"""Models in an object store, or another place that fsspec reads: `<URL>/<name>/<version>/`."""
+
+import hashlib
+import importlib
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from millstream.inference.errors import InferenceError, ModelConfigError, SourceUnavailable
+from millstream.inference.sources.aliases import ALIASES_FILE, parsed_aliases
+from millstream.inference.sources.interface import RemoteVersion
+from millstream.inference.sources.progress import Progress
+from millstream.inference.sources.secrets import redacted
+from millstream.inference.version_number import version_number
+
+EXTRAS = {
+    "s3": ("s3fs", "s3"),
+    "s3a": ("s3fs", "s3"),
+    "gs": ("gcsfs", "gcs"),
+    "gcs": ("gcsfs", "gcs"),
+    "az": ("adlfs", "azure"),
+    "abfs": ("adlfs", "azure"),
+    "abfss": ("adlfs", "azure"),
+    "hf": ("huggingface_hub", "hf"),
+}
+"""Scheme -> the package that reads it, and Millstream's extra with that package."""
+TRITON_CONFIG = "config.pbtxt"
+"""Triton's configuration lies beside the versions, with files that it names."""
+_SHOWN = re.compile(r"url|endpoint|region|account|project|anon", re.IGNORECASE)
+"""Names of options that are no secrets: messages may show their values."""
+_TAGS = ("ETag", "etag", "md5Hash", "blob_id", "checksum")
+_TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
+_BOUNDS: Mapping[str, Mapping[str, Any]] = {
+    "s3": {"config_kwargs": {"connect_timeout": 5, "read_timeout": 20, "retries": {"max_attempts": 2}}}
+}
+"""Scheme -> options that bound the client's own waits, in place of minutes."""
+_REFUSED = re.compile(
+    r"credential|access ?denied|forbidden|unauthorized|not authorized|invalidaccesskey|signaturedoesnotmatch|authenti"
+    r"|\b40[13]\b",
+    re.IGNORECASE,
+)
+
+
+class ObjectStore:
+    """See `RemotePlace`."""
+
+    def __init__(self, url: str, options: Mapping[str, str], advice: str) -> None:
+        """Args:
+        url: of the folder of models.
+        options: of fsspec's client for this scheme. They may be secrets.
+        advice: where the options are written, for messages.
+
+        Raises:
+            ModelConfigError: the client's package is missing.
+        """
+        self.url = url.rstrip("/")
+        self._scheme = url.partition("://")[0]
+        self._options = options
+        self._advice = advice
+        self._opened: tuple[Any, str] | None = None
+        self._fsspec = _installed(self._scheme, self.url)
+
+    def versions(self, name: str) -> Mapping[int, RemoteVersion]:
+        """See `RemotePlace`."""
+        shared: dict[str, Any] = {}
+        by_version: dict[int, dict[str, Any]] = {}
+        for path, info in self._found(name):
+            first, _, rest = path.partition("/")
+            number = version_number(first)
+            if not rest:
+                shared[path] = info
+            elif number is not None:
+                by_version.setdefault(number, {})[rest] = info
+        return {number: _version({**_of_triton(shared), **files}) for number, files in sorted(by_version.items())}
+
+    def version(self, name: str, number: int) -> RemoteVersion | None:
+        """See `RemotePlace`."""
+        files = self._files(name, number)
+        return _version(files) if files else None
+
+    def aliases(self, name: str) -> Mapping[str, int]:
+        """See `RemotePlace`."""
+        store, root = self._store()
+        store.invalidate_cache()
+        try:
+            content = store.cat_file(f"{root}/{name}/{ALIASES_FILE}")
+        except FileNotFoundError:
+            return {}
+        return parsed_aliases(content, f"{self.url}/{name}/{ALIASES_FILE}")
+
+    def names(self) -> list[str]:
+        """See `RemotePlace`."""
+        store, root = self._store()
+        return [PurePosixPath(str(info["name"])).name for info in store.ls(root, detail=True)]
+
+    def download(self, name: str, number: int, target: Path, progress: Progress) -> None:
+        """See `RemotePlace`."""
+        store, _ = self._store()
+        callback = _heard(self._fsspec, progress)
+        for path, info in self._files(name, number).items():
+            local = target / _safe(path, f"{self.url}/{name}/{number}")
+            local.parent.mkdir(parents=True, exist_ok=True)
+            store.get_file(info["name"], str(local), callback=callback)
+            progress.add(0)  # small files may be written without a call of the callback
+            if local.stat().st_size != info["size"]:
+                raise SourceUnavailable(f"{self.url}/{name}/{number}/{path} arrived incomplete. It is fetched again.")
+
+    def explained(self, error: Exception) -> Exception:
+        """See `RemotePlace`."""
+        if isinstance(error, InferenceError):
+            return error
+        secrets = [value for name, value in self._options.items() if not _SHOWN.search(name.rpartition(".")[2])]
+        said = redacted(f"{type(error).__name__}: {error}", secrets)
+        if isinstance(error, PermissionError) or _REFUSED.search(said):
+            return ModelConfigError(
+                f"model repository {self.url}: the credentials are refused, or there are none. {self._advice} The client says: "
+                f"{said}"
+            )
+        if isinstance(error, FileNotFoundError):
+            return ModelConfigError(
+                f"model repository {self.url}: there is no such place. Check `model.repository`. ({said})"
+            )
+        if isinstance(error, TypeError | ValueError | ImportError) and self._opened is None:
+            return ModelConfigError(
+                f"model repository {self.url}: the client refuses its options. {self._advice} It says: {said}"
+            )
+        return SourceUnavailable(f"model repository {self.url} does not answer as it should: {said}")
+
+    def _store(self) -> tuple[Any, str]:
+        """The client, and the root's path in it. Without caches: a new version must show."""
+        if self._opened is None:
+            bounds = _BOUNDS.get(self._scheme, {})
+            options = {**bounds, **nested(self._options)}
+            self._opened = self._fsspec.core.url_to_fs(
+                self.url, skip_instance_cache=True, use_listings_cache=False, **options
+            )
+        store, root = self._opened
+        return store, str(root).rstrip("/")
+
+    def _found(self, under: str) -> Iterator[tuple[str, Any]]:
+        """All files below a folder of the repository, each with its path from there."""
+        store, root = self._store()
+        store.invalidate_cache()
+        start = f"{root}/{under}"
+        try:
+            found = store.find(start, detail=True)
+        except FileNotFoundError:
+            return
+        for path, info in sorted(found.items()):
+            if info.get("type") != "directory" and not path.endswith("/") and path.startswith(f"{start}/"):
+                yield path[len(start) + 1 :], {**info, "name": path}
+
+    def _files(self, name: str, number: int) -> dict[str, Any]:
+        """The files of a version; empty: there is no such version."""
+        files = dict(self._found(f"{name}/{number}"))
+        if not files:
+            return {}
+        store, root = self._store()
+        beside = {
+            PurePosixPath(str(info["name"])).name: info
+            for info in store.ls(f"{root}/{name}", detail=True)
+            if info.get("type") == "file"
+        }
+        return {**_of_triton(beside), **files}
+
+
+def nested(options: Mapping[str, str]) -> dict[str, Any]:
+    """Options as a client takes them: `client_kwargs.region_name` is a mapping in a mapping; `true` and `false` are no texts."""
+    made: dict[str, Any] = {}
+    for name, value in options.items():
+        *outer, last = name.split(".")
+        within = made
+        for step in outer:
+            within = within.setdefault(step, {})
+        within[last] = {"true": True, "false": False}.get(value, value)
+    return made
+
+
+def _installed(scheme: str, url: str) -> Any:
+    """The package fsspec. Raises ModelConfigError: a package is missing, or fsspec knows no such scheme."""
+    package, extra = EXTRAS.get(scheme, ("fsspec", "fsspec"))
+    try:
+        fsspec = importlib.import_module("fsspec")
+        importlib.import_module("fsspec.core")
+        if scheme in EXTRAS:
+            importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        raise ModelConfigError(
+            f"the model repository {url} is read with the package {package}, and {error.name} is not installed. Install "
+            f"Millstream's extra `{extra}`: {sys.executable} -m pip install 'millstream[{extra}]'"
+        ) from None
+    if scheme not in fsspec.available_protocols():
+        raise ModelConfigError(
+            f"model repository {url}: expected s3://, gs://, az://, hf://, file:// or another URL that fsspec knows, or models:/ "
+            f"for MLflow; found {scheme}://."
+        )
+    return fsspec
+
+
+def _version(files: Mapping[str, Any]) -> RemoteVersion:
+    lines = sorted(f"{path}\0{info['size']}\0{_tag(info)}" for path, info in files.items())
+    return RemoteVersion(
+        hashlib.sha256("\n".join(lines).encode()).hexdigest(), sum(int(info["size"] or 0) for info in files.values())
+    )
+
+
+def _tag(info: Mapping[str, Any]) -> str:
+    """What changes with a file's content: a checksum if the store has one, else the time of the last change."""
+    return next((str(info[name]) for name in (*_TAGS, *_TIMES) if info.get(name)), "")
+
+
+def _of_triton(beside: Mapping[str, Any]) -> dict[str, Any]:
+    """The files beside a model's versions that belong to each of them: Triton's configuration, and files that it may name."""
+    if TRITON_CONFIG not in beside:
+        return {}
+    return {path: info for path, info in beside.items() if path != ALIASES_FILE}
+
+
+def _safe(path: str, place: str) -> PurePosixPath:
+    """The path, if it stays in the version's folder. In an object store, `..` is a name like any other."""
+    parts = PurePosixPath(path)
+    if parts.is_absolute() or ".." in parts.parts or "\0" in path:
+        raise ModelConfigError(f"{place}: the file {path!r} would lie outside of the version's folder. Take it away.")
+    return parts
+
+
+def _heard(fsspec: Any, progress: Progress) -> Any:
+    """A callback of fsspec that tells `progress`."""
+
+    class Heard(fsspec.callbacks.Callback):  # type: ignore[misc]
+        def relative_update(self, inc: int = 1) -> None:
+            progress.add(inc)
+
+        def absolute_update(self, value: int) -> None:
+            progress.add(max(0, value - progress.bytes))
+
+    return Heard()

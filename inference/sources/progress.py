@@ -1,0 +1,105 @@
+"""Bounds calls that may hang: clients of object stores and registries have time limits of their own, or none."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from millstream.inference.errors import SourceUnavailable
+
+T = TypeVar("T")
+
+CHECK_EVERY = 0.05  # seconds between two looks at a call
+LOOK_EVERY = 1.0  # seconds between two looks at the files that a call writes
+
+
+class Progress:
+    """What a long call has done so far. The call tells it; the waiting thread looks."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.last = time.monotonic()  # when the last piece arrived
+        self.writes_to: Path | None = None  # a folder, if the call can't tell of its pieces; its growth is progress
+        self._looked = self.last
+
+    def add(self, size: int) -> None:
+        """Note a piece of this many bytes."""
+        self.bytes += size
+        self.last = time.monotonic()
+
+    def quiet(self) -> float:
+        """Seconds since the last piece."""
+        now = time.monotonic()
+        if self.writes_to is not None and now - self._looked > LOOK_EVERY:
+            self._looked = now
+            with suppress(OSError):  # a file may be renamed meanwhile
+                written = sum(path.stat().st_size for path in self.writes_to.rglob("*"))
+                if written != self.bytes:
+                    self.bytes, self.last = written, now
+        return now - self.last
+
+
+class BoundedCalls:
+    """Runs calls in a thread of their own, and gives up on one that makes no progress.
+
+    A call can't be stopped from outside. So while a call that was given up still hangs, no other one begins: otherwise, a
+    source that hangs for a day would leave thousands of threads.
+    """
+
+    def __init__(self, what: str, quiet: float) -> None:
+        """Args:
+        what: what is called, for messages.
+        quiet: seconds without progress after which a call is given up.
+        """
+        self._what = what
+        self._quiet = quiet
+        self._turn = threading.Lock()
+        self._last: threading.Thread | None = None
+
+    def run(self, call: Callable[[Progress], T]) -> T:
+        """What the call returns. It gets a `Progress`, which counts from now.
+
+        Raises:
+            SourceUnavailable: it makes no progress, or an earlier call still hangs.
+            Exception: the call's own.
+        """
+        with self._turn:
+            if self._last is not None and self._last.is_alive():
+                raise SourceUnavailable(f"{self._what} has not answered an earlier request yet. Check that it runs.")
+            outcome: _Outcome[T] = _Outcome(call)
+            self._last = threading.Thread(target=outcome.run, name="model source", daemon=True)
+            self._last.start()
+            while not outcome.done.wait(CHECK_EVERY):
+                if outcome.progress.quiet() > self._quiet:
+                    raise SourceUnavailable(
+                        f"{self._what} has not answered for {self._quiet:g} s. Check that it runs, and that this machine "
+                        f"reaches it."
+                    )
+            self._last = None
+        return outcome.result()
+
+
+class _Outcome(Generic[T]):
+    """One call, and what came of it."""
+
+    def __init__(self, call: Callable[[Progress], T]) -> None:
+        self.progress = Progress()
+        self.done = threading.Event()
+        self._call = call
+        self._returned: list[T] = []
+        self._raised: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self._returned.append(self._call(self.progress))
+        except Exception as error:
+            self._raised = error
+        finally:
+            self.done.set()
+
+    def result(self) -> T:
+        if self._raised is not None:
+            raise self._raised
+        return self._returned[0]
