@@ -23,7 +23,7 @@ from millstream.inference.optimizing.conversion import convert, external_data
 from millstream.inference.optimizing.differences import agreements, number_differences
 from millstream.inference.optimizing.onnx_package import onnx
 from millstream.inference.optimizing.quality import compare_quality
-from millstream.inference.profiling.measurement import Candidate, measure
+from millstream.inference.profiling.measurement import Candidate, measure, sizes_to_compare
 from millstream.inference.repository import ModelVersion
 from millstream.inference.version_number import LARGEST_VERSION
 from millstream.pipeline.pipeline import Pipeline
@@ -171,7 +171,7 @@ def _report(
     new.warm_up()
     compared = None if events is None else _compared(plan, new, events, args.labels)
     speed = events or blank_events(plan, plan.executor.max_events)
-    sizes = sorted({plan.executor.batch_sizes[0], plan.executor.max_events})
+    sizes = sizes_to_compare(plan.executor.batch_sizes[0], plan.executor.max_events)
     candidates = [
         Candidate(str(number), executor, size)
         for number, executor in ((plan.model.version, plan.executor), (version.version, new))

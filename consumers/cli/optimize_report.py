@@ -72,12 +72,7 @@ def report_json(report: Report) -> str:
 
 def verdict(report: Report) -> str:
     """In one sentence: is the new version faster, and do the answers differ?"""
-    old, new = (_largest(report, version) for version in (report.old, report.new))
-    # Medians of calls, because the rates also hold what other programs took of the CPU.
-    factor = new.p50 / old.p50
-    word = "slower" if factor > 1 + NOISE else "faster" if factor < 1 - NOISE else "about as fast"
-    events = "1 event" if new.events == 1 else f"{new.events:,} events"
-    speed = f"{word}: a call with {events} takes {factor:.2f} times as long"
+    speed = _speed_in_words(report)
     if report.comparison is None:
         return f"{speed}; its answers were compared on no event (--blind)."
     said = [f"{each.output} {_how_much(each)}" for each in report.comparison.numbers]
@@ -93,8 +88,37 @@ def _how_much(difference: NumberDifference) -> str:
     return f"differs by at most {difference.max:.3g}{much if difference.mean > MUCH * width else ''}"
 
 
-def _largest(report: Report, version: int) -> SizeProfile:
-    return max((each for each in report.speed if each.label == str(version)), key=lambda each: each.events)
+def _speed_in_words(report: Report) -> str:
+    """The verdict on a full batch, and on the smaller ones that have another verdict."""
+    before, after = _by_size(report)
+    # Medians of calls, because the rates also hold what other programs took of the CPU.
+    factors = {size: after[size].p50 / before[size].p50 for size in sorted(before.keys() & after.keys())}
+    *smaller, full = factors
+    verdict_on_full = _word(factors[full])
+    others: dict[str, list[str]] = {}  # another verdict -> the sizes that have it
+    for size in smaller:
+        if (word := _word(factors[size])) != verdict_on_full:
+            others.setdefault(word, []).append(f"{_counted(size)} ({factors[size]:.2f} times)")
+    said = f"{verdict_on_full}: a call with {_counted(full)} takes {factors[full]:.2f} times as long"
+    but = [f"{word} with {' and '.join(sizes)}" for word, sizes in others.items()]
+    return ", but ".join([said, *([", and ".join(but)] if but else [])])
+
+
+def _word(factor: float) -> str:
+    return "slower" if factor > 1 + NOISE else "faster" if factor < 1 - NOISE else "about as fast"
+
+
+def _counted(events: int) -> str:
+    return "1 event" if events == 1 else f"{events:,} events"
+
+
+def _by_size(report: Report) -> tuple[dict[int, SizeProfile], dict[int, SizeProfile]]:
+    """The figures of both versions, by the events of a call."""
+    old, new = (
+        {each.events: each for each in report.speed if each.label == str(version)}
+        for version in (report.old, report.new)
+    )
+    return old, new
 
 
 def _title(report: Report) -> str:
@@ -115,10 +139,7 @@ def _tables(report: Report) -> list[tuple[str, Table]]:
 
 
 def _speed(report: Report) -> Table:
-    before, after = (
-        {each.events: each for each in report.speed if each.label == str(version)}
-        for version in (report.old, report.new)
-    )
+    before, after = _by_size(report)
     rows = [["", f"version {report.old}", f"version {report.new}", "ratio"]]
     rows.append(["file, bytes", *(f"{size:,}" for size in report.bytes), f"{report.bytes[1] / report.bytes[0]:.2f}"])
     for size in sorted(before.keys() & after.keys()):

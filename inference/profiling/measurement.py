@@ -1,5 +1,6 @@
 """Measures calls of executors with batches of several sizes. The sizes take turns, so that noise hits all alike."""
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -74,6 +75,12 @@ def sizes_to_measure(max_events: int, preferred: Sequence[int]) -> list[int]:
     """1, 2, 4, ... up to `max_events`, `max_events` itself, and the sizes that the model's config.yaml prefers; ascending."""
     doubled = {1 << power for power in range(max_events.bit_length()) if 1 << power <= max_events}
     return sorted({*doubled, max_events, *preferred})
+
+
+def sizes_to_compare(smallest: int, largest: int) -> list[int]:
+    """The smallest size, the largest one, and a power of two in the middle, which batches have under usual load; ascending."""
+    middle = 1 << round(math.log2(smallest * largest) / 2)
+    return sorted({smallest, min(max(middle, smallest), largest), largest})
 
 
 def _turn(candidate: Candidate, batches: Sequence[Inputs], seconds: float) -> list[float]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from millstream.inference.executors.choice import open_executor
-from millstream.inference.profiling.measurement import Candidate, measure, sizes_to_measure
+from millstream.inference.profiling.measurement import Candidate, measure, sizes_to_compare, sizes_to_measure
 from millstream.inference.profiling.size_profile import figures
 from millstream.inference.ragged import Ragged
 from tests.inference.models import doubling, looking_up, tensor, write_model
@@ -20,6 +20,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SHORT = 0.05  # seconds
+
+
+@pytest.mark.parametrize(
+    ("smallest", "largest", "sizes"),
+    [(1, 256, [1, 16, 256]), (1, 1000, [1, 32, 1000]), (1, 1, [1]), (1, 2, [1, 2]), (48, 50, [48, 50]), (7, 7, [7])],
+)
+def test_compared_sizes_have_one_in_the_middle(smallest: int, largest: int, sizes: list[int]) -> None:
+    assert sizes_to_compare(smallest, largest) == sizes
 
 
 @given(st.integers(1, 5000), st.lists(st.integers(1, 5000)))
