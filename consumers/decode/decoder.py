@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from millstream.consumers.decode.event_times import TimeFormat, event_times, shown
+from millstream.consumers.decode.event_times import TimeFormat, advice, event_times, shown
 from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch, Rejection
 from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.record_types import Partition
@@ -136,7 +136,10 @@ class BlockDecoder:
             error.row = int(rows[error.row])
             raise
         of_bad = rows[[bad.row for bad in decoded.bad]].tolist()
-        rejected |= {row: Rejection(bad.reason, bad.error) for row, bad in zip(of_bad, decoded.bad, strict=True)}
+        rejected |= {
+            row: Rejection(bad.reason, bad.error + advice(bad.error, self._fields.event_time))
+            for row, bad in zip(of_bad, decoded.bad, strict=True)
+        }
         return [Part(part.table, rows[part.rows]) for part in decoded.parts]
 
     def _events(self, part: Part, records: Records, rejected: dict[int, Rejection]) -> _Events:

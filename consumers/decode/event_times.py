@@ -27,6 +27,18 @@ def event_times(column: Column, form: TimeFormat) -> tuple[Ints, npt.NDArray[np.
     raise TypeError(f"times can't be a {type(column).__name__}")
 
 
+def advice(error: str, field: str | None) -> str:
+    """What to do about a decoder's error; empty if it isn't one of an event time that is a text where a number is expected.
+
+    Args:
+        error: why an event can't be decoded.
+        field: the path of the event times; None: there is none.
+    """
+    if field is None or error != f"{field}: expected a number that fits into a double, found text":
+        return ""
+    return " (a time in ISO 8601 needs `event_time_format: iso8601` under `input` in the pipeline file)"
+
+
 def shown(column: Column, row: int) -> str:
     """A value for a message."""
     [value] = column.take(np.array([row])).to_list()

@@ -19,6 +19,7 @@ from tests.consumers.in_memory import polled
 from tests.consumers.processes import Worker
 from tests.consumers.python_service import python_service
 from tests.consumers.service import value_of
+from tests.native import with_native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,6 +134,19 @@ def test_time_that_cannot_be_parsed_is_unfit(tmp_path: Path) -> None:
     assert block.good.tolist() == [0, 2]
     assert block.rejected == {
         1: Rejection("unfit", "field `at`, the event time: expected a time in ISO 8601, found 'yesterday'")
+    }
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["many at a time", "one by one"])
+def test_iso_8601_where_numbers_are_expected_names_the_option(tmp_path: Path, native: bool) -> None:
+    service = orders(tmp_path, NOWHERE, with_topics=False)
+    with with_native(on=native):
+        block = decoded(service, [order(1, at="2024-05-01T14:00:00Z"), order(2, at=[1]), order(3, at=1)])
+    assert block.good.tolist() == [2]
+    assert {row: why.error for row, why in block.rejected.items()} == {
+        0: "at: expected a number that fits into a double, found text (a time in ISO 8601 needs `event_time_format: iso8601` "
+        "under `input` in the pipeline file)",
+        1: "at: expected a number that fits into a double, found an array",
     }
 
 
