@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
             )
         prefix = args.instance_id_prefix or socket.gethostname()
         local = LocalRun(pipeline, policy, screen, instance_id_prefix=prefix, debug=args.log_level == "debug")
-        stop_on_signals(lambda _name: local.stop(), lambda _name: local.stop_at_once())
+        stop_on_signals(local.stop, lambda _name: local.stop_at_once())
         return 0 if local.serve(host, args.metrics_port) else 1
 
 

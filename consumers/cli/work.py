@@ -162,10 +162,11 @@ def _stop_on_signals(worker: Worker, drain_timeout: float) -> None:
     def drain(name: str) -> None:
         log.info(
             "%s: draining: the worker finishes and commits its %d events in flight, with the batch that runs, for at most %g s "
-            "(limits.drain_timeout). A second Ctrl-C stops it at once: the next worker then reads these events again",
+            "(limits.drain_timeout). A second %s stops it at once: the next worker then reads these events again",
             name,
             worker.in_flight,
             drain_timeout,
+            name,
         )
         worker.stop()
 

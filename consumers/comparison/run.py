@@ -37,26 +37,29 @@ def run_until_stopped(app: faust.App) -> None:
 
 
 async def _run(app: Any, loop: asyncio.AbstractEventLoop) -> None:
-    told, at_once = asyncio.Event(), asyncio.Event()
+    told: asyncio.Future[str] = loop.create_future()  # how the user stopped the job
+    at_once = asyncio.Event()
     # A signal's handler runs between two steps of the loop, and wakes the loop.
     stop_on_signals(
-        lambda _signal: loop.call_soon_threadsafe(told.set), lambda _signal: loop.call_soon_threadsafe(at_once.set)
+        lambda name: loop.call_soon_threadsafe(told.set_result, name),
+        lambda _name: loop.call_soon_threadsafe(at_once.set),
     )
     app.finalize()
     running = asyncio.create_task(_start_and_wait(app))
-    stopping = asyncio.create_task(told.wait())
-    await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    ends: list[asyncio.Future[Any]] = [running, told]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     crashed = app.crash_reason or (running.exception() if running.done() else None)
     if crashed is None:
         log.info(
-            "stopping: the job commits, leaves the group and sends its last records, for at most %g s. A second Ctrl-C stops it "
+            "stopping: the job commits, leaves the group and sends its last records, for at most %g s. A second %s stops it "
             "at once: then the next job reads some records again",
             3 * STEP_TIMEOUT,
+            told.result() if told.done() else "Ctrl-C",
         )
         await _step(app.consumer.commit(), "commit", at_once)
     await _step(app.consumer.stop(), "leave the group", at_once)
     await _step(app.producer.stop(), "send what is left", at_once)
-    if crashed is not None or not told.is_set():
+    if crashed is not None or not told.done():
         raise ComparisonError(
             f"the comparison job can't continue: {type(crashed).__name__}: {crashed}. All its state is in Kafka: start it again."
         )

@@ -10,11 +10,16 @@ SAME_KEY_PRESS = 0.5  # seconds
 
 
 def stop_on_signals(drain: Callable[[str], object], stop_at_once: Callable[[str], object]) -> None:
-    """Handle SIGINT and SIGTERM in this process. Both functions get the signal's name, and must return soon."""
+    """Handle SIGINT and SIGTERM in this process.
+
+    Args:
+        drain: gets what users call the signal, Ctrl-C or SIGTERM. It must return soon.
+        stop_at_once: the same.
+    """
     first: list[float] = []  # when the first one came, seconds on the monotonic clock
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        name, now = signal.Signals(number).name, time.monotonic()
+        name, now = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name, time.monotonic()
         if not first:
             first.append(now)
             drain(name)

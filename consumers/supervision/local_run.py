@@ -46,6 +46,7 @@ class LocalRun:
         self._readings: dict[int, Reading] = {}
         self._stopping = threading.Event()
         self._at_once = threading.Event()
+        self._stopped_by = "Ctrl-C"  # what the user did
         self._ended = threading.Event()
         self._started = 0  # workers, with those that were restarted
         self._totals: list[Totals] = []  # of the workers that ended
@@ -59,8 +60,9 @@ class LocalRun:
         drain = pipeline.limits.drain_timeout + EXIT_TIMEOUT
         self._supervisor = Supervisor(start, drain_timeout=drain, say=screen.say)
 
-    def stop(self) -> None:
-        """Drain all workers and end. A signal handler may call this."""
+    def stop(self, how: str) -> None:
+        """Drain all workers and end. A signal handler may call this. `how`: what the user did, such as Ctrl-C."""
+        self._stopped_by = how
         self._stopping.set()
 
     def stop_at_once(self) -> None:
@@ -126,7 +128,7 @@ class LocalRun:
         self._screen.end_line()
         self._screen.say(
             f"draining {counted(self._supervisor.running)}: they finish and commit their events in flight, for at most "
-            f"{self._pipeline.limits.drain_timeout:g} s (limits.drain_timeout). A second Ctrl-C stops them at once"
+            f"{self._pipeline.limits.drain_timeout:g} s (limits.drain_timeout). A second {self._stopped_by} stops them at once"
         )
 
     def _read_workers(self) -> None:

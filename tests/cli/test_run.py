@@ -146,6 +146,7 @@ def test_killed_worker_is_replaced_and_every_event_is_answered_once(kafka: Broke
         assert not any(alive(pid) for pid in workers)
     assert f"(pid {victim}) ended by signal 9; it restarts in 1 s" in run.log
     assert run.log.rstrip().endswith("-- all workers drained")
+    assert "A second SIGTERM stops them at once" in run.log
     assert "(of 2 workers; without 1 worker that ended without a count)" in run.log
     assert sorted(map(id_of, service.predictions())) == [f"event-{number:010d}" for number in range(4000)]
 
@@ -174,6 +175,7 @@ def test_workers_follow_a_backlog_up_and_down(kafka: Broker, tmp_path: Path) -> 
         assert run.process.wait(60) == 0, run.log
     assert re.search(r"1 -> 2: .* events/s arrive and .* wait, a worker can do", run.log)
     assert re.search(r"2 -> 1: 1 were enough for 3 s", run.log)
+    assert "A second Ctrl-C stops them at once" in run.log
 
 
 def test_no_worker_outlives_a_run_that_is_killed(kafka: Broker, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def test_results_are_what_exact_computation_over_all_events_says(tmp_path: Path,
         scene.label(events.ids[500:], events.labels[500:].tolist())
         rows = job.wait_for_results(events=3000, labelled=3000)
         assert job.stop() == 0
+        assert "A second SIGTERM stops it at once" in job.log
     assert [row["window_start"] for row in rows] == [START - START % HOUR + n * HOUR for n in range(len(rows))]
     for row in rows:
         check(row, events)

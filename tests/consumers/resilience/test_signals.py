@@ -30,15 +30,15 @@ def test_second_ctrl_c_stops_at_once_but_one_that_a_launcher_repeats_does_not(mo
     signal.raise_signal(signal.SIGINT)
     clock.now += SAME_KEY_PRESS / 2
     signal.raise_signal(signal.SIGINT)
-    assert seen == [("drain", "SIGINT")]
+    assert seen == [("drain", "Ctrl-C")]
     clock.now += SAME_KEY_PRESS
     signal.raise_signal(signal.SIGINT)
-    assert seen == [("drain", "SIGINT"), ("at once", "SIGINT")]
+    assert seen == [("drain", "Ctrl-C"), ("at once", "Ctrl-C")]
 
 
 def test_second_sigterm_stops_at_once() -> None:
-    seen: list[str] = []
-    stop_on_signals(lambda _name: seen.append("drain"), lambda _name: seen.append("at once"))
+    seen: list[tuple[str, str]] = []
+    stop_on_signals(lambda name: seen.append(("drain", name)), lambda name: seen.append(("at once", name)))
     signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGTERM)
-    assert seen == ["drain", "at once"]
+    assert seen == [("drain", "SIGTERM"), ("at once", "SIGTERM")]

@@ -32,12 +32,13 @@ def test_told_to_end_under_load_a_worker_commits_exactly_what_it_wrote(kafka: Br
     load = vector_events(30_000, seed=13)
     write_load(kafka.bootstrap, service.inputs[0], load)
     ends = service.input_ends()
-    for how, at_least in ((signal.SIGTERM, 1000), (signal.SIGINT, 8000)):
+    for how, name, at_least in ((signal.SIGTERM, "SIGTERM", 1000), (signal.SIGINT, "Ctrl-C", 8000)):
         with Worker(service.file) as worker:
             worker.wait_ready()  # the one before may have written as many already
             service.wait_written(at_least)
             assert worker.stop(how) == 0
-            assert f"{how.name}: draining" in worker.log
+            assert f"{name}: draining" in worker.log
+            assert f"A second {name} stops it at once" in worker.log
             assert "all results are written and committed" in worker.log
         assert service.committed() != ends  # it ended in the middle
         assert _ids_below_committed(service) == Counter(map(id_of, service.predictions()))
