@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from rich.console import Console
+from rich.text import Text
 
 from millstream.consumers.cli.arguments import metrics_host
 from millstream.consumers.cli.given import read_pipeline
@@ -100,7 +101,8 @@ def _show(pipeline: Pipeline, *, json: bool) -> int:
     else:
         console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False)
         for part in results(pipeline, rows, shadows):
-            console.print(part)
+            # A sentence is one line, however long: a command in it that is broken over two lines can't be copied.
+            console.print(part, soft_wrap=isinstance(part, Text))
     outcomes = {each.verdict.outcome for each in shadows}
     if "better" in outcomes:
         return 0

@@ -77,17 +77,19 @@ def test_newest_result_of_each_window_is_shown(tmp_path: Path, kafka: Broker) ->
         write_result(kafka.bootstrap, topic, Events.make(count), final=final)
     done = millstream("compare", tmp_path, "--show")
     assert done.returncode == 0, done.stderr
-    heading, counts, both, names, primary, shadow, *stopped, verdict = done.stdout.splitlines()
+    *table, stopped, verdict = done.stdout.splitlines()
+    heading, counts, both, names, primary, shadow = table
     assert heading == "2013-09-01 02:00:00  final  delay version 1 and delay version 2"
     assert counts.startswith("  events 100, errors 0, labelled ")
     assert names.split() == ["auc", "log", "loss", "brier", "calibration", "error", "p95", "ms"]
     assert [line.split()[0] for line in (primary, shadow)] == ["primary", "shadow"]
     assert len(primary.split()) == len(shadow.split()) == 6
     assert "shifted" in both
-    assert "the comparison job isn't running" in " ".join(stopped)
+    assert stopped.startswith("the comparison job isn't running")
+    assert f"`millstream compare {tmp_path / 'pipeline.yaml'}`" in stopped  # in one line, to be copied
     assert verdict.startswith("version 2 is better: AUC +0.")
     assert verdict.endswith(" 100 labels")
-    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert max(map(len, table)) <= 80
 
 
 @pytest.mark.durable
@@ -123,8 +125,9 @@ def test_no_results_say_how_to_start_the_job(tmp_path: Path, kafka: Broker) -> N
     comparison_scene(tmp_path, kafka)
     done = millstream("compare", tmp_path, "--show")
     assert done.returncode == 5
-    assert f"no results yet: the comparison job writes them (start it with `millstream compare {tmp_path}" in " ".join(
-        done.stdout.split()
+    assert (
+        f"no results yet: the comparison job writes them (start it with `millstream compare {tmp_path / 'pipeline.yaml'}`"
+        in done.stdout
     )
 
 
