@@ -35,8 +35,10 @@ from millstream.topics.dead_letters import (
 from millstream.topics.records import ReadRecord
 from millstream.topics.replay import Replayer, batches, plan
 
-PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line per letter, for `grep`
-MAX_ERROR_LENGTH = 100  # characters of an error in the table
+PIPED_WIDTH = 3000  # columns of output that doesn't go to a terminal: one line per letter, for `grep`
+MAX_ERROR_LENGTH = 100  # characters of an error in the table on a terminal
+MAX_PIPED_ERROR_LENGTH = 1000  # the same in a pipe: errors end with what to do
+MAX_REASON_LENGTH = 100  # characters of a reason in the summary
 MAX_CELL_LENGTH = 300  # characters of any other cell: longer than a topic's name
 MAX_LISTED_ROWS = 10_000  # rows of the table, which is held in memory until it is printed
 MAX_SHOWN_HEADERS = 20  # headers of one letter
@@ -127,14 +129,18 @@ def _list(reader: DeadLetterReader, args: argparse.Namespace) -> int:
     for heading in ("position", "failed at", "reason", "event", "key", "attempts", "replayed", "error"):
         table.add_column(heading, overflow="fold")  # a name is shown whole
     reasons: Counter[str] = Counter()
+    longest = MAX_ERROR_LENGTH if sys.stdout.isatty() else MAX_PIPED_ERROR_LENGTH
     for stored in wanted:
-        reason = _cut(stored.letter.reason, MAX_ERROR_LENGTH)
+        reason = _cut(stored.letter.reason, MAX_REASON_LENGTH)
         reasons[reason if reason in reasons or len(reasons) < MAX_REASONS else "of other reasons"] += 1
         if reasons.total() <= min(args.limit or MAX_LISTED_ROWS, MAX_LISTED_ROWS):
-            table.add_row(*_cells(stored))
+            table.add_row(*_cells(stored, longest))
     console = Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, markup=False, highlight=False)
     if table.rows:
-        console.print(table)
+        with console.capture() as printed:
+            console.print(table)
+        for line in printed.get().splitlines():
+            print(line.rstrip())  # else the longest error would make all lines as long
     if table.row_count < reasons.total():
         console.print(f"... and {reasons.total() - table.row_count:,} more")
     console.print(_summary(reasons))
@@ -162,7 +168,8 @@ def _row(stored: StoredLetter) -> dict[str, Any]:
     }
 
 
-def _cells(stored: StoredLetter) -> Iterator[str]:
+def _cells(stored: StoredLetter, longest: int) -> Iterator[str]:
+    """The cells of the table's row. `longest`: characters of the error."""
     row = _row(stored)
     event = f"{row['topic']}/{row['partition']}@{row['offset']}"
     for cell in (
@@ -175,7 +182,7 @@ def _cells(stored: StoredLetter) -> Iterator[str]:
         row["replayed_at"],
     ):
         yield "-" if cell is None else printable(_cut(str(cell), MAX_CELL_LENGTH))
-    yield printable(_cut(stored.letter.error, MAX_ERROR_LENGTH))
+    yield printable(_cut(stored.letter.error, longest))
 
 
 def _cut(text: str, length: int) -> str:

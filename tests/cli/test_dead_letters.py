@@ -153,6 +153,18 @@ def test_filters_list_what_they_say(kafka: Broker, tmp_path: Path) -> None:
     assert table.splitlines()[-2:] == ["... and 1 more", "4 dead letters: 2 undecodable, 2 unfit"]
 
 
+def test_table_in_a_pipe_has_whole_errors_in_one_line_each(kafka: Broker, tmp_path: Path) -> None:
+    service = vector_service(tmp_path, kafka)
+    error = f"{'the reason, ' * 40}and at its end what to do: `millstream docs models`"
+    write_letters(kafka.bootstrap, service.letters, [a_letter(error=error), a_letter(error="x" * 5000)])
+    heading, *rows, _summary = millstream("dead-letters", "list", service.file).stdout.splitlines()
+    assert heading.startswith("position ")
+    first, second = sorted(rows, key=len)
+    assert first.endswith(f"  {error}")
+    assert second.endswith("x...")
+    assert len(second) < 2000
+
+
 def test_letter_at_a_position_is_replayed_alone_and_once(kafka: Broker, tmp_path: Path) -> None:
     service = vector_service(tmp_path, kafka)
     letters = [a_letter(pipeline=service.group, topic=service.inputs[0], value=b"%d" % number) for number in range(3)]
