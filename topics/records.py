@@ -9,9 +9,10 @@ from typing import Any, Self, TypeVar
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
+from millstream.topics.answer_watch import AnswerWatch
 from millstream.topics.client_log import client_log
 from millstream.topics.errors import TopicError
-from millstream.topics.unreachable import unreachable
+from millstream.topics.unreachable import cause_of, unreachable
 
 ANSWER_TIMEOUT = 10.0  # seconds
 DELIVERY_TIMEOUT = 30.0  # seconds
@@ -26,6 +27,7 @@ LEADERLESS_ERRORS = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_
 FENCED_ERRORS = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}
 """The broker has ended the producer's transaction: it was open for too long, or a newer producer has its transactional ID."""
 RETRY_INTERVAL = 0.1  # seconds between two tries
+LOOK_INTERVAL = 0.5  # seconds between two looks at whether a broker answers
 
 # If a header's name is not UTF-8, confluent-kafka 2.16 sets an error and still returns a list, with null pointers in it. A call
 # that Python has specialised ignores the error, and whoever reads the list crashes. A methodcaller always checks for the error.
@@ -145,18 +147,28 @@ def asked_again(ask: Callable[[], T], passing: Collection[int]) -> T:
 class RecordWriter:
     """Writes records to a topic. Each is stored once, in the order of the calls, or there is an error."""
 
-    def __init__(self, client: Mapping[str, Any], topic: str) -> None:
+    def __init__(
+        self, client: Mapping[str, Any], topic: str, say: Callable[[str], object] = lambda _text: None
+    ) -> None:
         """Check that the topic exists.
+
+        Args:
+            client: the settings of the Kafka client.
+            topic: where to write.
+            say: tells a person who waits that no broker answers, and that one answers again.
 
         Raises:
             BrokerUnreachableError: no broker answers.
             TopicError: the topic does not exist.
         """
         self._topic = topic
+        self._watch = AnswerWatch(str(client["bootstrap.servers"]), say)
+        self._next_look = 0.0  # when, on the monotonic clock
+        self._errors: list[KafkaError] = []  # that the client has reported since a broker last answered
         self._failure: KafkaError | None = None
         self.delivered = 0  # records that the broker has acknowledged
         self._written = 0  # records given to the client
-        self._pending = dict[int, None]()  # the numbers of those that the broker has not acknowledged, in order
+        self._pending = dict[int, float]()  # number -> time of those that the broker has not acknowledged, in order
         self._producer = Producer(
             {
                 # Keys go to the same partitions as with Java's clients and with Millstream's workers.
@@ -165,13 +177,14 @@ class RecordWriter:
                 "enable.idempotence": True,
                 "message.timeout.ms": int(DELIVERY_TIMEOUT * 1000),
                 "message.max.bytes": 100_000_000,  # only the broker's limit should count
+                "error_cb": self._errors.append,
             },
             logger=client_log("writer"),
         )
         try:
-            _partitions(self._producer, topic)
+            self._find_topic()
         except KafkaException as error:
-            raise unreachable(str(client["bootstrap.servers"]), error.args[0]) from None
+            raise unreachable(str(client["bootstrap.servers"]), error.args[0], self._errors) from None
 
     def write(self, value: bytes, key: bytes | None) -> None:
         """Give a record to the client, which sends it soon.
@@ -179,20 +192,20 @@ class RecordWriter:
         Raises:
             TopicError: this or an earlier record can't be written.
         """
-        self._pending[self._written] = None  # before the client has it, so that Ctrl-C can't come between
+        self._pending[self._written] = time.monotonic()  # before the client has it, so that Ctrl-C can't come between
         while True:
             try:
                 self._producer.produce(self._topic, value, key, on_delivery=partial(self._on_delivery, self._written))
                 break
             except BufferError:  # the client's queue is full: wait for the broker
                 self._producer.poll(0.1)
-                self._check()
+                self._look()
             except KafkaException as error:
                 del self._pending[self._written]
                 raise self._undelivered(error.args[0]) from None
         self._written += 1
         self._producer.poll(0)
-        self._check()
+        self._look()
 
     @property
     def delivered_in_order(self) -> int:
@@ -212,15 +225,44 @@ class RecordWriter:
         """
         until = time.monotonic() + DELIVERY_TIMEOUT + ANSWER_TIMEOUT
         while self._producer.flush(0.2) and time.monotonic() < until:  # in short steps, so that Ctrl-C works
-            pass
+            self._look()
         self._check()
 
     def _on_delivery(self, number: int, error: KafkaError | None, _: object) -> None:
         if error is None:
             self.delivered += 1
             del self._pending[number]
+            self._errors.clear()
+            self._watch.answered(time.monotonic())
         elif self._failure is None:
             self._failure = error
+
+    def _find_topic(self) -> None:
+        """Wait until a broker has told the topic's partitions. Raises KafkaException, TopicError."""
+        began = time.monotonic()
+        while True:
+            try:
+                _partitions(self._producer, self._topic, LOOK_INTERVAL)
+            except KafkaException:
+                if (now := time.monotonic()) - began >= ANSWER_TIMEOUT:
+                    raise
+                self._producer.poll(0)  # takes what the client reports
+                self._watch.waits(began, now, ANSWER_TIMEOUT, self._why())
+            else:
+                self._watch.answered(time.monotonic())
+                return
+
+    def _look(self) -> None:
+        """Say if no broker answers. Raises TopicError if a record can't be written."""
+        self._check()
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + LOOK_INTERVAL
+            oldest = next(iter(self._pending.values()), now)  # takes a while if many before it were acknowledged
+            self._watch.waits(oldest, now, DELIVERY_TIMEOUT, self._why())
+
+    def _why(self) -> str:
+        return cause_of(self._errors[-1], self._errors) if self._errors else ""
 
     def _check(self) -> None:
         if self._failure is not None:
@@ -235,8 +277,8 @@ class RecordWriter:
         return TopicError(f"a record could not be written to topic {self._topic}: {error.str()}. {advice}")
 
 
-def _partitions(client: Consumer | Producer, topic: str) -> list[int]:
-    found = client.list_topics(topic, timeout=ANSWER_TIMEOUT).topics[topic]
+def _partitions(client: Consumer | Producer, topic: str, timeout: float = ANSWER_TIMEOUT) -> list[int]:
+    found = client.list_topics(topic, timeout=timeout).topics[topic]
     if found.error is not None:
         raise TopicError(f"topic {topic}: {found.error.str()}. Create it: millstream topics create PIPELINE")
     return sorted(found.partitions)

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     if is_csv(args):
         check_csv(pipeline, definition)
     with opened(args.file) as file:
-        writer = RecordWriter(pipeline.client_config(), topic)
+        writer = RecordWriter(pipeline.client_config(), topic, _say)
         lines = csv_lines(file, definition) if is_csv(args) else json_lines(file)
         rows = _Rows(args.skip)
         end = _written(writer, lambda: _write_all(writer, lines, encode, pipeline.input.key, args, rows))
@@ -45,6 +45,10 @@ def run(args: argparse.Namespace) -> int:
         print(end, file=sys.stderr)
     print(_how_to_go_on(writer, rows, args), file=sys.stderr)
     return 1
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 @dataclass(slots=True)

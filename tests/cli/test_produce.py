@@ -22,6 +22,7 @@ from tests.cli.command import COMMAND, ENVIRON, flights_pipeline, millstream
 from tests.conftest import MakeTopic
 from tests.consumers.python_service import python_service
 
+NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
 EVENTS = example_folder() / "events.jsonl"
 ROWS = [json.loads(line) for line in EVENTS.read_text().splitlines()]
 SCHEMA = json.loads((example_folder() / "schemas" / "1-flight-departure.avsc").read_text())
@@ -234,6 +235,7 @@ def test_run_that_lost_its_broker_is_completed_with_the_skip_it_names(
     if (missing := missing_for_maven()) is not None:
         pytest.skip(f"no broker of its own: {missing}")
     monkeypatch.setattr("millstream.topics.records.DELIVERY_TIMEOUT", 3.0)
+    monkeypatch.setattr("millstream.topics.answer_watch.QUIET_SECONDS", 0.5)
     file, every = many_events(tmp_path, 5000)
     with MavenKafka() as broker:
 
@@ -253,6 +255,7 @@ def test_run_that_lost_its_broker_is_completed_with_the_skip_it_names(
         crashing.join()
         assert code == 1
         out, err = capsys.readouterr()
+        assert err.startswith(f"Kafka at {broker.bootstrap} does not answer; waiting for up to 3 s, Ctrl-C ends")
         assert "did not store it within 3 s: is it still there?" in err
         written, skip = told_numbers(out, err)
         assert skip <= written < len(every)
@@ -262,6 +265,22 @@ def test_run_that_lost_its_broker_is_completed_with_the_skip_it_names(
         assert found.total() >= written
         assert cli.run(["produce", str(tmp_path), str(file), "--skip", str(skip)]) == 0
         assert stored(broker.bootstrap, topic).keys() == set(every)
+
+
+def test_broker_that_is_away_at_the_start_is_told_before_the_command_gives_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.topics.records.ANSWER_TIMEOUT", 2.0)
+    monkeypatch.setattr("millstream.topics.answer_watch.QUIET_SECONDS", 0.1)
+    service = python_service(
+        tmp_path, NOWHERE, "return {'y': inputs['x']}", input={"format": "json"}, with_topics=False
+    )
+    (tmp_path / "events.jsonl").write_text('{"id": 1, "x": 1}\n')
+    assert cli.run(["produce", str(service.file), str(tmp_path / "events.jsonl")]) == 1
+    waiting, end = capsys.readouterr().err.splitlines()
+    assert waiting.startswith("Kafka at 127.0.0.1:1 does not answer; waiting for up to 2 s, Ctrl-C ends (")
+    assert "refused" in waiting
+    assert end.startswith("no Kafka broker answers at 127.0.0.1:1 (")
 
 
 @pytest.mark.durable  # the mock makes topics that are asked for
