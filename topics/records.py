@@ -78,7 +78,7 @@ class RecordReader:
         try:
             places = []
             for topic in topics:
-                for number in _partitions(self._consumer, topic):
+                for number in _partitions(self._consumer, topic, ANSWER_TIMEOUT):
                     # Requested here, because the client itself would look for the end later.
                     low, high = bounds(self._consumer, topic, number)
                     self.existing[topic] += high - low
@@ -242,7 +242,7 @@ class RecordWriter:
         began = time.monotonic()
         while True:
             try:
-                _partitions(self._producer, self._topic, LOOK_INTERVAL)
+                _partitions(self._producer, self._topic, min(LOOK_INTERVAL, ANSWER_TIMEOUT))
             except KafkaException:
                 if (now := time.monotonic()) - began >= ANSWER_TIMEOUT:
                     raise
@@ -277,7 +277,7 @@ class RecordWriter:
         return TopicError(f"a record could not be written to topic {self._topic}: {error.str()}. {advice}")
 
 
-def _partitions(client: Consumer | Producer, topic: str, timeout: float = ANSWER_TIMEOUT) -> list[int]:
+def _partitions(client: Consumer | Producer, topic: str, timeout: float) -> list[int]:
     found = client.list_topics(topic, timeout=timeout).topics[topic]
     if found.error is not None:
         raise TopicError(f"topic {topic}: {found.error.str()}. Create it: millstream topics create PIPELINE")
