@@ -1,8 +1,8 @@
 """Computes the figures of an evaluation from a summary. None: there are too few events for the figure.
 
-The libraries' estimators get histograms: a bin is a value, and its count is the value's weight. Expected calibration
-error as in Guo et al. 2017 (equal width); population stability index over the deciles of the first sample; Spearman's
-correlation as Pearson's of mid-ranks, because no library has it with weights.
+They are computed from histograms: a bin is a value, and its count is the value's weight. Expected calibration error as in Guo
+et al. 2017 (equal width); population stability index over the deciles of the first sample; Spearman's correlation as Pearson's
+of mid-ranks, because no library has it with weights.
 
 Both models answer the same events, so their figures vary together, and the error of a difference is computed from pairs. For the
 AUC it is DeLong's (E. R. DeLong, D. M. DeLong, D. L. Clarke-Pearson, "Comparing the Areas under Two or More Correlated Receiver
@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from scipy.special import rel_entr
-from sklearn.metrics import roc_auc_score
 
 from millstream.inference.evaluation import LOSSES, split_bins
 
@@ -200,13 +199,7 @@ def auc(positive: Histogram, negative: Histogram) -> float | None:
     """The probability that a positive event scores higher than a negative one. Pairs in the same bin count half."""
     if not positive.total or not negative.total:
         return None
-    return float(
-        roc_auc_score(
-            np.repeat([True, False], [len(positive.bins), len(negative.bins)]),
-            np.concatenate((positive.bins, negative.bins)),
-            sample_weight=np.concatenate((positive.counts, negative.counts)),
-        )
-    )
+    return float(positive.counts @ _share_below(positive.bins, negative.bins, negative.counts) / positive.total)
 
 
 def stability_index(expected: Histogram, actual: Histogram) -> float | None:

@@ -113,7 +113,7 @@ def test_three_classes_with_late_labels_end_in_a_verdict_with_the_interval(tmp_p
     assert lines[-1].endswith("], 750 labels")
     assert "all windows  750 labels" in lines
     assert any(line.startswith("  difference of log loss -") for line in lines)
-    assert max(map(len, lines)) <= 80
+    assert max(len(line) for line in lines if "`" not in line) <= 80  # a sentence with a command is one line
     done = millstream("compare", tmp_path, "--show", "--json")
     found = json.loads(done.stdout)
     assert done.returncode == 0

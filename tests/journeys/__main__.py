@@ -27,7 +27,7 @@ RUNTIME = (
     "onnxruntime confluent-kafka fastavro httpx2 msgspec numpy prometheus-client pydantic pyyaml rich shtab yyjson"
 )
 TRAINING = "scikit-learn skl2onnx onnxmltools xgboost-cpu"
-COMPARISON = "faust-streaming>=0.15.3,<0.16 cramjam scikit-learn scipy"
+COMPARISON = "faust-streaming>=0.15.3,<0.16 cramjam scipy"
 
 
 def environment(folder: Path, packages: list[str]) -> Path:
