@@ -28,6 +28,8 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.register_profile("quick", deadline=None, max_examples=25)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
 
+FULL = os.environ.get("MILLSTREAM_FAULTS", "") == "full"
+"""Whether `make faults` runs: also the tests marked `full`, and the others that have a longer form in that form."""
 PROCESS_FOLDERS = {"cli", "comparison", "deploy", "examples", "fuzz", "harness", "producers"}
 """Folders of tests that start processes: commands, jobs, servers."""
 _CHOICE = pytest.StashKey[Choice]()
@@ -60,6 +62,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         for kind in _kinds(item):
             item.add_marker(kind)
+        if not FULL and item.get_closest_marker("full") is not None:
+            item.add_marker(pytest.mark.skip(reason="takes long: only in `make faults`"))
         if not choice.durable and item.get_closest_marker("durable") is not None:
             item.add_marker(pytest.mark.skip(reason=f"needs a durable broker; this run has a mock: {choice.why}"))
 
@@ -84,6 +88,12 @@ def kafka(pytestconfig: pytest.Config) -> Iterator[Broker]:
     """The broker of this run, started when the first test asks for it."""
     with running(pytestconfig.stash[_CHOICE]) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def full() -> bool:
+    """Whether a test runs in its longer form."""
+    return FULL
 
 
 @pytest.fixture(params=["native on", "native off"])

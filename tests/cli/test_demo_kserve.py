@@ -81,7 +81,9 @@ def test_events_add_up_and_rank_as_in_the_workers(tmp_path: Path) -> None:
     assert processes(tmp_path) == []
 
 
-@pytest.mark.parametrize("line", ["Starting ...", "The model runs on a server", "lag"])
+@pytest.mark.parametrize(
+    "line", ["Starting ...", pytest.param("The model runs on a server", marks=pytest.mark.full), "lag"]
+)
 def test_signal_leaves_no_server(tmp_path: Path, line: str) -> None:
     """While Triton starts, while the workers start, and while events come."""
     with running(tmp_path) as demo:

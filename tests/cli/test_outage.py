@@ -1,9 +1,8 @@
 """What commands without a log say of a broker that is away: one message, and none of the Kafka client's own lines."""
 
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-
-import pytest
 
 from millstream.consumers.demo.example import example_folder
 from millstream.consumers.supervision.child import MILLSTREAM
@@ -12,16 +11,19 @@ from millstream.topics.local.ports import free_ports
 from tests.broker.clients import produce
 from tests.cli.command import ENVIRON, millstream
 
+COMMANDS = (["lag"], ["run"], ["work"], ["tail"], ["dead-letters", "list"])
 
-@pytest.mark.parametrize("command", [["lag"], ["run"], ["work"], ["tail"], ["dead-letters", "list"]], ids=" ".join)
-def test_broker_that_is_away_is_one_message(tmp_path: Path, command: list[str]) -> None:
+
+def test_broker_that_is_away_is_one_message(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_ports(1)[0]}"
     write_pipeline(tmp_path, address)
-    done = millstream(*command, tmp_path)
-    assert done.returncode == 1
-    [line] = done.stderr.splitlines()
-    assert line.startswith(f"no Kafka broker answers at {address} (")
-    assert "Start one (`millstream broker`), correct `kafka.bootstrap`" in line
+    with ThreadPoolExecutor(len(COMMANDS)) as at_once:  # each waits for 10 s
+        ended = list(at_once.map(lambda command: millstream(*command, tmp_path), COMMANDS))
+    for command, done in zip(COMMANDS, ended, strict=True):
+        assert done.returncode == 1, command
+        [line] = done.stderr.splitlines()
+        assert line.startswith(f"no Kafka broker answers at {address} (")
+        assert "Start one (`millstream broker`), correct `kafka.bootstrap`" in line
 
 
 def test_tail_says_once_that_it_waits_for_a_broker_that_went_away(tmp_path: Path) -> None:

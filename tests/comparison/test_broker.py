@@ -21,10 +21,9 @@ pytestmark = [
 ]
 
 
-def test_broker_killed_in_a_window_and_started_anew(tmp_path: Path, full: bool) -> None:
+@pytest.mark.full
+def test_broker_killed_in_a_window_and_started_anew(tmp_path: Path) -> None:
     """The job goes on by itself; what it had begun to write is there once."""
-    if not full:
-        pytest.skip("only in `make faults`: starts a broker three times")
     step = 1500
     with MavenKafka() as own:
         scene = comparison_scene(tmp_path, Broker(own.bootstrap, durable=True, kind="maven"))
@@ -47,6 +46,7 @@ def test_broker_killed_in_a_window_and_started_anew(tmp_path: Path, full: bool) 
             assert "Traceback" not in job.log
 
 
+@pytest.mark.full
 def test_job_says_once_that_the_broker_is_away_and_once_that_it_is_back(tmp_path: Path) -> None:
     with MavenKafka() as own:
         scene = comparison_scene(tmp_path, Broker(own.bootstrap, durable=True, kind="maven"))

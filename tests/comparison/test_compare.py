@@ -54,9 +54,8 @@ def test_offsets_are_committed_behind_a_first_fetch_of_one_record(tmp_path: Path
         consumer.close()
 
 
-def test_labels_of_every_kind_are_counted(tmp_path: Path, kafka: Broker, full: bool) -> None:
-    if not full:
-        pytest.skip("only in `make faults`; test_join.py has each kind")
+@pytest.mark.full
+def test_labels_of_every_kind_are_counted(tmp_path: Path, kafka: Broker) -> None:
     scene = comparison_scene(tmp_path, kafka, labels={"wait": "10m", "early": "1s"})
     events = Events.make(400)
     later = Events.make(50, start=START + 3 * HOUR + 12 * MINUTE, seed=2, span=MINUTE)
@@ -82,9 +81,8 @@ def test_labels_of_every_kind_are_counted(tmp_path: Path, kafka: Broker, full: b
     assert sum(row["error_rate"] * row["events"] for row in rows) == pytest.approx(10)
 
 
-def test_killed_in_a_window_it_counts_every_event_once(tmp_path: Path, kafka: Broker, full: bool) -> None:
-    if not full:
-        pytest.skip("only in `make faults`")
+@pytest.mark.full
+def test_killed_in_a_window_it_counts_every_event_once(tmp_path: Path, kafka: Broker) -> None:
     scene, events = comparison_scene(tmp_path, kafka), Events.make(6000)
     step = 1000
     for number in range(6):
@@ -101,9 +99,8 @@ def test_killed_in_a_window_it_counts_every_event_once(tmp_path: Path, kafka: Br
             check(row, events)
 
 
-def test_second_process_takes_its_part_and_gives_it_back(tmp_path: Path, kafka: Broker, full: bool) -> None:
-    if not full:
-        pytest.skip("only in `make faults`")
+@pytest.mark.full
+def test_second_process_takes_its_part_and_gives_it_back(tmp_path: Path, kafka: Broker) -> None:
     scene, events = comparison_scene(tmp_path, kafka), Events.make(4000)
     with Job(scene) as first:
         scene.compare(events.part(0, 1000))

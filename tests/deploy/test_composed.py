@@ -38,9 +38,7 @@ AT_FAULT = {
 
 lacking = MISSING or missing_for_maven() or missing_for_registry()
 pytestmark = [
-    pytest.mark.skipif(
-        os.environ.get("MILLSTREAM_FAULTS") != "full", reason="minutes long: set MILLSTREAM_FAULTS=full"
-    ),
+    pytest.mark.full,
     pytest.mark.skipif(lacking is not None, reason=str(lacking)),
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc"),
 ]

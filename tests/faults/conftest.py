@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
-FULL = os.environ.get("MILLSTREAM_FAULTS", "") == "full"
 ONLY_IN_FULL = (
     # Brokers and networks that die, registries, workers with bugs, and long silences take minutes.
     "test_broker.py",
@@ -25,22 +23,17 @@ ONLY_IN_FULL = (
     "test_worker_dies_at_each_step_of_an_events_way",
     "test_worker_stopped_with_records_on_their_way_until_they_have_timed_out",
     "test_workers_from_one_to_four_to_two_to_three",
-    # The other form of this test always runs.
+    # The other form of these tests always runs.
+    "test_workers_killed_at_random_points[native off]",
     "test_worker_stopped_for_longer_than_its_session_writes_nothing_of_what_has_moved[transaction timed out]",
 )
 """Files, tests and forms of tests."""
 
 
-@pytest.fixture(scope="session")
-def full() -> bool:
-    """Whether the fault suite runs in full."""
-    return FULL
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests that take long, unless `make faults` runs them."""
+    """Mark the tests that take long."""
     here = Path(__file__).parent
     for item in items:
         names = {item.path.name, item.name, item.name.partition("[")[0]}
-        if not FULL and item.path.parent == here and not names.isdisjoint(ONLY_IN_FULL):
-            item.add_marker(pytest.mark.skip(reason="only in `make faults`"))
+        if item.path.parent == here and not names.isdisjoint(ONLY_IN_FULL):
+            item.add_marker("full")

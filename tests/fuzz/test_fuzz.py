@@ -18,7 +18,6 @@ from millstream.schemas.column import NumberColumn
 from millstream.schemas.decoded import Decoded
 from millstream.schemas.packed import Packed
 from millstream.schemas.table import Table
-from tests.faults.conftest import FULL
 from tests.fuzz.case import Case, Counts, shrunk
 from tests.fuzz.runner import Job, run, table
 from tests.fuzz.sanitized import NoSanitizersError, compile_sanitized
@@ -109,7 +108,7 @@ def test_extensions_compile_under_the_sanitizers(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {Path(library).name for library in LIBRARIES.values()}
 
 
-@pytest.mark.skipif(not FULL, reason="only in `make faults`")
+@pytest.mark.full
 def test_a_minute_finds_nothing() -> None:
     command = [sys.executable, "-m", "tests.fuzz", "--records", str(IN_FAULTS)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

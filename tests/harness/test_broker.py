@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from tests.conftest import MakeTopic
 
 
-ONLY_IN_FULL = pytest.mark.skipif(
-    os.environ.get("MILLSTREAM_FAULTS") != "full", reason="only in `make faults`: starts brokers of its own"
-)
-
-
 def test_rows_come_back_with_keys_headers_and_tombstones(kafka: Broker, make_topic: MakeTopic) -> None:
     topic = make_topic()
     rows: list[Row] = [(b"k", b"v", [("h", b"1"), ("none", None)]), (b"k", None), (None, b"only a value")]
@@ -99,7 +94,7 @@ def own_kafka() -> Iterator[MavenKafka]:
         yield broker
 
 
-@ONLY_IN_FULL
+@pytest.mark.full
 @pytest.mark.durable
 @pytest.mark.broker
 def test_data_outlives_a_restart_and_a_crash(own_kafka: MavenKafka) -> None:
@@ -114,7 +109,7 @@ def test_data_outlives_a_restart_and_a_crash(own_kafka: MavenKafka) -> None:
     assert [message.key() for message in read_all(bootstrap, "kept", count=2)] == [b"1", b"2"]
 
 
-@ONLY_IN_FULL
+@pytest.mark.full
 @pytest.mark.durable
 @pytest.mark.broker
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -232,9 +231,7 @@ def test_group_that_begins_at_the_end_has_no_lag_before_it_begins(kafka: Broker,
 
 
 @pytest.mark.durable
-@pytest.mark.skipif(
-    os.environ.get("MILLSTREAM_FAULTS") != "full", reason="only in `make faults`: the cleaner takes its time"
-)
+@pytest.mark.full  # the cleaner takes its time
 def test_records_that_compaction_has_removed_are_no_lag(kafka: Broker, make_topic: MakeTopic) -> None:
     settings = {"segment_ms": "100", "min_cleanable_dirty_ratio": "0.01", "max_compaction_lag_ms": "100"}
     topic = make_topic(partitions=1, cleanup_policy="compact", **settings)
@@ -275,7 +272,7 @@ def test_topic_that_is_not_there_is_told(kafka: Broker) -> None:
 
 
 @pytest.mark.durable
-def test_lag_is_read_again_after_the_broker_was_started_again() -> None:
+def test_lag_is_read_again_after_the_broker_was_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
     if (missing := missing_for_maven()) is not None:
         pytest.skip(f"no broker of its own: {missing}")
     with MavenKafka() as broker:
@@ -290,6 +287,7 @@ def test_lag_is_read_again_after_the_broker_was_started_again() -> None:
                     return -1
 
             wait_until(lambda: lag() == 3, 30, "the lag")
+            monkeypatch.setattr("millstream.topics.lag.ANSWER_TIMEOUT", 1.0)  # a broker that is away is asked in vain
             for _ in range(2):  # each start raises the epoch of the partitions' leader
                 broker.kill()
                 assert lag() == -1

@@ -21,7 +21,7 @@ from tests.consumers.service import value_of
 from tests.inference.executors.remote_models import missing_for_triton
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from benchmarks.servers.triton_server import Triton
@@ -36,6 +36,15 @@ SMALL: dict[str, Any] = {"batch": {"max_events": 16, "max_wait": "1ms"}, "limits
 def needs_triton() -> None:
     if (missing := missing_for_triton()) is not None:
         pytest.skip(missing)
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
+    """A server that no test disturbs."""
+    if (missing := missing_for_triton()) is not None:
+        pytest.skip(missing)
+    with negating_triton(tmp_path_factory.mktemp("triton")) as triton:
+        yield triton.start()
 
 
 def server_of(triton: Triton, **options: object) -> str:
@@ -55,8 +64,15 @@ def assert_exactly_once(service: Service, numbers: Iterable[int]) -> None:
     assert service.committed() == service.input_ends()
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "http"])
-@pytest.mark.parametrize("how", ["killed", "hangs"])
+@pytest.mark.parametrize(
+    ("how", "protocol"),
+    [
+        ("killed", "grpc"),
+        ("hangs", "http"),
+        pytest.param("killed", "http", marks=pytest.mark.full),
+        pytest.param("hangs", "grpc", marks=pytest.mark.full),
+    ],
+)
 def test_server_that_is_killed_or_hangs_in_the_middle_costs_nothing_but_time(
     kafka: Broker, tmp_path: Path, protocol: str, how: str
 ) -> None:
@@ -162,24 +178,20 @@ def test_model_that_is_unloaded_and_loaded_anew_is_waited_for(kafka: Broker, tmp
     ],
 )
 def test_config_that_does_not_fit_the_servers_model_ends_the_worker_with_a_message(
-    kafka: Broker, tmp_path: Path, server: dict[str, str], config: str, code: int, said: str
+    kafka: Broker, tmp_path: Path, shared: Triton, server: dict[str, str], config: str, code: int, said: str
 ) -> None:
-    with negating_triton(tmp_path / "triton") as triton:
-        triton.start()
-        service = remote_service(tmp_path, kafka, server_of(triton, **server), config=config)
-        with Worker(service.file) as worker:
-            assert worker.wait() == code
-            assert said in worker.log
-            assert "Traceback" not in worker.log
+    service = remote_service(tmp_path, kafka, server_of(shared, **server), config=config)
+    with Worker(service.file) as worker:
+        assert worker.wait() == code
+        assert said in worker.log
+        assert "Traceback" not in worker.log
 
 
-def test_model_that_the_server_does_not_have_is_waited_for(kafka: Broker, tmp_path: Path) -> None:
-    with negating_triton(tmp_path / "triton") as triton:
-        triton.start()
-        service = remote_service(tmp_path, kafka, server_of(triton, model="other"))
-        with Worker(service.file) as worker:
-            worker.wait_for(lambda: "model other version 1 on grpc://" in worker.get("/ready")[1], 30, "waiting")
-            assert worker.stop(signal.SIGTERM) == 0
+def test_model_that_the_server_does_not_have_is_waited_for(kafka: Broker, tmp_path: Path, shared: Triton) -> None:
+    service = remote_service(tmp_path, kafka, server_of(shared, model="other"))
+    with Worker(service.file) as worker:
+        worker.wait_for(lambda: "model other version 1 on grpc://" in worker.get("/ready")[1], 30, "waiting")
+        assert worker.stop(signal.SIGTERM) == 0
 
 
 def test_several_servers_one_of_which_is_killed(kafka: Broker, tmp_path: Path) -> None:
@@ -205,6 +217,7 @@ def test_several_servers_one_of_which_is_killed(kafka: Broker, tmp_path: Path) -
         assert_exactly_once(service, range(4000))
 
 
+@pytest.mark.full
 def test_quota_holds_for_all_workers_together_while_they_come_and_go(kafka: Broker, tmp_path: Path) -> None:
     per_second = burst = 40
     with negating_triton(tmp_path / "triton") as triton:

@@ -166,7 +166,7 @@ def test_a_refused_key_is_an_outage_that_never_shows_the_key(tmp_path: Path, kaf
 
 
 @pytest.mark.durable
-@pytest.mark.parametrize("kind", ["in this process", "llama-cpp-python"])
+@pytest.mark.parametrize("kind", ["in this process", pytest.param("llama-cpp-python", marks=pytest.mark.full)])
 def test_a_server_that_is_killed_in_the_middle_of_streams_costs_nothing_but_time(
     tmp_path: Path, kafka: Broker, kind: str
 ) -> None:
