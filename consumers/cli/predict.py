@@ -72,8 +72,13 @@ def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
 def _advice(reasons: Collection[str]) -> str:
     """What to do about events without a prediction, by their reasons."""
     correct = "no_event: correct these lines, `millstream produce` refuses them, too." if NO_EVENT in reasons else ""
+    unfit = (
+        "unfit: `missing:` beside a field says what replaces an absent or null value (`millstream docs models`)."
+        if "unfit" in reasons
+        else ""
+    )
     explained = "`millstream docs wire-format` explains the reasons." if set(reasons) - {NO_EVENT} else ""
-    return " ".join(filter(None, (correct, explained)))
+    return " ".join(filter(None, (correct, unfit, explained)))
 
 
 def _stated_id(row: Mapping[str, Any], path: str) -> str | None:

@@ -19,6 +19,13 @@ TIME_NAMES = (
     "occurred_at",
     "created_at",
 )  # and names that end in _at or _time
+_TIME_PARTS = {
+    **{name: name for name in ("hour", "weekday", "day", "month")},
+    "hourofday": "hour",
+    "dayofweek": "weekday",
+    "dayofmonth": "day",
+}
+"""Names of inputs, without case and separators -> the part of a time that they have, see `inference.times`."""
 _MISSING = {"float16": "nan", "float32": "nan", "float64": "nan", "int32": 0, "int64": 0, "bool": False, "string": ""}
 """Tensor's type -> the guess for values that are missing."""
 _TOLD = {
@@ -91,25 +98,35 @@ def inputs_of(model: ModelFile, found: Mapping[str, Found], events: int, taken: 
     for entry in inputs:
         of_others = {one.path for tensor, one in named.items() if one is not None and tensor != entry.tensor}
         left = {path: found for path, found in free.items() if path not in of_others}
-        one = _input(entry, left, events, stated=bool(model.inputs))
+        part = None if named[entry.tensor] else _part_of_time(entry, list(found.values()), events, taken)
+        one = part or _input(entry, left, events, stated=bool(model.inputs))
         guessed.append(one)
-        for used in one.fields:  # a field seldom fills two inputs
+        for used in () if part else one.fields:  # a field seldom fills two inputs, but each part of a time may
             free.pop(used.options["field"], None)
     return guessed
 
 
 def _input(entry: ModelInput, found: Mapping[str, Found], events: int, *, stated: bool) -> InputGuess:
-    width = None if None in entry.shape else prod(size or 1 for size in entry.shape)
+    width = _width(entry)
     if width == 1:
         return _scalar(entry, found, events)
     guess = _list(entry, width, found)
     return guess or _scalars(entry, width, found, events, stated=stated)
 
 
+def _width(entry: ModelInput) -> int | None:
+    """Elements per event; None: they vary."""
+    return None if None in entry.shape else prod(size or 1 for size in entry.shape)
+
+
 def _scalar(entry: ModelInput, found: Mapping[str, Found], events: int) -> InputGuess:
     """An input of one element, which most exports name after its column."""
     named = _named(entry.tensor, [one for one in found.values() if not one.is_list])
-    one = named or next((one for one in found.values() if not one.is_list and _fits(one, entry.dtype)), None)
+    fitting = [one for one in found.values() if not one.is_list and _fits(one, entry.dtype)]
+    varying = [
+        one for one in fitting if len(one.distinct) > 1
+    ]  # one that never changes, such as a version, is no feature
+    one = named or next(iter(varying or fitting), None)
     if one is None:
         return InputGuess(
             entry.tensor, entry.dtype, [FieldGuess({"field": entry.tensor}, "no field of the sample fits")]
@@ -118,6 +135,24 @@ def _scalar(entry: ModelInput, found: Mapping[str, Found], events: int) -> Input
     why = guess.why if named else "; ".join(filter(None, ["no field has the input's name", guess.why]))
     shape = {"shape": [size or 1 for size in entry.shape]} if len(entry.shape) != 1 else {}
     return InputGuess(entry.tensor, entry.dtype, [FieldGuess(guess.options, why)], shape)
+
+
+def _part_of_time(
+    entry: ModelInput, found: Sequence[Found], events: int, preferred: Sequence[str]
+) -> InputGuess | None:
+    """An input that is called as a part of a time, such as hour: it comes from the event's time, else from another one."""
+    part = _TIME_PARTS.get(_plain(entry.tensor))
+    times = [one for one in found if one.time_format and not one.is_list]
+    if part is None or not times or entry.dtype in {"string", "bool"} or _width(entry) != 1:
+        return None
+    one = min(times, key=lambda time: time.path not in preferred)
+    options: dict[str, Any] = {"field": one.path, "time": one.time_format, "as": part}
+    why = [f"the input is called as a part of a time, and this field has times; its {part} is that of UTC"]
+    if one.events < events:
+        options["missing"] = _MISSING[entry.dtype]
+        why.append(f"{events - one.events} of {events} events lack it")
+    shape = {"shape": [size or 1 for size in entry.shape]} if len(entry.shape) != 1 else {}
+    return InputGuess(entry.tensor, entry.dtype, [FieldGuess(options, "; ".join(why))], shape)
 
 
 def _list(entry: ModelInput, width: int | None, found: Mapping[str, Found]) -> InputGuess | None:

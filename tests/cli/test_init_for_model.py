@@ -322,6 +322,33 @@ def test_most_texts_decide_whether_a_field_has_times_or_numbers_and_the_others_a
     assert [line.get("reason") for line in lines] == ["unfit", None, None, "unfit", *[None] * 6]
 
 
+def test_inputs_that_are_called_as_parts_of_a_time_get_them_of_the_events_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("amount", "hour", "day_of_week", "other")
+    file = model(tmp_path / "m.onnx", [(name, TensorProto.FLOAT, [1]) for name in names])
+    events = [
+        {
+            "meta": {"schema_version": 3, "emitted_at": f"2026-03-{number:02d}T07:30:00+01:00"},
+            "seen_at": f"2026-02-{number:02d}T01:00:00Z",
+            "amount": number,
+            "rest": number,
+        }
+        for number in range(1, 8)
+    ]
+    folder = tmp_path / "parts"
+    pipeline, config = made(folder, "--model", file, "--sample", write_events(tmp_path, events))
+    time = pipeline["input"]["event_time"]
+    amount, hour, weekday, other = (entry["fields"] for entry in config["inputs"])
+    assert hour == [{"field": time, "time": "iso8601", "as": "hour"}]
+    assert weekday == [{"field": time, "time": "iso8601", "as": "weekday"}]
+    assert (amount, other) == (["amount"], ["rest"])  # not the version, which never changes
+    assert "input hour, field seen_at: the input is called as a part of a time" in capsys.readouterr().out
+    assert cli.run(["predict", str(folder), str(folder / "events.jsonl"), "--json"]) == 0
+    first = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert [first["features"][name][time] for name in ("hour", "day_of_week")] == [1, 6]  # a Sunday
+
+
 def test_texts_of_which_half_are_numbers_are_categories(tmp_path: Path) -> None:
     file = model(tmp_path / "m.onnx", [("size", TensorProto.INT64, [1])])
     own = write_events(tmp_path, [{"size": size} for size in ("36", "38", "M", "L")])

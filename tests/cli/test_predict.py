@@ -163,6 +163,20 @@ def test_rejected_events_say_why_and_their_neighbours_are_predicted(
     )
 
 
+def test_missing_value_is_told_with_the_option_that_replaces_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = python_service(
+        tmp_path, NOWHERE, "return {'y': inputs['x']}", input={"format": "json", "event_id": "id"}, with_topics=False
+    )
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"id": "a", "x": null}\n')
+    assert cli.run(["predict", str(service.file), str(events)]) == 1
+    said = capsys.readouterr()
+    assert "field `x` is absent or null" in said.out
+    assert "unfit: `missing:` beside a field says what replaces an absent or null value" in said.err
+
+
 def test_missing_values_are_valid_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     service = python_service(tmp_path, NOWHERE, "return {'y': inputs['x'][:, 0] == 1}", with_topics=False)
     config = tmp_path / "models" / "number" / "1" / "config.yaml"
