@@ -36,6 +36,11 @@ class Place:
             if path.is_file():
                 self.put(path.relative_to(folder).as_posix(), path.read_bytes())
 
+    def put_all(self, files: Mapping[str, bytes]) -> None:
+        """Write many files at a time; the paths are from the repository's root."""
+        self._store.mkdirs(self._root.partition("/")[0], exist_ok=True)
+        self._store.pipe({f"{self._root}/{path}": content for path, content in files.items()})
+
     def remove(self, path: str) -> None:
         self._store.rm(f"{self._root}/{path}", recursive=True)
 

@@ -52,8 +52,7 @@ def test_versions_aliases_and_checksums(minio: Minio, tmp_path: Path) -> None:
 
 def test_thousand_versions(minio: Minio, tmp_path: Path) -> None:
     place = in_minio(minio)
-    place._store.mkdirs(place._root.partition("/")[0], exist_ok=True)
-    place._store.pipe({f"{place._root}/m/{number}/model.onnx": b"%d" % number for number in range(1, 1101)})
+    place.put_all({f"m/{number}/model.onnx": b"%d" % number for number in range(1, 1101)})
     source = place.source(tmp_path)
     assert list(source.versions("m")) == list(range(1, 1101))  # more than S3 lists in one answer
     assert (fetch_at_start(source, "m", "latest", "here").folder / "model.onnx").read_bytes() == b"1100"
