@@ -12,6 +12,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 LIBRARIES = {
     "consumers/source/fetched.c": "consumers/source/libfetched.so",
     "consumers/sink/bulk.c": "consumers/sink/libbulk.so",
+    "consumers/rollout/hashes.c": "consumers/rollout/libhashes.so",
     "schemas/avro/avro_columns.c": "schemas/avro/libavro_columns.so",
     "schemas/interleave.c": "schemas/libinterleave.so",
     "schemas/json/json_columns.c": "schemas/json/libjson_columns.so",

@@ -35,6 +35,7 @@ ROOMS = {
     "scaffold": {""},
     "supervision": SHARED,
     "comparison": SHARED,
+    "rollout": set(),
     "model_servers": {""},
     "demo": {*SHARED, "supervision", "comparison", "model_servers"},
 }

@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 from random import Random
 
+from millstream.consumers.rollout import hashes
 from millstream.consumers.source import fetched
 from millstream.schemas import interleave, times, words
 from millstream.schemas.avro import columns as avro_columns
@@ -35,7 +36,7 @@ def main() -> None:
     arguments = parser.parse_args()
     faulthandler.enable()
     if arguments.libraries:
-        for module in (fetched, avro_columns, json_columns, interleave, times, words):
+        for module in (fetched, avro_columns, json_columns, interleave, times, words, hashes):
             module.LIBRARY = arguments.libraries / module.LIBRARY.name  # type: ignore[attr-defined]
     target, seed, done, findings = TARGETS[arguments.target], arguments.seed, 0, 0
     while done < arguments.records and findings < _MOST_FINDINGS:

@@ -6,6 +6,7 @@ from tests.fuzz.targets.blocks import Blocks
 from tests.fuzz.targets.encoders import Encoders
 from tests.fuzz.targets.files import Models, Pipelines
 from tests.fuzz.targets.json import Json
+from tests.fuzz.targets.keys import Keys
 from tests.fuzz.targets.records import RecordColumns
 from tests.fuzz.targets.schemas import Schemas
 from tests.fuzz.targets.texts import Texts
@@ -22,6 +23,7 @@ TARGETS: dict[str, Target] = {
         Schemas(),
         Encoders(),
         Texts(),
+        Keys(),
         Pipelines(),
         Models(),
     )

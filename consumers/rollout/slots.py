@@ -1,0 +1,95 @@
+"""Divides the routing slots among variants. A change of shares moves as few keys as possible.
+
+A key's hash picks one of 10,000 slots, so a slot is 0.01 % of the keys. Each variant owns ranges of slots. Whole numbers make the
+shares exact in every language, and their sum can't pass 100 %.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SLOTS: Final = 10_000
+"""All slots; also the shares' unit: a share of 10,000 is 100 %."""
+
+
+class SlotRange(NamedTuple):
+    """Neighbouring slots of one variant."""
+
+    slots: int
+    variant: int  # index in the rollout's variants
+
+
+Ranges = tuple[SlotRange, ...]
+
+
+class BadSharesError(ValueError):
+    """Shares or ranges that no rollout can have; the message says what to do. Raised before anything changes."""
+
+
+def whole(variant: int = 0) -> Ranges:
+    """All slots for one variant."""
+    return (SlotRange(SLOTS, variant),)
+
+
+def shares_of(ranges: Ranges, variants: int) -> tuple[int, ...]:
+    """The slots of each variant."""
+    shares = [0] * variants
+    for slots, variant in ranges:
+        shares[variant] += slots
+    return tuple(shares)
+
+
+def check_shares(shares: Sequence[int]) -> None:
+    """Raises BadSharesError unless the shares are at least 0 and add up to 10,000."""
+    if any(share < 0 for share in shares) or sum(shares) != SLOTS:
+        listed = ", ".join(f"{share / 100:g} %" for share in shares)
+        raise BadSharesError(
+            f"shares: expected at least 0 % each and 100 % together, found {listed} (together {sum(shares) / 100:g} %): "
+            "lower one of them, or give the rest to the baseline"
+        )
+
+
+def reallocated(ranges: Ranges, shares: Sequence[int]) -> Ranges:
+    """The ranges with new shares. Only variants whose share shrinks lose slots, and only growing ones gain some.
+
+    The baseline (variant 0) gives its lowest slots, and the others give their highest. Variants that grow take the lowest of the
+    slots given, in their order. So a canary that goes from 1 % to 5 % and back to 1 % has the same keys as before.
+
+    Args:
+        ranges: the ranges so far; together 10,000 slots.
+        shares: the new share of each variant, in slots.
+
+    Raises:
+        BadSharesError: shares below 0, or not 10,000 together.
+    """
+    check_shares(shares)
+    owners = [variant for slots, variant in ranges for _ in range(slots)]
+    if len(owners) != SLOTS or max(owners) >= len(shares):
+        raise BadSharesError(
+            f"ranges: expected {SLOTS} slots of {len(shares)} variants, found {len(owners)} slots and variant "
+            f"{max(owners, default=-1)}: start the rollout anew"
+        )
+    before = shares_of(ranges, len(shares))
+    given: list[int] = []
+    for variant, (old, new) in enumerate(zip(before, shares, strict=True)):
+        if new < old:
+            own = [slot for slot, owner in enumerate(owners) if owner == variant]
+            given += own[: old - new] if variant == 0 else own[new:]
+    free = iter(sorted(given))
+    for variant, (old, new) in enumerate(zip(before, shares, strict=True)):
+        for _ in range(new - old):
+            owners[next(free)] = variant
+    return _ranges(owners)
+
+
+def _ranges(owners: Sequence[int]) -> Ranges:
+    found: list[SlotRange] = []
+    for variant in owners:
+        if found and found[-1].variant == variant:
+            found[-1] = SlotRange(found[-1].slots + 1, variant)
+        else:
+            found.append(SlotRange(1, variant))
+    return tuple(found)
