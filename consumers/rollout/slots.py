@@ -8,8 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from millstream.schemas.arrays import Ints
 
 SLOTS: Final = 10_000
 """All slots; also the shares' unit: a share of 10,000 is 100 %."""
@@ -66,30 +70,24 @@ def reallocated(ranges: Ranges, shares: Sequence[int]) -> Ranges:
         BadSharesError: shares below 0, or not 10,000 together.
     """
     check_shares(shares)
-    owners = [variant for slots, variant in ranges for _ in range(slots)]
-    if len(owners) != SLOTS or max(owners) >= len(shares):
+    owners = np.repeat([variant for _, variant in ranges], [slots for slots, _ in ranges])
+    if len(owners) != SLOTS or owners.max() >= len(shares):
         raise BadSharesError(
             f"ranges: expected {SLOTS} slots of {len(shares)} variants, found {len(owners)} slots and variant "
-            f"{max(owners, default=-1)}: start the rollout anew"
+            f"{owners.max(initial=-1)}: start the rollout anew"
         )
-    before = shares_of(ranges, len(shares))
-    given: list[int] = []
-    for variant, (old, new) in enumerate(zip(before, shares, strict=True)):
-        if new < old:
-            own = [slot for slot, owner in enumerate(owners) if owner == variant]
-            given += own[: old - new] if variant == 0 else own[new:]
-    free = iter(sorted(given))
-    for variant, (old, new) in enumerate(zip(before, shares, strict=True)):
-        for _ in range(new - old):
-            owners[next(free)] = variant
+    growth = np.array(shares) - np.bincount(owners, minlength=len(shares))
+    given = [np.flatnonzero(owners == variant) for variant in range(len(shares))]
+    given = [
+        own[: max(0, -grown)] if variant == 0 else own[len(own) - max(0, -grown) :]
+        for variant, (own, grown) in enumerate(zip(given, growth.tolist(), strict=True))
+    ]
+    # Sorted, so that a growing variant takes the lowest ones.
+    owners[np.sort(np.concatenate(given))] = np.repeat(np.arange(len(shares)), growth.clip(0))
     return _ranges(owners)
 
 
-def _ranges(owners: Sequence[int]) -> Ranges:
-    found: list[SlotRange] = []
-    for variant in owners:
-        if found and found[-1].variant == variant:
-            found[-1] = SlotRange(found[-1].slots + 1, variant)
-        else:
-            found.append(SlotRange(1, variant))
-    return tuple(found)
+def _ranges(owners: Ints) -> Ranges:
+    starts = np.concatenate(([0], np.flatnonzero(np.diff(owners)) + 1))
+    slots = np.diff(starts, append=len(owners))
+    return tuple(map(SlotRange, slots.tolist(), owners[starts].tolist()))

@@ -1,0 +1,178 @@
+"""Judges a candidate by each metric: is it shown to be good enough, shown to be too bad, or neither yet?
+
+A *benefit* is how much better the candidate is, in the metric's unit: above 0 is better, whichever way the metric points.
+
+- A metric passes if the lower bound of the benefit is above its threshold: minus the margin (not worse by more than that), or the
+  minimum effect (better by more than that).
+- A metric is breached if the upper bound of the benefit is below minus the margin.
+
+Errors over all metrics, segments and looks stay within the stated levels. Bounds hold at all looks at once (boundaries.py). A
+promotion needs every metric to pass, so each may have the whole level: if one is bad, only its own bound has to fail (an
+intersection-union test: R. L. Berger, Technometrics 24, 1982). One breach is enough to roll back, so metrics and segments share
+the level (union bound).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+import numpy as np
+
+from millstream.consumers.rollout.boundaries import one_sided, widened
+from millstream.consumers.rollout.clusters import Clusters, Difference, unpaired
+from millstream.consumers.rollout.proportions import Interval, difference_interval
+
+if TYPE_CHECKING:
+    from millstream.schemas.arrays import Floats, Ints
+
+Better = Literal["higher", "lower"]
+Outcome = Literal["pass", "breach", "undecided"]
+OUTCOMES: Final[dict[int, Outcome]] = {1: "pass", -1: "breach", 0: "undecided"}
+
+
+@dataclass(frozen=True, slots=True)
+class MetricRule:
+    """What a metric demands of a candidate.
+
+    Raises:
+        ValueError: a margin or effect below 0, or no difference that the test is made for.
+    """
+
+    name: str
+    better: Better
+    margin: float = 0.0  # how much worse the candidate may be, in the metric's unit
+    minimum_effect: float | None = None  # how much better it must be; None: it is enough that it is not worse
+    scale: float | None = None  # the difference that the test is made for; None: the larger of the two
+    exact: bool = False  # for proportions of rare events: no normal approximation
+    service: bool = False  # errors or latency rather than quality; it counts even if the sample ratio is off
+    least_clusters: float = 50.0  # of each side, before a normal approximation is trusted
+
+    def __post_init__(self) -> None:
+        if self.margin < 0 or (self.minimum_effect or 0) < 0:
+            raise ValueError(f"metric {self.name}: expected a margin and a minimum effect of at least 0")
+        if not self.exact and self.resolution <= 0:
+            raise ValueError(
+                f"metric {self.name}: expected a margin, a minimum effect or a scale above 0, found none: the test must know "
+                "which difference it is to find"
+            )
+
+    @property
+    def resolution(self) -> float:
+        """The scale of the boundaries."""
+        return max(self.margin, self.minimum_effect or 0.0) if self.scale is None else self.scale
+
+    @property
+    def threshold(self) -> float:
+        """The benefit above which the metric passes."""
+        return -self.margin if self.minimum_effect is None else self.minimum_effect
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Probabilities of errors for one metric in one step."""
+
+    promotion: float  # of a pass although the benefit is below the threshold
+    rollback: float  # of a breach although the benefit is above minus the margin
+
+    @classmethod
+    def of(cls, promotion: float, rollback: float, *, guards: int, attempt: int = 1, epoch: int = 1) -> Levels:
+        """The parts that a metric gets of a whole rollout's levels.
+
+        Any number of attempts and steps stays within the level: an attempt at the same step gets nine tenths of what earlier ones
+        left, and a begun step 1 / (n (n + 1)), which adds up to 1 over all n.
+
+        Args:
+            promotion: level of the whole rollout, 0 to 0.5.
+            rollback: level of the whole rollout, 0 to 0.5.
+            guards: how many metrics and segments may breach.
+            attempt: how often this step was tried, from 1 on.
+            epoch: how many steps were begun in all, from 1 on.
+        """
+        return cls(promotion * 0.9 * 0.1 ** (attempt - 1), rollback / guards / (epoch * (epoch + 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Of the benefit; any shape."""
+
+    estimate: Floats
+    lower: Floats  # at the level of a promotion
+    upper: Floats  # at the level of a rollback
+
+
+def bounds_of_difference(rule: MetricRule, difference: Difference, levels: Levels) -> Bounds:
+    """Of a difference of means. Infinite until there are enough clusters."""
+    benefit = difference.estimate if rule.better == "higher" else -difference.estimate
+    enough = difference.effective >= rule.least_clusters
+    below, above = (
+        np.where(
+            enough,
+            widened(one_sided(difference.variance, rule.resolution, level), difference.variance, difference.degrees),
+            np.inf,
+        )
+        for level in (levels.promotion, levels.rollback)
+    )
+    known = np.nan_to_num(benefit)
+    return Bounds(benefit, known - below, known + above)
+
+
+def bounds(rule: MetricRule, baseline: Clusters, candidate: Clusters, levels: Levels) -> Bounds:
+    """Of two variants that answered different events."""
+    if not rule.exact:
+        return bounds_of_difference(rule, unpaired(baseline, candidate), levels)
+    wide = [difference_interval(baseline, candidate, level) for level in (levels.promotion, levels.rollback)]
+    estimate = candidate.mean - baseline.mean
+    if rule.better == "higher":
+        return Bounds(estimate, wide[0].lower, wide[1].upper)
+    return Bounds(-estimate, -wide[0].upper, -wide[1].lower)
+
+
+def signs(rule: MetricRule, found: Bounds) -> Ints:
+    """1: the metric passes; -1: it is breached; 0: undecided. Keys of `OUTCOMES`; the shape of the bounds."""
+    decided: Ints = np.where(found.upper < -rule.margin, -1, np.where(found.lower > rule.threshold, 1, 0))
+    return decided
+
+
+def quantile_sign(baseline: Interval, candidate: Interval, most_ratio: float) -> Ints:
+    """The sign of a latency quantile: is the candidate's at most so many times the baseline's?
+
+    Args:
+        baseline: of its quantile, at half of the level.
+        candidate: likewise.
+        most_ratio: 1.2 allows 20 % more.
+    """
+    too_slow = candidate.lower > most_ratio * baseline.upper
+    decided: Ints = np.where(too_slow, -1, np.where(candidate.upper <= most_ratio * baseline.lower, 1, 0))
+    return decided
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one metric says about the candidate."""
+
+    metric: str
+    outcome: Outcome
+    estimate: float | None = None  # benefit
+    lower: float | None = None
+    upper: float | None = None
+    segment: str | None = None  # None: all events
+    service: bool = False
+
+    def words(self) -> str:
+        """One line."""
+        name = self.metric if self.segment is None else f"{self.metric} in {self.segment}"
+        verb = {"pass": "is good enough", "breach": "is too bad", "undecided": "is not decided"}[self.outcome]
+        if self.estimate is None or self.lower is None or self.upper is None:
+            return f"{name} {verb}"
+        return f"{name} {verb}: benefit {self.estimate:+.4g} [{self.lower:.4g}, {self.upper:.4g}]"
+
+
+def verdict(rule: MetricRule, found: Bounds, segment: str | None = None) -> Verdict:
+    """The verdict of bounds that are single numbers. A segment only guards: it never has to pass."""
+    outcome = OUTCOMES[int(signs(rule, found))]
+    if segment is not None and outcome == "undecided":
+        outcome = "pass"
+    return Verdict(
+        rule.name, outcome, float(found.estimate), float(found.lower), float(found.upper), segment, rule.service
+    )

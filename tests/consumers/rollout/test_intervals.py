@@ -1,0 +1,163 @@
+"""Exact intervals: known values, and how often they miss at any look."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import betaln
+
+from millstream.consumers.rollout.bounded import BoundedMean, bounded_difference, summed
+from millstream.consumers.rollout.clusters import Clusters
+from millstream.consumers.rollout.proportions import difference_interval, proportion_interval
+from millstream.consumers.rollout.quantiles import (
+    BINS,
+    batch_design_effect,
+    histogram,
+    latency_bins,
+    quantile_interval,
+)
+
+LEVEL = 0.05
+TRIALS = 2000
+
+
+@pytest.mark.parametrize(
+    ("hits", "events", "level", "lower", "upper"),
+    [  # of ville 0.1.0, BernoulliCS with the prior (0.5, 0.5)
+        (7, 100, 0.05, 0.014756110511524891, 0.18576811362882145),
+        (0, 500, 0.01, 0.0, 0.016433648101172815),
+        (30, 30, 0.01, 0.7950025078648617, 1.0),
+    ],
+)
+def test_proportion_has_the_values_of_ville(hits: int, events: int, level: float, lower: float, upper: float) -> None:
+    found = proportion_interval(hits, events, level)
+    assert found.lower == pytest.approx(lower, abs=1e-9)
+    assert found.upper == pytest.approx(upper, abs=1e-9)
+
+
+def test_no_events_allow_every_proportion() -> None:
+    assert list(map(float, proportion_interval(0, 0, LEVEL))) == [0, 1]
+
+
+@pytest.mark.parametrize("p", [0.002, 0.1, 0.6])
+def test_proportion_is_missed_at_any_look_as_seldom_as_stated(p: float) -> None:
+    hits = (np.random.default_rng(7).random((TRIALS, 3000)) < p).cumsum(1)[:, 19::20]
+    events = np.arange(20, 3001, 20)
+    found = proportion_interval(hits, events, LEVEL)
+    missed = ((found.lower > p) | (found.upper < p)).any(1).mean()
+    assert missed <= LEVEL
+
+
+def test_no_errors_so_far_do_not_prove_that_there_are_none() -> None:
+    """The usual variance of 500 events without an error is 0."""
+    nothing = Clusters.of(np.arange(500), np.zeros(500))
+    found = difference_interval(nothing, nothing, 0.01)
+    assert found.upper > 0.015
+    assert found.lower < -0.015
+
+
+def test_clustered_errors_count_as_few() -> None:
+    """All events of ten keys failed: ten failures, not a hundred."""
+    failed = np.repeat(np.arange(300) < 10, 10).astype(np.float64)
+    keys = np.repeat(np.arange(300), 10)
+    baseline = Clusters.of(keys, np.zeros(3000))
+    clustered = difference_interval(baseline, Clusters.of(keys, failed), LEVEL)
+    independent = difference_interval(
+        baseline, Clusters.of(np.arange(3000) % 1024, np.random.default_rng(0).permutation(failed)), LEVEL
+    )
+    assert clustered.upper - clustered.lower > 2 * (independent.upper - independent.lower)
+
+
+def test_bounded_mean_is_theorem_2_event_by_event() -> None:
+    """Waudby-Smith and Ramdas, equations (15) to (17), computed here in the order of the paper."""
+    values = np.random.default_rng(1).beta(2, 6, 400)
+    state = BoundedMean(LEVEL)
+    total = spread = bets = weighted = paid = 0.0
+    for number, value in enumerate(values.tolist(), 1):
+        mean, variance = (0.5 + total) / number, (0.25 + spread) / number
+        bet = min(0.5, np.sqrt(2 * np.log(2 / LEVEL) / (variance * number * np.log(number + 1))))
+        paid += 4 * (value - mean) ** 2 * (-np.log(1 - bet) - bet) / 4
+        total, spread = total + value, spread + (value - mean) ** 2
+        bets, weighted = bets + bet, weighted + bet * value
+        state = state.added(np.array([value]))
+    middle, radius = weighted / bets, (np.log(2 / LEVEL) + paid) / bets
+    assert state.interval() == pytest.approx((middle - radius, middle + radius))
+    # ville 0.1.0, which measures the spread from a slightly later mean, has 0.21415 to 0.26633 for these values.
+    assert state.interval() == pytest.approx((0.21415, 0.26633), abs=2e-4)
+
+
+def test_bounded_mean_is_missed_at_any_look_as_seldom_as_stated() -> None:
+    rng = np.random.default_rng(8)
+    missed = 0
+    for _ in range(300):
+        parts = [BoundedMean(LEVEL), BoundedMean(LEVEL)]  # two partitions
+        outside = False
+        for _ in range(40):
+            parts = [part.added((rng.random(rng.integers(1, 30)) < 0.1).astype(np.float64)) for part in parts]
+            found = summed(parts).interval()
+            outside |= not found.lower <= 0.1 <= found.upper
+        missed += outside
+    assert missed <= 300 * LEVEL
+    assert found.upper - found.lower < 0.15
+
+
+def test_bounded_values_are_checked() -> None:
+    assert list(map(float, BoundedMean(LEVEL).interval())) == [0, 1]
+    assert BoundedMean(LEVEL).added(np.array([])) == BoundedMean(LEVEL)
+    with pytest.raises(ValueError, match=r"expected values from 0 to 1, found 0 to 1\.5: clip and scale them"):
+        BoundedMean(LEVEL).added(np.array([0.0, 1.5]))
+
+
+def test_difference_of_bounded_means_holds_it() -> None:
+    rng = np.random.default_rng(9)
+    baseline, candidate = (BoundedMean(LEVEL).added(rng.random(5000) * most) for most in (0.4, 0.8))
+    found = bounded_difference(baseline, candidate)
+    assert 0.1 < found.lower < 0.2 < found.upper < 0.3
+
+
+@pytest.mark.parametrize("p", [0.5, 0.99])
+def test_quantile_is_missed_at_any_look_as_seldom_as_stated(p: float) -> None:
+    rng = np.random.default_rng(10)
+    counts = np.zeros((400, BINS))
+    missed = np.zeros(400, np.bool_)
+    true = float(-20 * np.log(1 - p))  # of exponential latencies with the mean 20 ms
+    for _ in range(30):
+        latencies = rng.exponential(20, (400, 100))
+        np.add.at(counts, (np.arange(400)[:, None], latency_bins(latencies)), 1)
+        found = quantile_interval(counts, p, LEVEL)
+        missed |= (found.lower > true) | (found.upper < true)
+    assert missed.mean() <= LEVEL
+    assert np.median(found.upper / found.lower) < (1.3 if p == 0.5 else 2.5)
+
+
+def test_ranks_of_the_quantile_are_those_of_the_mixture() -> None:
+    """1,000 values, one per bin: the ends are the ranks at which the evidence against p reaches 1 / level."""
+    counts = np.zeros(BINS)
+    counts[:1000] = 1
+    found = quantile_interval(counts, 0.5, LEVEL)
+    inside = [
+        k for k in range(1001) if betaln(50 + k, 50 + 1000 - k) - betaln(50, 50) - 1000 * np.log(0.5) < -np.log(LEVEL)
+    ]
+    step = 1.02
+    assert found.lower == pytest.approx(1e-3 * step ** (inside[0] - 1))  # the value of that rank is in the bin before
+    assert found.upper == pytest.approx(1e-3 * step ** (inside[-1] + 1))
+
+
+def test_design_effect_widens_the_quantiles() -> None:
+    counts = histogram(np.random.default_rng(2).exponential(20, 4000))
+    alone, together = (quantile_interval(counts, 0.9, LEVEL, effect) for effect in (1.0, 40.0))
+    assert together.lower < alone.lower < alone.upper < together.upper
+    assert batch_design_effect(0, 0) == 1
+    assert batch_design_effect(300, 3 * 100**2) == 100
+
+
+def test_latencies_outside_of_the_bins_are_in_the_last_ones() -> None:
+    assert latency_bins(np.array([0.0, -1.0, np.inf, 1e9, np.nan])).tolist() == [
+        0,
+        BINS - 1,
+        BINS - 1,
+        BINS - 1,
+        BINS - 1,
+    ]
+    nothing = quantile_interval(np.zeros(BINS), 0.5, LEVEL)
+    assert list(map(float, nothing)) == [0, np.inf]
