@@ -1,4 +1,7 @@
-"""The records that Millstream writes: predictions, dead letters, comparisons, evaluations. Their schemas are in this folder."""
+"""The records that Millstream writes: predictions, dead letters, comparisons, evaluations and rollouts.
+
+Their schemas are in this folder.
+"""
 
 import json
 from dataclasses import dataclass
@@ -29,3 +32,4 @@ INCLUDING_PREDICTION: Final = _own_record(1_000_005, "prediction-v2")
 DEAD_LETTER: Final = _own_record(1_000_002, "dead-letter-v1")
 COMPARISON: Final = _own_record(1_000_003, "comparison-v1")
 EVALUATION: Final = _own_record(1_000_006, "evaluation-v2")
+ROLLOUT: Final = _own_record(1_000_007, "rollout-v1")

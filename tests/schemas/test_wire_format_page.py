@@ -19,6 +19,7 @@ from millstream.schemas.records import (
     INCLUDING_PREDICTION,
     OWN_SCHEMAS_FOLDER,
     PREDICTION,
+    ROLLOUT,
 )
 from millstream.schemas.row_models import RowModels
 from millstream.schemas.rows import decode_row
@@ -71,7 +72,7 @@ def test_json_of_the_example_is_what_the_encoder_writes() -> None:
 
 @pytest.mark.parametrize(
     "record",
-    [PREDICTION, DEAD_LETTER, COMPARISON, EVALUATION, INCLUDING_PREDICTION],
+    [PREDICTION, DEAD_LETTER, COMPARISON, EVALUATION, INCLUDING_PREDICTION, ROLLOUT],
     ids=lambda record: record.name,
 )
 def test_ids_of_our_records_are_listed_with_their_bytes(record: Any) -> None:

@@ -6,7 +6,15 @@ import pytest
 
 from millstream.schemas.avro.empty import parsed_bounded
 from millstream.schemas.errors import BadSchemaError
-from millstream.schemas.records import COMPARISON, DEAD_LETTER, EVALUATION, INCLUDING_PREDICTION, PREDICTION, OwnRecord
+from millstream.schemas.records import (
+    COMPARISON,
+    DEAD_LETTER,
+    EVALUATION,
+    INCLUDING_PREDICTION,
+    PREDICTION,
+    ROLLOUT,
+    OwnRecord,
+)
 from millstream.schemas.rows import RowError, decode_row
 from millstream.schemas.store import Schema
 
@@ -30,7 +38,7 @@ def of_each_other(levels: int) -> dict[str, Any]:
     return record(inner)
 
 
-@pytest.mark.parametrize("own", [COMPARISON, DEAD_LETTER, EVALUATION, PREDICTION, INCLUDING_PREDICTION])
+@pytest.mark.parametrize("own", [COMPARISON, DEAD_LETTER, EVALUATION, PREDICTION, INCLUDING_PREDICTION, ROLLOUT])
 def test_own_schemas_are_taken(own: OwnRecord) -> None:
     parsed_bounded(Schema(own.reserved_id, own.name, own.definition))
 
