@@ -1,0 +1,239 @@
+"""Canary, blue-green, A/B and manual rollouts: one state machine that goes through steps. It has no clock and no randomness.
+
+| strategy | steps | after the last one |
+|---|---|---|
+| canary | shares such as 1, 5, 25 and 50 % | 100 % |
+| blue-green | 0 %: both versions are loaded, and shadows judge the candidate | 100 % at once, then it is watched |
+| A/B | one share | the report; a person decides, or the candidate is promoted |
+| manual | any share by command | nothing happens by itself |
+
+An evaluation leads to a larger share only if it belongs to the current step, its comparison is valid, it has enough labels, the
+step took its time, and every metric passes. A breach leads to 0 % at once, or to a pause. Everything else holds, and says why.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal
+
+from millstream.consumers.rollout.progress import BadCommandError, Decision, Evaluation, Progress, State
+from millstream.consumers.rollout.slots import SLOTS
+
+if TYPE_CHECKING:
+    from millstream.consumers.rollout.judging import Verdict
+
+_WAITING: Final[dict[State, str]] = {
+    "paused": "paused: resume, promote or roll back",
+    "awaiting_approval": "waits for approval",
+}
+_ALLOWED: Final[dict[State, tuple[str, ...]]] = {
+    "running": ("step", "promote", "rollback", "pause", "set"),
+    "inconclusive": ("step", "promote", "rollback", "pause", "set"),
+    "awaiting_approval": ("approve", "step", "promote", "rollback", "pause", "set"),
+    "paused": ("resume", "step", "promote", "rollback", "set"),
+    "watching": ("promote", "rollback", "pause"),
+    "promoted": ("rollback",),
+    "concluded": ("promote", "rollback"),
+    "rolled_back": (),
+}
+OnBreach = Literal["rollback", "pause"]
+Finish = Literal["promote", "report"]
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How a rollout goes on. `canary`, `blue_green`, `ab_test` and `manual` have the usual values.
+
+    Raises:
+        ValueError: shares that don't rise, or are not from 0 to 100 %.
+    """
+
+    shares: tuple[int, ...]  # the candidate's slots in each evaluated step, ascending; empty: manual
+    bake_ms: int = 0  # the least time of a step
+    least_labels: int = 0  # matured labels that a step needs
+    longest_ms: int | None = None  # after that, a step is inconclusive
+    watch_ms: int = 0  # how long the candidate is watched at 100 %
+    finish: Finish = "promote"
+    on_breach: OnBreach = "rollback"
+    mode: Literal["act", "advise"] = "act"
+    approvals: frozenset[int] = frozenset()  # steps that a person must approve; len(shares) is the step to 100 %
+
+    def __post_init__(self) -> None:
+        rising = all(one < other for one, other in zip(self.shares, self.shares[1:], strict=False))
+        if not rising or any(not 0 <= share <= SLOTS for share in self.shares):
+            listed = ", ".join(f"{share / 100:g} %" for share in self.shares)
+            raise ValueError(f"steps: expected rising shares from 0 % to 100 %, found {listed}: put them in order")
+
+
+def canary(**options: object) -> Steps:
+    """1, 5, 25, 50, then 100 %. Options: the fields of `Steps`."""
+    return Steps(**{"shares": (100, 500, 2500, 5000), **options})  # type: ignore[arg-type]
+
+
+def blue_green(**options: object) -> Steps:
+    """0 %, then 100 % at once, watched for an hour."""
+    return Steps(**{"shares": (0,), "watch_ms": 3_600_000, **options})  # type: ignore[arg-type]
+
+
+def ab_test(share: int = SLOTS // 2, **options: object) -> Steps:
+    """A fixed share, then a report."""
+    return Steps(**{"shares": (share,), "finish": "report", **options})  # type: ignore[arg-type]
+
+
+def manual() -> Steps:
+    """Only commands change anything."""
+    return Steps((), mode="advise")
+
+
+def started(steps: Steps, candidate: str, now: int, earlier: Progress | None = None) -> Decision:
+    """The first step. A candidate that arrives while another one is on its way starts from the first step, with a new rollout ID.
+
+    Args:
+        steps: the strategy.
+        candidate: model:version.
+        now: ms since the epoch.
+        earlier: the pipeline's progress so far, if there is one.
+    """
+    share = steps.shares[0] if steps.shares else 0
+    progress = Progress(candidate, share=share, since=now)
+    if earlier is None or earlier.ended:
+        return Decision("start", f"{candidate} starts at {_percent(share)}", progress)
+    reason = (
+        f"{candidate} arrived while {earlier.candidate} was at {_percent(earlier.share)}: it starts from the first step"
+    )
+    return Decision("restart", reason, progress)
+
+
+def decided(steps: Steps, progress: Progress, found: Evaluation) -> Decision:
+    """What an evaluation leads to. In the mode `advise`, the decision says what would happen, and the progress stays."""
+    decision = _decided(steps, progress, found)
+    if steps.mode == "advise" and decision.action != "hold":
+        return Decision(decision.action, f"would {decision.action}: {decision.reason}", progress, advised=True)
+    return decision
+
+
+def _decided(steps: Steps, progress: Progress, found: Evaluation) -> Decision:
+    if progress.ended or found.epoch != progress.epoch:
+        return _hold(progress, _without_effect(progress, found))
+    breaches = [own for own in found.verdicts if own.outcome == "breach" and (own.service or not found.invalid)]
+    if breaches:
+        return _breached(steps, progress, breaches)
+    if progress.state in _WAITING:
+        return _hold(progress, _WAITING[progress.state])
+    if missing := _missing(steps, progress, found):
+        late = steps.longest_ms is not None and found.now - progress.since >= steps.longest_ms
+        if late and progress.state == "running":
+            return Decision("inconclusive", f"inconclusive: {missing}", replace(progress, state="inconclusive"))
+        return _hold(progress, missing)
+    return _passed(steps, progress, found)
+
+
+def _without_effect(progress: Progress, found: Evaluation) -> str:
+    if progress.ended:
+        return f"the rollout has ended: {progress.state}"
+    return f"the evaluation is of step {found.epoch}, but step {progress.epoch} has begun"
+
+
+def _missing(steps: Steps, progress: Progress, found: Evaluation) -> str:
+    """Why the step is not passed; empty if it is."""
+    wait = steps.watch_ms if progress.state == "watching" else steps.bake_ms
+    # At 100 %, there is no baseline to compare quality with.
+    verdicts = [own for own in found.verdicts if own.service or progress.state != "watching"]
+    if found.invalid and progress.state != "watching":
+        return "the comparison is invalid: " + "; ".join(found.invalid)
+    if found.now - progress.since < wait:
+        return f"the step has taken {max(0, found.now - progress.since) / 1000:g} of {wait / 1000:g} s"
+    if progress.state != "watching" and found.labels < steps.least_labels:
+        return f"{found.labels} of {steps.least_labels} matured labels; {found.unmatured_share:.0%} of the events are not matured"
+    if not any(own.segment is None for own in verdicts):
+        return "no metric has a result"
+    return "; ".join(own.words() for own in verdicts if own.outcome != "pass")
+
+
+def _breached(steps: Steps, progress: Progress, breaches: list[Verdict]) -> Decision:
+    reason = "; ".join(own.words() for own in breaches)
+    if steps.on_breach == "rollback":
+        return Decision("rollback", reason, replace(progress, state="rolled_back", share=0))
+    if progress.state == "paused":
+        return _hold(progress, f"paused: {reason}")
+    return Decision("pause", reason, replace(progress, state="paused"))
+
+
+def _passed(steps: Steps, progress: Progress, found: Evaluation) -> Decision:
+    reason = "all metrics passed: " + "; ".join(own.words() for own in found.verdicts if own.segment is None)
+    if progress.state == "watching":
+        return Decision("promote", reason, replace(progress, state="promoted"))
+    if progress.step + 1 in steps.approvals:
+        return Decision("await_approval", reason, replace(progress, state="awaiting_approval"))
+    return _next_step(steps, progress, found.now, reason)
+
+
+def _next_step(steps: Steps, progress: Progress, now: int, reason: str) -> Decision:
+    # The next larger share: a person may have set one between two steps.
+    following = progress.step + 1
+    while following < len(steps.shares) and steps.shares[following] <= progress.share:
+        following += 1
+    if following < len(steps.shares):
+        return Decision("step", reason, progress.begun(following, steps.shares[following], now))
+    if steps.finish == "report":
+        return Decision("conclude", reason, replace(progress, state="concluded"))
+    if steps.watch_ms:
+        return Decision("watch", reason, progress.begun(following, SLOTS, now, "watching"))
+    return Decision("promote", reason, replace(progress, state="promoted", share=SLOTS))
+
+
+def _hold(progress: Progress, reason: str) -> Decision:
+    return Decision("hold", reason, progress)
+
+
+def commanded(
+    steps: Steps, progress: Progress, command: str, *, now: int, reason: str, share: int | None = None
+) -> Decision:
+    """What a person's command leads to. Commands act in the mode `advise`, too.
+
+    Args:
+        steps: the strategy.
+        progress: the state.
+        command: step, promote, rollback, pause, resume, approve or set.
+        now: ms since the epoch.
+        reason: why; kept with the change.
+        share: of `set`, in slots.
+
+    Raises:
+        BadCommandError: the reason is missing, or the state doesn't allow the command.
+    """
+    if not reason.strip():
+        raise BadCommandError(f"{command}: expected a reason, found none: it is kept in the rollout's history")
+    if command not in (allowed := allowed_commands(progress)):
+        raise BadCommandError(
+            f"{command}: the rollout of {progress.candidate} is {progress.state}, which allows "
+            f"{', '.join(allowed) or 'no command'}"
+        )
+    if command == "step" and not steps.shares:
+        raise BadCommandError("step: a manual rollout has no steps: set a share, or promote")
+    match command:
+        case "rollback":
+            return Decision("rollback", reason, replace(progress, state="rolled_back", share=0))
+        case "promote":
+            return Decision("promote", reason, replace(progress, state="promoted", share=SLOTS), emergency=True)
+        case "pause":
+            return Decision("pause", reason, replace(progress, state="paused"))
+        case "resume":
+            # Results from before the pause don't count: whoever resumes has changed something, or waited for it.
+            state: State = "watching" if progress.share == SLOTS else "running"
+            return Decision("resume", reason, progress.begun(progress.step, progress.share, now, state))
+        case "set":
+            if share is None or not 0 <= share <= SLOTS:
+                raise BadCommandError(f"set: expected a share from 0 % to 100 %, found {_percent(share or 0)}")
+            return Decision("set", reason, replace(progress.begun(progress.step, share, now), state="paused"))
+    decision = _next_step(steps, progress, now, reason)
+    return replace(decision, emergency=command == "step")
+
+
+def allowed_commands(progress: Progress) -> tuple[str, ...]:
+    """The commands that a state allows."""
+    return _ALLOWED[progress.state]
+
+
+def _percent(share: int) -> str:
+    return f"{share / 100:g} %"
