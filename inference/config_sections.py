@@ -7,6 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from millstream.inference.casts import EventType
 from millstream.inference.signature import DTYPES, LARGEST_FLOAT16
 from millstream.inference.times import Format, Part
+from millstream.schemas.lookup_columns import LOOKUP_NAME
 from millstream.schemas.wording import shown
 
 # Bounds for slips of the pen: the warm-up runs a batch of the largest size, which could take all memory.
@@ -50,8 +51,14 @@ CONVERSIONS = {
 """Kind of conversion -> its options. A field has at most one kind."""
 
 
+def _lookup(value: object) -> object:
+    if not isinstance(value, str) or not LOOKUP_NAME.fullmatch(value):
+        raise ValueError(f"expected the name of a look-up in the pipeline file, such as customer, found {shown(value)}")
+    return value
+
+
 class FieldOptions(_Options):
-    """How one field's values become elements of the tensor."""
+    """Where one field's values are, and how they become elements of the tensor."""
 
     missing: Annotated[Any, BeforeValidator(_single)] = "reject"
     type: EventType | None = None
@@ -61,6 +68,7 @@ class FieldOptions(_Options):
     unknown: int | None = None
     tokenizer: str | None = None
     pair: str | None = None
+    lookup: Annotated[str | None, BeforeValidator(_lookup)] = Field(default=None, alias="from")
 
     @model_validator(mode="after")
     def _one_conversion(self) -> "FieldOptions":
@@ -202,4 +210,5 @@ SECTIONS: dict[str, type[BaseModel]] = {
 
 
 def _listed(names: "set[str]") -> str:
-    return ", ".join(sorted(f"`{'as' if name == 'part' else name}`" for name in names))
+    written = {"part": "as", "lookup": "from"}
+    return ", ".join(sorted(f"`{written.get(name, name)}`" for name in names))

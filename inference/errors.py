@@ -78,5 +78,15 @@ class ExecutorLost(ExecutorUnavailable):
     failure = "stop"
 
 
+class FeatureStoreError(InferenceError):
+    """A feature store, or the look-up of features in it, is set up wrongly. Raised before the worker starts; the caller ends."""
+
+
+class FeatureStoreUnavailable(InferenceError):  # noqa: N818
+    """The feature store doesn't answer, or not in time. Raised by `Entities.read`; the caller retries with back-off."""
+
+    failure: ClassVar[Failure] = "wait"
+
+
 class NotOptimized(InferenceError):  # noqa: N818
     """A model can't be optimised, or its new version is of no use. Raised by `optimizing`; the caller prints it and ends."""

@@ -14,6 +14,7 @@ from millstream.inference.errors import ModelConfigError
 from millstream.inference.ragged import Ragged
 from millstream.inference.times import Time
 from millstream.schemas.dtypes import Dtype, ListOf
+from millstream.schemas.lookup_columns import looked_up
 
 DTYPES: dict[str, np.dtype[Any]] = {
     "float16": np.dtype(np.float16),
@@ -134,7 +135,7 @@ class Signature:
 
     @property
     def fields(self) -> list[str]:
-        """The event fields that the model needs, each once."""
+        """The columns that the model needs, each once: of event fields, and of look-ups (see `schemas.lookup_columns`)."""
         return list(dict.fromkeys(field for entry in self.inputs for field in entry.fields))
 
     @property
@@ -145,6 +146,11 @@ class Signature:
     def with_time_formats(self, format_of: Callable[[str], str | None]) -> "Signature":
         """The signature with the formats of times that the schema states; `format_of` returns a field's, or None."""
         return replace(self, inputs=tuple(_with_time_formats(entry, format_of) for entry in self.inputs))
+
+    def without_lookups(self) -> "Signature":
+        """The signature without the inputs that a look-up fills, or fills in part."""
+        inputs = tuple(entry for entry in self.inputs if not any(map(looked_up, entry.fields)))
+        return replace(self, inputs=inputs)
 
     @property
     def output_tensors(self) -> list[str]:
@@ -168,10 +174,20 @@ def merged_paths(signatures: Sequence[Signature]) -> dict[str, str]:
     return _paths(entry for signature in signatures for entry in signature.inputs)
 
 
-def _paths(inputs: Iterable[TensorInput]) -> dict[str, str]:
+def lookup_columns(signatures: Sequence[Signature]) -> dict[str, str]:
+    """The columns of look-ups that the models need (see `schemas.lookup_columns`) -> the types of their values.
+
+    The types are those that the values would have in an event of JSON without a schema.
+    """
+    return _paths((entry for signature in signatures for entry in signature.inputs), in_lookups=True)
+
+
+def _paths(inputs: Iterable[TensorInput], *, in_lookups: bool = False) -> dict[str, str]:
     paths: dict[str, str] = {}
     for entry in inputs:
         for path, conversion in entry.converted_fields:
+            if (looked_up(path) is not None) is not in_lookups:
+                continue
             leaf = entry.leaf(conversion)
             # If no type fits both, `check_fields` reports the tensor that the first one doesn't fill.
             paths[path] = both_take(paths.get(path, leaf), leaf) or paths[path]
@@ -220,18 +236,23 @@ def check_fields(signature: Signature, columns: Mapping[str, Dtype], place: str,
             found = columns.get(name)
             there = "no such field" if found is None else _misfit(entry, conversion, found)
             if there:
-                have, end = (
-                    (f"schema `{schema_name}` has", ", or change the schema")
-                    if schema_name
-                    else ("the events have", "")
-                )
+                source, have, end = _source(name, schema_name)
                 advice = _advice(entry, name, found)
                 problems.append(
-                    f"{entry.mapped_at or place}: tensor `{entry.tensor}` takes {_expected(entry, conversion)} from the event's "
-                    f"field `{name}`, but {have} {there}. {advice}{end}."
+                    f"{entry.mapped_at or place}: tensor `{entry.tensor}` takes {_expected(entry, conversion)} from {source}, "
+                    f"but {have} {there}. {advice}{end}."
                 )
     if problems:
         raise ModelConfigError("\n".join(problems))
+
+
+def _source(name: str, schema_name: str) -> tuple[str, str, str]:
+    """Words for a message: the field, what has it, and the end of the advice."""
+    if (found := looked_up(name)) is not None:
+        return f"field `{found.field}` of look-up `{found.lookup}`", "the feature store has", ""
+    if schema_name:
+        return f"the event's field `{name}`", f"schema `{schema_name}` has", ", or change the schema"
+    return f"the event's field `{name}`", "the events have", ""
 
 
 def _advice(entry: TensorInput, field: str, found: Dtype | None) -> str:

@@ -14,6 +14,7 @@ from millstream.inference.signature import FLOATS, LARGEST_FLOAT16, TensorInput
 from millstream.inference.times import Time
 from millstream.inference.tokenizer import Tokenizer
 from millstream.inference.vocabulary import Vocabulary
+from millstream.schemas.lookup_columns import column_of
 from millstream.schemas.wording import shown
 
 Place = Callable[..., str]
@@ -84,7 +85,7 @@ def _array_input(entry: InputMapping, place: Place, folder: Path) -> TensorInput
     fields = (entry.field,) if entry.pair is None else (entry.field, entry.pair)
     return TensorInput(
         entry.tensor,
-        fields,
+        tuple(column_of(entry.lookup, field) for field in fields),
         True,
         entry.dtype,
         shape,
@@ -108,7 +109,7 @@ def _scalar_input(entry: InputMapping, place: Place, folder: Path) -> TensorInpu
     )
     return TensorInput(
         entry.tensor,
-        tuple(options.field for options in fields),
+        tuple(column_of(options.lookup, options.field) for options in fields),
         False,
         entry.dtype,
         tuple(entry.shape) or (len(fields),),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from millstream.pipeline.client_properties import unsafe_values
 from millstream.pipeline.client_trial import client_refusals
+from millstream.pipeline.feature_store_conflicts import feature_store_conflicts
 from millstream.pipeline.repository import mlflow_url
 from millstream.schemas.wording import Loc, dotted
 
@@ -70,6 +71,7 @@ def conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str
     yield from _batch_conflicts(pipeline)
     yield from _model_conflicts(pipeline)
     yield from _registry_conflicts(pipeline)
+    yield from feature_store_conflicts(pipeline)
     yield from _shadow_conflicts(pipeline, document)
     yield from _client_conflicts(pipeline, document)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, PrivateAttr, field_validator
 
 from millstream.pipeline.comparison_sections import Comparison, Labels, Shadow
+from millstream.pipeline.feature_store_section import FeatureStore
 from millstream.pipeline.names import Name
 from millstream.pipeline.repository import mlflow_url
 from millstream.pipeline.schema_sections import Schemas
@@ -53,6 +54,9 @@ class Pipeline(Section):
     output: Output = Field(description="The predictions.")
     dead_letters: DeadLetters = Field({}, validate_default=True, description="The events that cannot be processed.")
     model: Model = Field(description="The model that answers.")
+    feature_store: FeatureStore | None = Field(
+        None, description="An online store with features that the events lack (`millstream docs feature-lookup`)."
+    )
     batch: Batch = Field(
         {}, validate_default=True, description="When a micro-batch is closed: at the first of these bounds."
     )

@@ -15,6 +15,7 @@ from millstream.consumers.source import fetched
 from millstream.topics.embedded import EmbeddedBroker
 from tests.broker.choice import Broker, Choice, choose, running
 from tests.broker.clients import create_topic, ensure_topic
+from tests.feature_store.redis_server import MISSING, RedisServer
 from tests.native import choose_for_tests, with_native
 from tests.registry.apicurio import Apicurio, missing_for_registry
 
@@ -74,7 +75,9 @@ def _kinds(item: pytest.Item) -> Iterator[str]:
     fixtures = set(getattr(item, "fixturenames", ()))
     kinds = {
         "faults": parts[0] == "faults",
-        "process": parts[0] in PROCESS_FOLDERS or item.get_closest_marker("process") is not None,
+        "process": parts[0] in PROCESS_FOLDERS
+        or "redis_server" in fixtures
+        or item.get_closest_marker("process") is not None,
         "broker": bool(fixtures & {"kafka", "registry"})
         or any(item.get_closest_marker(name) is not None for name in ("broker", "durable")),
     }
@@ -110,6 +113,16 @@ def registry() -> Iterator[Apicurio]:
         pytest.skip(f"no schema registry: {missing}")
     with Apicurio() as apicurio:
         yield apicurio
+
+
+@pytest.fixture
+def redis_server() -> Iterator[RedisServer]:
+    """A real Redis server, empty at first."""
+    pytest.importorskip("redis", reason="needs the package redis: pip install 'millstream[redis]'")
+    if MISSING is not None:
+        pytest.skip(MISSING)
+    with RedisServer() as server:
+        yield server
 
 
 @pytest.fixture

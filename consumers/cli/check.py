@@ -52,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     with problems:
         if warning := check_labels(pipeline, open_store(pipeline)):
             console.print(f"labels    {warning}", markup=False)
+    if plan is not None:
+        _check_lookups(plan, console, problems, offline=args.offline)
     if args.offline:
         console.print("topics    not checked (--offline)")
     else:
@@ -99,6 +101,15 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
         said = check_compared_answers(pipeline, [plan.model, *shadows][: len(answers)], answers)
         console.print(f"compared  {said}", markup=False)
     return refusal
+
+
+def _check_lookups(plan: Plan, console: Console, problems: Problems, *, offline: bool) -> None:
+    """Ask the feature store as for an event, and print what it says."""
+    for lookup in plan.decoder.lookups:
+        said = "not checked (--offline)"
+        with problems:
+            said = said if offline else lookup.entities.check()
+            console.print(f"look-up   {lookup.name}: {said}", markup=False)
 
 
 def _ran(plan: Plan) -> str:

@@ -19,6 +19,7 @@ from millstream.consumers.worker.offline import Answer, answers
 from millstream.consumers.worker.plan import Plan, make_plan
 from millstream.pipeline.printable import printable, printable_json
 from millstream.schemas.json_floats import json_float
+from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import parse_path, value_at
 
 TOGETHER = 1000  # events that are decoded in one call
@@ -91,7 +92,7 @@ def _paths(plan: Plan) -> list[str]:
     """The paths that the pipeline and its model read, each once."""
     own = plan.pipeline.input
     named = [own.event_id, own.event_time, *(field for entry in plan.model.signature.inputs for field in entry.fields)]
-    return list(dict.fromkeys(path for path in named if path is not None))
+    return list(dict.fromkeys(path for path in named if path is not None and looked_up(path) is None))
 
 
 def _print_json(where: str, answer: Answer) -> None:

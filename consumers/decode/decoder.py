@@ -6,11 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from millstream.consumers.decode.event_times import TimeFormat, advice, event_times, shown
+from millstream.consumers.decode.feature_lookup import EventPart, ReadEvents, with_features
 from millstream.consumers.events import NEVER, DecodedBatch, FetchedBatch, Rejection
 from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.record_types import Partition
-from millstream.consumers.records import Records, rows_in
+from millstream.consumers.records import rows_in
 from millstream.inference.executors.interface import Inputs, join_rows
+from millstream.inference.feature_store.lookup import Lookup
 from millstream.inference.features import to_tensors
 from millstream.inference.signature import Signature
 from millstream.schemas.arrays import Ints
@@ -73,6 +75,7 @@ class BlockDecoder:
         *,
         allow_nan: bool,
         keep: Sequence[str] = (),
+        lookups: Sequence[Lookup] = (),
     ) -> None:
         """Args:
         decoder: reads the values.
@@ -80,7 +83,9 @@ class BlockDecoder:
         signature: the primary's, whose tensors are filled.
         allow_nan: whether a feature may be NaN or infinite.
         keep: the fields that shadows need and that predictions include.
+        lookups: add the features of a store to the events.
         """
+        self.lookups = lookups
         self._decoder = decoder
         self._fields = fields
         self._inputs = signature.inputs
@@ -88,15 +93,38 @@ class BlockDecoder:
         self._keep = list(keep)
 
     def decode(self, polled: FetchedBatch) -> DecodedBatch:
-        """Decode all records of `polled`.
+        """Decode all records of `polled`, in one call for all three steps.
 
         Raises:
             SchemaUnavailable: the schemas can't be read now. Decode the same records again later.
+            FeatureStoreUnavailable: the feature store doesn't answer now. The same.
+        """
+        return self.block(polled, with_features(self.read(polled), self.lookups))
+
+    def read(self, polled: FetchedBatch) -> ReadEvents:
+        """The first step: decode the values, and find each event's ID and time.
+
+        Raises:
+            SchemaUnavailable: the schemas can't be read now. Read the same records again later.
+        """
+        rejected: dict[int, Rejection] = {}
+        parts: list[EventPart] = []
+        for part in self._parts(polled, rejected):
+            (table, rows), times = self._with_times(self._with_ids(part, rejected), polled.records.timestamps, rejected)
+            parts.append(EventPart(table, rows, times))
+        return ReadEvents(parts, rejected)
+
+    def block(self, polled: FetchedBatch, read: ReadEvents) -> DecodedBatch:
+        """The last step: fill the tensors.
+
+        Args:
+            polled: the records.
+            read: their events, with the columns of all look-ups (see `with_features`).
         """
         records = polled.records
         partitions = dict(enumerate(records.partitions))
-        rejected: dict[int, Rejection] = {}
-        events = _together([self._events(part, records, rejected) for part in self._parts(polled, rejected)])
+        rejected = dict(read.rejected)
+        events = _together([self._events(part, rejected) for part in read.parts])
         rows = events.rows
         deadlines, invalid_deadlines = self._deadlines(events.times, records.headers, rows)
         return DecodedBatch(
@@ -142,9 +170,9 @@ class BlockDecoder:
         }
         return [Part(part.table, rows[part.rows]) for part in decoded.parts]
 
-    def _events(self, part: Part, records: Records, rejected: dict[int, Rejection]) -> _Events:
-        """Turn a part into events. Adds the events that don't fit the model to `rejected`."""
-        (table, rows), times = self._with_times(self._with_ids(part, rejected), records.timestamps, rejected)
+    def _events(self, part: EventPart, rejected: dict[int, Rejection]) -> _Events:
+        """Fill the tensors of a part. Adds the events that don't fit the model to `rejected`."""
+        table, rows, times = part
         fitted = to_tensors(table, self._inputs, allow_nan=self._allow_nan, event_times=times)
         rejected |= {int(rows[unfit.row]): Rejection("unfit", unfit.error) for unfit in fitted.unfit}
         fields = self._fields

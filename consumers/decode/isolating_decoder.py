@@ -1,16 +1,24 @@
-"""Decodes in spite of errors: waits for schemas during an outage, and isolates a record that makes the decoder raise."""
+"""Decodes in spite of errors: waits for schemas and features during an outage, and isolates a record that makes it raise."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from millstream.consumers.decode.decoder import BlockDecoder
+from millstream.consumers.decode.feature_lookup import with_features
 from millstream.consumers.events import DecodedBatch, FetchedBatch
+from millstream.consumers.observability import metrics as m
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.records import packed
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.safety_net import SafetyNet, raise_expected
 from millstream.consumers.resilience.watchdog import Watchdog
+from millstream.inference.feature_store.lookup import LookupReport
 from millstream.schemas.arrays import Ints
+
+T = TypeVar("T")
 
 
 class IsolatingDecoder:
@@ -19,20 +27,21 @@ class IsolatingDecoder:
     def __init__(self, decoder: BlockDecoder, *, retry: Retry, watchdog: Watchdog, metrics: Metrics) -> None:
         """Args:
         decoder: turns records into a block.
-        retry: waits during an outage of the schemas.
+        retry: waits during an outage of the schemas, or of the feature store.
         watchdog: ends the worker if the decoder hangs.
         metrics: where to count.
         """
         self._decoder = decoder
         self._retry = retry
         self._watchdog = watchdog
+        self._metrics = metrics
         self._net: SafetyNet[FetchedBatch] = SafetyNet("decode", metrics)
 
     def blocks(self, polled: FetchedBatch) -> Iterator[DecodedBatch]:
         """Decode the records into one block. If the decoder raises on some of them, there are several blocks, in order.
 
         Raises:
-            Abandoned: the worker ends while the schemas are away.
+            Abandoned: the worker ends while the schemas or the feature store are away.
             Exception: the decoder raises on good records too.
         """
         try:
@@ -54,13 +63,40 @@ class IsolatingDecoder:
         yield self._decode(replace(polled, rejection=self._net.rejection(error, self._decode)))
 
     def _decode(self, polled: FetchedBatch) -> DecodedBatch:
-        topic, partition, offset = polled.records.position(0)
-        name = f"decoding {len(polled.records)} records, the first at offset {offset} of {topic}/{partition},"
+        decoder = self._decoder
+        if not decoder.lookups:
+            return self._wait_for("schemas", "decoding", polled, lambda: decoder.decode(polled))
+        # The steps wait apart: the schemas and the feature store may be away at different times.
+        read = self._wait_for("schemas", "decoding", polled, lambda: decoder.read(polled))
+        for lookup in decoder.lookups:
+            started = time.perf_counter()
+            read = self._wait_for("features", "looking up features for", polled, partial(with_features, read, [lookup]))
+            self._metrics.observe(m.STAGE_SECONDS, time.perf_counter() - started, "lookup")
+        self._count(read.reports)
+        return self._watchdog.watched(_named("decoding", polled), lambda: decoder.block(polled, read))
+
+    def _wait_for(self, what: str, doing: str, polled: FetchedBatch, call: Callable[[], T]) -> T:
+        """Return what the call returns, after as many tries as it needs. `what` it needs: schemas or features."""
+        name = _named(doing, polled)
         return self._retry.call(
-            "schemas",
-            lambda: self._watchdog.watched(name, lambda: self._decoder.decode(polled)),
+            what,
+            lambda: self._watchdog.watched(name, call),
             lambda error: polled.records.position(getattr(error, "row", 0)),
         )
+
+    def _count(self, reports: Sequence[LookupReport]) -> None:
+        for report in reports:
+            for outcome, events in report.outcomes.items():
+                if events:
+                    self._metrics.count(m.FEATURE_LOOKUPS, events, report.name, outcome)
+            if len(report.ages):
+                self._metrics.observe_many(m.FEATURE_AGE, report.ages, report.name)
+
+
+def _named(doing: str, polled: FetchedBatch) -> str:
+    """What is watched, for a message."""
+    topic, partition, offset = polled.records.position(0)
+    return f"{doing} {len(polled.records)} records, the first at offset {offset} of {topic}/{partition},"
 
 
 def _only(polled: FetchedBatch, rows: Ints) -> FetchedBatch:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from millstream.consumers.decode.event_times import TimeFormat
+from millstream.consumers.decode.lookup_keys import key_fields
 from millstream.consumers.errors import PlanError
 from millstream.consumers.problems import Problems
 from millstream.inference.repository import ModelVersion
@@ -16,6 +17,7 @@ from millstream.schemas.decoding import open_decoder
 from millstream.schemas.dtypes import Dtype, ListOf
 from millstream.schemas.errors import BadFieldError, BadPathError, UnknownSchema
 from millstream.schemas.included import can_be_included
+from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import Every, Path, parse_path
 from millstream.schemas.store import AvroType, Schema, SchemaStore
 from millstream.schemas.wording import Loc
@@ -26,6 +28,7 @@ _TIMESTAMPS: dict[str, TimeFormat] = {
     "timestamp-nanos": "nanoseconds",
 }
 _ID_TYPES = ("int32", "int64", "float32", "float64", "boolean", "string", "mixed")
+_KEY_TYPES = ("int32", "int64", "boolean", "string", "mixed")
 _LABEL_TYPES = ("int32", "int64", "float32", "float64", "boolean")
 _COST_TYPES = ("int32", "int64", "float32", "float64", "string")  # and lists of these
 _TIME_TYPES = ("timestamp-", "time-", "date")
@@ -57,6 +60,8 @@ def check_event_fields(pipeline: Pipeline, schema: Schema | None) -> None:
         *((included_at(pipeline, field), field) for field in pipeline.output.include),
     ]
     problems = Problems()
+    with problems:
+        named += [(option, path) for option, path, _ in key_fields(pipeline)]
     for option, field in named:
         with problems:
             _check(pipeline, schema, option, field)
@@ -80,6 +85,8 @@ def check_model_fields(models: Sequence[ModelVersion], schema: Schema | None) ->
         for entry in model.signature.inputs:
             place = f"{entry.mapped_at or model.place}: tensor `{entry.tensor}`"
             for field, conversion in entry.converted_fields:
+                if looked_up(field) is not None:
+                    continue  # `lookups` checks it
                 with problems:
                     path = _model_path(tree, field, schema, place)
                     is_array = entry.array and conversion.splitter is None
@@ -141,9 +148,20 @@ def check_labels(pipeline: Pipeline, store: SchemaStore) -> str:
 
 
 def check_columns(
-    pipeline: Pipeline, schema: Schema | None, models: Sequence[ModelVersion], columns: Mapping[str, Dtype]
+    pipeline: Pipeline,
+    schema: Schema | None,
+    models: Sequence[ModelVersion],
+    columns: Mapping[str, Dtype],
+    of_lookups: Mapping[str, Dtype] | None = None,
 ) -> None:
-    """Check that the types of the fields fit all that reads them: IDs, times, costs, predictions and tensors.
+    """Check that the types of the fields fit all that reads them: IDs, times, costs, keys, predictions and tensors.
+
+    Args:
+        pipeline: the pipeline file's settings.
+        schema: of the events; None: JSON without one.
+        models: all that read the events.
+        columns: the event's fields that are read, with their types.
+        of_lookups: the columns that look-ups add; None: they can't be known, because a look-up is wrong.
 
     Raises:
         PlanError: some don't fit: a line for each.
@@ -157,9 +175,14 @@ def check_columns(
         _check_cost(pipeline, schema, columns)
     with problems:
         _check_included(pipeline, columns)
+    for option, path, lookup in key_fields(pipeline):
+        with problems:
+            _check_key(pipeline, option, path, lookup, columns)
     for model in models:
         with problems:
-            check_fields(model.signature, columns, model.place, "" if schema is None else schema.name)
+            known = columns if of_lookups is None else {**columns, **of_lookups}
+            signature = model.signature.without_lookups() if of_lookups is None else model.signature
+            check_fields(signature, known, model.place, "" if schema is None else schema.name)
     problems.raise_all()
 
 
@@ -169,6 +192,15 @@ def _check_event_id(pipeline: Pipeline, columns: Mapping[str, Dtype]) -> None:
         raise PlanError(
             f"{pipeline.at('input', 'event_id')}: expected a text, a number or a boolean, and field `{field}`{_of(pipeline)} is "
             f"{columns[field]}. Name another field, or none: then an event's ID is its topic, partition and offset."
+        )
+
+
+def _check_key(pipeline: Pipeline, option: Loc, path: str, lookup: str, columns: Mapping[str, Dtype]) -> None:
+    found = columns.get(path)  # None: no model uses the look-up
+    if found is not None and found not in _KEY_TYPES:
+        raise PlanError(
+            f"{pipeline.at(*option)}: expected a text, a whole number or a boolean in the key of look-up `{lookup}`, and field "
+            f"`{path}`{_of(pipeline)} is {found}. Name another field."
         )
 
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 
+from millstream.consumers.decode.lookup_keys import key_fields, used_lookups
 from millstream.consumers.decode.named_fields import included_at
 from millstream.consumers.errors import PlanError
 from millstream.inference.casts import LEAVES
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import both_take, merged_paths
 from millstream.pipeline.pipeline import Pipeline
+from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.store import Schema
 from millstream.schemas.wording import Loc, dotted
 
@@ -44,12 +46,17 @@ class PathTypes:
             for model in models
             for entry in model.signature.inputs
             for path, conversion in entry.converted_fields
+            if looked_up(path) is None
         ]
         options = pipeline.input
         if options.event_id is not None:
             self._add(("input", "event_id"), options.event_id, "scalar")
         if options.event_time is not None:
             self._add(("input", "event_time"), options.event_time, self._time_type(options.event_time))
+        used = used_lookups(models)
+        for option, path, lookup in key_fields(pipeline):
+            if lookup in used:
+                self._add(option, path, "scalar")
         if pipeline.batch.cost is not None:
             self.types.setdefault(pipeline.batch.cost, "float64")  # any other type that is read has a cost, too
 

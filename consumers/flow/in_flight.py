@@ -10,6 +10,7 @@ import numpy as np
 
 from millstream.inference.signature import DTYPES, Signature
 from millstream.schemas.dtypes import NUMBERS, Dtype, ListOf
+from millstream.schemas.lookup_columns import looked_up
 
 # Once a limit is reached, there is room again below this share of it. The share is high, so that under backlog there is always
 # something to decode. It is lower if the partitions were paused, because the next pause would again drop records fetched ahead.
@@ -47,6 +48,8 @@ def record_cost_of(signature: Signature, included: Mapping[str, Dtype]) -> Recor
     types = sum(DTYPES[entry.dtype].itemsize for entry in signature.inputs if entry.token_types)  # bytes for each token
     for entry in signature.inputs:
         for field in entry.fields if entry.array else ():
+            if looked_up(field) is not None:  # no part of the record
+                continue
             array, every, inside = field.partition("[]")
             if entry.max_length is not None:
                 columns[array] += _TEXT_COPIES if entry.dtype == "string" else DTYPES[entry.dtype].itemsize

@@ -61,6 +61,7 @@ LATENCY_BUCKETS = (
     300,
     3600,
 )
+AGE_BUCKETS = (1, 5, 15, 60, 300, 900, 3600, 10_800, 43_200, 86_400, 259_200, 604_800, 2_592_000)
 EVENT_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 RATIO_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1)
 REASONS = (
@@ -114,8 +115,9 @@ BATCH_FILL = Metric(
 STAGE_SECONDS = Metric(
     "millstream_stage_seconds",
     "histogram",
-    "Time in a stage, per poll, micro-batch or micro-batches written together: poll (until records came), decode, queue "
-    "(oldest event's wait for its batch to run), infer, encode, produce, commit (until acknowledged).",
+    "Time in a stage, per poll, micro-batch or micro-batches written together: poll (until records came), decode (with lookup), "
+    "lookup (of features, for each look-up), queue (oldest event's wait for its batch to run), infer, encode, produce, commit "
+    "(until acknowledged).",
     ("stage",),
     DURATION_BUCKETS,
 )
@@ -125,6 +127,21 @@ END_TO_END = Metric(
     "From the event's record timestamp until its prediction was handed over; with exactly_once until it could be read.",
     (),
     LATENCY_BUCKETS,
+)
+FEATURE_LOOKUPS = Metric(
+    "millstream_feature_lookups_total",
+    "counter",
+    "Events whose features were looked up: found, missing (the store has no entry, or a part of the key is null), stale (older "
+    "than `max_age`), invalid (the entry or the key can't be read), unavailable (the store was away, with "
+    "`on_outage: missing`).",
+    ("lookup", "outcome"),
+)
+FEATURE_AGE = Metric(
+    "millstream_feature_age_seconds",
+    "histogram",
+    "Age of the features that were found, when they were looked up, one value for each event.",
+    ("lookup",),
+    AGE_BUCKETS,
 )
 TRANSACTIONS = Metric(
     "millstream_transactions_total", "counter", "Transactions ended (exactly once): committed or aborted.", ("outcome",)
@@ -169,23 +186,23 @@ RETRIES = Metric("millstream_retries_total", "counter", "Waits because something
 BLOCKED = Metric(
     "millstream_blocked_seconds",
     "gauge",
-    "How long events have waited for the executor, the schemas, or behind a batch that can't be read; the labels name the first "
-    "waiting event. No series while nothing waits.",
+    "How long events have waited for the executor, the schemas, the features, or behind a batch that can't be read; the labels "
+    "name the first waiting event. No series while nothing waits.",
     ("what", "topic", "partition", "offset"),
 )
 KAFKA_ERRORS = Metric("millstream_kafka_errors_total", "counter", "Errors that the Kafka client reported.", ("code",))
 READY = Metric(
     "millstream_ready",
     "gauge",
-    "1 after warm-up and the first assignment until the worker drains, but for while the broker, the executor or the schemas are "
-    "away.",
+    "1 after warm-up and the first assignment until the worker drains, but for while the broker, the executor, the schemas "
+    "or the features are away.",
 )
 
 ALL = (
     *(RECORDS_READ, TOMBSTONES, PREDICTIONS, DEAD_LETTERS, SKIPPED, REVOKED_DROPPED),
     *(INTERNAL_ERRORS, INVALID_DEADLINES),
     *(BATCHES, BATCH_EVENTS, BATCH_FILL, STAGE_SECONDS, END_TO_END),
-    TRANSACTIONS,
+    *(FEATURE_LOOKUPS, FEATURE_AGE, TRANSACTIONS),
     *(COMPARISONS, SHADOW_SKIPPED, SHADOW_SECONDS),
     *(LAG, OLDEST_UNCOMMITTED, IN_FLIGHT_EVENTS, IN_FLIGHT_BYTES, WRITE_QUEUE, PAUSED, ASSIGNED),
     *(REBALANCES, RETRIES, BLOCKED, KAFKA_ERRORS, READY),

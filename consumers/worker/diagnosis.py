@@ -3,6 +3,7 @@
 from functools import partial
 
 from millstream.consumers.decode.json_schema import checked_decoder
+from millstream.consumers.decode.lookups import columns_of_lookups, open_lookups
 from millstream.consumers.decode.named_fields import (
     check_columns,
     check_event_fields,
@@ -78,6 +79,9 @@ def _check_types(
         with problems:
             paths.include()
         decoder = open_decoder(pipeline.input.format, store, reader, paths.types)
+        of_lookups = None
         with problems:
-            check_columns(pipeline, reader, models, decoder.columns)
+            of_lookups = columns_of_lookups(open_lookups(pipeline, models))
+        with problems:
+            check_columns(pipeline, reader, models, decoder.columns, of_lookups)
         checked_decoder(pipeline, decoder, paths.types)

@@ -79,6 +79,16 @@ model:
   instances: 3
   gpu_memory: 3GiB
   engine_cache: ../engines
+feature_store:
+  type: redis
+  url: rediss://store.example:6380/2
+  username: reader
+  password: {env: REGISTRY_PASSWORD}
+  ca: tls/ca.pem
+  timeout: 20ms
+  on_outage: missing
+  lookups:
+    - {name: plane, key: "plane:{tail_number}", value: json, updated: at, updated_format: milliseconds, max_age: 1h}
 batch:
   max_events: 64
   max_wait: 0ms

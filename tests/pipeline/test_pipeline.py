@@ -58,6 +58,11 @@ def test_every_option_can_be_set(whole: Pipeline, tmp_path: Path) -> None:
     assert registry.password.get_secret_value() == HUSH
     assert registry.ca == tmp_path / "tls" / "ca.pem"
     assert whole.schemas.directory is None
+    store = whole.feature_store
+    assert store is not None
+    assert store.password is not None
+    assert (store.password.get_secret_value(), store.timeout, store.ca) == (HUSH, 0.02, tmp_path / "tls" / "ca.pem")
+    assert [(one.name, one.key, one.max_age) for one in store.lookups] == [("plane", "plane:{tail_number}", 3600.0)]
     assert whole.group_id == "flights"
     assert whole.input.topics == ("flights-departures", "flights-replays")
     assert whole.input.schema_name == "flight-departure"

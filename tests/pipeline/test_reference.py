@@ -36,7 +36,8 @@ def test_every_option_is_described_and_no_two_share_a_path() -> None:
     assert len({option.path for option in all_options}) == len(all_options)
     assert {option.path for option in all_options if option.required} == {
         "name", "kafka.bootstrap", "schemas.registry.url", "input.topics", "input.format",
-        "output.topic", "model.name", "shadows[].version", "labels.topic", "labels.event_id", "labels.value",
+        "output.topic", "model.name", "feature_store.lookups[].name",
+        "feature_store.lookups[].key", "shadows[].version", "labels.topic", "labels.event_id", "labels.value",
     }  # fmt: skip
 
 
@@ -77,7 +78,7 @@ def test_json_schema_refuses_what_loading_refuses(tmp_path: Path, old: str, new:
 
 def test_whole_file_names_every_option() -> None:
     def paths(node: dict[str, Any], prefix: str) -> set[str]:
-        free = {"kafka.client", "model.inputs", "input.weights", "schemas.registry.password"}
+        free = {"kafka.client", "model.inputs", "input.weights", "schemas.registry.password", "feature_store.password"}
         found = set()
         for key, value in node.items():
             path = f"{prefix}{key}"
@@ -89,4 +90,5 @@ def test_whole_file_names_every_option() -> None:
 
     # They can't stand beside options of the whole file.
     others = {"schemas.directory", "input.json_schema", "comparison.classes", "model.client"}
+    others |= {"feature_store.repository", "feature_store.lookups[].view"}
     assert paths(yaml.safe_load(WHOLE), "") | others == {option.path for option in options()}

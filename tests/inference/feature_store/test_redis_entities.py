@@ -1,0 +1,212 @@
+"""Entries in a real Redis server: hashes and JSON objects, and what is wrong with keys, values and the server."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from millstream.inference.errors import FeatureStoreError, FeatureStoreUnavailable
+from millstream.inference.feature_store.key_template import parse_template
+from millstream.inference.feature_store.redis_connection import TOGETHER, RedisAddress, RedisConnection
+from millstream.inference.feature_store.redis_entities import MAX_BYTES, READERS, RedisEntities
+from millstream.inference.times import Time
+from tests.feature_store.redis_server import MISSING, RedisServer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millstream.inference.feature_store.interface import Entries
+
+TYPES = {"orders": "float64", "city": "string"}
+SLOW = 0.2  # seconds
+
+
+def entities(
+    address: str | RedisAddress,
+    value: str = "hash",
+    types: Mapping[str, str] = TYPES,
+    updated: tuple[str, Time] | None = None,
+) -> RedisEntities:
+    if isinstance(address, str):
+        address = RedisAddress(address, timeout=10)
+    template = parse_template("customer:{id}", "key")
+    return RedisEntities(RedisConnection(address, "p.yaml:1"), template, READERS[value](types, "place"), updated)
+
+
+def rows(found: Entries) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.to_list() for column in found.table.columns.values()), strict=True))
+
+
+def test_hashes_are_read_in_the_order_of_their_keys(redis_server: RedisServer) -> None:
+    redis_server.put({f"customer:{n}": {"orders": n, "city": f"é{n}", "other": "x" * 100} for n in range(3 * TOGETHER)})
+    numbers = [*range(3 * TOGETHER - 1, -1, -1), 5]
+    found = entities(redis_server.url).read([b"customer:%d" % n for n in numbers])
+    assert rows(found) == [(float(n), f"é{n}") for n in numbers]
+    assert found.is_there.all()
+    assert (found.wrong, found.updated) == ({}, None)
+
+
+def test_json_objects_are_read_by_paths(redis_server: RedisServer) -> None:
+    document = {"stats": {"orders": 3}, "tags": ["a", "b"], "other": [{}]}
+    redis_server.client().set("customer:1", json.dumps(document))
+    types = {"stats.orders": "int64", "tags[]": "string", "tags[-1]": "string"}
+    found = entities(redis_server.url, "json", types).read([b"customer:1", b"customer:2", None])
+    assert rows(found) == [(3, ["a", "b"], "b"), (None, None, None), (None, None, None)]
+    assert found.is_there.tolist() == [True, False, False]
+
+
+def test_missing_key_missing_field_and_empty_text_differ(redis_server: RedisServer) -> None:
+    redis_server.put({"customer:1": {"city": ""}, "customer:2": {"other": 1}})
+    found = entities(redis_server.url).read([b"customer:1", b"customer:2", b"customer:3", None])
+    assert rows(found) == [(None, ""), (None, None), (None, None), (None, None)]
+    assert found.is_there.tolist() == [True, False, False, False]
+
+
+def test_wrong_entries_are_told_and_their_neighbours_are_read(redis_server: RedisServer) -> None:
+    redis_server.put({"customer:1": {"orders": 1}, "customer:3": {"orders": "many"}, "customer:4": {"orders": 4}})
+    redis_server.client().set("customer:2", "text")
+    found = entities(redis_server.url).read([b"customer:%d" % n for n in range(1, 5)])
+    assert [rows(found)[row][0] for row in (0, 3)] == [1.0, 4.0]
+    assert found.wrong == {
+        1: "the entry 'customer:2' isn't a hash in Redis (`value: hash`)",
+        2: "the entry 'customer:3' can't be read: field `orders`: expected text with a number, such as 33.5, found 'many'",
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (b"not JSON", "the entry 'customer:1' can't be read: "),
+        (b"[1]", "the entry 'customer:1' can't be read: "),
+        (b'{"orders": "many"}', "the entry 'customer:1' can't be read: orders: expected a number"),
+        (b"", "the entry 'customer:1' can't be read: "),
+        (b"\xff", "the entry 'customer:1' can't be read: "),
+        (b" " * (MAX_BYTES + 1), "the entry 'customer:1' has 1,048,577 bytes, more than the limit of 1,048,576"),
+    ],
+)
+def test_wrong_document_is_told_and_its_neighbours_are_read(redis_server: RedisServer, value: bytes, says: str) -> None:
+    redis_server.client().mset({"customer:0": b'{"orders": 7}', "customer:1": value})
+    redis_server.put({"customer:2": {"orders": 1}})
+    found = entities(redis_server.url, "json").read([b"customer:1", b"customer:0", b"customer:2"])
+    assert rows(found)[1] == (7.0, None)
+    assert found.wrong[0].startswith(says)
+    assert found.wrong[2] == "the entry 'customer:2' isn't a string in Redis with a JSON object (`value: json`)"
+    assert 1 not in found.wrong
+
+
+def test_huge_value_of_a_hash_is_refused(redis_server: RedisServer) -> None:
+    redis_server.put({"customer:1": {"orders": 1, "city": "x" * (MAX_BYTES + 1)}, "customer:2": {"orders": 2}})
+    found = entities(redis_server.url).read([b"customer:1", b"customer:2"])
+    assert found.wrong == {0: "the entry 'customer:1' has 1,048,578 bytes, more than the limit of 1,048,576"}
+    assert rows(found)[1] == (2.0, None)
+
+
+@pytest.mark.parametrize(
+    "value", [b"\r\nFLUSHALL\r\n", b"\0", b"*3\r\n$3\r\nSET\r\n", b"{customer}", b"\xff\xfe", b"k" * 900_000, b"* ?[a]"]
+)
+def test_hostile_key_is_a_key_like_any_other(redis_server: RedisServer, value: bytes) -> None:
+    key = b"customer:" + value
+    client = redis_server.client()
+    client.hset(key, mapping={"orders": 5})
+    client.hset("customer:1", mapping={"orders": 1})
+    found = entities(redis_server.url).read([b"customer:1", key, key + b"x"])
+    assert [row[0] for row in rows(found)] == [1.0, 5.0, None]
+    assert client.dbsize() == 2
+
+
+def test_time_of_an_entry_is_read(redis_server: RedisServer) -> None:
+    redis_server.put({"customer:1": {"at": 1000}, "customer:2": {"orders": 1}, "customer:3": {"at": "soon"}})
+    form = Time("milliseconds", "epoch", whole=False)
+    found = entities(redis_server.url, types={"orders": "float64", "at": "float64"}, updated=("at", form)).read(
+        [b"customer:1", b"customer:2", b"customer:3"]
+    )
+    assert found.updated is not None
+    assert found.updated[0] == 1.0
+    assert found.updated[1] != found.updated[1]  # NaN
+    assert list(found.wrong) == [2]
+
+
+def test_keys_that_are_all_none_need_no_server() -> None:
+    pytest.importorskip("redis")
+    assert rows(entities("redis://127.0.0.1:1/0").read([None])) == [(None, None)]
+
+
+def test_server_that_is_down_is_unavailable_and_works_again_once_it_is_back(redis_server: RedisServer) -> None:
+    redis_server.put({"customer:1": {"orders": 1}})
+    store = entities(redis_server.url)
+    assert rows(store.read([b"customer:1"])) == [(1.0, None)]
+    redis_server.kill()
+    for _ in range(2):
+        with pytest.raises(
+            FeatureStoreUnavailable, match=rf"the feature store at {redis_server.url} doesn't answer: .+"
+        ):
+            store.read([b"customer:1"])
+    redis_server.start()
+    redis_server.put({"customer:1": {"orders": 2}})
+    assert rows(store.read([b"customer:1"])) == [(2.0, None)]
+
+
+def test_connection_that_the_server_closed_is_opened_again_at_once(redis_server: RedisServer) -> None:
+    redis_server.put({"customer:1": {"orders": 1}})
+    store = entities(redis_server.url)
+    store.read([b"customer:1"])
+    redis_server.client().client_kill_filter(_type="normal", skipme=True)
+    assert rows(store.read([b"customer:1"])) == [(1.0, None)]
+
+
+def test_frozen_server_times_out_and_its_late_answers_are_not_taken_for_others(redis_server: RedisServer) -> None:
+    redis_server.put({"customer:1": {"orders": 1}, "customer:2": {"orders": 2}})
+    store = entities(RedisAddress(redis_server.url, timeout=SLOW))
+    store.read([b"customer:1"])
+    redis_server.freeze()
+    began = time.monotonic()
+    with pytest.raises(FeatureStoreUnavailable, match=r"The timeout is 200 ms \(feature_store.timeout\)\."):
+        store.read([b"customer:1"])
+    assert time.monotonic() - began >= SLOW
+    redis_server.thaw()
+    assert rows(entities(redis_server.url).read([b"customer:2"])) == [(2.0, None)]  # it answers again
+    assert rows(store.read([b"customer:2"])) == [(2.0, None)]
+
+
+def test_slow_server_times_out(redis_server: RedisServer) -> None:
+    store = entities(RedisAddress(redis_server.url, timeout=SLOW))
+    store.read([b"customer:1"])
+    redis_server.client().client_pause(2000)
+    with pytest.raises(FeatureStoreUnavailable, match="The timeout is 200 ms"):
+        store.read([b"customer:1"])
+    assert rows(entities(redis_server.url).read([b"customer:1"])) == [(None, None)]  # it answers again
+    assert rows(store.read([b"customer:1"])) == [(None, None)]
+
+
+def test_wrong_password_and_missing_permission_are_outages_that_say_so() -> None:
+    pytest.importorskip("redis")
+    with _protected() as server:
+        url = server.url
+        with pytest.raises(FeatureStoreUnavailable, match="Authentication required"):
+            entities(url).read([b"customer:1"])
+        with pytest.raises(FeatureStoreUnavailable, match="invalid username-password pair") as wrong:
+            entities(RedisAddress(url, 10, password="guess")).read([b"customer:1"])
+        assert "guess" not in str(wrong.value)
+        reader = RedisAddress(url, 10, username="reader", password="read")
+        assert rows(entities(reader).read([b"customer:1"])) == [(None, None)]
+        assert entities(reader).check() == "keys 'customer:' and the like can be read"
+        with pytest.raises(FeatureStoreUnavailable, match="no permissions"):
+            entities(reader, "json").check()
+        assert "read" not in repr(reader).replace("reader", "")
+
+
+def _protected() -> RedisServer:
+    if MISSING is not None:
+        pytest.skip(MISSING)
+    user = "reader on >read ~customer:* -@all +hmget +hello +auth +client +select"
+    return RedisServer("--requirepass", "secret", "--user", *user.split())
+
+
+@pytest.mark.parametrize("url", ["http://a", "redis://127.0.0.1:x"])
+def test_url_that_is_none_is_one_message(url: str) -> None:
+    pytest.importorskip("redis")
+    with pytest.raises(FeatureStoreError, match=r"p.yaml:1: .+ Correct the URL\."):
+        entities(url)
