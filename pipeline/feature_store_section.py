@@ -8,8 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from pydantic.config import JsonDict
 
+from millstream.pipeline.paths import FilePath
 from millstream.pipeline.secret import Secret
-from millstream.pipeline.sections import FilePath, Section, Text
+from millstream.pipeline.sections import Section, Text
 from millstream.schemas.lookup_columns import LOOKUP_NAME
 from millstream.schemas.units import PositiveDuration
 from millstream.schemas.wording import shown
