@@ -36,7 +36,7 @@ def open_json_schemas(pipeline: Pipeline) -> SchemaStore:
 
 def prediction_record(pipeline: Pipeline) -> OwnRecord:
     """The Avro record of the pipeline's predictions."""
-    return INCLUDING_PREDICTION if pipeline.output.include else PREDICTION
+    return INCLUDING_PREDICTION if pipeline.includes_fields else PREDICTION
 
 
 def own_schema_id(pipeline: Pipeline, store: SchemaStore, record: OwnRecord, topic: str) -> int:

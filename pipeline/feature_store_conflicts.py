@@ -64,8 +64,9 @@ def _lookup_of_redis_conflicts(lookup: LookupSection) -> Iterator[tuple[str, str
         yield "key", 'expected a text, found a mapping. Write for example: key: "customer:{customer.id}"'
     if lookup.updated is None and "updated_format" in lookup.model_fields_set:
         yield "updated_format", "expected `updated` beside it, found none. Write both, or leave this out."
-    if lookup.updated is None and lookup.max_age is not None:
-        yield (
-            "max_age",
-            "expected `updated` beside it, which says when an entry was written; found none. Write both or none.",
-        )
+    for option in ("max_age", "include_age") if lookup.updated is None else ():
+        if getattr(lookup, option):
+            yield (
+                option,
+                "expected `updated` beside it, which says when an entry was written; found none. Write both or none.",
+            )

@@ -98,6 +98,11 @@ class LookupSection(Section):
         description="How old an entry may be. The features of an older one count as missing. Without it, any age. With Redis, it "
         "needs `updated`.",
     )
+    include_age: bool = Field(
+        False,
+        description="Whether each prediction has the age of its entry in seconds, under `event` as `[NAME] age`; null if it "
+        "isn't known. With Redis, it needs `updated`.",
+    )
 
 
 class FeatureStore(Section):

@@ -165,6 +165,12 @@ class Pipeline(Section):
         home = self.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         return self.model.cache or Path(home) / "millstream" / "models"
 
+    @property
+    def includes_fields(self) -> bool:
+        """Whether predictions have fields of the event, or ages of looked-up features."""
+        lookups = () if self.feature_store is None else self.feature_store.lookups
+        return bool(self.output.include) or any(lookup.include_age for lookup in lookups)
+
     def shadow_model(self, shadow: Shadow) -> tuple[str, int]:
         """A shadow's model: name and version."""
         return shadow.model or self.model.name, shadow.version

@@ -21,6 +21,11 @@ def column_of(lookup: str | None, field: str) -> str:
     return field if lookup is None else f"[{lookup}].{field}"
 
 
+def age_column_of(lookup: str) -> str:
+    """The column of the age of a look-up's entries, in seconds."""
+    return f"[{lookup}] age"
+
+
 def looked_up(column: str) -> LookedUp | None:
     """The field of a look-up that fills this column; None: a field of the event does."""
     if not column.startswith("[") or column.startswith('["'):

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from hypothesis import settings
 
+from benchmarks.servers.redis_server import MISSING, RedisServer
 from millstream.consumers.source import fetched
 from millstream.topics.embedded import EmbeddedBroker
 from tests.broker.choice import Broker, Choice, choose, running
 from tests.broker.clients import create_topic, ensure_topic
-from tests.feature_store.redis_server import MISSING, RedisServer
 from tests.native import choose_for_tests, with_native
 from tests.registry.apicurio import Apicurio, missing_for_registry
 

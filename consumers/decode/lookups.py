@@ -3,10 +3,12 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
+from millstream.consumers.decode.lookup_keys import used_lookups
 from millstream.consumers.errors import PlanError
 from millstream.consumers.problems import Problems
 from millstream.inference.errors import FeatureStoreError
 from millstream.inference.feature_store.fallback import Fallback
+from millstream.inference.feature_store.feast_entities import FeastEntities, FeastStore
 from millstream.inference.feature_store.interface import Entities
 from millstream.inference.feature_store.key_template import parse_template
 from millstream.inference.feature_store.lookup import Lookup
@@ -19,7 +21,7 @@ from millstream.pipeline.feature_store_section import FeatureStore, LookupSectio
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.dtypes import Dtype
 from millstream.schemas.errors import BadPathError
-from millstream.schemas.lookup_columns import looked_up
+from millstream.schemas.lookup_columns import age_column_of, looked_up
 from millstream.schemas.paths import parse_path
 
 Types = Mapping[str, str]
@@ -45,7 +47,7 @@ def open_lookups(pipeline: Pipeline, models: Sequence[ModelVersion]) -> list[Loo
     used = [(number, section) for number, section in enumerate(store.lookups) if section.name in wanted]
     if not used:
         return []
-    opened = _Redis(pipeline, store)
+    opened = _Feast(pipeline, store) if store.type == "feast" else _Redis(pipeline, store)
     fallback = Fallback() if store.on_outage == "missing" else None
     problems = Problems()
     lookups: list[Lookup] = []
@@ -53,9 +55,14 @@ def open_lookups(pipeline: Pipeline, models: Sequence[ModelVersion]) -> list[Loo
         place = pipeline.at("feature_store", "lookups", number)
         with problems:
             entities = opened.entities(section, wanted[section.name], place)
-            lookups.append(Lookup(section.name, entities, section.max_age, fallback))
+            lookups.append(Lookup(section.name, entities, section.include_age, section.max_age, fallback))
     problems.raise_all()
     return lookups
+
+
+def included_ages(lookups: Sequence[Lookup]) -> dict[str, Dtype]:
+    """The columns of ages that predictions include, with their types."""
+    return {age_column_of(lookup.name): "float64" for lookup in lookups if lookup.with_age}
 
 
 def columns_of_lookups(lookups: Sequence[Lookup]) -> dict[str, Dtype]:
@@ -74,6 +81,7 @@ class _Redis:
         self._connection = RedisConnection(address, pipeline.at("feature_store"))
 
     def entities(self, section: LookupSection, types: Types, place: str) -> Entities:
+        """The entities of a look-up. Raises FeatureStoreError."""
         updated = None
         if section.updated is not None:
             form = Time(section.updated_format, "epoch", whole=False)
@@ -81,6 +89,19 @@ class _Redis:
             types = _with_time(types, section.updated, form, place)
         reader = READERS[section.value](types, place)
         return RedisEntities(self._connection, parse_template(section.key, place), reader, updated)
+
+
+class _Feast:
+    """Opens look-ups in a Feast repository."""
+
+    def __init__(self, pipeline: Pipeline, store: FeatureStore) -> None:
+        assert store.repository is not None  # the pipeline file's check requires it
+        self._store = FeastStore(store.repository, store.timeout, pipeline.at("feature_store"))
+
+    def entities(self, section: LookupSection, types: Types, place: str) -> Entities:
+        """The entities of a look-up. Raises FeatureStoreError."""
+        assert section.view is not None  # the pipeline file's check requires it
+        return FeastEntities(self._store, section.view, section.key, types, place)
 
 
 def _with_time(types: Types, path: str, form: Time, place: str) -> Types:
@@ -117,6 +138,13 @@ def _check_names(pipeline: Pipeline, models: Sequence[ModelVersion]) -> None:
                             f"{place}: expected a value for `{found.field}` of look-up `{found.lookup}` while the store is away "
                             f"(feature_store.on_outage: missing), found none. Write `missing:` beside the field."
                         )
+    for number, lookup in enumerate(() if store is None else store.lookups):
+        with problems:
+            if lookup.include_age and lookup.name not in used_lookups(models):
+                raise PlanError(
+                    f"{pipeline.at('feature_store', 'lookups', number, 'include_age')}: expected a model that takes a field from "
+                    f"look-up `{lookup.name}`, found none, so there is no age. Leave the option out."
+                )
     problems.raise_all()
 
 

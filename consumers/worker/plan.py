@@ -10,7 +10,7 @@ import numpy as np
 from millstream.consumers.batch.batcher import Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.decode.json_schema import checked_decoder
-from millstream.consumers.decode.lookups import columns_of_lookups, open_lookups
+from millstream.consumers.decode.lookups import columns_of_lookups, included_ages, open_lookups
 from millstream.consumers.decode.named_fields import (
     check_columns,
     check_event_fields,
@@ -107,15 +107,16 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False, models: PipelineMo
     decoder = checked_decoder(pipeline, open_decoder(pipeline.input.format, store, reader, paths.types), paths.types)
     lookups = open_lookups(pipeline, versions)
     check_columns(pipeline, reader, versions, decoder.columns, columns_of_lookups(lookups))
+    ages = {} if dedicated else included_ages(lookups)
     blocks = BlockDecoder(
         decoder,
         _event_fields(pipeline, reader, decoder.columns),
         model.signature,
         allow_nan=pipeline.model.allow_nan,
-        keep=list(dict.fromkeys([*shadow_fields(shadows), *include])),
+        keep=list(dict.fromkeys([*shadow_fields(shadows), *include, *ages])),
         lookups=lookups,
     )
-    included = {field: decoder.columns[field] for field in include}
+    included = {field: decoder.columns[field] for field in include} | ages
     return Plan(
         pipeline, store, reader, model, _executors(pipeline, model), blocks, shadows, dedicated, included, repository
     )

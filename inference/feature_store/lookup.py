@@ -12,9 +12,9 @@ from millstream.inference.errors import FeatureStoreUnavailable
 from millstream.inference.feature_store.fallback import Fallback
 from millstream.inference.feature_store.interface import Entities, Entries, Keys
 from millstream.schemas.arrays import Ints, Mask
-from millstream.schemas.column import Column
+from millstream.schemas.column import Column, NumberColumn
 from millstream.schemas.dtypes import Dtype
-from millstream.schemas.lookup_columns import column_of
+from millstream.schemas.lookup_columns import age_column_of, column_of
 from millstream.schemas.table import Table
 
 _NO_AGES = np.empty(0)
@@ -43,6 +43,7 @@ class Lookup:
 
     name: str
     entities: Entities
+    with_age: bool = False  # whether the table gets the age of each event's entry, too
     max_age: float | None = None  # seconds after which an entry counts as missing; None: any age
     fallback: Fallback | None = None  # None: events wait while the store is away
     clock: Callable[[], float] = field(default=time.time, compare=False)  # seconds since 1970
@@ -70,7 +71,7 @@ class Lookup:
             entries = self.entities.read([None])
             count = len(events)
             return Joined(
-                self._with_columns(events, entries, np.zeros(count, np.int64)),
+                self._with_columns(events, entries, np.zeros(count, np.int64), np.full(count, np.nan)),
                 {},
                 LookupReport(self.name, {"unavailable": count}, _NO_AGES),
             )
@@ -80,8 +81,8 @@ class Lookup:
             np.zeros(len(distinct), np.bool_) if self.max_age is None else entries.is_there & ~(ages <= self.max_age)
         )
         report = self._report(entries.is_there[rows], stale[rows], ages[rows], wrong)
-        rows = np.where(stale[rows], 0, rows)
-        return Joined(self._with_columns(events, entries, rows), wrong, report)
+        fresh = np.where(stale[rows], 0, rows)
+        return Joined(self._with_columns(events, entries, fresh, ages[rows]), wrong, report)
 
     def _entries(self, keys: Sequence[Hashable | None]) -> Entries | None:
         """The entries; None: the store is away, and the features count as missing."""
@@ -97,10 +98,13 @@ class Lookup:
         self.fallback.worked()
         return entries
 
-    def _with_columns(self, events: Table, entries: Entries, rows: Ints) -> Table:
+    def _with_columns(self, events: Table, entries: Entries, rows: Ints, ages: npt.NDArray[np.float64]) -> Table:
+        """The events with the entries in these rows, and with these ages."""
         columns: dict[str, Column] = {
             column_of(self.name, path): entries.table[path].take(rows) for path in self.entities.columns
         }
+        if self.with_age:
+            columns[age_column_of(self.name)] = NumberColumn(ages, ~np.isnan(ages))
         return Table({**events.columns, **columns})
 
     def _report(

@@ -16,7 +16,7 @@ from tests.feature_store.scene import CONFIG, customer_service, store_section
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.feature_store.redis_server import RedisServer
+    from benchmarks.servers.redis_server import RedisServer
 
 NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
 EVENTS = [{"id": "a", "x": 1.0}, {"id": "b", "x": 2.0}, {"id": "none", "x": 3.0}]

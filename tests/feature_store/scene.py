@@ -9,9 +9,9 @@ from tests.consumers.python_service import python_service
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from benchmarks.servers.redis_server import RedisServer
     from tests.broker.choice import Broker
     from tests.consumers.service import Service
-    from tests.feature_store.redis_server import RedisServer
 
 CONFIG = """\
 inputs:

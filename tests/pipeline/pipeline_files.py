@@ -88,7 +88,13 @@ feature_store:
   timeout: 20ms
   on_outage: missing
   lookups:
-    - {name: plane, key: "plane:{tail_number}", value: json, updated: at, updated_format: milliseconds, max_age: 1h}
+    - name: plane
+      key: "plane:{tail_number}"
+      value: json
+      updated: at
+      updated_format: milliseconds
+      max_age: 1h
+      include_age: true
 batch:
   max_events: 64
   max_wait: 0ms

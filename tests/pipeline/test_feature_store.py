@@ -48,6 +48,7 @@ def test_address_may_be_tcp_tls_or_a_socket(tmp_path: Path, url: str) -> None:
         (REDIS + VIEW, "feature_store.lookups[0].key: expected a text, found a mapping"),
         (REDIS + LOOKUP.replace("}]", ", view: s}]"), "lookups[0].view: only a store of type feast has this option"),
         (REDIS + LOOKUP.replace("}]", ", max_age: 1h}]"), "lookups[0].max_age: expected `updated` beside it"),
+        (REDIS + LOOKUP.replace("}]", ", include_age: true}]"), "lookups[0].include_age: expected `updated` beside it"),
         (REDIS + LOOKUP.replace("}]", ", updated_format: seconds}]"), "updated_format: expected `updated` beside it"),
         (
             REDIS + LOOKUP.replace("customer,", "a b,"),

@@ -18,10 +18,12 @@ from tests.broker.clients import create_topic, ensure_topic, read_all, wait_unti
 from tests.consumers.processes import Worker
 from tests.consumers.python_service import answered, python_service, send
 from tests.consumers.service import value_of
+from tests.feature_store.scene import store_section
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from benchmarks.servers.redis_server import RedisServer
     from tests.broker.choice import Broker
     from tests.consumers.service import Service
 
@@ -82,6 +84,24 @@ def test_every_event_is_compared_once_where_the_worker_has_time(kafka: Broker, t
     assert (found.primary_ms > 0).all()
     assert (found.shadow_ms > 0).all()
     assert service.dead_letters() == []
+
+
+def test_shadow_gets_features_that_the_primary_does_not_need(
+    kafka: Broker, tmp_path: Path, redis_server: RedisServer
+) -> None:
+    redis_server.put({f"customer:e{n}": {"orders": 1000 * n} for n in range(20)})
+    service = shadowed(tmp_path, kafka, 'return {"y": inputs["x"]}', feature_store=store_section(redis_server))
+    config = tmp_path / "models" / "number" / "2" / "config.yaml"
+    config.write_text(config.read_text().replace("fields: [x]", "fields: [{from: customer, field: orders}]"))
+    with Worker(service.file) as worker:
+        worker.wait_ready()
+        send(service, range(20))
+        worker.wait_for(lambda: worker.metrics().get(m.COMPARISONS.name, 0) >= 20, 60, "done comparing")
+        assert worker.stop() == 0
+    found = comparisons(service)
+    assert {event: (answer or {}).get("y") for event, answer in zip(found.ids, found.shadow, strict=True)} == {
+        f"e{n}": 1000.0 * n for n in range(20)
+    }
 
 
 @pytest.mark.durable

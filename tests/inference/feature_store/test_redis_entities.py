@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from benchmarks.servers.redis_server import MISSING, RedisServer
 from millstream.inference.errors import FeatureStoreError, FeatureStoreUnavailable
 from millstream.inference.feature_store.key_template import parse_template
 from millstream.inference.feature_store.redis_connection import TOGETHER, RedisAddress, RedisConnection
 from millstream.inference.feature_store.redis_entities import MAX_BYTES, READERS, RedisEntities
 from millstream.inference.times import Time
-from tests.feature_store.redis_server import MISSING, RedisServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,16 +1,16 @@
-"""Debian's Redis server as a child process of the tests: empty at first, and nothing of it lasts."""
+"""Debian's Redis server as a child process: empty at first, and it saves nothing by itself."""
 
 from __future__ import annotations
 
 import shutil
 import signal
 import tempfile
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from millstream.topics.local.child import end, start
 from millstream.topics.local.ports import free_ports
-from tests.broker.clients import wait_until
 
 if TYPE_CHECKING:
     import subprocess
@@ -23,6 +23,7 @@ MISSING = (
     None if shutil.which("redis-server") else "needs redis-server: apt-get install --no-install-recommends redis-server"
 )
 HOST = "127.0.0.1"
+READY_TIMEOUT = 60.0  # seconds
 
 
 class RedisServer:
@@ -59,14 +60,16 @@ class RedisServer:
         process = start([*command, "--save", "", "--appendonly", "no", *self._options], log)
         self._process = process
 
-        def answers() -> bool:
-            assert process.poll() is None, log.read_text()
-            return b"Ready to accept connections" in log.read_bytes().rpartition(b"oO0OoO0OoO0Oo")[2]
-
-        wait_until(answers, 30, "Redis to answer")
+        until = time.monotonic() + READY_TIMEOUT
+        while b"Ready to accept connections" not in log.read_bytes().rpartition(b"oO0OoO0OoO0Oo")[2]:
+            if process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(
+                    f"Redis ended, or isn't ready after {READY_TIMEOUT:g} s. Its log:\n{log.read_text()}"
+                )
+            time.sleep(0.01)
 
     def kill(self) -> None:
-        """Kill it. Its keys are gone."""
+        """Kill it. Its keys are gone, unless a client has called `save`: then `start` brings back those of that time."""
         process, self._process = self._process, None
         assert process is not None
         end(process, signal.SIGKILL)
