@@ -27,12 +27,14 @@ class PartitionCount:
         self._next = 0.0  # when to count again, seconds on the monotonic clock
 
     def update(self, *, changed: bool) -> None:
-        """Count if it is time, or if a rebalance `changed` the assignment. If the broker doesn't answer, the number stays."""
+        """Count if it is time, or if a rebalance `changed` the assignment. If the broker doesn't know it now, it stays."""
         if not changed and time.monotonic() < self._next:
             return
         try:
             found = [self._consumer.list_topics(topic, timeout=COUNT_TIMEOUT).topics[topic] for topic in self._topics]
         except KafkaException:
+            found = []
+        if not found or any(topic.error is not None for topic in found):  # such a topic's partitions are not known
             self._next = time.monotonic() + RETRY_INTERVAL
             return
         self._next = time.monotonic() + COUNT_INTERVAL
