@@ -64,7 +64,8 @@ class Outage:
         if now - outages.logged.get(what, -LOG_INTERVAL) >= LOG_INTERVAL:
             outages.logged[what] = now
             level = logging.WARNING if waited < LOG_INTERVAL else logging.ERROR
-            log.log(level, "%s; waiting for %.0f s, trying again in up to %.1f s.%s", error, waited, wait, place)
+            since = f"waiting for {waited:.0f} s, " if waited >= 1 else ""
+            log.log(level, "%s; %strying again in up to %.1f s.%s", error, since, wait, place)
 
     def end(self, *, works: bool) -> None:
         """End the report. `works`: whether what was away works again."""
