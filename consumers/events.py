@@ -1,7 +1,7 @@
 """The classes that the stages pass on: frozen dataclasses with events as columns."""
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -123,6 +123,15 @@ class BatchSlice:
             return keys[self.start : self.stop]
         return taken(keys, self.block.good[self.first : self.last])
 
+    def split(self, events: int) -> "tuple[BatchSlice, BatchSlice]":
+        """The range up to its first so many events, and the rest. The records between two events belong to the first range."""
+        at = self.first + events
+        cut = int(self.block.good[at])
+        return (
+            BatchSlice(self.block, self.start, cut, self.first, at),
+            BatchSlice(self.block, cut, self.stop, at, self.last),
+        )
+
     def next_offsets(self) -> dict[Partition, int]:
         """For each partition in the range, the offset after its last record."""
         last = np.full(max(self.block.partitions) + 1, -1)
@@ -229,6 +238,23 @@ class MicroBatch:
                 kept.append(table.take(own - first + part.first))
             first = last
         return Table.concat(kept)
+
+    def split(self, most: int) -> "list[MicroBatch]":
+        """The batch as batches of at most so many events, in order."""
+        batches: list[MicroBatch] = []
+        parts: list[BatchSlice] = []
+        room = most
+        for whole in self.parts:
+            part = whole
+            while part.last - part.first > room:
+                if room:
+                    head, part = part.split(room)
+                    parts.append(head)
+                batches.append(replace(self, parts=tuple(parts)))
+                parts, room = [], most
+            parts.append(part)
+            room -= part.last - part.first
+        return [*batches, replace(self, parts=tuple(parts))]
 
     def tensors(self) -> Inputs:
         """The model's inputs, one row per event. They are views if the batch comes from one block."""

@@ -38,6 +38,13 @@ class ModelRejected(InferenceError):  # noqa: N818  (it describes a micro-batch,
     failure = "reject"
 
 
+class NotSent(ModelRejected):
+    """The executor itself rejected a micro-batch, and asked no server: this says nothing about the server.
+
+    Raised by `AsyncExecutor.run`, and otherwise treated as ModelRejected.
+    """
+
+
 class NanOutput(ModelRejected):
     """The model answers NaN where the prediction has a class. Raised by `Executor.run`, and treated as ModelRejected."""
 
@@ -52,6 +59,13 @@ class ExecutorUnavailable(InferenceError):  # noqa: N818
     """The executor failed, independent of the events. Raised by `Executor.run`; the caller retries with back-off."""
 
     failure: ClassVar[Failure] = "wait"
+
+
+class TimedOut(ExecutorUnavailable):
+    """The server didn't answer within the time limit. Raised by `AsyncExecutor.run`.
+
+    If events with a deadline had less time than a request may take, this says nothing about the server.
+    """
 
 
 class Throttled(ExecutorUnavailable):

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import wait
+from typing import Any
 
 from millstream.consumers.events import BatchResult, MicroBatch
-from millstream.consumers.execute.async_runner import AsyncRunner
+from millstream.consumers.execute.async_runner import AsyncRunner, Unanswered
 from millstream.consumers.execute.concurrency_limit import ConcurrencyLimit
 from millstream.consumers.execute.flights import Flights
 from millstream.consumers.resilience.watchdog import watch
@@ -50,16 +51,19 @@ class AsyncExecutorPool:
         self._landed: list[BatchResult] = []
         self._closed = False
         self._ticks = 0
+        runner.places.on_free = self._begin
         thread.loop.call_soon_threadsafe(self._tick)
         name = "the event loop of the executor (it must never block; limits.batch_timeout)"
         watch(lambda: None if self._closed else (name, self._ticks), stalled_after)
 
     def submit(self, batch: MicroBatch) -> None:
-        """See `Pool.submit`."""
-        number = self._flights.depart(batch, lambda: self._limit.size + self._ahead, refill=max(self._ahead // 2, 1))
-        self._submitted.append((number, batch))
-        if len(self._submitted) == 1:  # otherwise the loop has been woken and will take this one, too
-            self._thread.loop.call_soon_threadsafe(self._begin)
+        """See `Pool.submit`. A batch that is too large for the executor becomes several, which run at the same time."""
+        most = self._runner.max_events
+        for part in [batch] if batch.events <= most else batch.split(most):
+            number = self._flights.depart(part, lambda: self._limit.size + self._ahead, refill=max(self._ahead // 2, 1))
+            self._submitted.append((number, part))
+            if len(self._submitted) == 1:  # otherwise the loop has been woken, or all places are taken
+                self._thread.loop.call_soon_threadsafe(self._begin)
 
     def flush(self) -> None:
         """See `Pool.flush`. Nothing is kept back."""
@@ -78,27 +82,48 @@ class AsyncExecutorPool:
         wait([self._thread.submit(self._cancel())], SHUTDOWN_TIMEOUT)
 
     def _begin(self) -> None:
-        """Begin to run the submitted batches."""
-        while self._submitted and not self._closed:
-            number, batch = self._submitted[0]
-            task = self._thread.loop.create_task(self._run(number, batch))
-            self._tasks.add(task)  # the loop itself keeps only weak references
-            task.add_done_callback(self._tasks.discard)
-            # Taken out last: a batch that is submitted meanwhile is seen here, or finds the queue empty and wakes the loop.
-            self._submitted.popleft()
+        """Begin to run the submitted batches that there are places for."""
+        waiting = len(self._submitted)
+        while waiting > 0 and not self._closed and self._runner.places.try_take():
+            waiting -= 1
+            self._start(self._run_submitted())
 
-    async def _run(self, number: int, batch: MicroBatch) -> None:
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = self._thread.loop.create_task(coroutine)
+        self._tasks.add(task)  # the loop itself keeps only weak references
+        task.add_done_callback(self._tasks.discard)
+
+    async def _run_submitted(self) -> None:
+        """Run submitted batches one after another, in a place that is already taken."""
+        places = self._runner.places
         try:
-            answered = await self._runner.answer(number, batch)
+            while self._submitted and not self._closed and places.may_stay():
+                number, batch = self._submitted.popleft()
+                answered = await self._runner.first_try(number, batch)
+                if isinstance(answered, BatchResult):
+                    self._keep(answered)
+                else:
+                    self._start(self._retry(answered))
+                if self._submitted:  # the limit may have grown
+                    self._begin()
         except Exception as error:
             self._fail(error)
-        else:
-            self._landed.append(answered)
-            if len(self._landed) == 1:
-                self._thread.loop.call_soon(self._land)
+        finally:
+            places.free()
+
+    async def _retry(self, failed: Unanswered) -> None:
+        try:
+            self._keep(await self._runner.retry(failed))
+        except Exception as error:
+            self._fail(error)
+
+    def _keep(self, answered: BatchResult) -> None:
+        """Pass a result on, together with the others that come in this turn of the loop: each message wakes other threads."""
+        self._landed.append(answered)
+        if len(self._landed) == 1:
+            self._thread.loop.call_soon(self._land)
 
     def _land(self) -> None:
-        """Pass on the results that came in one turn of the loop together, because each message wakes other threads."""
         landed, self._landed = self._landed, []
         self._flights.land(*landed)
 

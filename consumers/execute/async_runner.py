@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from millstream.consumers.events import BatchResult, MicroBatch
 from millstream.consumers.execute.batch_start import BatchStart, Work, no_result, not_run
@@ -10,14 +11,24 @@ from millstream.consumers.execute.bisecting import Bisection, Result
 from millstream.consumers.execute.circuit_breaker import CircuitBreaker
 from millstream.consumers.execute.request_gates import QuotaGate, RequestPlaces
 from millstream.consumers.observability import metrics as m
-from millstream.inference.errors import ExecutorUnavailable, Throttled
-from millstream.inference.executors.blocking import timed_run
+from millstream.inference.errors import ExecutorUnavailable, ModelRejected, NotSent, Throttled, TimedOut
+from millstream.inference.executors.blocking import TimedExecutor
 from millstream.inference.executors.interface import AsyncExecutor, Inputs, Tensors
 from millstream.inference.model_id import ModelId
+from millstream.schemas.failures import failure_of
 
 
 class _OverError(Exception):
     """While the micro-batch waited, all its events passed their deadline, or it became outdated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A micro-batch whose first try failed, or that can't be tried now."""
+
+    number: int
+    work: Work
+    error: Exception | None  # of the first try; None: there was none
 
 
 class AsyncRunner:
@@ -45,18 +56,24 @@ class AsyncRunner:
         quota: bounds the requests a minute.
         metrics: where to count.
         """
+        self.places = places
         self._executor = executor
+        self._timed = TimedExecutor(executor)
         self._bisection = bisection
         self._models = models
         self._start = start
         self._breaker = breaker
-        self._places = places
         self._quota = quota
         self._metrics = metrics
         executor.on_tokens = quota.correct
 
-    async def answer(self, number: int, batch: MicroBatch) -> BatchResult:
-        """Run the batch. During an outage of the executor, it waits.
+    @property
+    def max_events(self) -> int:
+        """The largest micro-batch that the executor takes. It may shrink during the warm-up."""
+        return self._executor.max_events
+
+    async def first_try(self, number: int, batch: MicroBatch) -> BatchResult | Unanswered:
+        """Run the batch, if the executor isn't known to be away. The caller has a place.
 
         Args:
             number: of the batch, in order of submission.
@@ -65,71 +82,102 @@ class AsyncRunner:
         work = self._start.begin(batch)
         if work is None:
             return not_run(number, batch)
+        if not self._breaker.is_calm():
+            return Unanswered(number, work, None)
+        try:
+            return await self._answer(number, work)
+        except Exception as error:
+            if failure_of(error) != "wait":
+                raise
+            return Unanswered(number, work, error)
+
+    async def retry(self, failed: Unanswered) -> BatchResult:
+        """Run the batch after its first try. During an outage of the executor, it waits. It takes a place for each try."""
+        number, work = failed.number, failed.work
 
         async def once() -> BatchResult:
-            async with self._places:
-                return await self._once(number, work)
+            async with self.places:
+                still = self._start.still(work)
+                return not_run(number, work.batch) if still is None else await self._answer(number, still)
 
         return await self._breaker.call(
-            number, once, is_over=lambda: self._start.is_over(work), position=lambda: batch.position
+            number,
+            once,
+            failed.error,
+            is_over=lambda: self._start.is_over(work),
+            position=lambda: work.batch.position,
         )
 
-    async def _once(self, number: int, begun: Work) -> BatchResult:
+    async def _answer(self, number: int, begun: Work) -> BatchResult:
         """Run the events that are not too late by now. Raises ExecutorUnavailable."""
-        while True:
-            work = self._start.still(begun)
-            if work is None:
-                return not_run(number, begun.batch)
+        work: Work | None = begun
+        while work is not None:
             if not work.events:
                 return work.result(number, no_result(), 0.0, self._models())
             started = time.perf_counter()
             try:
                 result = await self._run(work)
             except _OverError:
+                work = self._start.still(begun)
                 continue
-            self._breaker.answered()
             took = time.perf_counter() - started
             self._metrics.observe(m.STAGE_SECONDS, took, "infer")
             return work.result(number, result, took, self._models())
+        return not_run(number, begun.batch)
 
     async def _run(self, work: Work) -> Result:
         """Run these events, and find those that the model rejects."""
-        steps = self._bisection.steps(work.inputs)
-        try:
+        steps, part = None, work.inputs
+        if not self._bisection.runs_whole(work.events):
+            steps = self._bisection.steps(part)
             part = next(steps)
+        try:
             while True:
                 try:
                     outputs = await self._request(part, work)
                 except _OverError:
                     raise
                 except Exception as error:
+                    if steps is None:  # the usual batch needs no steps
+                        steps = self._bisection.steps(part)
+                        next(steps)
                     part = steps.throw(error)
                 else:
+                    if steps is None:
+                        return self._bisection.whole(part, outputs)
                     part = steps.send(outputs)
         except StopIteration as end:
             result: Result = end.value
             return result
 
     async def _request(self, inputs: Inputs, work: Work) -> Tensors:
-        if not await self._quota.take(lambda: self._executor.tokens(inputs), lambda: self._start.is_over(work)):
+        if self._quota and not await self._quota.take(
+            lambda: self._executor.tokens(inputs), lambda: self._start.is_over(work)
+        ):
             raise _OverError
         timeout, left = self._executor.limits.timeout, work.seconds_left()
         if left is not None:
             if left <= 0:
                 raise _OverError
             timeout = min(timeout, left)
-        loop, limit = asyncio.get_running_loop(), self._places.limit
-        sent = loop.time()
+        now, limit = asyncio.get_running_loop().time, self.places.limit
+        sent = now()
         try:
-            outputs = await timed_run(self._executor, inputs, timeout)
+            outputs = await self._timed.run(inputs, timeout)
         except Throttled:
-            limit.throttled(sent, loop.time())
+            limit.throttled(sent, now())
             raise
-        except ExecutorUnavailable:
-            if (
-                left is not None and work.seconds_left() == 0
-            ):  # no outage: the events had less time than a request may take
+        except NotSent:
+            raise
+        except ModelRejected:
+            self._breaker.answered()
+            raise
+        except ExecutorUnavailable as error:
+            # No outage: the events had less time than a request may take.
+            is_short = isinstance(error, TimedOut) and timeout < self._executor.limits.timeout
+            if left is not None and (is_short or work.seconds_left() == 0):
                 raise _OverError from None
             raise
-        limit.answered(sent, loop.time(), self._places.taken)
+        self._breaker.answered()
+        limit.answered(sent, now(), self.places.taken)
         return outputs

@@ -35,6 +35,18 @@ class Bisection:
         self._working = AdaptiveBatchSize(max_events)
         self._allow_nan_outputs = allow_nan_outputs
 
+    def runs_whole(self, events: int) -> bool:
+        """Whether the first step of a micro-batch with so many events is the whole."""
+        return events <= self._working.size
+
+    def whole(self, inputs: Inputs, outputs: Tensors) -> Result:
+        """The result of a micro-batch that was run as a whole, without steps. If that failed, `steps` says how to go on."""
+        events = rows_of(inputs)
+        self._working.fitted(events)
+        self._note_good(inputs, 0)
+        rows = np.arange(events)
+        return (dict(outputs), rows, {}) if self._allow_nan_outputs else _without_nan(dict(outputs), rows, {})
+
     def steps(self, inputs: Inputs) -> Steps:
         """Run a micro-batch. It is halved if the model rejects it, and runs in parts if memory is short.
 

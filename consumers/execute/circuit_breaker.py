@@ -1,6 +1,7 @@
 """Retries requests to a server. While the server is away, one request at a time tries whether it is back, and all others wait."""
 
 import asyncio
+import logging
 import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -12,11 +13,13 @@ from millstream.consumers.resilience.retry import BACK_OFF
 from millstream.inference.errors import Throttled
 from millstream.schemas.failures import failure_of
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 WHAT = "executor"  # in the log, the health and the metrics
 # A server under load refuses some requests all the time. So this is an outage only if a request is refused for so many seconds.
 THROTTLED_SECONDS = 10.0
+LOG_INTERVAL = 60.0  # seconds between two lines about refusals of a server that has too much to do
 MOST_RETRY_AFTER = 300.0  # seconds that are waited at most because the server said so
 
 
@@ -27,6 +30,7 @@ class CircuitBreaker:
     The probes take turns, so a request that always fails doesn't hold up the others. An answer to any request closes the circuit,
     but a batch that needs no request any more does not: it says nothing about the server.
     A request that fails while others are answered is retried alone, after pauses of its own.
+    While the circuit `is_calm`, requests may be sent without `call`; those that fail come to it then.
     """
 
     def __init__(self, outages: Outages) -> None:
@@ -38,11 +42,18 @@ class CircuitBreaker:
         self._not_before = 0.0  # when the server wants the next request, on the loop's clock
         self._failing: dict[int, Position] = {}  # number of each batch whose last try failed -> its first event
         self._outage: Outage | None = None  # None: nothing is reported
+        self._throttled = 0  # requests that were refused since the log last said so
+        self._logged = float("-inf")  # when that was, on the loop's clock
+
+    def is_calm(self) -> bool:
+        """Whether the circuit is closed, and the server has not asked for a pause."""
+        return self._closed.is_set() and (not self._not_before or self._not_before <= _now())
 
     async def call(
         self,
         number: int,
         send: Callable[[], Awaitable[T]],
+        failed: Exception | None,
         *,
         is_over: Callable[[], bool],
         position: Callable[[], Position],
@@ -52,6 +63,7 @@ class CircuitBreaker:
         Args:
             number: of the batch, in the order of submission.
             send: sends the request, and calls `answered` after an answer.
+            failed: why the first try failed, which was sent without this method; None: there was none.
             is_over: whether `send` would send nothing any more. Then it is called without a pause before it.
             position: returns the batch's first event, for reports.
 
@@ -60,6 +72,10 @@ class CircuitBreaker:
         """
         tries, since = 0, _now()
         try:
+            if failed is not None:
+                tries = 1
+                self._note_failure(number, failed, position, tries=1, probe=False, lasting=False)
+                await asyncio.sleep(back_off(tries))
             while True:
                 probe = not self._closed.is_set()
                 try:
@@ -74,11 +90,10 @@ class CircuitBreaker:
                     if failure_of(error) != "wait":
                         raise
                     tries += 1
-                    self._note_failure(error, probe=probe)
                     lasting = (
                         _now() - since >= THROTTLED_SECONDS if isinstance(error, Throttled) else probe or tries > 1
                     )
-                    self._report(number, error, position, tries=tries, lasting=lasting)
+                    self._note_failure(number, error, position, tries=tries, probe=probe, lasting=lasting)
                 if not probe:
                     await asyncio.sleep(back_off(tries))
         finally:
@@ -89,15 +104,38 @@ class CircuitBreaker:
         self._failures = 0
         self._closed.set()
 
-    def _note_failure(self, error: Exception, *, probe: bool) -> None:
-        """Open the circuit, unless the server only has too much to do."""
+    def _note_failure(
+        self,
+        number: int,
+        error: Exception,
+        position: Callable[[], Position],
+        *,
+        tries: int,
+        probe: bool,
+        lasting: bool,
+    ) -> None:
+        """Open the circuit, unless the server only has too much to do; and report."""
         if isinstance(error, Throttled) and error.retry_after is not None:
             self._not_before = max(self._not_before, _now() + min(error.retry_after, MOST_RETRY_AFTER))
+        if isinstance(error, Throttled):
+            self._log_refusal(error)
         if probe:
             self._failures += 1
         elif not isinstance(error, Throttled) and self._closed.is_set():
             self._closed.clear()
             self._failures = 1
+        self._report(number, error, position, tries=tries, lasting=lasting)
+
+    def _log_refusal(self, error: Throttled) -> None:
+        """Say from time to time that the server refuses requests. It may do so all the time under load."""
+        self._throttled += 1
+        if _now() - self._logged >= LOG_INTERVAL:
+            log.warning(
+                "the server has too much to do: it refused %d requests since the last such line. They are sent again: %s",
+                self._throttled,
+                error,
+            )
+            self._throttled, self._logged = 0, _now()
 
     async def _pause_if_asked(self) -> None:
         """Wait until the server wants the next request."""

@@ -16,16 +16,41 @@ Share = Callable[[], tuple[Mapping[Partition, int], float]]
 
 
 class RequestPlaces:
-    """As many places as the limit has now: `async with` waits for one. Coroutines on one event loop call it."""
+    """As many places as the limit has now. Coroutines on one event loop call it.
+
+    Who has waited longest with `async with` gets the next free place. `try_take` takes one that nobody waits for.
+    """
 
     def __init__(self, limit: ConcurrencyLimit) -> None:
         self.limit = limit
         self.taken = 0
+        self.on_free: Callable[[], object] = lambda: None  # called if a place is free that nobody waits for
         self._waiting: deque[asyncio.Future[None]] = deque()  # who waits longest is first
 
+    def try_take(self) -> bool:
+        """Take a place if one is free, and say so."""
+        if self._waiting or self.taken >= self.limit.size:
+            return False
+        self.taken += 1
+        return True
+
+    def may_stay(self) -> bool:
+        """Whether who has a place may use it again: nobody waits for one, and the limit has not shrunk."""
+        return not self._waiting and self.taken <= self.limit.size
+
+    def free(self) -> None:
+        """Give a place back."""
+        self.taken -= 1
+        while self._waiting and self.taken < self.limit.size:
+            place = self._waiting.popleft()
+            if not place.done():
+                self.taken += 1
+                place.set_result(None)
+        if not self._waiting and self.taken < self.limit.size:
+            self.on_free()
+
     async def __aenter__(self) -> None:
-        if self.taken < self.limit.size and not self._waiting:
-            self.taken += 1
+        if self.try_take():
             return
         place = asyncio.get_running_loop().create_future()
         self._waiting.append(place)
@@ -33,21 +58,13 @@ class RequestPlaces:
             await place
         except asyncio.CancelledError:
             if place.done() and not place.cancelled():  # it got the place at the same moment
-                self._free()
+                self.free()
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._free()
-
-    def _free(self) -> None:
-        self.taken -= 1
-        while self._waiting and self.taken < self.limit.size:
-            place = self._waiting.popleft()
-            if not place.done():
-                self.taken += 1
-                place.set_result(None)
+        self.free()
 
 
 class QuotaGate:
@@ -63,6 +80,10 @@ class QuotaGate:
         self._seen: object = None  # the partitions when the quota was looked at
         self._turn = asyncio.Lock()  # it is fair
 
+    def __bool__(self) -> bool:
+        """Whether there is a quota."""
+        return bool(self._quota)
+
     async def take(self, tokens: Callable[[], int], is_over: Callable[[], bool]) -> bool:
         """Wait until a request may be sent.
 
@@ -73,8 +94,6 @@ class QuotaGate:
         Returns:
             whether it may be sent; otherwise it isn't needed any more.
         """
-        if not self._quota:
-            return True
         needed = tokens()
         loop = asyncio.get_running_loop()
         async with self._turn:

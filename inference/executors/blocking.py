@@ -8,10 +8,19 @@ from typing import Any
 
 import numpy.typing as npt
 
-from millstream.inference.errors import ExecutorUnavailable
+from millstream.inference.errors import ExecutorUnavailable, TimedOut
 from millstream.inference.executors.error_classification import line_of
-from millstream.inference.executors.interface import AsyncExecutor, Tensors, check_rows, rows_of
+from millstream.inference.executors.interface import (
+    AsyncExecutor,
+    Inputs,
+    Tensors,
+    check_rows,
+    join_rows,
+    rows_between,
+    rows_of,
+)
 from millstream.inference.executors.loop_thread import LoopThread
+from millstream.inference.executors.time_limits import TimeLimits
 
 log = logging.getLogger(__name__)
 
@@ -21,28 +30,37 @@ WARM_UP_TIMEOUT = 600.0  # seconds: a server may load the model on its first req
 CLOSE_TIMEOUT = 2.0  # seconds
 
 
-async def timed_run(executor: AsyncExecutor, inputs: Tensors, timeout: float) -> dict[str, npt.NDArray[Any]]:
-    """Run a micro-batch, and stop waiting if the executor itself doesn't end in time.
+class TimedExecutor:
+    """Runs an asynchronous executor with a time limit, and checks what it returns. Coroutines on one event loop call it."""
 
-    Raises:
-        ExecutorUnavailable: there was no answer in time, or the executor's client cancelled the request.
-        ModelConfigError: the executor returned more or fewer rows than events.
-        InferenceError: see `AsyncExecutor.run`.
-    """
-    try:
-        async with asyncio.timeout(timeout + GRACE):
-            outputs = await executor.run(inputs, timeout)
-    except TimeoutError as error:
-        raise ExecutorUnavailable(str(error) or f"no answer within {timeout:.3g} s") from error
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        # Nobody cancelled this task: a client does so with its own requests, such as gRPC's when it closes a connection. If the
-        # task ended here, its events would never get a result, and nobody would notice.
-        raise ExecutorUnavailable("the executor's client cancelled the request") from error
-    check_rows(outputs, rows_of(inputs), f"executor {type(executor).__name__}")
-    return outputs
+    def __init__(self, executor: AsyncExecutor) -> None:
+        self.executor = executor
+        self._limits = TimeLimits()
+        self._named = f"executor {type(executor).__name__}"
+
+    async def run(self, inputs: Inputs, timeout: float) -> dict[str, npt.NDArray[Any]]:
+        """Run a micro-batch, and stop waiting if the executor itself doesn't end in time.
+
+        Raises:
+            TimedOut: there was no answer in time.
+            ExecutorUnavailable: the executor's client cancelled the request.
+            ModelConfigError: the executor returned more or fewer rows than events.
+            InferenceError: see `AsyncExecutor.run`.
+        """
+        try:
+            with self._limits.of(timeout + GRACE):
+                outputs = await self.executor.run(inputs, timeout)
+        except TimeoutError as error:
+            raise TimedOut(str(error) or f"no answer within {timeout:.3g} s") from error
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled this task: a client does so with its own requests, such as gRPC's when it closes a connection. If
+            # the task ended here, its events would never get a result, and nobody would notice.
+            raise ExecutorUnavailable("the executor's client cancelled the request") from error
+        check_rows(outputs, rows_of(inputs), self._named)
+        return outputs
 
 
 class BlockingExecutor:
@@ -55,6 +73,7 @@ class BlockingExecutor:
     def __init__(self, executor: AsyncExecutor) -> None:
         """Start the event loop."""
         self.executor = executor
+        self._timed = TimedExecutor(executor)
         self.device = executor.device
         self.batch_sizes = executor.batch_sizes
         self.max_events = executor.max_events
@@ -74,13 +93,19 @@ class BlockingExecutor:
             check()
 
     def run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
-        """See `Executor.run`."""
-        timeout = self.executor.limits.timeout
-        return self.thread.wait_for(timed_run(self.executor, inputs, timeout), timeout + 2 * GRACE)
+        """See `Executor.run`. The server may take fewer events than `max_events`: then one request follows another."""
+        events, most = rows_of(inputs), self.executor.max_events
+        if events <= most:
+            return self._run(inputs)
+        return join_rows([self._run(rows_between(inputs, at, min(at + most, events))) for at in range(0, events, most)])
 
     def close(self) -> None:
         """See `Executor.close`."""
         self._close()
+
+    def _run(self, inputs: Tensors) -> dict[str, npt.NDArray[Any]]:
+        timeout = self.executor.limits.timeout
+        return self.thread.wait_for(self._timed.run(inputs, timeout), timeout + 2 * GRACE)
 
 
 def _close(executor: AsyncExecutor, thread: LoopThread) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.inference.errors import ModelRejected
-from millstream.inference.executors.blocking import BlockingExecutor, timed_run
+from millstream.inference.executors.blocking import BlockingExecutor, TimedExecutor
 from millstream.inference.executors.interface import AsyncExecutor, ModelExecutor, Tensors, rows_between, rows_of
 
 Outputs = Mapping[str, npt.NDArray[Any]]
@@ -91,10 +91,8 @@ def check_many_at_once(executor: BlockingExecutor, inputs: Tensors, outputs: Out
     rows = np.arange(AT_ONCE) % rows_of(inputs)
 
     async def run_all() -> list[dict[str, npt.NDArray[Any]]]:
-        own, timeout = executor.executor, executor.executor.limits.timeout
-        return await asyncio.gather(
-            *(timed_run(own, _taken(inputs, rows[at : at + 1]), timeout) for at in range(AT_ONCE))
-        )
+        own, timeout = TimedExecutor(executor.executor), executor.executor.limits.timeout
+        return await asyncio.gather(*(own.run(_taken(inputs, rows[at : at + 1]), timeout) for at in range(AT_ONCE)))
 
     found = executor.thread.wait_for(run_all(), 2 * executor.executor.limits.timeout)
     for at, each in enumerate(found):

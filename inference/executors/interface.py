@@ -73,11 +73,14 @@ class AsyncExecutor(Protocol):
 
     device: str = "remote"  # for messages
     batch_sizes: tuple[int, ...] = ()  # the batch sizes that it is warmed up for, ascending
-    max_events: int = 1  # the largest micro-batch that it takes
+    max_events: int = 1  # the largest micro-batch that it takes; `warm_up` may make it smaller
     limits: RequestLimits = RequestLimits()
     # Set by the caller before the first `run`. If the server reports how many tokens a request took, call it with this number
     # less the estimate of `tokens`. Call it on the event loop only.
     on_tokens: Callable[[int], object] | None = None
+    # Set by `warm_up`, if a request costs more than a model call usually does: what the model answered to one event, its outputs
+    # or the rejection. Then the caller needs no request of its own to see the outputs.
+    sample_result: Tensors | ModelRejected | None = None
     # Set by the caller for metrics. If the model completes or embeds texts, call it after each request.
     on_request: Callable[[RequestReport], object] | None = None
 

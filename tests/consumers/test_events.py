@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from millstream.consumers.events import BatchSlice, MicroBatch
-from tests.consumers.in_memory import answered, batch_of, block
+from tests.consumers.in_memory import answered, batch_of, block, offsets
 
 
 def test_micro_batch_sums_its_parts() -> None:
@@ -12,6 +12,18 @@ def test_micro_batch_sums_its_parts() -> None:
     batch = MicroBatch((BatchSlice(first, 1, 3, 1, 2), BatchSlice(second, 0, 2, 0, 1)), "size")
     assert (batch.records, batch.events, batch.bytes, batch.arrived) == (4, 2, 30, 1.0)
     np.testing.assert_array_equal(batch.tensors()["x"], [[2], [4]])
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 6, 100])
+def test_batch_is_split_into_smaller_ones_that_have_all_its_records_in_order(most: int) -> None:
+    first, second, third = block("reetee"), block("rt", 6), block("eert", 8)
+    parts = (BatchSlice(first, 1, 6, 0, 4), BatchSlice(second, 0, 2, 0, 0), BatchSlice(third, 0, 4, 0, 2))
+    whole = MicroBatch(parts, "size", 7.0)
+    split = whole.split(most)
+    assert [each.events for each in split] == [min(most, 6 - start) for start in range(0, 6, most)]
+    assert [offset for each in split for offset in offsets(each)] == offsets(whole)
+    assert [x for each in split for x in each.tensors()["x"].ravel().tolist()] == [1, 2, 4, 5, 8, 9]
+    assert {(each.reason, each.closed) for each in split} == {("size", 7.0)}
 
 
 def test_part_without_events_leaves_the_tensors_alone() -> None:

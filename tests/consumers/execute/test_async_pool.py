@@ -17,7 +17,14 @@ from millstream.consumers.events import NEVER, BatchSlice, MicroBatch
 from millstream.consumers.execute import circuit_breaker
 from millstream.consumers.execute.rate_limit import GroupQuota
 from millstream.consumers.observability import metrics as m
-from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, Throttled
+from millstream.inference.errors import (
+    ExecutorUnavailable,
+    ModelConfigError,
+    ModelRejected,
+    NotSent,
+    Throttled,
+    TimedOut,
+)
 from tests.broker.clients import wait_until
 from tests.consumers.execute.remote import Held, NegatingServer, Remote
 from tests.consumers.in_memory import MODELS, batch_of, block, ended, running
@@ -85,9 +92,42 @@ def test_no_more_requests_are_in_flight_than_the_limit() -> None:
         held.release(remote, 1, 2)
         held.wait_for(4)
         held.release(remote, 3)
-        assert remote.pool.wait_for_one() in {True, False}
         remote.pool.settle()
     assert server.most_flying == 2
+
+
+def test_waiting_for_one_ends_once_another_batch_would_run_at_once() -> None:
+    held = Held()
+    with Remote(NegatingServer(held), concurrency=2) as remote:
+        remote.pool.submit(batch_of("e", 0))
+        assert not remote.pool.wait_for_one(), "a place is free"
+        remote.pool.submit(batch_of("e", 1))
+        held.wait_for(2)
+        found: list[bool] = []
+        waiting = running(lambda: found.append(remote.pool.wait_for_one()))
+        assert found == []
+        held.release(remote, 0)
+        assert ended(waiting)
+        assert found == [True]
+        held.release(remote, 1)
+        remote.pool.settle()
+
+
+def test_batch_that_is_too_large_for_the_server_becomes_several_requests_at_the_same_time() -> None:
+    held = Held()
+    server = NegatingServer(held)
+    server.max_events = 2  # what the server said at the start
+    with Remote(server, concurrency=3) as remote:
+        remote.pool.submit(batch_of("eeeee"))
+        held.wait_for(3)
+        assert server.flying == 3
+        held.release(remote, 0, 2, 4)
+        remote.pool.settle()
+        results = remote.results()
+    assert sorted(server.requests) == [[0, 1], [2, 3], [4]]
+    assert set(server.timeouts) == {30.0}, "each has a time limit of its own"
+    assert [one.number for one in results] == [0, 1, 2]
+    assert [y for one in results for y in one.outputs["y"].ravel().tolist()] == [0, -1, -2, -3, -4]
 
 
 def test_bad_events_are_isolated_and_the_batches_beside_them_are_not_touched() -> None:
@@ -150,7 +190,7 @@ def test_outage_is_waited_for_with_one_request_at_a_time_and_loses_nothing(caplo
     assert (remote.value(m.RETRIES, what="executor") or 0) >= 220
     said = [record.message for record in caplog.records]
     assert len(said) == 2
-    assert said[0].startswith("refused; waiting for 0 s")
+    assert said[0].startswith("refused; trying again in up to")
     assert said[1].startswith("executor: works again, after")
 
 
@@ -188,9 +228,7 @@ def test_batch_that_always_hangs_does_not_hold_up_the_requests_of_others() -> No
             assert blocked(remote, 3)
 
 
-def test_server_that_is_busy_is_sent_fewer_requests_and_no_outage_is_reported(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING)
-
+def test_server_that_is_busy_is_sent_fewer_requests_and_no_outage_is_reported() -> None:
     async def busy(_inputs: Tensors) -> None:
         if server.flying > 4:
             raise Throttled("too many")
@@ -202,9 +240,61 @@ def test_server_that_is_busy_is_sent_fewer_requests_and_no_outage_is_reported(ca
             remote.pool.submit(batch_of("e", number))
         remote.pool.settle()
         results = remote.results()
+        assert remote.health.readiness() == (True, "ready")
     assert [one.number for one in results] == list(range(200))
     assert not any(one.rejected for one in results)
-    assert caplog.records == []
+
+
+def test_refusals_of_a_busy_server_leave_a_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    left = 50
+
+    async def busy(_inputs: Tensors) -> None:
+        nonlocal left
+        left -= 1
+        if left >= 0:
+            raise Throttled("HTTP 429: slow down")
+
+    with Remote(NegatingServer(busy), ordering="none") as remote:
+        for number in range(10):
+            remote.pool.submit(batch_of("e", number))
+        remote.pool.settle()
+    (line,) = [record.message for record in caplog.records]
+    assert line.startswith("the server has too much to do: it refused 1 requests")
+    assert line.endswith("HTTP 429: slow down")
+
+
+def test_rejection_that_no_server_saw_does_not_end_an_outage() -> None:
+    async def away(inputs: Tensors) -> None:
+        await asyncio.sleep(0.001)
+        raise NotSent("too long") if inputs["x"][0, 0] >= 50 else ConnectionError("refused")
+
+    server = NegatingServer(away)
+    with Remote(server, ordering="none") as remote:
+        for number in range(50):
+            remote.pool.submit(batch_of("e", number))
+        wait_until(lambda: len(server.requests) >= 60, 10, "probes")
+        server.most_flying = 0
+        for number in range(50, 60):
+            remote.pool.submit(batch_of("e", number))
+        wait_until(lambda: len(remote.results()) == 10, 10, "the rejected ones")
+        assert {why.reason for one in remote.results() for why in one.rejected.values()} == {"model_rejected"}
+        assert server.most_flying == 1, "the others still wait"
+        assert not remote.health.readiness()[0]
+
+
+def test_request_that_a_short_deadline_ended_is_no_outage() -> None:
+    async def slow(inputs: Tensors) -> None:
+        if inputs["x"][0, 0] == 0:
+            raise TimedOut("late")
+        await asyncio.sleep(0)
+
+    with Remote(NegatingServer(slow), ordering="none") as remote:
+        remote.pool.submit(with_deadlines(time.time_ns() // 1_000_000 + 200))
+        remote.pool.settle()
+        (result,) = remote.results()
+        assert remote.value(m.RETRIES, what="executor") is None
+    assert {row: why.reason for row, why in result.rejected.items()} == {0: "expired"}
 
 
 def test_retry_after_holds_all_requests_back() -> None:
@@ -306,11 +396,19 @@ def test_events_whose_deadline_passes_during_an_outage_become_expired() -> None:
 def test_quota_is_shared_by_the_partitions() -> None:
     quota = GroupQuota(60_000, None, 0.0)  # 1,000 a second
     owned: tuple[dict[tuple[str, int], int], float] = ({}, 0.0)
+    looks = 0
+
+    def share() -> tuple[dict[tuple[str, int], int], float]:
+        nonlocal looks
+        looks += 1
+        return owned
+
     server = NegatingServer()
-    with Remote(server, quota=quota, share=lambda: owned, concurrency=200) as remote:
+    with Remote(server, quota=quota, share=share, concurrency=200) as remote:
         for number in range(100):
             remote.pool.submit(batch_of("e", number))
-        wait_until(lambda: server.requests == [], 1, "nothing to be sent without a partition")
+        wait_until(lambda: looks >= 3, 10, "a request to wait for the quota")
+        assert server.requests == [], "nothing is sent without a partition"
         began = time.monotonic()
         owned = {("in", 0): 1}, 0.5
         remote.pool.settle()
