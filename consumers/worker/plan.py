@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from shlex import quote
+from typing import Any
 
 import numpy as np
 
@@ -270,8 +271,16 @@ def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
     )
 
 
+def _answer_to_one(executor: ModelExecutor, model: ModelVersion) -> dict[str, Any]:
+    """The outputs of one event that has no data. Raises ModelRejected."""
+    known = executor.executor.sample_result if isinstance(executor, BlockingExecutor) else None
+    if isinstance(known, ModelRejected):
+        raise known
+    return executor.run(blank(model.signature.inputs, 1)) if known is None else dict(known)
+
+
 def check_answers(plan: Plan) -> ModelRejected | None:
-    """Run one blank event and encode its prediction, to find an output that a prediction can't hold before the first event.
+    """Run one blank event, or take the sample of the warm-up, and encode its prediction: can a prediction hold all outputs?
 
     Returns:
         the model's error if it rejects the blank event. Then only a real event can show whether the outputs fit.
@@ -282,7 +291,7 @@ def check_answers(plan: Plan) -> ModelRejected | None:
     predictions = JsonPredictionEncoder(pipeline="", variant="")
     time = np.zeros(1, np.int64)
     try:
-        outputs = plan.executor.run(blank(plan.model.signature.inputs, 1))
+        outputs = _answer_to_one(plan.executor, plan.model)
         outputs.pop(ANSWERED_BY, None)
         predictions.encode(["check"], time, time, time, outputs, models=RowModels([plan.model.id]))
     except ModelRejected as refusal:

@@ -1,5 +1,6 @@
 """The executor kserve: runs a model on servers that speak the Open Inference Protocol (KServe v2)."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from typing import Any
@@ -13,21 +14,21 @@ from millstream.inference.errors import (
     InferenceError,
     ModelConfigError,
     ModelRejected,
+    NotSent,
     OutOfMemory,
 )
+from millstream.inference.executors.endpoints import Endpoints
 from millstream.inference.executors.interface import (
     AsyncExecutor,
     Inputs,
     Tensors,
     check_rows,
-    join_rows,
-    rows_between,
     rows_of,
 )
 from millstream.inference.executors.kserve.endpoint import Answer, Endpoint
-from millstream.inference.executors.kserve.endpoints import HEALTH_TIMEOUT, Endpoints
 from millstream.inference.executors.kserve.metadata import check_metadata
 from millstream.inference.executors.kserve.options import KServeOptions
+from millstream.inference.executors.kserve.output_checks import OutputChecks
 from millstream.inference.outputs import named
 from millstream.inference.repository import ModelVersion
 from millstream.inference.server_section import ServerSection
@@ -65,26 +66,74 @@ class KServeExecutor(AsyncExecutor):
         longest = model.signature.max_length
         # Lengths that inputs of variable length are padded to; empty: there are none.
         self._lengths = length_buckets_of(model.length_buckets, longest) if longest else ()
-        self._most = max_events  # events of a request
+        self._checks = OutputChecks(self._outputs, lengths_vary=bool(self._lengths))
+        self._timeout = options.timeout
         headers = options.secret_headers()
         self._all = [_endpoint(url, headers, model.server) for url in options.urls]
-        self._endpoints = Endpoints(self._all, self._is_ready)
+        self._endpoints = Endpoints(self._all, self._check)
 
     async def warm_up(self) -> None:
         """See `AsyncExecutor.warm_up`. At least one server must have the model; the others may come later."""
-        away: dict[Endpoint, ExecutorUnavailable] = {}
-        for endpoint in self._all:
+        await self._endpoints.start()
+
+    async def run(self, inputs: Inputs, timeout: float) -> dict[str, npt.NDArray[Any]]:
+        """See `AsyncExecutor.run`."""
+        inputs = self._padded(inputs)
+
+        async def send(endpoint: Endpoint, left: float) -> Answer:
+            answer = await endpoint.infer(self._name, self._version, inputs, self._outputs, left)
+            self._check_answer(answer, endpoint)
+            return answer
+
+        try:
+            answer = await self._endpoints.call(send, timeout, self._timeout)
+        except InferenceError as error:
+            error.args = (f"{self._named}: {error}",)
+            raise
+        except UnicodeEncodeError:
+            raise NotSent(f"{self._named}: expected Unicode text, found half of a surrogate pair in it") from None
+        tensors = {name: self._decoded(name, answer.outputs[name]) for name in self._outputs}
+        check_rows(tensors, rows_of(inputs), self._named)
+        return named(self.model.signature.outputs, tensors, self._named)
+
+    def _padded(self, inputs: Inputs) -> Tensors:
+        """The events padded to the length of the longest one, rounded up to a bucket: a request has one length."""
+        if not self._lengths:
+            return inputs
+        length = bucket_of(int(lengths_in(inputs).max()), self._lengths)
+        return padded_to(self.model.signature.inputs, inputs, length)
+
+    async def close(self) -> None:
+        """See `AsyncExecutor.close`."""
+        await self._endpoints.stop()
+        await asyncio.gather(*(endpoint.close() for endpoint in self._all), return_exceptions=True)
+
+    async def _check(self, endpoint: Endpoint) -> None:
+        """Check that a server has the model, and that it fits config.yaml; and warm it up."""
+        timeout = self._timeout
+        if not await endpoint.is_ready(self._name, self._version, timeout):
+            raise ExecutorUnavailable(
+                f"{self._named}: expected {self._place(endpoint)}, but the server doesn't have it, or hasn't loaded it yet"
+                f"{await self._hint(endpoint)}"
+            )
+        metadata = await endpoint.metadata(self._name, self._version, timeout)
+        check_metadata(self.model, metadata, self._place(endpoint))
+        self._checks.note_metadata(metadata.outputs)
+        most = metadata.max_batch_size or self.max_events
+        if 0 < most < self.max_events:
+            log.info(
+                "%s takes at most %d events a request, so larger micro-batches become several requests at the same time",
+                self._place(endpoint),
+                most,
+            )
+            self.max_events = most
+        await self._warm_up()
+
+    async def _warm_up(self) -> None:
+        """Run blank events once for each batch size."""
+        for size in sorted({min(size, self.max_events) for size in self.batch_sizes}):
             try:
-                await self._check(endpoint)
-            except ExecutorUnavailable as error:
-                away[endpoint] = error
-        if len(away) == len(self._all):
-            raise next(iter(away.values()))
-        for endpoint, why in away.items():
-            self._endpoints.eject(endpoint, why)
-        for size in self.batch_sizes:
-            try:
-                await self.run(blank(self.model.signature.inputs, size), self.limits.timeout)  # of the greatest length
+                await self.run(blank(self.model.signature.inputs, size), self._timeout)  # of the greatest length
             except ModelRejected as error:
                 events = "1 blank event" if size == 1 else f"{size} blank events"
                 log.warning("not warmed up: the server refused %s: %s", events, error)
@@ -96,70 +145,9 @@ class KServeExecutor(AsyncExecutor):
                 )
                 break
 
-    async def run(self, inputs: Inputs, timeout: float) -> dict[str, npt.NDArray[Any]]:
-        """See `AsyncExecutor.run`."""
-        inputs, events = self._padded(inputs), rows_of(inputs)
-        if events <= self._most:
-            return await self._request(inputs, events, timeout)
-        parts = []
-        for start in range(0, events, self._most):
-            stop = min(start + self._most, events)
-            parts.append(await self._request(rows_between(inputs, start, stop), stop - start, timeout))
-        return join_rows(parts)
-
-    def _padded(self, inputs: Inputs) -> Tensors:
-        """The events padded to the length of the longest one, rounded up to a bucket: a request has one length."""
-        if not self._lengths:
-            return inputs
-        length = bucket_of(int(lengths_in(inputs).max()), self._lengths)
-        return padded_to(self.model.signature.inputs, inputs, length)
-
-    async def close(self) -> None:
-        """See `AsyncExecutor.close`."""
-        await self._endpoints.close()
-
-    async def _request(
-        self, inputs: Mapping[str, npt.NDArray[Any]], events: int, timeout: float
-    ) -> dict[str, npt.NDArray[Any]]:
-        async def send(endpoint: Endpoint) -> Answer:
-            answer = await endpoint.infer(self._name, self._version, inputs, self._outputs, timeout)
-            self._check_answer(answer, endpoint)
-            return answer
-
-        try:
-            answer = await self._endpoints.call(send)
-        except InferenceError as error:
-            error.args = (f"{self._named}: {error}",)
-            raise
-        lacking = set(self._outputs) - answer.outputs.keys()
-        if lacking:
-            raise ModelConfigError(
-                f"{self._named}: the server answered the outputs {sorted(answer.outputs)}, without {sorted(lacking)}, which "
-                f"config.yaml names."
-            )
-        tensors = {name: self._decoded(name, answer.outputs[name]) for name in self._outputs}
-        check_rows(tensors, events, self._named)
-        return named(self.model.signature.outputs, tensors, self._named)
-
-    async def _is_ready(self, endpoint: Endpoint) -> bool:
-        return await endpoint.is_ready(self._name, self._version, HEALTH_TIMEOUT)
-
-    async def _check(self, endpoint: Endpoint) -> None:
-        """Check that a server has the model, and that it fits config.yaml."""
-        timeout = self.limits.timeout
-        if not await endpoint.is_ready(self._name, self._version, timeout):
-            raise ExecutorUnavailable(
-                f"{self._named}: expected {self._place(endpoint)}, but the server doesn't have it, or hasn't loaded it yet"
-                f"{await self._hint(endpoint)}"
-            )
-        metadata = await endpoint.metadata(self._name, self._version, timeout)
-        check_metadata(self.model, metadata, self._place(endpoint))
-        if metadata.max_batch_size and metadata.max_batch_size > 0:
-            self._most = min(self._most, metadata.max_batch_size)
-
     async def _hint(self, endpoint: Endpoint) -> str:
         """Advice for a server that has the model, but not its version."""
-        if not self._version or not await endpoint.is_ready(self._name, "", self.limits.timeout):
+        if not self._version or not await endpoint.is_ready(self._name, "", self._timeout):
             return ""
         return (
             f". It has model {self._name} without this version. If the server's models have no versions, write `version: ''` "
@@ -167,19 +155,29 @@ class KServeExecutor(AsyncExecutor):
         )
 
     def _check_answer(self, answer: Answer, endpoint: Endpoint) -> None:
-        """Check that the wanted model answered. Another one is an outage, for its predictions would be under a wrong version."""
+        """Check that the wanted model answered. Another one is an outage, for its predictions would be under a wrong version.
+
+        Raises:
+            ExecutorUnavailable: another model answered, or one with other outputs than at the start.
+            ModelConfigError: the answer lacks an output.
+        """
         if answer.model != self._name or (self._version and answer.version != self._version):
             raise ExecutorUnavailable(
                 f"expected an answer of {self._place(endpoint)}, found one of model {answer.model} version {answer.version}"
             )
+        outputs = answer.outputs
+        for name in self._outputs:
+            if name not in outputs:
+                raise ModelConfigError(
+                    f"{self._named}: the server answered the outputs {sorted(outputs)}, without {name}, which config.yaml names."
+                )
+            self._checks.check(name, outputs[name], lambda: self._place(endpoint))
 
     def _place(self, endpoint: Endpoint) -> str:
         version = f" version {self._version}" if self._version else ""
         return f"model {self._name}{version} on {endpoint.url}"
 
-    def _decoded(self, name: str, array: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
-        if array is None:
-            raise ModelConfigError(f"{self._named}: the server answered output `{name}` without data.")
+    def _decoded(self, name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if array.dtype.kind not in "OS":
             return array
         try:

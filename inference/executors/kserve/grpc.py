@@ -1,18 +1,27 @@
-"""A connection over gRPC, with NVIDIA's client."""
+"""A connection over gRPC, with the protocol's messages of NVIDIA's client.
+
+The client's own `infer` builds each request anew from Python objects, which takes a fifth of the CPU time of a small request.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import grpc
 import numpy as np
 import numpy.typing as npt
 from grpc.aio import AioRpcError
-from tritonclient.grpc import InferInput, InferRequestedOutput
-from tritonclient.grpc.aio import InferenceServerClient
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+from tritonclient.grpc.service_pb2 import (
+    ModelConfigRequest,
+    ModelInferRequest,
+    ModelMetadataRequest,
+    ModelReadyRequest,
+)
+from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
+from tritonclient.utils import deserialize_bytes_tensor, np_to_triton_dtype, serialize_byte_tensor, triton_to_np_dtype
 
 from millstream.inference.errors import ExecutorUnavailable, InferenceError
 from millstream.inference.executors.error_classification import line_of
-from millstream.inference.executors.kserve.answers import MOST_BYTES, arrays_of, reading
+from millstream.inference.executors.kserve.answers import MOST_BYTES, reading
 from millstream.inference.executors.kserve.endpoint import Answer, ModelMetadata, TensorMetadata
 from millstream.inference.executors.kserve.statuses import of_grpc
 
@@ -25,6 +34,22 @@ OPTIONS = [
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", MOST_BYTES),
 ]
+MOST_TEMPLATES = 1024  # requests of different shapes that are kept: batch sizes x lengths
+_CONTENTS = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+"""Type -> the field of a tensor that has its items, if the answer has no raw bytes."""
 
 
 class GrpcEndpoint:
@@ -36,41 +61,45 @@ class GrpcEndpoint:
         headers: sent with each request.
         """
         self.url = url
-        self._headers = {name.lower(): value for name, value in headers.items()} or None
-        self._made: InferenceServerClient | None = None  # created on the event loop, which its channel belongs to
-        self._requested: dict[str, Any] = {}  # output -> its part of a request
+        self._metadata = tuple((name.lower(), value) for name, value in headers.items()) or None
+        self._channel: grpc.aio.Channel | None = None  # created on the event loop, which it belongs to
+        self._made: Any = None
+        self._templates: dict[object, Any] = {}  # what distinguishes requests without their data -> such a request
 
     @property
-    def _client(self) -> Any:
+    def _stub(self) -> Any:
         if self._made is None:
             scheme, _, address = self.url.partition("://")
-            self._made = InferenceServerClient(address, ssl=scheme == "grpcs", channel_args=OPTIONS)
+            if scheme == "grpcs":
+                self._channel = grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(), OPTIONS)
+            else:
+                self._channel = grpc.aio.insecure_channel(address, OPTIONS)
+            self._made = GRPCInferenceServiceStub(self._channel)
         return self._made
 
     async def is_ready(self, model: str, version: str, timeout: float) -> bool:
         """See `Endpoint.is_ready`."""
+        request = ModelReadyRequest(name=model, version=version)
         try:
-            answer: bool = await self._client.is_model_ready(
-                model, version, headers=self._headers, client_timeout=timeout
-            )
-        except InferenceServerException as error:
-            if _code(error) in {"NOT_FOUND", "INVALID_ARGUMENT"}:
+            answer = await self._stub.ModelReady(request, timeout=timeout, metadata=self._metadata)
+        except AioRpcError as error:
+            if error.code().name in {"NOT_FOUND", "INVALID_ARGUMENT"}:
                 return False
             raise ExecutorUnavailable(self._said(error)) from None
-        return answer
+        return bool(answer.ready)
 
     async def metadata(self, model: str, version: str, timeout: float) -> ModelMetadata:
         """See `Endpoint.metadata`."""
-        options: dict[str, Any] = {"headers": self._headers, "client_timeout": timeout}
+        options: dict[str, Any] = {"timeout": timeout, "metadata": self._metadata}
         try:
-            found = await self._client.get_model_metadata(model, version, **options)
-        except InferenceServerException as error:
+            found = await self._stub.ModelMetadata(ModelMetadataRequest(name=model, version=version), **options)
+        except AioRpcError as error:
             raise self._error(error) from None
         try:
-            config = await self._client.get_model_config(model, version, **options)
+            config = await self._stub.ModelConfig(ModelConfigRequest(name=model, version=version), **options)
             most = int(config.config.max_batch_size)
-        except InferenceServerException as error:
-            if _code(error) in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}:
+        except AioRpcError as error:
+            if error.code().name in {"UNAVAILABLE", "DEADLINE_EXCEEDED"}:
                 raise self._error(error) from None
             most = None  # an extension of Triton, which other servers don't have
         return ModelMetadata(_tensors(found.inputs), _tensors(found.outputs), most)
@@ -79,49 +108,72 @@ class GrpcEndpoint:
         self, model: str, version: str, inputs: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str], timeout: float
     ) -> Answer:
         """See `Endpoint.infer`."""
+        request = ModelInferRequest()
+        request.CopyFrom(self._template(model, version, inputs, outputs))
+        for array in inputs.values():
+            request.raw_input_contents.append(_raw(array))
         try:
-            result = await self._client.infer(
-                model,
-                [_input(name, array) for name, array in inputs.items()],
-                version,
-                outputs=[self._output(name) for name in outputs],
-                headers=self._headers,
-                client_timeout=timeout,
-            )
-        except InferenceServerException as error:
-            raise self._error(error) from None
+            response = await self._stub.ModelInfer(request, timeout=timeout, metadata=self._metadata)
         except AioRpcError as error:
-            raise ExecutorUnavailable(f"{self.url}: {line_of(error)}") from None
-        response = result.get_response()
+            raise self._error(error) from None
         with reading(self.url):
-            arrays = arrays_of(result, {output.name: output.datatype for output in response.outputs})
-        return Answer(response.model_name, response.model_version, arrays)
+            return Answer(response.model_name, response.model_version, _arrays(response))
 
     async def close(self) -> None:
         """See `Endpoint.close`."""
-        if self._made is not None:
-            await self._made.close()
+        if self._channel is not None:
+            await self._channel.close()
 
-    def _output(self, name: str) -> Any:
-        if name not in self._requested:
-            self._requested[name] = InferRequestedOutput(name)
-        return self._requested[name]
+    def _template(
+        self, model: str, version: str, inputs: Mapping[str, npt.NDArray[Any]], outputs: Sequence[str]
+    ) -> ModelInferRequest:
+        """A request without its data, which is made once for all of these shapes."""
+        key = (model, version, *outputs, *((name, array.dtype, array.shape) for name, array in inputs.items()))
+        found = self._templates.get(key)
+        if found is None:
+            if len(self._templates) >= MOST_TEMPLATES:
+                self._templates.clear()
+            tensors = [
+                {"name": name, "datatype": np_to_triton_dtype(array.dtype), "shape": array.shape}
+                for name, array in inputs.items()
+            ]
+            found = self._templates[key] = ModelInferRequest(
+                model_name=model, model_version=version, inputs=tensors, outputs=[{"name": name} for name in outputs]
+            )
+        return found
 
-    def _error(self, error: InferenceServerException) -> InferenceError:
-        return of_grpc(_code(error), self._said(error))
+    def _error(self, error: AioRpcError) -> InferenceError:
+        return of_grpc(error.code().name, self._said(error))
 
-    def _said(self, error: InferenceServerException) -> str:
-        return f"{self.url}: {_code(error)}: {line_of(Exception(error.message() or 'no reason given'))}"
-
-
-def _code(error: InferenceServerException) -> str:
-    return str(error.status() or "UNKNOWN").removeprefix("StatusCode.")
+    def _said(self, error: AioRpcError) -> str:
+        return f"{self.url}: {error.code().name}: {line_of(Exception(error.details() or 'no reason given'))}"
 
 
-def _input(name: str, array: npt.NDArray[Any]) -> InferInput:
-    tensor = InferInput(name, array.shape, np_to_triton_dtype(array.dtype))
-    tensor.set_data_from_numpy(np.ascontiguousarray(array))
-    return tensor
+def _raw(array: npt.NDArray[Any]) -> bytes:
+    """A tensor's items as the protocol wants them. Raises UnicodeEncodeError."""
+    if array.dtype.kind not in "OS":
+        return array.tobytes()
+    packed = serialize_byte_tensor(array)
+    return bytes(packed.item()) if packed.size else b""
+
+
+def _arrays(response: Any) -> dict[str, npt.NDArray[Any]]:
+    """The outputs. Raises one of `answers.MALFORMED`: the answer does not follow the protocol."""
+    raw = response.raw_output_contents
+    arrays = {}
+    for index, output in enumerate(response.outputs):
+        datatype, shape = output.datatype, tuple(output.shape)
+        dtype = triton_to_np_dtype(datatype)
+        if dtype is None:
+            raise ValueError(f"output {output.name} has the unknown type {datatype}")
+        if not raw:
+            array = np.array(list(getattr(output.contents, _CONTENTS[datatype])), dtype)
+        elif datatype == "BYTES":
+            array = deserialize_bytes_tensor(raw[index])
+        else:
+            array = np.frombuffer(raw[index], dtype)
+        arrays[output.name] = array.reshape(shape)
+    return arrays
 
 
 def _tensors(found: Any) -> list[TensorMetadata]:

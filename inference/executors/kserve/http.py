@@ -14,7 +14,7 @@ from tritonclient.http import InferInput, InferRequestedOutput
 from tritonclient.http.aio import InferenceServerClient
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from millstream.inference.errors import ExecutorUnavailable, InferenceError
+from millstream.inference.errors import ExecutorUnavailable, InferenceError, TimedOut
 from millstream.inference.executors.error_classification import line_of
 from millstream.inference.executors.kserve.answers import MALFORMED, MOST_BYTES, arrays_of, malformed, reading
 from millstream.inference.executors.kserve.endpoint import Answer, ModelMetadata, TensorMetadata
@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 1024
 BINARY_EXTENSION = "binary_tensor_data"
+TIMEOUT_EXTENSION = "schedule_policy"  # Triton's: requests may have the parameter `timeout`
 # Answers to binary tensors by servers that only take JSON. Nothing in the protocol says which one it is.
 _BINARY_REFUSED = {
     HTTPStatus.BAD_REQUEST,
@@ -128,6 +129,7 @@ class HttpEndpoint:
         self._headers = dict(headers)
         self._made: _Client | None = None  # created on the event loop, which its session belongs to
         self._binary: bool | None = None  # whether the server takes binary tensors; None: not known yet
+        self._takes_timeout = False  # whether the server takes the parameter `timeout`
 
     async def is_ready(self, model: str, version: str, timeout: float) -> bool:
         """See `Endpoint.is_ready`."""
@@ -183,14 +185,16 @@ class HttpEndpoint:
         return self._made
 
     async def _read_extensions(self, timeout: float) -> None:
-        """Find out whether the server takes binary tensors, if it lists its extensions."""
+        """Find out whether the server takes binary tensors and time limits, if it lists its extensions."""
         try:
             found = await self._call(self._client.get_server_metadata(headers=self._headers), timeout)
         except (_StatusError, ExecutorUnavailable):  # a gateway may serve only the models' paths
             return
         extensions = found.get("extensions") if isinstance(found, dict) else None
-        if isinstance(extensions, list) and BINARY_EXTENSION not in extensions:
-            self._use_json()
+        if isinstance(extensions, list):
+            self._takes_timeout = TIMEOUT_EXTENSION in extensions
+            if BINARY_EXTENSION not in extensions:
+                self._use_json()
 
     def _may_want_json(self, status: int) -> bool:
         """Whether a server that refused binary tensors may take JSON."""
@@ -234,7 +238,9 @@ class HttpEndpoint:
         wanted = [InferRequestedOutput(name, binary_data=binary) for name in outputs]
         # A copy, because the client adds to the headers that it is given.
         headers = {**self._headers} if binary else {**self._headers, "Content-Type": "application/json"}
-        return await self._call(self._client.infer(model, tensors, version, wanted, headers=headers), timeout)
+        limit = max(int(timeout * 1e6), 1) if self._takes_timeout else None  # us
+        call = self._client.infer(model, tensors, version, wanted, headers=headers, timeout=limit)
+        return await self._call(call, timeout)
 
     async def _call(self, call: Awaitable[Any], timeout: float) -> Any:
         """What the call returns. Raises ExecutorUnavailable if the server doesn't answer, and _StatusError."""
@@ -242,7 +248,7 @@ class HttpEndpoint:
             async with asyncio.timeout(timeout):
                 return await call
         except TimeoutError:
-            raise ExecutorUnavailable(f"{self.url}: no answer within {timeout:.3g} s") from None
+            raise TimedOut(f"{self.url}: no answer within {timeout:.3g} s") from None
         except InferenceServerException as error:
             # The details are the whole answer, if it is no error in the protocol's form.
             said = line_of(Exception(error.debug_details() or error.message() or "no reason given"))

@@ -1,11 +1,20 @@
 """What the statuses of gRPC and HTTP mean for a micro-batch."""
 
-from millstream.inference.errors import ExecutorUnavailable, InferenceError, ModelRejected, OutOfMemory, Throttled
+from millstream.inference.errors import (
+    ExecutorUnavailable,
+    InferenceError,
+    ModelRejected,
+    OutOfMemory,
+    Throttled,
+    TimedOut,
+)
 
 _REJECTED = {"INVALID_ARGUMENT", "OUT_OF_RANGE", "FAILED_PRECONDITION"}
 _THROTTLED = {"RESOURCE_EXHAUSTED"}
 # Words of a server whose queue is full. Triton answers UNAVAILABLE and 503 then, as a server does that is away.
 _QUEUE_FULL = ("exceeds maximum queue size", "queue is full", "too many requests")
+# Words of Triton's scheduler for a request whose parameter `timeout` has passed, with UNAVAILABLE and 503.
+_EXPIRED = "timeout expired"
 _BUSY = {429, 503}
 _WAIT = {
     401,
@@ -23,6 +32,8 @@ def of_grpc(code: str, said: str) -> InferenceError:
         return OutOfMemory(said)
     if code in _THROTTLED or any(words in lowered for words in _QUEUE_FULL):
         return Throttled(said)
+    if code == "DEADLINE_EXCEEDED" or _EXPIRED in lowered:
+        return TimedOut(said)
     return ModelRejected(said) if code in _REJECTED else ExecutorUnavailable(said)
 
 
@@ -33,4 +44,6 @@ def of_http(status: int, said: str, retry_after: float | None = None) -> Inferen
         return OutOfMemory(said)
     if status == 429 or (status in _BUSY and (retry_after is not None or any(w in lowered for w in _QUEUE_FULL))):
         return Throttled(said, retry_after)
+    if status == 503 and _EXPIRED in lowered:
+        return TimedOut(said)
     return ModelRejected(said) if 400 <= status < 500 and status not in _WAIT else ExecutorUnavailable(said)

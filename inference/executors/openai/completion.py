@@ -44,6 +44,7 @@ class Completion(msgspec.Struct, frozen=True):
     input_tokens: int | None = None  # None: the server did not say
     output_tokens: int | None = None
     first_token: float | None = None  # when the first text came, seconds on the monotonic clock; None: it came whole
+    cut: bool = False  # whether the stream may have ended early, behind the text: the tokens may have been lost
 
 
 class _Part(msgspec.Struct):
@@ -85,6 +86,8 @@ class CompletionBuilder:
         self._first_token: float | None = None
         self.done = False
         """Whether the server said that nothing more comes."""
+        self.cut = False
+        """Whether the stream may have been cut off. It doesn't count if the server said that nothing more comes."""
 
     def add(self, event: ServerSentEvent, now: float) -> None:
         """Add a chunk.
@@ -129,6 +132,7 @@ class CompletionBuilder:
             token_count(usage.prompt_tokens),
             token_count(usage.completion_tokens),
             self._first_token,
+            self.cut and not self.done,
         )
 
     def _add(self, body: bytes) -> None:

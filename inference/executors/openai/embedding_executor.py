@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy.typing as npt
 
-from millstream.inference.errors import ModelConfigError
+from millstream.inference.errors import ExecutorUnavailable, ModelConfigError
 from millstream.inference.executors.interface import Inputs, rows_of
 from millstream.inference.executors.limits import RequestLimits
-from millstream.inference.executors.openai.prompt import Prompt, sample
+from millstream.inference.executors.openai.prompt import Prompt
 from millstream.inference.executors.openai.requester import Requester
 from millstream.inference.executors.openai.server_executor import OpenAIExecutor
 from millstream.inference.outputs import named
@@ -51,14 +51,8 @@ class EmbeddingExecutor(OpenAIExecutor):
         super().__init__(model, prompt, requester, limits)
         self.batch_sizes = (1,)
         self.max_events = min(max_events, max(model.batch_sizes, default=max_events))
+        self._size: int | None = None  # numbers of an embedding; None: not known yet
         self._fixed = {**options.parameters, "encoding_format": "float"}
-
-    async def warm_up(self) -> None:
-        """See `AsyncExecutor.warm_up`."""
-        timeout = self.limits.timeout
-        await self._requester.check_model(
-            lambda: self.run(sample(self._model.signature.inputs), timeout), timeout, self._model.place
-        )
 
     async def run(self, inputs: Inputs, timeout: float) -> dict[str, npt.NDArray[Any]]:
         """See `AsyncExecutor.run`."""
@@ -66,6 +60,12 @@ class EmbeddingExecutor(OpenAIExecutor):
         texts = [self._prompt.messages(inputs, row)[0]["content"] for row in range(rows_of(inputs))]
         body = {"input": texts, **self._fixed}
         embeddings, tokens = await self._requester.embeddings(body, len(texts), max(until - time.monotonic(), 0.001))
+        if self._size not in {None, embeddings.shape[1]}:
+            raise ExecutorUnavailable(
+                f"{self._model.place}: expected embeddings of {self._size} numbers, as in the first answer, found "
+                f"{embeddings.shape[1]}. The server has another model by now: load the former one, or start the workers again"
+            )
+        self._size = embeddings.shape[1]
         if self.on_tokens is not None and tokens is not None:
             self.on_tokens(tokens - self._prompt.estimate(inputs))
         return named(self._model.signature.outputs, {OUTPUT: embeddings}, self._model.place)

@@ -4,7 +4,6 @@ from functools import partial
 
 from millstream.inference.errors import ModelConfigError
 from millstream.inference.executors.interface import AsyncExecutor
-from millstream.inference.executors.openai.client import Client
 from millstream.inference.executors.openai.embedding_executor import EmbeddingExecutor
 from millstream.inference.executors.openai.prompt import Prompt
 from millstream.inference.executors.openai.requester import Requester
@@ -36,7 +35,7 @@ def open_openai(model: ModelVersion, max_events: int) -> AsyncExecutor:
             )
     prompt = Prompt(options, model.signature.inputs, file.at)
     name = server.model or model.name
-    requester = partial(Requester, Client(server, name), name)
+    requester = partial(Requester, server, name, place=model.place)
     if options.task == "embedding":
         return EmbeddingExecutor(model, options, prompt, requester("embeddings"), server.limits, max_events)
     operation = "chat" if options.task == "chat" else "text_completion"

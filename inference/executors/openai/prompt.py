@@ -74,7 +74,7 @@ class Prompt:
         """The chat messages of one event; for the other tasks, the text is the content of the only one.
 
         Raises:
-            ModelRejected: no prompt can be made of the event, or it is too long.
+            NotSent: no prompt can be made of the event, or it is too long.
         """
         values = values_of(self._inputs, inputs, row)
         found: Messages = []

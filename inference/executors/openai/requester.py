@@ -10,6 +10,7 @@ from millstream.inference.executors.openai.client import Client
 from millstream.inference.executors.openai.completion import Completion
 from millstream.inference.executors.openai.embeddings import Embeddings, embeddings_of
 from millstream.inference.executors.openai.errors import ModelNotFound, RequestRefused
+from millstream.inference.executors.openai.server_options import OpenAIServer
 from millstream.inference.executors.request_report import RequestReport
 
 log = logging.getLogger(__name__)
@@ -22,17 +23,34 @@ _PATHS = {"chat": "/chat/completions", "text_completion": "/completions", "embed
 class Requester:
     """Sends the requests of one model."""
 
-    def __init__(self, client: Client, model: str, operation: str) -> None:
+    def __init__(self, server: OpenAIServer, model: str, operation: str, place: str) -> None:
         """Args:
-        client: the connections.
-        model: the model's name on the server.
+        server: where the servers are.
+        model: the model's name there.
         operation: chat, text_completion or embeddings.
+        place: how messages name the model version.
+
+        Raises:
+            ModelConfigError: aiohttp is not installed.
         """
         self.model = model
         self.report: Callable[[RequestReport], object] = lambda _report: None  # called after each request
-        self._client = client
+        self.sample: Callable[[], Awaitable[object]]  # sends one request; set before `start`
+        self._client = Client(server, model, self._check)
+        self._timeout = server.timeout
         self._operation = operation
+        self._place = place
         self._path = _PATHS[operation]
+        self._passed: set[str] = set()  # URLs of servers that answered a sample
+
+    async def start(self) -> None:
+        """Check all servers. At least one must pass; the others may come later.
+
+        Raises:
+            ModelConfigError: a server refuses the request.
+            ExecutorUnavailable: no server has the model or can answer now.
+        """
+        await self._client.start()
 
     async def completion(self, body: Mapping[str, Any], timeout: float) -> Completion:
         """A completion. Raises as `Client.complete`."""
@@ -52,39 +70,37 @@ class Requester:
 
         return await self._timed(ask(), lambda found, _started, seconds: self._report(seconds, None, found[1]))
 
-    async def check_model(self, sample: Callable[[], Awaitable[object]], timeout: float, place: str) -> None:
+    async def _check(self, url: str) -> None:
         """Check that the server has the model, and that it takes requests as config.yaml describes them.
 
-        Args:
-            sample: sends one request.
-            timeout: seconds for the list of models.
-            place: how messages name the model version.
-
-        Raises:
-            ModelConfigError: the server has no such model, or refuses the request.
-            ExecutorUnavailable: the server can't answer now.
+        The second time, no sample is sent: it costs tokens, and the server has answered one before.
         """
         try:
-            there = await self._client.models(timeout)
+            there = await self._client.models(self._timeout)
         except ModelNotFound:  # some servers have no list
             there = []
+        if url in self._passed:
+            return
         listed = ", ".join(sorted(there)[:20]) or "no list of models"
         try:
-            await sample()
+            await self.sample()
         except ModelNotFound as error:
-            raise ModelConfigError(
-                f"{place}: expected in `server.model` a model of the server (there: {listed}), found {self.model}: {error}."
+            raise ModelNotFound(
+                f"{self._place}: expected in `server.model` a model that the server has (there: {listed}), found {self.model}. "
+                f"If the server is still loading it, wait: {error}"
             ) from None
         except RequestRefused as error:
             raise ModelConfigError(
-                f"{place}: the server does not take requests as `request` describes them, tried with the word test in place of "
-                f"texts: {error}. Correct `request.parameters`, `request.response_format` or `server.model`."
+                f"{self._place}: the server does not take requests as `request` describes them, tried with the word test in "
+                f"place of texts: {error}. Correct `request.parameters`, `request.response_format` or `server.model`."
             ) from None
+        self._passed.add(url)
         if there and not {self.model, f"{self.model}:latest"} & set(there):
             log.warning(
-                "%s: the server answers requests for model %s, but its list of models does not have it (there: %s). Check "
+                "%s: %s answers requests for model %s, but its list of models does not have it (there: %s). Check "
                 "`server.model`: some servers answer with another model in place of one that they do not have",
-                place,
+                self._place,
+                url,
                 self.model,
                 listed,
             )

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from millstream.inference.errors import ModelConfigError, ModelRejected
+from millstream.inference.errors import ModelConfigError, NotSent
 from millstream.inference.executors.error_classification import line_of
 from millstream.schemas.wording import meant
 
@@ -55,7 +55,7 @@ class Template:
             most: characters that the text may have.
 
         Raises:
-            ModelRejected: the text is longer, or the template can't take these values.
+            NotSent: the text is longer, or the template can't take these values.
         """
         pieces: list[str] = []
         room = most
@@ -66,9 +66,9 @@ class Template:
                     break
                 pieces.append(piece)
         except self._errors as error:
-            raise ModelRejected(f"the prompt can't be made of this event: {line_of(error)}") from None
+            raise NotSent(f"the prompt can't be made of this event: {line_of(error)}") from None
         if room < 0:
-            raise ModelRejected(
+            raise NotSent(
                 f"expected a prompt of at most {most:,} characters, found a longer one. Allow more with "
                 f"`request.max_prompt_chars` in config.yaml, or shorten the fields"
             )

@@ -14,8 +14,7 @@ from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, M
 from millstream.inference.executors.interface import Inputs, rows_of
 from millstream.inference.executors.limits import RequestLimits
 from millstream.inference.executors.openai.completion import Completion, EndedEarly, check_finished
-from millstream.inference.executors.openai.errors import RequestRefused
-from millstream.inference.executors.openai.prompt import Messages, Prompt, sample
+from millstream.inference.executors.openai.prompt import Messages, Prompt
 from millstream.inference.executors.openai.requester import Requester
 from millstream.inference.executors.openai.response_schema import ResponseSchema
 from millstream.inference.executors.openai.server_executor import OpenAIExecutor
@@ -67,20 +66,6 @@ class TextExecutor(OpenAIExecutor):
         self._streams = options.streaming
         self._needs_tokens = not _TOKENS.isdisjoint(model.signature.output_tensors)
 
-    async def warm_up(self) -> None:
-        """See `AsyncExecutor.warm_up`."""
-        timeout = self.limits.timeout
-
-        async def ask() -> None:
-            try:
-                await self.run(sample(self._model.signature.inputs), timeout)
-            except RequestRefused:
-                raise
-            except ModelRejected as error:
-                log.warning("%s: the completion for a sample event is no prediction: %s", self._model.place, error)
-
-        await self._requester.check_model(ask, timeout, self._model.place)
-
     async def run(self, inputs: Inputs, timeout: float) -> dict[str, npt.NDArray[Any]]:
         """See `AsyncExecutor.run`."""
         until = time.monotonic() + timeout
@@ -126,6 +111,8 @@ class TextExecutor(OpenAIExecutor):
             raise
         if completion.input_tokens is not None or not self._needs_tokens:
             return completion
+        if completion.cut:  # the tokens come behind the text, so this says nothing about other streams
+            return None
         if self._streams:  # of the requests in flight, the first one says it
             self._streams = False
             log.warning(

@@ -13,6 +13,7 @@ import pytest
 
 from millstream.consumers.cli import main as cli
 from millstream.inference.errors import ExecutorUnavailable, ModelRejected
+from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.choice import open_executor
 from millstream.topics.local.ports import free_ports
 from tests.broker.choice import Broker
@@ -91,6 +92,20 @@ class _JsonOnly(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None: ...
 
 
+class _Scheduling(_JsonOnly):
+    """Takes time limits, as Triton does."""
+
+    about: ClassVar[dict[str, Any]] = {"name": "triton", "extensions": ["schedule_policy"]}
+    limits: ClassVar[list[Any]] = []  # the parameter `timeout` of each request
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        request = json.loads(body)
+        self.limits.append(request.get("parameters", {}).get("timeout"))
+        y = {"name": "y", "datatype": "FP32", "shape": [1, 2], "data": [2, 2]}
+        self._answer(200, {"model_name": "m", "outputs": [y]})
+
+
 class _NoVersions(_JsonOnly):
     """Knows no paths with a version."""
 
@@ -161,6 +176,21 @@ def test_server_without_the_extension_gets_no_binary_tensors(tmp_path: Path, mon
         executor.warm_up()
         executor.close()
     assert _JsonOnly.binary == []
+
+
+@pytest.mark.parametrize(("extensions", "limit"), [(["schedule_policy"], 1_500_000), (["statistics"], None)])
+def test_server_that_takes_time_limits_gets_the_time_that_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extensions: list[str], limit: int | None
+) -> None:
+    monkeypatch.setattr(_Scheduling, "about", {"name": "triton", "extensions": extensions})
+    monkeypatch.setattr(_Scheduling, "limits", [])
+    with serving(_Scheduling) as url:
+        executor = open_executor(write_remote(tmp_path, f"{{urls: ['{url}'], version: ''}}"), max_events=16)
+        assert isinstance(executor, BlockingExecutor)
+        executor.warm_up()
+        executor.thread.wait_for(executor.executor.run({"x": np.ones((1, 2), np.float32)}, 1.5), 10)
+        executor.close()
+    assert _Scheduling.limits[-1] == limit
 
 
 def test_refusal_of_both_forms_names_binary_tensors(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millstream.inference.errors import ExecutorUnavailable, ModelRejected, OutOfMemory, Throttled
+from millstream.inference.errors import ExecutorUnavailable, ModelRejected, OutOfMemory, Throttled, TimedOut
 from millstream.inference.executors.kserve.statuses import of_grpc, of_http
 
 
@@ -15,7 +15,8 @@ from millstream.inference.executors.kserve.statuses import of_grpc, of_http
         ("UNAVAILABLE", "failed to connect", ExecutorUnavailable),
         ("UNAVAILABLE", "Exceeds maximum queue size", Throttled),
         ("RESOURCE_EXHAUSTED", "quota", Throttled),
-        ("DEADLINE_EXCEEDED", "Deadline Exceeded", ExecutorUnavailable),
+        ("DEADLINE_EXCEEDED", "Deadline Exceeded", TimedOut),
+        ("UNAVAILABLE", "Request timeout expired", TimedOut),
         ("NOT_FOUND", "unknown model", ExecutorUnavailable),
         ("INTERNAL", "a bug", ExecutorUnavailable),
         ("INTERNAL", "CUDA out of memory", OutOfMemory),

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +16,18 @@ from millstream.inference.executors.loop_thread import LoopThread
 from millstream.inference.executors.request_report import RequestReport
 from millstream.inference.ragged import Ragged
 from tests.inference.executors.openai.models import ANSWER, ANSWER_SCHEMA, EMBEDDING, TEXT_INPUT, opened, texts
-from tests.inference.executors.openai.server import COUNTING, OpenAIServer, hang, hang_up, raw, refuse, said, sse
+from tests.inference.executors.openai.server import (
+    COUNTING,
+    OpenAIServer,
+    by_text,
+    hang,
+    hang_up,
+    raw,
+    refuse,
+    said,
+    sse,
+    too_long,
+)
 
 T = TypeVar("T")
 Wait = Callable[[Coroutine[Any, Any, T]], T]
@@ -113,6 +125,16 @@ def test_tokens_of_a_server_that_reports_none_in_streams_come_without_streaming(
         assert ask(executor, "hi") == {"text": [COUNTING], "output_tokens": [10]}
         assert ask(executor, "+") == {"text": [" pos"], "output_tokens": [1]}
         assert ["stream" in asked.body for asked in server.asked] == [True, False, False]
+
+
+def test_a_stream_that_is_cut_behind_its_text_does_not_end_streaming(
+    open_model: Open, server: OpenAIServer, ask: Ask
+) -> None:
+    executor = open_model(server.url, outputs=("text", "output_tokens"))
+    server.script.append(raw([said(COUNTING, "stop")], cut=True))  # the tokens would have come behind it
+    assert ask(executor, "hi") == {"text": [COUNTING], "output_tokens": [10]}
+    assert ask(executor, "+") == {"text": [" pos"], "output_tokens": [1]}
+    assert ["stream" in asked.body for asked in server.asked] == [True, False, True]
 
 
 def test_a_text_that_is_cut_off_is_rejected_unless_that_is_accepted(
@@ -328,6 +350,20 @@ def test_another_server_answers_while_one_is_away(open_model: Open, server: Open
     assert [ask(executor, "+") for _ in range(5)] == [{"text": [" pos"]}] * 5
 
 
+def test_a_prompt_that_no_server_takes_leaves_none_out(open_model: Open, server: OpenAIServer, ask: Ask) -> None:
+    # Its streams are empty, as those of llama-cpp-python are if the prompt is too long.
+    server.always = by_text({"long": too_long("too many tokens")}, server.complete)
+    with OpenAIServer() as other:
+        executor = open_model([server.url, other.url])
+        for text in ("long", "hi", "long"):
+            if text == "hi":
+                assert ask(executor, text) == {"text": [COUNTING]}
+            else:
+                with pytest.raises(ModelRejected, match="too long"):
+                    ask(executor, text)
+        assert not other.asked, "the first server has no requests in flight, so it gets them all"
+
+
 def test_a_busy_server_says_when_to_ask_again(open_model: Open, server: OpenAIServer, ask: Ask) -> None:
     server.script.append(refuse(429, {"error": {"message": "slow down"}}, Retry_After="3"))
     with pytest.raises(Throttled, match="slow down") as caught:
@@ -353,9 +389,33 @@ def test_a_prompt_that_is_too_long_is_rejected(open_model: Open, server: OpenAIS
 # -- the start
 
 
+async def _two(executor: AsyncExecutor) -> None:
+    """Two requests at a time: each server gets one."""
+    await asyncio.gather(*(executor.run(texts("hi"), 5.0) for _ in range(2)))
+
+
 def test_the_warm_up_asks_once(open_model: Open, server: OpenAIServer, wait: Wait[Any]) -> None:
-    wait(open_model(server.url).warm_up())
+    executor = open_model(server.url)
+    wait(executor.warm_up())
     assert [asked.text for asked in server.asked] == ["test"]
+    assert isinstance(executor.sample_result, dict)
+    assert executor.sample_result["text"].tolist() == [COUNTING], "so the worker need not ask again"
+
+
+def test_each_server_is_asked_once_and_one_that_was_away_before_it_gets_events(
+    open_model: Open, server: OpenAIServer, wait: Wait[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("millstream.inference.executors.endpoints.PAUSES", (0.01, 0.01))
+    with OpenAIServer() as other:
+        other.kill()
+        executor = open_model([server.url, other.url])
+        wait(executor.warm_up())
+        other.start()
+        deadline = time.monotonic() + 20
+        while not any(asked.text == "hi" for asked in other.asked):
+            assert time.monotonic() < deadline, "it gets no events"
+            wait(_two(executor))
+        assert other.asked[0].text == "test"
 
 
 def test_a_key_that_is_refused_is_said_without_the_key(open_model: Open, wait: Wait[Any]) -> None:
@@ -367,14 +427,17 @@ def test_a_key_that_is_refused_is_said_without_the_key(open_model: Open, wait: W
         wait(open_model(server.url, server={"api_key": "sk-right"}).warm_up())
 
 
-def test_a_model_that_the_server_does_not_have_ends_the_start(
+def test_a_model_that_the_server_does_not_have_is_waited_for(
     open_model: Open, server: OpenAIServer, wait: Wait[Any]
 ) -> None:
     server.script.append(refuse(404, {"error": {"message": "The model `tiny` does not exist"}}))
-    with pytest.raises(
-        ModelConfigError, match=r"expected in `server.model` a model of the server \(there: tiny\), found tiny"
-    ):
-        wait(open_model(server.url).warm_up())
+    executor = open_model(server.url)
+    expected = (
+        r"expected in `server.model` a model that the server has \(there: tiny\), found tiny.*still loading it, wait"
+    )
+    with pytest.raises(ExecutorUnavailable, match=expected):
+        wait(executor.warm_up())
+    wait(executor.warm_up())
 
 
 def test_a_server_that_answers_for_another_model_is_warned_of(
@@ -408,7 +471,7 @@ def test_a_sample_that_is_no_prediction_is_only_warned_of(
     executor = open_model(server.url, json_request(), outputs=("category",))
     with caplog.at_level(logging.WARNING):
         wait(executor.warm_up())
-    assert "the completion for a sample event is no prediction: expected JSON in the completion" in caplog.text
+    assert "the answer to a sample event is no prediction: expected JSON in the completion" in caplog.text
 
 
 # -- tokens and reports
