@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from millstream.consumers.record_headers import RecordHeaders
 from millstream.schemas.arrays import Ints
-from millstream.schemas.packed import Packed, taken
+from millstream.schemas.packed import Chained, Packed, taken
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from millstream.consumers.record_types import HeaderList, Key, Partition, Position, Record
 
 log = logging.getLogger(__name__)
+
+CHAINED_BYTES = 1 << 16  # mean bytes of the parts from which it costs less to decode each by itself than to copy them
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +187,10 @@ def rows_in(headers: Mapping[int, RecordHeaders], rows: Ints) -> Ints:
 
 def _one(parts: Sequence[Sequence[bytes | None]]) -> Sequence[bytes | None]:
     together = [part for part in parts if isinstance(part, Packed)]
-    return Packed.concat(together) if len(together) == len(parts) else list(chain.from_iterable(parts))
+    if len(together) < len(parts):
+        return list(chain.from_iterable(parts))
+    size = sum(int(part.lengths.sum()) for part in together)
+    return Chained(together) if size >= CHAINED_BYTES * len(parts) else Packed.concat(together)
 
 
 _NO_INTS = np.empty(0, np.int64)

@@ -3,7 +3,7 @@
 import ctypes
 import json
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
@@ -24,6 +24,8 @@ ROOM = 1 << 28
 # Bytes of a buffer that later calls use again, if it is large enough for them. It is for a full block of events of 4 kB: in a new
 # buffer, each page costs a page fault, which takes longer than to decode an event of that size.
 _KEPT = 1 << 25
+# Least bytes of a node's cells that get an array of their own. If they fill it, it becomes the column, and nothing is copied.
+_OWN_ARRAY = 1 << 20
 SPARE: list[npt.NDArray[np.uint8]] = []
 """Such buffers, which no reader uses now. All readers share them, however many schemas there are."""
 _NUMBERS: dict[str, Any] = {
@@ -121,10 +123,21 @@ class Filled:
     beside: int  # bytes at the start of `memory` that the caller uses itself
     starts: Ints  # where in `memory` each node's cells, lengths and validity start, [3, nodes]
     counters: Ints  # [5, nodes]: values, bytes of text, and three rows that the caller uses itself
+    own: Mapping[int, npt.NDArray[np.uint8]]  # the cells that are not in `memory`, by node
 
     def part(self, which: int, index: int, dtype: Any, count: int) -> npt.NDArray[Any]:
         """The first `count` of a node's cells (`which` 0), lengths (1) or validity (2)."""
         return np.frombuffer(self.memory, dtype, count, int(self.starts[which, index]))
+
+    def numbers(self, index: int, dtype: Any) -> npt.NDArray[Any]:
+        """A node's numbers, in memory that no other call fills."""
+        count = int(self.counters[0, index])
+        if (own := self.own.get(index)) is None:
+            return self.part(0, index, dtype, count).copy()
+        numbers: npt.NDArray[Any] = own.view(dtype)[:count]
+        return (
+            numbers if 2 * numbers.nbytes >= own.nbytes else numbers.copy()
+        )  # else much memory would be kept for little
 
 
 class ColumnBuffers:
@@ -148,6 +161,8 @@ class ColumnBuffers:
             ]
         )
         self._item_bytes = np.array([node.item_bytes for node in nodes])
+        # Numbers in arrays that take as many bytes in a record as in the column: their capacity is no more than the records have.
+        self._exact = np.flatnonzero((self._widths[0] > 0) & (self._item_bytes >= self._widths[0])).tolist()
         self._default_bytes = np.array([node.default_bytes for node in nodes])
         self._names = [node.name.encode() for node in nodes]
         described = zip(nodes, self._names, missing or [0] * len(nodes), strict=True)
@@ -177,11 +192,15 @@ class ColumnBuffers:
         nodes = self._template.copy()
         nodes["capacity"], nodes["room"] = self.most(count, total)
         sizes = self._sizes(count, total)
+        own = {index: np.empty(sizes[0, index], np.uint8) for index in self._exact if sizes[0, index] >= _OWN_ARRAY}
+        sizes[0, list(own)] = 0
         starts = beside + sizes.cumsum().reshape(sizes.shape) - sizes
         memory = self._memory(int(starts[-1, -1] + sizes[-1, -1]))
         nodes["cells"], nodes["lengths"], valid = memory.ctypes.data + starts
         nodes["valid"] = np.where(self.has_valid, valid, 0)
-        return Filled(nodes, memory, beside, starts, np.zeros((5, len(nodes)), np.int64))
+        for index, array in own.items():
+            nodes["cells"][index] = array.ctypes.data
+        return Filled(nodes, memory, beside, starts, np.zeros((5, len(nodes)), np.int64), own)
 
     def columns(self, filled: Filled) -> list[Column]:
         """Copy the event's fields into columns."""
@@ -225,7 +244,7 @@ class ColumnBuffers:
         """Copy a node's values into a column."""
         node, count = self._nodes[index], int(filled.counters[0, index])
         if node.kind in _NUMBERS:
-            numbers = filled.part(0, index, _NUMBERS[node.kind], count).copy()
+            numbers = filled.numbers(index, _NUMBERS[node.kind])
             return NumberColumn(numbers, self._valid(index, filled, numbers))
         valid = self._valid(index, filled)
         if node.kind == "record":

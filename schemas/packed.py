@@ -1,7 +1,7 @@
 """Byte strings and texts in one buffer, so that numpy can process all of them per call."""
 
 from collections.abc import Iterator, Sequence
-from typing import cast, overload
+from typing import Any, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,11 @@ class Packed(Sequence[bytes]):
         self.starts = starts
         self.lengths = lengths
         self._strings: Sequence[bytes] | None = None  # the strings as Python objects, if they exist
+
+    @property
+    def parts(self) -> "Sequence[Packed]":
+        """The same strings, in parts with a buffer each. So C can read a `Chained` without copying it."""
+        return (self,)
 
     @classmethod
     def of(cls, strings: Sequence[bytes]) -> "Packed":
@@ -128,6 +133,40 @@ class Packed(Sequence[bytes]):
     def longest(self) -> int:
         """Bytes of the longest string; 0 if there is none."""
         return int(self.lengths.max(initial=0))
+
+
+class Chained(Packed):
+    """The strings of several parts. They are copied into one buffer when it is first used, which may be never."""
+
+    def __init__(self, parts: Sequence[Packed]) -> None:
+        """Args:
+        parts: at least one.
+        """
+        self._parts = parts
+        self.lengths = np.concatenate([part.lengths for part in parts])
+        self._strings = None
+
+    @property
+    def parts(self) -> Sequence[Packed]:
+        """See Packed."""
+        return self._parts
+
+    def __getattr__(self, name: str) -> npt.NDArray[Any]:
+        # Python calls this for an attribute that doesn't exist yet. Two threads may do so at a time: both make the same strings.
+        if name not in {"buffer", "starts"}:
+            raise AttributeError(name)
+        joined = Packed.concat(self._parts)
+        self.starts, self.buffer = joined.starts, joined.buffer
+        return joined.starts if name == "starts" else joined.buffer
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+    @overload
+    def __getitem__(self, place: slice) -> Packed: ...
+    def __getitem__(self, place: int | slice) -> bytes | Packed:
+        """One string, or a range."""
+        is_all = isinstance(place, slice) and range(len(self))[place] == range(len(self))
+        return Chained([part[:] for part in self._parts]) if is_all else super().__getitem__(place)
 
 
 class Texts(Sequence[str]):

@@ -282,7 +282,8 @@ static int read_value(reader *r, const step *s) {
 
 /* Reads `count` values from `text`, and appends those that are records of the schema to the columns of `nodes`. `faults` gets the
  * fault of each value (`FINE`: none), and behind these, for each value, the step of the fault or the number of left-over bytes.
- * `counters` are zeros, five for each node: appended values and bytes, and both again. */
+ * `counters` has five numbers for each node: appended values and bytes, and room for both again. They are zeros at the first call
+ * for these columns; later calls append more. */
 void avro_columns(const node *nodes, int64_t node_count, int64_t *counters, const step *steps, const char *head, const char *text,
                   const int64_t *starts, const int64_t *lengths, int64_t count, int64_t *faults) {
   reader r = {steps, {nodes, counters, counters + node_count}, NULL, NULL, FINE, steps};

@@ -13,7 +13,7 @@ import numpy as np
 from millstream.schemas.arrays import Ints
 from millstream.schemas.avro.program import Program, program_of
 from millstream.schemas.avro.sources import Source
-from millstream.schemas.column_buffers import ROOM, ColumnBuffers
+from millstream.schemas.column_buffers import ROOM, ColumnBuffers, Filled
 from millstream.schemas.compiled import compiled
 from millstream.schemas.decoded import BadRecord, Decoded
 from millstream.schemas.errors import Reason
@@ -83,6 +83,17 @@ class ColumnReader:
     def _piece(self, values: Packed) -> tuple[Table, Ints]:
         """The columns of the readable values; and the fault of each value with its place, [2, values]."""
         filled = self.buffers.filled(values)
+        found = [self._fill(filled, part) for part in values.parts]
+        read = dict(zip(self._program.names, self.buffers.columns(filled), strict=True))
+        rows = int(filled.counters[0, 0])
+        columns = {
+            source.field.name: source.default(rows) if source.writer_name is None else read[source.writer_name]
+            for source in self._sources
+        }
+        return Table(columns), found[0] if len(found) == 1 else np.concatenate(found, axis=1)
+
+    def _fill(self, filled: Filled, values: Packed) -> Ints:
+        """Append the readable values to the columns; returns the fault of each value with its place, [2, values]."""
         faults = np.empty((2, len(values)), np.int64)
         starts, lengths = (np.ascontiguousarray(each, np.int64) for each in (values.starts, values.lengths))
         nodes, counters, steps, text, starts_at, lengths_at, faults_at = (
@@ -91,13 +102,7 @@ class ColumnReader:
         )
         of_nodes = nodes, len(filled.nodes), counters
         self._function(*of_nodes, steps, self._head, text, starts_at, lengths_at, len(values), faults_at)
-        read = dict(zip(self._program.names, self.buffers.columns(filled), strict=True))
-        rows = int(filled.counters[0, 0])
-        columns = {
-            source.field.name: source.default(rows) if source.writer_name is None else read[source.writer_name]
-            for source in self._sources
-        }
-        return Table(columns), faults
+        return faults
 
     def _bad(self, row: int, fault: int, where: int) -> BadRecord:
         reason, said = _FAULTS[fault]

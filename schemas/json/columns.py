@@ -61,7 +61,7 @@ class ColumnReader:
     def _piece(self, values: Packed) -> tuple[Table, npt.NDArray[np.bool_]]:
         for_yyjson = _YYJSON_FACTOR * values.longest + 1024
         filled = self.buffers.filled(values, for_yyjson + -for_yyjson % 8)
-        odd = self._yyjson.fill(filled, values)
+        odd = np.concatenate([self._yyjson.fill(filled, part) for part in values.parts])
         return Table(dict(zip(self._names, self.buffers.columns(filled), strict=True))), odd
 
 
@@ -105,6 +105,7 @@ class _Yyjson:
     def fill(self, filled: Filled, values: Packed) -> npt.NDArray[np.bool_]:
         """Append the values that can be read; returns which values were skipped."""
         odd = np.empty(len(values), np.bool_)
+        filled.counters[-1] = 0  # C numbers the records of each call from 1
         starts, lengths = (np.ascontiguousarray(each, np.int64) for each in (values.starts, values.lengths))
         nodes, counters, buffer, memory, starts_at, lengths_at, odd_at = (
             each.ctypes.data

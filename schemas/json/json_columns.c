@@ -217,8 +217,9 @@ static int append(state *s, int64_t index, const value *v) {
 }
 
 /* Parses `count` texts, which lie in `text`, and appends the events among them to the columns of `nodes`. Marks in `odd` the texts
- * that it skips: they aren't events, or `each.py` must read them. `counters` has five zeros for each node: values and bytes
- * appended, a copy of both, and `seen`. `memory` is for yyjson, and has room for the longest text. */
+ * that it skips: they aren't events, or `each.py` must read them. `counters` has five numbers for each node: values and bytes
+ * appended, a copy of both, and `seen`. They are zeros at the first call for these columns; later calls append more, and only
+ * `seen` must be zeros again. `memory` is for yyjson, and has room for the longest text. */
 void json_columns(const library *lib, const node *nodes, int64_t node_count, int64_t *counters, const char *text,
                   const int64_t *starts, const int64_t *lengths, int64_t count, char *memory, int64_t size, uint8_t *odd) {
   state s = {{nodes, counters, counters + node_count}, counters + 4 * node_count, 0};

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millstream.consumers import records as records_module
 from millstream.consumers.record_headers import RecordHeaders
 from millstream.consumers.records import NONE, Records, rows_in
 from millstream.schemas.packed import Packed
@@ -73,6 +75,14 @@ def test_they_say_what_each_record_said(one_by_one: Sequence[Record]) -> None:
 @given(st.lists(RECORDS, min_size=1, max_size=3))
 def test_end_to_end_they_are_the_records_of_all(parts: list[Sequence[Record]]) -> None:
     together = Records.concat([Records.of(part) for part in parts])
+    assert rows(together) == [said(record) for part in parts for record in part]
+
+
+@given(st.lists(RECORDS, min_size=1, max_size=3))
+def test_values_that_are_not_copied_are_the_same(parts: list[Sequence[Record]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(records_module, "CHAINED_BYTES", 0)
+        together = Records.concat([Records.of(part) for part in parts])
     assert rows(together) == [said(record) for part in parts for record in part]
 
 

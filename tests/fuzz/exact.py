@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from millstream.schemas.arrays import Ints
 from millstream.schemas.column_buffers import ColumnBuffers
-from millstream.schemas.packed import Packed
+from millstream.schemas.packed import Chained, Packed
 
 
 def exact_packed(values: Sequence[bytes]) -> Packed:
@@ -19,6 +19,14 @@ def exact_packed(values: Sequence[bytes]) -> Packed:
     joined = np.frombuffer(b"".join(values), np.uint8)
     lengths = np.array([len(value) for value in values], np.int64)
     return Packed(joined.copy(), lengths.cumsum() - lengths, lengths)
+
+
+def exact_chained(values: Sequence[bytes]) -> Packed:
+    """The values in two such buffers, as those of two polls; one value has one buffer."""
+    if len(values) < 2:
+        return exact_packed(values)
+    middle = len(values) // 2
+    return Chained([exact_packed(values[:middle]), exact_packed(values[middle:])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,9 @@ class _Apart:
 
     def part(self, which: int, index: int, dtype: Any, count: int) -> npt.NDArray[Any]:
         return np.frombuffer(self.columns[which][index], dtype, count)
+
+    def numbers(self, index: int, dtype: Any) -> npt.NDArray[Any]:
+        return self.part(0, index, dtype, int(self.counters[0, index]))
 
 
 class ExactBuffers(ColumnBuffers):

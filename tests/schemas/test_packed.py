@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.schemas.packed import Packed, Texts
+from millstream.schemas.packed import Chained, Packed, Texts
 
 STRINGS = st.one_of(
     st.lists(st.binary(max_size=5), max_size=6),
@@ -85,6 +85,27 @@ def test_a_table_is_of_strings_of_one_width(strings: list[bytes], start: int | N
 def test_parts_end_to_end(parts: list[list[bytes]], start: int | None, stop: int | None) -> None:
     packed = [Packed.of(part)[start:stop] for part in parts]
     assert list(Packed.concat(packed)) == [string for part in parts for string in part[start:stop]]
+
+
+@given(st.lists(STRINGS, min_size=1, max_size=4), PLACES, PLACES)
+def test_a_chain_is_the_strings_of_its_parts(parts: list[list[bytes]], start: int | None, stop: int | None) -> None:
+    strings = [string for part in parts for string in part]
+    chain = Chained([Packed.of(part) for part in parts])
+    assert chain[:].parts is not chain.parts
+    assert [string for part in chain[:].parts for string in part] == strings
+    assert list(chain[start:stop]) == strings[start:stop]
+    assert [chain[place] for place in range(len(chain))] == list(chain) == strings
+    assert b"".join(strings) == bytes(chain.whole)
+
+
+def test_a_chain_copies_nothing_until_somebody_wants_one_buffer() -> None:
+    chain = Chained([Packed.of([b"a", b"bc"]), Packed.of([b"d"])])
+    assert (len(chain), chain.longest, len(chain[:])) == (3, 2, 3)
+    assert not {"buffer", "starts"} & vars(chain).keys()
+    assert chain.starts.tolist() == [0, 1, 3]
+    assert chain.buffer.tobytes() == b"abcd"
+    with pytest.raises(AttributeError):
+        _ = chain.other
 
 
 @given(STRINGS, st.randoms())

@@ -19,7 +19,7 @@ from tests.fuzz.avro_bodies import Body
 from tests.fuzz.avro_schemas import Evolution, SchemaMaker
 from tests.fuzz.case import Case, Counts, Wrong
 from tests.fuzz.damage import damaged
-from tests.fuzz.exact import ExactBuffers, exact_packed
+from tests.fuzz.exact import ExactBuffers, exact_chained
 from tests.fuzz.fates import Fate, check_neighbours, counts_of, fates_of, texts_of
 from tests.schemas.avro.avro_cases import READER_ID, WRITER_ID, Store
 from tests.schemas.path_cases import path_into
@@ -118,7 +118,7 @@ def _check_each(
 def _check_columns(values: Sequence[bytes], fates: Sequence[Fate], in_c: ColumnReader, wanted: Wanted) -> None:
     """The same from buffers that end where the records and the columns do."""
     for rows in (range(len(values)), *([row] for row in range(len(values)))):
-        decoded, others = in_c.read(exact_packed([values[row] for row in rows]))
+        decoded, others = in_c.read(exact_chained([values[row] for row in rows]))
         found: dict[int, Fate] = {bad.row: (bad.reason, bad.error) for bad in decoded.bad}
         rows_read = [("row", row) for row in texts_of(wanted.table(decoded.table))]
         found |= zip(decoded.rows.tolist(), rows_read, strict=True)

@@ -14,7 +14,7 @@ from millstream.schemas.json.each import EventReader
 from millstream.schemas.json.untyped import TYPES, columns_of_types
 from millstream.schemas.store import Schema
 from tests.fuzz.case import Case, Counts, Wrong
-from tests.fuzz.exact import ExactBuffers, exact_packed
+from tests.fuzz.exact import ExactBuffers, exact_chained
 from tests.fuzz.fates import Fate, check_neighbours, counts_of, fates_of, texts_of
 from tests.fuzz.json_documents import Document, event_schema
 from tests.schemas.path_cases import path_into
@@ -76,7 +76,7 @@ def _decoder_of(case: Case) -> tuple[JsonDecoder, Wanted]:
 def _check_columns(values: Sequence[bytes], fates: Sequence[Fate], columns: ColumnReader, wanted: Wanted) -> None:
     """What the C extension takes is right. What it leaves to msgspec may depend on the room that its neighbours take."""
     for rows in (range(len(values)), *([row] for row in range(len(values)))):
-        table, odd = columns.read(exact_packed([values[row] for row in rows]))
+        table, odd = columns.read(exact_chained([values[row] for row in rows]))
         found = [("row", row) for row in texts_of(wanted.table(table))]
         right = [fates[row] for row, is_odd in zip(rows, odd.tolist(), strict=True) if not is_odd]
         if found != right:

@@ -14,7 +14,7 @@ from millstream.schemas.avro.sources import sources_of
 from millstream.schemas.avro.wanted import wanted_columns
 from millstream.schemas.dtypes import Dtype, ListOf, RecordOf
 from millstream.schemas.errors import BadFieldError, BadSchemaError, SchemaUnavailable
-from millstream.schemas.packed import Packed
+from millstream.schemas.packed import Chained, Packed
 from millstream.schemas.store import AvroType, Schema
 from millstream.schemas.wire import frame
 from tests.fuzz.damage import zigzag
@@ -225,6 +225,29 @@ def test_several_writer_schemas_in_one_poll_keep_the_order() -> None:
         (5, "undecodable"),
         (6, "undecodable"),
     ]
+
+
+@pytest.mark.usefixtures("way")
+def test_values_of_two_polls_are_read_as_if_they_lay_end_to_end() -> None:
+    definition = record(("a", "string"), ("b", {"type": "array", "items": "float"}))
+    polls = [written(Schema(WRITER_ID, "", definition), [{"a": f"{poll}", "b": [poll, 0.5]}] * 2) for poll in range(2)]
+    polls[1].insert(1, polls[1][0] + b"x")
+    polls[0].append(b"")
+    together = decoder(definition).decode([value for poll in polls for value in poll])
+    found = decoder(definition).decode(Chained([Packed.of(poll) for poll in polls]))
+    assert found.rows.tolist() == together.rows.tolist() == [0, 1, 3, 5]
+    assert found.bad == together.bad
+    assert dicts_of(found.table) == dicts_of(together.table)
+
+
+@pytest.mark.parametrize("items", [600, 100])
+def test_long_vectors_become_columns_of_memory_that_no_other_call_fills(items: int) -> None:
+    definition = record(("x", {"type": "array", "items": "double"}), ("other", "bytes"))
+    reader = decoder(definition, fields=["x"])
+    events = [{"x": [float(row)] * items, "other": bytes(4800 - 8 * items)} for row in range(300)]
+    found = reader.decode(written(Schema(WRITER_ID, "", definition), events)).table
+    reader.decode(written(Schema(WRITER_ID, "", definition), [{"x": [-1.0] * 600, "other": b""}] * 300))
+    assert found["x"].to_list() == [event["x"] for event in events]
 
 
 def test_values_of_another_schema_are_never_taken_for_those_before() -> None:

@@ -19,7 +19,7 @@ from millstream.schemas.json import columns as json_columns
 from millstream.schemas.json.columns import LIBRARY, ColumnReader
 from millstream.schemas.json.decoder import JsonDecoder
 from millstream.schemas.json.each import EventReader
-from millstream.schemas.packed import Packed
+from millstream.schemas.packed import Chained, Packed
 from millstream.schemas.store import AvroType, Schema
 from millstream.schemas.wire import without_head
 from tests.native import with_native
@@ -247,6 +247,14 @@ def test_long_texts_of_one_width_are_not_of_that_memory_either() -> None:
     table, _ = columns.read(Packed.of([event(text=letter * 1000) for letter in "abc"]))
     columns.read(Packed.of([event(text="x" * 1000) for _ in range(3)]))
     assert table["text"].to_list() == [letter * 1000 for letter in "abc"]
+
+
+def test_events_of_two_polls_are_read_as_if_they_lay_end_to_end() -> None:
+    polls = [[event(small=1), b"{", event(small=2)], [event(text="x"), event(small=3), b"[]"]]
+    together, odd = of_event()[0].read(Packed.of([value for poll in polls for value in poll]))
+    table, odd_of_polls = of_event()[0].read(Chained([Packed.of(poll) for poll in polls]))
+    assert odd_of_polls.tolist() == odd.tolist() == [False, True, False, False, False, True]
+    assert dicts_of(table) == dicts_of(together)
 
 
 def test_what_needs_more_memory_than_is_kept_is_read_as_well() -> None:
