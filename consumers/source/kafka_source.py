@@ -215,6 +215,10 @@ class Source:
             if more:
                 window.note(came + end, len(more))
                 parts.append(more)
+        have = sum(map(len, parts))
+        # A full batch waits for no more records. Those that are there join it, because two polls cost more than one.
+        if waits and window.enough <= have < limit and (more := self._reader.consume(limit - have, 0)):
+            parts.append(more)
         return Records.concat(parts), came
 
     def _note_event(self, error: KafkaError, partition: Partition) -> None:

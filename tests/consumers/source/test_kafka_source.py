@@ -614,13 +614,33 @@ def test_first_record_that_was_waited_for_brings_those_that_come_along(monkeypat
     after = [at - polled.arrived for at, _ in window.noted]
     assert after == pytest.approx([0, 0.001, 0.005])
     assert [records for _, records in window.noted] == [1, 2, 1]
-    assert rows(polled) == [(A, offset) for offset in range(4)]
-    # All at once, then one, then what comes in a fifth of the window and in the rest of it: no more than closes a batch.
-    assert [limit for limit, _ in asked] == [10, 1, 3, 1]
-    at_once, for_one, *along = [timeout for _, timeout in asked]
-    assert (at_once, for_one) == (0, 0.5)
+    assert rows(polled) == [(A, offset) for offset in range(5)]
+    # All at once, then one, then what comes in a fifth of the window and in the rest of it: no more than closes a batch. Then,
+    # without waiting, what has come meanwhile.
+    assert [limit for limit, _ in asked] == [10, 1, 3, 1, 6]
+    at_once, for_one, *along, meanwhile = [timeout for _, timeout in asked]
+    assert (at_once, for_one, meanwhile) == (0, 0.5, 0)
     # The time that it has spent since the first record is taken off, so that it passes the records on in time.
     assert all(0 <= timeout <= end for timeout, end in zip(along, [0.001, 0.005], strict=True))
+
+
+def test_a_batch_that_is_full_brings_the_records_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading = Reading({A: 0}).assigned(A)
+    asked: list[tuple[int, float]] = []
+    consume = reading.consumer.consume
+
+    def one_then_six(limit: int, timeout: float) -> list[Message | Event]:
+        asked.append((limit, timeout))
+        if len(asked) > 1:
+            reading.consumer.logs[A] = 1 if len(asked) == 2 else 7
+        return consume(limit, timeout)
+
+    monkeypatch.setattr(reading.consumer, "consume", one_then_six)
+    window = NotingWindow(0.005, enough=4)
+    polled = reading.source.poll(10, 0.5, window)
+    assert polled is not None
+    assert rows(polled) == [(A, offset) for offset in range(7)]
+    assert asked[-1] == (6, 0)
 
 
 def test_records_that_are_there_are_not_held_back_for_others() -> None:
