@@ -39,6 +39,7 @@ from millstream.consumers.resilience.outage import Outages
 from millstream.consumers.resilience.safety_net import SafetyNet
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.choice import open_executor
+from millstream.inference.executors.opened import OpenedModel
 from millstream.inference.model_id import ModelId
 from millstream.inference.repository import load_version
 from millstream.schemas.packed import Texts
@@ -151,7 +152,7 @@ class Ours:
         runner = AsyncRunner(
             executor.executor,
             Bisection(max_events=max_events, allow_nan_outputs=False, net=SafetyNet("infer", metrics)),
-            lambda: (ModelId("bench", 1),),
+            OpenedModel(ModelId("bench", 1), [executor]),
             start=BatchStart(max_events=max_events, is_outdated=lambda _batch: False, metrics=metrics),
             breaker=CircuitBreaker(Outages(Health(60), metrics)),
             places=RequestPlaces(limit),
@@ -160,9 +161,9 @@ class Ours:
         )
         self.pool = AsyncExecutorPool(
             runner,
+            lambda _model, before: before,
             Flights(ResultBuffer(self.answers), ordering="partition", abandon=threading.Event()),
             thread=executor.thread,
-            limit=limit,
             ahead=16,
             fail=lambda error: print(error, file=sys.stderr),
             stalled_after=600,

@@ -20,6 +20,7 @@ from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.execute.executor_pool import ExecutorPool
 from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
+from millstream.consumers.execute.served import ServedModel, SlotModel
 from millstream.consumers.flow.in_flight import MEASURED_COST, InFlightBudget
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
@@ -31,6 +32,7 @@ from millstream.consumers.sink.coalesce import coalesce
 from millstream.consumers.source.offset_order import OffsetOrderCheck
 from millstream.consumers.worker.compute import DECODE_RECORDS, Compute
 from millstream.consumers.worker.plan import batches_ahead
+from millstream.inference.executors.opened import OpenedModel
 from millstream.inference.model_id import ModelId
 from millstream.schemas.avro.decoder import AvroDecoder
 from millstream.schemas.directory import DirectoryStore
@@ -115,8 +117,6 @@ class DataPath:
         retry = _NoPatience(run.abandon, Health(CALL_TIMEOUT), metrics)
         runners = [
             Runner(
-                BisectingExecutor(self._run, max_events=self._max_events, allow_nan_outputs=False),
-                lambda: (ModelId("bench", 1),),
                 max_events=self._max_events,
                 watchdog=watchdog,
                 retry=retry,
@@ -134,6 +134,8 @@ class DataPath:
             order=OffsetOrderCheck({}),
             pool=ExecutorPool(
                 runners,
+                self._in_slots,
+                OpenedModel(ModelId("bench", 1), [_Running(self._run)]),
                 ResultBuffer(run.answers),
                 ahead=self._ahead,
                 ordering="partition",
@@ -142,6 +144,29 @@ class DataPath:
             ),
             metrics=metrics,
         )
+
+    def _in_slots(self, model: OpenedModel) -> ServedModel:
+        """The model in one slot for each batch that runs at a time."""
+        return ServedModel(
+            model,
+            [
+                SlotModel(BisectingExecutor(self._run, max_events=self._max_events, allow_nan_outputs=False), model)
+                for _ in self._watchdogs
+            ],
+        )
+
+
+class _Running:
+    """An executor that runs a function."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def warm_up(self) -> None:
+        """It is warmed up."""
+
+    def close(self) -> None:
+        """Its owner closes it."""
 
 
 class _Run:

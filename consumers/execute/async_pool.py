@@ -8,10 +8,12 @@ from typing import Any
 
 from millstream.consumers.events import BatchResult, MicroBatch
 from millstream.consumers.execute.async_runner import AsyncRunner, Unanswered
-from millstream.consumers.execute.concurrency_limit import ConcurrencyLimit
 from millstream.consumers.execute.flights import Flights
+from millstream.consumers.execute.request_gates import RequestPlaces
+from millstream.consumers.execute.version_switch import VersionSwitch
 from millstream.consumers.resilience.watchdog import watch
 from millstream.inference.executors.loop_thread import LoopThread
+from millstream.inference.executors.opened import OpenedModel
 
 SHUTDOWN_TIMEOUT = 1.0  # seconds for all batches to end
 TICK_INTERVAL = 0.5  # seconds between two signs of life of the event loop
@@ -22,46 +24,48 @@ class AsyncExecutorPool:
 
     def __init__(
         self,
-        runner: AsyncRunner,
+        first: AsyncRunner,
+        runner_of: Callable[[OpenedModel, AsyncRunner], AsyncRunner],
         flights: Flights,
         *,
         thread: LoopThread,
-        limit: ConcurrencyLimit,
         ahead: int,
         fail: Callable[[BaseException], object],
         stalled_after: float,
     ) -> None:
         """Args:
-        runner: runs the batches.
+        first: runs the batches until `switch_to`.
+        runner_of: creates the runner of another model version. It gets the version, and the runner before it.
         flights: passes the results on.
-        thread: has the event loop of the executor.
-        limit: how many batches run at a time.
+        thread: has the event loop of the executors.
         ahead: batches that may wait for others to end.
         fail: called in the loop's thread with an error that ended a batch.
         stalled_after: seconds that the event loop may stand still. Then the process ends.
         """
-        self._runner = runner
+        self._switch = VersionSwitch(first)
+        self._runner_of = runner_of
         self._thread = thread
-        self._limit = limit
         self._ahead = ahead
         self._fail = fail
         self._flights = flights
         self._tasks: set[asyncio.Task[None]] = set()
-        self._submitted: deque[tuple[int, MicroBatch]] = deque()
+        self._submitted: deque[tuple[int, MicroBatch, AsyncRunner]] = deque()
         self._landed: list[BatchResult] = []
         self._closed = False
         self._ticks = 0
-        runner.places.on_free = self._begin
+        first.places.on_free = self._begin
         thread.loop.call_soon_threadsafe(self._tick)
         name = "the event loop of the executor (it must never block; limits.batch_timeout)"
         watch(lambda: None if self._closed else (name, self._ticks), stalled_after)
 
     def submit(self, batch: MicroBatch) -> None:
         """See `Pool.submit`. A batch that is too large for the executor becomes several, which run at the same time."""
-        most = self._runner.max_events
+        most = self._switch.current.max_events
         for part in [batch] if batch.events <= most else batch.split(most):
-            number = self._flights.depart(part, lambda: self._limit.size + self._ahead, refill=max(self._ahead // 2, 1))
-            self._submitted.append((number, part))
+            number = self._flights.depart(
+                part, lambda: self._places.limit.size + self._ahead, refill=max(self._ahead // 2, 1)
+            )
+            self._submitted.append((number, part, self._switch.take()))
             if len(self._submitted) == 1:  # otherwise the loop has been woken, or all places are taken
                 self._thread.loop.call_soon_threadsafe(self._begin)
 
@@ -70,11 +74,27 @@ class AsyncExecutorPool:
 
     def wait_for_one(self) -> bool:
         """See `Pool.wait_for_one`."""
-        return self._flights.wait_below(lambda: self._limit.size)
+        return self._flights.wait_below(lambda: self._places.limit.size)
 
     def settle(self) -> None:
         """See `Pool.settle`."""
         self._flights.settle()
+
+    def switch_to(self, model: OpenedModel) -> None:
+        """See `Pool.switch_to`. The version's executor was warmed up on the pool's event loop."""
+        runner = self._runner_of(model, self._switch.current)
+        runner.places.on_free = self._begin
+        self._switch.switch_to(runner)
+        self._thread.loop.call_soon_threadsafe(self._begin)  # the places may be other ones
+
+    def is_in_use(self, model: OpenedModel) -> bool:
+        """See `Pool.is_in_use`."""
+        return any(runner.model is model for runner in self._switch.in_use())
+
+    @property
+    def _places(self) -> RequestPlaces:
+        """The places of the requests in flight."""
+        return self._switch.current.places
 
     def close(self) -> None:
         """Cancel the batches that run. Waits up to 1 s, because a coroutine may block the event loop."""
@@ -83,27 +103,26 @@ class AsyncExecutorPool:
 
     def _begin(self) -> None:
         """Begin to run the submitted batches that there are places for."""
-        waiting = len(self._submitted)
-        while waiting > 0 and not self._closed and self._runner.places.try_take():
+        waiting, places = len(self._submitted), self._places
+        while waiting > 0 and not self._closed and places.try_take():
             waiting -= 1
-            self._start(self._run_submitted())
+            self._start(self._run_submitted(places))
 
     def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
         task = self._thread.loop.create_task(coroutine)
         self._tasks.add(task)  # the loop itself keeps only weak references
         task.add_done_callback(self._tasks.discard)
 
-    async def _run_submitted(self) -> None:
+    async def _run_submitted(self, places: RequestPlaces) -> None:
         """Run submitted batches one after another, in a place that is already taken."""
-        places = self._runner.places
         try:
-            while self._submitted and not self._closed and places.may_stay():
-                number, batch = self._submitted.popleft()
-                answered = await self._runner.first_try(number, batch)
+            while self._submitted and not self._closed and places is self._places and places.may_stay():
+                number, batch, runner = self._submitted.popleft()
+                answered = await runner.first_try(number, batch)
                 if isinstance(answered, BatchResult):
-                    self._keep(answered)
+                    self._keep(answered, runner)
                 else:
-                    self._start(self._retry(answered))
+                    self._start(self._retry(answered, runner))
                 if self._submitted:  # the limit may have grown
                     self._begin()
         except Exception as error:
@@ -111,14 +130,15 @@ class AsyncExecutorPool:
         finally:
             places.free()
 
-    async def _retry(self, failed: Unanswered) -> None:
+    async def _retry(self, failed: Unanswered, runner: AsyncRunner) -> None:
         try:
-            self._keep(await self._runner.retry(failed))
+            self._keep(await runner.retry(failed), runner)
         except Exception as error:
             self._fail(error)
 
-    def _keep(self, answered: BatchResult) -> None:
+    def _keep(self, answered: BatchResult, runner: AsyncRunner) -> None:
         """Pass a result on, together with the others that come in this turn of the loop: each message wakes other threads."""
+        self._switch.release(runner)
         self._landed.append(answered)
         if len(self._landed) == 1:
             self._thread.loop.call_soon(self._land)

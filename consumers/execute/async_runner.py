@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from millstream.consumers.events import BatchResult, MicroBatch
@@ -14,7 +13,7 @@ from millstream.consumers.observability import metrics as m
 from millstream.inference.errors import ExecutorUnavailable, ModelRejected, NotSent, Throttled, TimedOut
 from millstream.inference.executors.blocking import TimedExecutor
 from millstream.inference.executors.interface import AsyncExecutor, Inputs, Tensors
-from millstream.inference.model_id import ModelId
+from millstream.inference.executors.opened import OpenedModel
 from millstream.schemas.failures import failure_of
 
 
@@ -38,7 +37,7 @@ class AsyncRunner:
         self,
         executor: AsyncExecutor,
         bisection: Bisection,
-        models: Callable[[], tuple[ModelId, ...]],
+        model: OpenedModel,
         *,
         start: BatchStart,
         breaker: CircuitBreaker,
@@ -49,7 +48,7 @@ class AsyncRunner:
         """Args:
         executor: runs the model.
         bisection: isolates bad events.
-        models: returns the models that the executor runs, after a batch.
+        model: the model version of the executor.
         start: leaves out events that are too late.
         breaker: waits during an outage of the executor.
         places: bound the requests in flight.
@@ -60,10 +59,10 @@ class AsyncRunner:
         self._executor = executor
         self._timed = TimedExecutor(executor)
         self._bisection = bisection
-        self._models = models
+        self.model = model
         self._start = start
         self._breaker = breaker
-        self._quota = quota
+        self.quota = quota
         self._metrics = metrics
         executor.on_tokens = quota.correct
 
@@ -113,7 +112,7 @@ class AsyncRunner:
         work: Work | None = begun
         while work is not None:
             if not work.events:
-                return work.result(number, no_result(), 0.0, self._models())
+                return work.result(number, no_result(), 0.0, self.model.models)
             started = time.perf_counter()
             try:
                 result = await self._run(work)
@@ -122,7 +121,7 @@ class AsyncRunner:
                 continue
             took = time.perf_counter() - started
             self._metrics.observe(m.STAGE_SECONDS, took, "infer")
-            return work.result(number, result, took, self._models())
+            return work.result(number, result, took, self.model.models)
         return not_run(number, begun.batch)
 
     async def _run(self, work: Work) -> Result:
@@ -151,7 +150,7 @@ class AsyncRunner:
             return result
 
     async def _request(self, inputs: Inputs, work: Work) -> Tensors:
-        if self._quota and not await self._quota.take(
+        if self.quota and not await self.quota.take(
             lambda: self._executor.tokens(inputs), lambda: self._start.is_over(work)
         ):
             raise _OverError

@@ -9,6 +9,9 @@ from millstream.consumers.execute.flights import Flights
 from millstream.consumers.execute.reorder_buffer import Ordering
 from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
+from millstream.consumers.execute.served import ServedModel
+from millstream.consumers.execute.version_switch import VersionSwitch
+from millstream.inference.executors.opened import OpenedModel
 
 SHUTDOWN_TIMEOUT = 1.0  # seconds for all threads to end
 
@@ -23,6 +26,8 @@ class ExecutorPool:
     def __init__(
         self,
         runners: Sequence[Runner],
+        served_as: Callable[[OpenedModel], ServedModel],
+        first: OpenedModel,
         results: ResultBuffer,
         *,
         ahead: int = 0,
@@ -32,6 +37,8 @@ class ExecutorPool:
     ) -> None:
         """Args:
         runners: each gets a thread.
+        served_as: prepares a model version for these runners.
+        first: the version that answers until `switch_to`.
         results: takes the results.
         ahead: batches that may wait for a runner, so that a runner that is free has the next one at once.
         ordering: which results may overtake others.
@@ -39,12 +46,14 @@ class ExecutorPool:
         fail: called in a runner's thread with the error that ended it.
         """
         self._runners = runners
+        self._served_as = served_as
+        self._switch = VersionSwitch(served_as(first))
         self._flights = Flights(results, ordering=ordering, abandon=abandon)
         self._results = results
         self._fail = fail
-        self._waiting: SimpleQueue[tuple[int, MicroBatch] | None] = SimpleQueue()
+        self._waiting: SimpleQueue[tuple[int, MicroBatch, ServedModel] | None] = SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._run, args=(runner,), name=f"executor-{at}", daemon=True)
+            threading.Thread(target=self._run, args=(at, runner), name=f"executor-{at}", daemon=True)
             for at, runner in enumerate(runners if ahead or len(runners) > 1 else ())
         ]
         self._most = len(runners) + ahead
@@ -54,9 +63,15 @@ class ExecutorPool:
     def submit(self, batch: MicroBatch) -> None:
         """See `Pool.submit`."""
         if self._threads:
-            self._waiting.put((self._flights.depart(batch, lambda: self._most), batch))
-        else:
-            self._results.keep(self._runners[0].answer(self._flights.next_number(), batch))
+            number = self._flights.depart(batch, lambda: self._most)
+            self._waiting.put((number, batch, self._switch.take()))
+            return
+        served = self._switch.take()
+        try:
+            result = self._runners[0].answer(self._flights.next_number(), batch, served.slots[0])
+        finally:
+            self._switch.release(served)
+        self._results.keep(result)
 
     def flush(self) -> None:
         """See `Pool.flush`."""
@@ -70,6 +85,14 @@ class ExecutorPool:
         """See `Pool.settle`."""
         self._flights.settle()
 
+    def switch_to(self, model: OpenedModel) -> None:
+        """See `Pool.switch_to`."""
+        self._switch.switch_to(self._served_as(model))
+
+    def is_in_use(self, model: OpenedModel) -> bool:
+        """See `Pool.is_in_use`."""
+        return any(served.model is model for served in self._switch.in_use())
+
     def close(self) -> None:
         """End the threads after their current batches. Waits up to 1 s, because a model may hang."""
         self._results.flush()
@@ -78,9 +101,12 @@ class ExecutorPool:
         for thread in self._threads:
             thread.join(SHUTDOWN_TIMEOUT / len(self._threads))
 
-    def _run(self, runner: Runner) -> None:
+    def _run(self, at: int, runner: Runner) -> None:
         try:
             while (departure := self._waiting.get()) is not None:
-                self._flights.land(runner.answer(*departure))
+                number, batch, served = departure
+                result = runner.answer(number, batch, served.slots[at])
+                self._switch.release(served)
+                self._flights.land(result)
         except BaseException as error:
             self._fail(error)

@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from millstream.consumers.events import MicroBatch
+from millstream.inference.executors.opened import OpenedModel
 
 
 class Pool(Protocol):
@@ -26,6 +27,16 @@ class Pool(Protocol):
 
     def settle(self) -> None:
         """Wait until the results of all batches are passed on. Raises Abandoned."""
+
+    def switch_to(self, model: OpenedModel) -> None:
+        """Let another model version, which is warmed up, answer the batches that are submitted from now on.
+
+        A batch that was submitted before is still answered by the version before. A thread other than that of `submit` calls it.
+        """
+
+    def is_in_use(self, model: OpenedModel) -> bool:
+        """Whether the version answers new batches, or has batches in flight. The thread of `switch_to` calls it."""
+        ...
 
     def close(self) -> None:
         """End what runs. Waits up to 1 s, because a model may hang."""

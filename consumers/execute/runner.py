@@ -8,21 +8,19 @@ from functools import partial
 from millstream.consumers.errors import Abandoned
 from millstream.consumers.events import BatchResult, MicroBatch
 from millstream.consumers.execute.batch_start import BatchStart, no_result, not_run
-from millstream.consumers.execute.bisecting import BisectingExecutor, Result
+from millstream.consumers.execute.bisecting import Result
+from millstream.consumers.execute.served import SlotModel
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.inference.executors.interface import Inputs
-from millstream.inference.model_id import ModelId
 
 
 class Runner:
-    """Runs micro-batches on one executor. One thread calls it."""
+    """Runs micro-batches in one executor slot. One thread calls it."""
 
     def __init__(
         self,
-        isolation: BisectingExecutor,
-        models: Callable[[], tuple[ModelId, ...]],
         *,
         max_events: int,
         watchdog: Watchdog,
@@ -32,8 +30,6 @@ class Runner:
         metrics: m.Metrics,
     ) -> None:
         """Args:
-        isolation: runs the model.
-        models: returns the models that it runs, after a batch.
         max_events: most events of a batch.
         watchdog: ends the worker if the model hangs.
         retry: waits during an outage of the executor.
@@ -41,8 +37,6 @@ class Runner:
         abandon: set when no more batches are to run.
         metrics: where to count.
         """
-        self._isolation = isolation
-        self._models = models
         self._watchdog = watchdog
         self._retry = retry
         self._start = BatchStart(max_events=max_events, is_outdated=is_outdated, metrics=metrics)
@@ -50,12 +44,13 @@ class Runner:
         self._took = 0.0  # seconds that the model took for the last batch
         self._metrics = metrics
 
-    def answer(self, number: int, batch: MicroBatch) -> BatchResult:
+    def answer(self, number: int, batch: MicroBatch, served: SlotModel) -> BatchResult:
         """Run the batch. During an outage of the executor, it waits.
 
         Args:
             number: of the batch, in order of submission.
             batch: what to run.
+            served: the model version that answers it, also if it has to wait or runs in parts.
 
         Raises:
             Abandoned: the worker must not wait any longer.
@@ -66,18 +61,18 @@ class Runner:
         if work is None:
             return not_run(number, batch)
         if not work.events:
-            return work.result(number, no_result(), 0.0, self._models())
-        result = self._run(work.inputs, batch)
-        return work.result(number, result, self._took, self._models())
+            return work.result(number, no_result(), 0.0, served.models)
+        result = self._run(work.inputs, batch, served)
+        return work.result(number, result, self._took, served.models)
 
-    def _run(self, inputs: Inputs, batch: MicroBatch) -> Result:
+    def _run(self, inputs: Inputs, batch: MicroBatch, served: SlotModel) -> Result:
         started = time.perf_counter()
         topic, partition, offset = batch.position
         name = f"a micro-batch in the model, the first event at offset {offset} of {topic}/{partition} (limits.batch_timeout),"
         try:
             return self._retry.call(
                 "executor",
-                partial(self._watchdog.watched, name, partial(self._isolation.run, inputs)),
+                partial(self._watchdog.watched, name, partial(served.isolation.run, inputs)),
                 lambda _error: batch.position,
             )
         finally:

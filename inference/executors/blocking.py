@@ -70,14 +70,19 @@ class BlockingExecutor:
     commands use `run`.
     """
 
-    def __init__(self, executor: AsyncExecutor) -> None:
-        """Start the event loop."""
+    def __init__(self, executor: AsyncExecutor, beside: "BlockingExecutor | None" = None) -> None:
+        """Start the event loop.
+
+        Args:
+            executor: the asynchronous executor.
+            beside: another executor, whose event loop this one shares; None: it gets a loop of its own.
+        """
         self.executor = executor
         self._timed = TimedExecutor(executor)
         self.device = executor.device
         self.batch_sizes = executor.batch_sizes
         self.max_events = executor.max_events
-        self.thread = LoopThread("remote-executor")
+        self.thread: LoopThread = LoopThread("remote-executor") if beside is None else beside.thread.shared()
         self.checks: list[Callable[[], object]] = []
         """Called after the warm-up; what they raise, `warm_up` raises."""
         # Commands such as `millstream predict` just end. Then the connections are closed too.

@@ -22,6 +22,7 @@ def open_executor(
     max_events: int = 256,
     gpu_memory: int | None = None,
     engine_cache: Path | None = None,
+    beside: object = None,
 ) -> ModelExecutor:
     """Load the model into its executor.
 
@@ -35,6 +36,7 @@ def open_executor(
         max_events: the largest micro-batch.
         gpu_memory: bytes of GPU memory for this copy of the model; None: no limit. Only ONNX Runtime and torch keep it.
         engine_cache: folder for engines that TensorRT compiled, of all models; None: they are not kept.
+        beside: the executor of another version of the model; an asynchronous executor shares its event loop. None: there is none.
 
     Raises:
         DeviceError: the device doesn't exist, or the executor doesn't support it.
@@ -60,7 +62,12 @@ def open_executor(
         "onnx": {"threads": threads, "engine_cache": engine_cache, **memory},
         "torch": {"threads": threads, **memory},
     }
-    executor = _open(model, device, max_events, native.get(model.executor, {}))
+    opened = _open(model, device, max_events, native.get(model.executor, {}))
+    executor = (
+        BlockingExecutor(cast("AsyncExecutor", opened), beside if isinstance(beside, BlockingExecutor) else None)
+        if is_asynchronous(opened)
+        else cast("ModelExecutor", opened)
+    )
     # `kserve` pads by itself, and in a prompt, a list may have any length.
     if model.signature.max_length is None or model.executor in SERVERS:
         return executor
@@ -72,8 +79,8 @@ def open_executor(
     return ByLength(model, executor)
 
 
-def _open(model: ModelVersion, device: str, max_events: int, options: dict[str, Any]) -> ModelExecutor:
-    """Open without `ByLength`. `options`: those that only this executor has."""
+def _open(model: ModelVersion, device: str, max_events: int, options: dict[str, Any]) -> AsyncExecutor | ModelExecutor:
+    """Open what runs the model. `options`: those that only this executor has."""
     match model.executor:
         case "torch":
             from millstream.inference.executors.torch import TorchExecutor  # noqa: PLC0415
@@ -90,14 +97,13 @@ def _open(model: ModelVersion, device: str, max_events: int, options: dict[str, 
         case "openai":
             from millstream.inference.executors.openai.executor import open_openai  # noqa: PLC0415
 
-            return BlockingExecutor(open_openai(model, max_events))
+            return open_openai(model, max_events)
         case "kserve":
             from millstream.inference.executors.kserve.executor import KServeExecutor  # noqa: PLC0415
 
-            return BlockingExecutor(KServeExecutor(model, max_events=max_events))
+            return KServeExecutor(model, max_events=max_events)
         case name:
-            opened = _open_installed(model, name, max_events)
-    return BlockingExecutor(cast("AsyncExecutor", opened)) if is_asynchronous(opened) else cast("ModelExecutor", opened)
+            return _open_installed(model, name, max_events)
 
 
 def is_asynchronous(executor: AsyncExecutor | ModelExecutor) -> bool:

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
 from millstream.inference.executors.limits import RequestLimits
 from millstream.inference.executors.request_report import RequestReport
-from millstream.inference.model_id import ModelId
 from millstream.inference.ragged import Ragged
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput, blank
@@ -114,12 +113,6 @@ class AsyncExecutor(Protocol):
 
     async def close(self) -> None:
         """Close the connections."""
-
-
-def models_of(executor: object, own: tuple[ModelId, ...]) -> tuple[ModelId, ...]:
-    """The models that an executor runs, see `ANSWERED_BY`. `own`: the one that it was opened with."""
-    models: tuple[ModelId, ...] = getattr(executor, "models", own)
-    return models
 
 
 def rows_of(tensors: Inputs) -> int:

@@ -17,8 +17,16 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         """Start the thread. `name` is the thread's."""
         self.loop = asyncio.new_event_loop()
+        self._users = 1
+        self._counting = threading.Lock()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+
+    def shared(self) -> "LoopThread":
+        """The thread itself, with one user more. It ends when each user has called `close`."""
+        with self._counting:
+            self._users += 1
+        return self
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine, and return at once."""
@@ -45,7 +53,11 @@ class LoopThread:
             raise TimeoutError(f"no result after {timeout:g} s") from None
 
     def close(self) -> None:
-        """Cancel all that runs, and end the thread. Waits up to 1 s: a coroutine may block the loop."""
+        """Cancel all that runs, and end the thread, if no other user is left. Waits up to 1 s: a coroutine may block the loop."""
+        with self._counting:
+            self._users -= 1
+            if self._users > 0:
+                return
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join(CLOSE_TIMEOUT)

@@ -22,11 +22,12 @@ from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.observability.health import Health
 from millstream.consumers.resilience.outage import Outages
 from millstream.consumers.resilience.safety_net import SafetyNet
+from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.interface import AsyncExecutor
 from millstream.inference.executors.limits import RequestLimits
-from millstream.inference.executors.loop_thread import LoopThread
+from millstream.inference.executors.opened import OpenedModel
 from tests.broker.clients import wait_until
-from tests.consumers.in_memory import MODELS
+from tests.consumers.in_memory import MODEL
 from tests.consumers.measured import Measured
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Remote(Measured):
         ordering: Ordering = "partition",
         is_outdated: Callable[[MicroBatch], bool] = lambda _batch: False,
         quota: GroupQuota | None = None,
+        runner_of: Callable[[OpenedModel, AsyncRunner], AsyncRunner] | None = None,
         share: Callable[[], tuple[Mapping[Any, int], float]] = lambda: ({}, 1.0),
     ) -> None:
         super().__init__()
@@ -94,26 +96,38 @@ class Remote(Measured):
         self.errors: list[BaseException] = []
         self.health = Health(60)
         self.health.ready = True
-        self.thread = LoopThread("remote")
+        self.blocking = BlockingExecutor(executor)
+        self.thread = self.blocking.thread
         self.limit = ConcurrencyLimit(concurrency)
-        runner = AsyncRunner(
-            executor,
-            Bisection(max_events=64, allow_nan_outputs=False, net=SafetyNet("infer", self.metrics)),
-            lambda: MODELS,
-            start=BatchStart(max_events=64, is_outdated=is_outdated, metrics=self.metrics),
-            breaker=CircuitBreaker(Outages(self.health, self.metrics)),
-            places=RequestPlaces(self.limit),
-            quota=QuotaGate(quota or GroupQuota(None, None, 0.0), share),
-            metrics=self.metrics,
+        self._is_outdated = is_outdated
+        self.runner = self.runner_for(
+            OpenedModel(MODEL, [self.blocking]),
+            RequestPlaces(self.limit),
+            QuotaGate(quota or GroupQuota(None, None, 0.0), share),
         )
         self.pool = AsyncExecutorPool(
-            runner,
+            self.runner,
+            runner_of or (lambda _model, before: before),
             Flights(ResultBuffer(self.answers), ordering=ordering, abandon=self.abandon),
             thread=self.thread,
-            limit=self.limit,
             ahead=ahead,
             fail=self.errors.append,
             stalled_after=600,
+        )
+
+    def runner_for(self, model: OpenedModel, places: RequestPlaces, quota: QuotaGate) -> AsyncRunner:
+        """Runs batches on a version."""
+        (blocking,) = model.executors
+        assert isinstance(blocking, BlockingExecutor)
+        return AsyncRunner(
+            blocking.executor,
+            Bisection(max_events=64, allow_nan_outputs=False, net=SafetyNet("infer", self.metrics)),
+            model,
+            start=BatchStart(max_events=64, is_outdated=self._is_outdated, metrics=self.metrics),
+            breaker=CircuitBreaker(Outages(self.health, self.metrics)),
+            places=places,
+            quota=quota,
+            metrics=self.metrics,
         )
 
     def results(self) -> list[BatchResult]:
@@ -127,7 +141,7 @@ class Remote(Measured):
 
     def __exit__(self, *_: object) -> None:
         self.pool.close()
-        self.thread.close()
+        self.blocking.close()
 
 
 class Held:

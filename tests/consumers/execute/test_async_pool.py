@@ -25,11 +25,17 @@ from millstream.inference.errors import (
     Throttled,
     TimedOut,
 )
+from millstream.inference.executors.blocking import BlockingExecutor
+from millstream.inference.executors.opened import OpenedModel
+from millstream.inference.model_id import ModelId
 from tests.broker.clients import wait_until
 from tests.consumers.execute.remote import Held, NegatingServer, Remote
 from tests.consumers.in_memory import MODELS, batch_of, block, ended, running
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from millstream.consumers.execute.async_runner import AsyncRunner
     from millstream.inference.executors.interface import Tensors
 
 
@@ -493,3 +499,42 @@ def test_request_that_is_cancelled_by_the_executor_itself_is_sent_again() -> Non
         remote.pool.submit(batch_of("e"))
         wait_until(lambda: len(remote.results()) == 1, 5, "its result")
     assert remote.errors == []
+
+
+def test_switch_of_an_asynchronous_executor_is_between_two_batches_and_shares_the_limit_of_requests() -> None:
+    held = Held()
+    first = NegatingServer(held)
+    second = Doubling()
+    with Remote(first, concurrency=3, runner_of=lambda model, before: next_runner(remote, model, before)) as remote:
+        remote.pool.submit(batch_of("e", 10))
+        held.wait_for(1)
+        new = OpenedModel(ModelId("m", 2), [BlockingExecutor(second, beside=remote.blocking)])
+        new.executors[0].warm_up()
+        remote.pool.switch_to(new)
+        remote.pool.submit(batch_of("e", 20))
+        wait_until(lambda: len(second.requests) == 1, 10, "the new version to get the next batch")
+        assert remote.pool.is_in_use(remote.runner.model)
+        assert remote.results() == []
+        held.release(remote, 10)
+        remote.pool.settle()
+        results = remote.results()
+        wait_until(lambda: not remote.pool.is_in_use(remote.runner.model), 10, "the old version to be free")
+        remote.runner.model.close()  # the event loop stays
+        remote.pool.submit(batch_of("e", 30))
+        remote.pool.settle()
+        results = remote.results()
+        new.close()
+    assert [(one.models[0].version, one.outputs["y"].item()) for one in results] == [(1, -10), (2, 40), (2, 60)]
+    assert remote.errors == []
+
+
+class Doubling(NegatingServer):
+    """Another version: `y` = 2 x `x`."""
+
+    async def run(self, inputs: Tensors, timeout: float) -> dict[str, npt.NDArray[Any]]:
+        await super().run(inputs, timeout)
+        return {"y": 2 * inputs["x"]}
+
+
+def next_runner(remote: Remote, model: OpenedModel, before: AsyncRunner) -> AsyncRunner:
+    return remote.runner_for(model, before.places, before.quota)

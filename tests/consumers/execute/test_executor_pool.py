@@ -13,6 +13,8 @@ from millstream.consumers.events import BatchResult, MicroBatch, ResultQueue
 from millstream.consumers.execute.executor_pool import ExecutorPool
 from millstream.consumers.execute.result_buffer import MAX_DELAY, ResultBuffer
 from millstream.consumers.execute.runner import Runner
+from millstream.consumers.execute.served import SlotModel
+from tests.consumers.execute.serving import NO_MODEL, in_slots
 from tests.consumers.in_memory import answered, batch_of, ended, running
 
 
@@ -24,7 +26,7 @@ class TimedRunner:
         self._now = 100.0
         monkeypatch.setattr("millstream.consumers.execute.result_buffer.time.monotonic", lambda: self._now)
 
-    def answer(self, number: int, batch: MicroBatch) -> BatchResult:
+    def answer(self, number: int, batch: MicroBatch, served: SlotModel) -> BatchResult:  # noqa: ARG002
         took = self._seconds.pop(0)
         self._now += took
         return replace(answered("e"), number=number, batch=batch, seconds=took)
@@ -34,7 +36,15 @@ def handed_over(monkeypatch: pytest.MonkeyPatch, seconds: Sequence[float]) -> li
     """The numbers of what came together, where each batch was so long in the model."""
     answers: ResultQueue = SimpleQueue()
     runner = cast("Runner", TimedRunner(monkeypatch, seconds))
-    pool = ExecutorPool([runner], ResultBuffer(answers), ordering="partition", abandon=threading.Event(), fail=print)
+    pool = ExecutorPool(
+        [runner],
+        in_slots(),
+        NO_MODEL,
+        ResultBuffer(answers),
+        ordering="partition",
+        abandon=threading.Event(),
+        fail=print,
+    )
     for _ in seconds:
         pool.submit(batch_of("e"))
     pool.flush()
@@ -61,7 +71,15 @@ def test_results_are_kept_for_about_as_long_as_a_quick_model_takes_for_a_few(
 def test_what_was_answered_is_handed_over_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     answers: ResultQueue = SimpleQueue()
     runner = cast("Runner", TimedRunner(monkeypatch, [0.0]))
-    pool = ExecutorPool([runner], ResultBuffer(answers), ordering="partition", abandon=threading.Event(), fail=print)
+    pool = ExecutorPool(
+        [runner],
+        in_slots(),
+        NO_MODEL,
+        ResultBuffer(answers),
+        ordering="partition",
+        abandon=threading.Event(),
+        fail=print,
+    )
     pool.submit(batch_of("e"))
     assert answers.empty()
     pool.close()
@@ -75,7 +93,7 @@ class HeldRunner:
         self.may = threading.Semaphore(0)
         self.threads: set[threading.Thread] = set()
 
-    def answer(self, number: int, batch: MicroBatch) -> BatchResult:
+    def answer(self, number: int, batch: MicroBatch, served: SlotModel) -> BatchResult:  # noqa: ARG002
         self.threads.add(threading.current_thread())
         assert self.may.acquire(timeout=10)
         return replace(answered("e"), number=number, batch=batch)
@@ -86,6 +104,8 @@ def test_batches_wait_for_a_busy_lane_up_to_so_many_and_leave_in_order() -> None
     runner = HeldRunner()
     pool = ExecutorPool(
         [cast("Runner", runner)],
+        in_slots(),
+        NO_MODEL,
         ResultBuffer(answers),
         ahead=2,
         ordering="partition",
@@ -111,7 +131,14 @@ def test_dispatch_waits_where_as_many_wait_as_may() -> None:
     answers: ResultQueue = SimpleQueue()
     runner, abandon = HeldRunner(), threading.Event()
     pool = ExecutorPool(
-        [cast("Runner", runner)], ResultBuffer(answers), ahead=1, ordering="partition", abandon=abandon, fail=print
+        [cast("Runner", runner)],
+        in_slots(),
+        NO_MODEL,
+        ResultBuffer(answers),
+        ahead=1,
+        ordering="partition",
+        abandon=abandon,
+        fail=print,
     )
     for _ in range(2):
         pool.submit(batch_of("e"))

@@ -17,7 +17,9 @@ from millstream.consumers.execute.executor_pool import ExecutorPool
 from millstream.consumers.execute.reorder_buffer import Ordering
 from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
+from millstream.consumers.execute.served import SlotModel
 from millstream.consumers.record_types import Partition
+from tests.consumers.execute.serving import NO_MODEL, in_slots
 from tests.consumers.in_memory import answered, block
 
 LONG = 10.0  # seconds; nothing takes that long where all is well
@@ -53,7 +55,7 @@ class GatedRunner:
         self._gates = gates
         self.ran: list[int] = []
 
-    def answer(self, number: int, batch: MicroBatch) -> BatchResult:
+    def answer(self, number: int, batch: MicroBatch, served: SlotModel) -> BatchResult:  # noqa: ARG002
         self.ran.append(number)
         self._gates.pass_through(number)
         return replace(answered("e"), number=number, batch=batch)
@@ -74,7 +76,13 @@ def pool_of(
         abandon.set()  # what waits for the runner would wait forever
 
     pool = ExecutorPool(
-        [cast("Runner", one) for one in runners], ResultBuffer(answers), ordering=ordering, abandon=abandon, fail=fail
+        [cast("Runner", one) for one in runners],
+        in_slots(len(runners)),
+        NO_MODEL,
+        ResultBuffer(answers),
+        ordering=ordering,
+        abandon=abandon,
+        fail=fail,
     )
     try:
         yield pool

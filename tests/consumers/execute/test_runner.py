@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from millstream.consumers.errors import Abandoned
-from millstream.consumers.events import NEVER, BatchSlice, MicroBatch
+from millstream.consumers.events import NEVER, BatchResult, BatchSlice, MicroBatch
 from millstream.consumers.execute import batch_start, runner
-from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.execute.runner import Runner
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability import metrics as m
@@ -24,6 +23,7 @@ from millstream.inference.errors import ExecutorUnavailable, ModelRejected
 from millstream.inference.executors.interface import ANSWERED_BY
 from millstream.inference.model_id import ModelId
 from tests.consumers.clock import Clock
+from tests.consumers.execute.serving import running_model, slot_of
 from tests.consumers.in_memory import MODELS, batch_of, block
 from tests.consumers.measured import Measured
 
@@ -51,9 +51,10 @@ class Running(Measured):
     ) -> None:
         super().__init__()
         self.abandon = threading.Event()
+        self.served = slot_of(running_model(run), max_events=8)
+        if models != MODELS:
+            self.served.model.executors[0].models = models  # type: ignore[attr-defined]
         self.runner = Runner(
-            BisectingExecutor(run, max_events=8, allow_nan_outputs=False),
-            lambda: models,
             max_events=8,
             watchdog=WATCHDOG,
             retry=Retry(self.abandon, Health(60), self.metrics),
@@ -61,6 +62,9 @@ class Running(Measured):
             abandon=self.abandon,
             metrics=self.metrics,
         )
+
+    def answer(self, number: int, batch: MicroBatch) -> BatchResult:
+        return self.runner.answer(number, batch, self.served)
 
 
 def with_deadlines(deadlines: Sequence[int]) -> MicroBatch:
@@ -72,7 +76,7 @@ def with_deadlines(deadlines: Sequence[int]) -> MicroBatch:
 
 def test_batch_is_answered_with_its_outputs_rows_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
     Clock(monkeypatch, batch_start, NOW)
-    found = Running().runner.answer(3, batch_of("erte", start=5))
+    found = Running().answer(3, batch_of("erte", start=5))
     assert found.number == 3
     assert found.outputs["y"].ravel().tolist() == [-5, -8]
     assert found.rows.tolist() == [0, 1]
@@ -82,8 +86,8 @@ def test_batch_is_answered_with_its_outputs_rows_and_time(monkeypatch: pytest.Mo
 
 def test_batch_is_counted_with_its_size_its_fill_and_why_it_was_closed() -> None:
     own = Running()
-    own.runner.answer(0, batch_of("eert"))
-    own.runner.answer(1, replace(batch_of("eeee", 4), reason="time"))
+    own.answer(0, batch_of("eert"))
+    own.answer(1, replace(batch_of("eeee", 4), reason="time"))
     assert own.value(m.BATCHES, reason="size") == own.value(m.BATCHES, reason="time") == 1
     assert own.value(m.BATCH_EVENTS, "_sum") == 6
     assert own.value(m.BATCH_EVENTS, "_count") == 2
@@ -93,7 +97,7 @@ def test_batch_is_counted_with_its_size_its_fill_and_why_it_was_closed() -> None
 
 def test_batch_without_events_is_answered_without_the_model() -> None:
     own = Running(lambda _inputs: pytest.fail("there is nothing to run"))
-    found = own.runner.answer(0, batch_of("trt"))
+    found = own.answer(0, batch_of("trt"))
     assert (found.outputs, found.rows.tolist(), found.rejected, found.seconds) == ({}, [], {}, 0.0)
     assert own.value(m.BATCHES, reason="size") == 1
     assert own.value(m.BATCH_EVENTS, "_count") == 0
@@ -109,7 +113,7 @@ def test_wait_for_the_run_and_the_run_are_measured(monkeypatch: pytest.MonkeyPat
 
     own = Running(slow)
     made = block("e", arrived=clock.now - 2.5)
-    found = own.runner.answer(0, MicroBatch((BatchSlice(made, 0, 1, 0, 1),), "size"))
+    found = own.answer(0, MicroBatch((BatchSlice(made, 0, 1, 0, 1),), "size"))
     assert own.value(m.STAGE_SECONDS, "_sum", stage="queue") == pytest.approx(2.5)
     assert own.value(m.STAGE_SECONDS, "_sum", stage="infer") == pytest.approx(0.75)
     assert found.seconds == pytest.approx(0.75)
@@ -118,7 +122,7 @@ def test_wait_for_the_run_and_the_run_are_measured(monkeypatch: pytest.MonkeyPat
 def test_events_whose_deadline_is_over_are_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     Clock(monkeypatch, batch_start, NOW)
     now = NOW * 1000
-    found = Running().runner.answer(0, with_deadlines([now - 250, now, NEVER, now - 1]))
+    found = Running().answer(0, with_deadlines([now - 250, now, NEVER, now - 1]))
     assert found.outputs["y"].ravel().tolist() == [-1, -2]
     assert found.rows.tolist() == [1, 2]
     assert {row: why.reason for row, why in found.rejected.items()} == {0: "expired", 3: "expired"}
@@ -126,7 +130,7 @@ def test_events_whose_deadline_is_over_are_not_run(monkeypatch: pytest.MonkeyPat
 
 
 def test_batch_that_is_too_late_as_a_whole_is_not_run() -> None:
-    found = Running(lambda _inputs: pytest.fail("all of it is too late")).runner.answer(0, with_deadlines([1, 2]))
+    found = Running(lambda _inputs: pytest.fail("all of it is too late")).answer(0, with_deadlines([1, 2]))
     assert (found.outputs, found.rows.tolist(), sorted(found.rejected)) == ({}, [], [0, 1])
     assert found.seconds == 0.0
 
@@ -138,7 +142,7 @@ def test_model_that_answered_an_event_is_known_also_if_the_batch_ran_in_parts_an
         return {**negated(inputs), ANSWERED_BY: inputs["x"].ravel().astype(np.int64) % 2}
 
     models = (ModelId("even", 1), ModelId("odd", 7))
-    found = Running(routed, models=models).runner.answer(0, with_deadlines([NEVER, 1, NEVER, NEVER, NEVER]))
+    found = Running(routed, models=models).answer(0, with_deadlines([NEVER, 1, NEVER, NEVER, NEVER]))
     assert found.rows.tolist() == [0, 3, 4]
     assert sorted(found.outputs) == ["y"], "the reserved output is none of the prediction's"
     assert found.models == models
@@ -147,7 +151,7 @@ def test_model_that_answered_an_event_is_known_also_if_the_batch_ran_in_parts_an
 
 
 def test_one_model_answers_all_events() -> None:
-    found = Running().runner.answer(0, with_deadlines([NEVER, NEVER]))
+    found = Running().answer(0, with_deadlines([NEVER, NEVER]))
     assert (found.models, found.answered_by) == (MODELS, None)
 
 
@@ -157,7 +161,7 @@ def test_events_that_the_model_rejects_are_named_by_their_place_in_the_batch() -
             raise ModelRejected("a 2")
         return negated(inputs)
 
-    found = Running(no_two).runner.answer(0, with_deadlines([1, NEVER, NEVER, NEVER]))
+    found = Running(no_two).answer(0, with_deadlines([1, NEVER, NEVER, NEVER]))
     assert found.rows.tolist() == [1, 3]
     assert {row: why.reason for row, why in found.rejected.items()} == {0: "expired", 2: "model_rejected"}
     assert found.outputs["y"].ravel().tolist() == [-1, -3]
@@ -175,7 +179,7 @@ def test_executor_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) ->
         return negated(inputs)
 
     own = Running(away)
-    found = own.runner.answer(0, batch_of("te", start=4))
+    found = own.answer(0, batch_of("te", start=4))
     assert found.rows.tolist() == [0]
     assert own.value(m.RETRIES, what="executor") == 2
     assert blocked[0] is None
@@ -187,7 +191,7 @@ def test_nothing_is_run_once_it_is_to_be_given_up() -> None:
     own = Running(lambda _inputs: pytest.fail("it was given up"))
     own.abandon.set()
     with pytest.raises(Abandoned, match="2 events and more were not run in time"):
-        own.runner.answer(0, batch_of("ee"))
+        own.answer(0, batch_of("ee"))
     assert own.value(m.BATCHES, reason="size") is None
 
 
@@ -200,18 +204,18 @@ def test_batch_whose_results_nobody_writes_does_not_run() -> None:
         ran.append(len(inputs["x"]))
         return negated(inputs)
 
-    runner = Running(run, is_outdated=assignment.is_outdated).runner
-    assert runner.answer(0, batch_of("ee", start=5)).rows.tolist() == [0, 1]
+    own = Running(run, is_outdated=assignment.is_outdated)
+    assert own.answer(0, batch_of("ee", start=5)).rows.tolist() == [0, 1]
     assignment.drop_read()  # read again
-    found = runner.answer(1, batch_of("ee", start=7))
+    found = own.answer(1, batch_of("ee", start=7))
     assert (found.rows.tolist(), found.outputs, found.rejected) == ([], {}, {})
     assignment.renew()
     assignment.remove([("in", 0)])  # revoked
-    assert runner.answer(2, batch_of("ee", start=9)).rows.tolist() == []
+    assert own.answer(2, batch_of("ee", start=9)).rows.tolist() == []
     assert ran == [2]
 
 
 def test_deadline_in_seconds_gets_a_hint(monkeypatch: pytest.MonkeyPatch) -> None:
     Clock(monkeypatch, batch_start, 1_700_000_000.0)
-    found = Running().runner.answer(0, with_deadlines([1_700_000_060]))
+    found = Running().answer(0, with_deadlines([1_700_000_060]))
     assert "1700000060 looks like seconds, but deadlines are milliseconds since 1970" in found.rejected[0].error

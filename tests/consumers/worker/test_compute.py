@@ -13,7 +13,6 @@ from millstream.consumers.decode.decoder import BlockDecoder, EventFields
 from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
 from millstream.consumers.errors import Abandoned, OffsetsRewound, ReadBelowCommitted
 from millstream.consumers.events import Barrier, BatchResult, FetchedBatch, Rejection, ResultQueue
-from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.execute.executor_pool import ExecutorPool
 from millstream.consumers.execute.reorder_buffer import Ordering
 from millstream.consumers.execute.result_buffer import ResultBuffer
@@ -34,11 +33,13 @@ from millstream.consumers.worker import compute
 from millstream.consumers.worker.compute import Compute
 from millstream.inference.errors import ExecutorUnavailable, ModelRejected
 from millstream.inference.executors.interface import Tensors
+from millstream.inference.executors.opened import OpenedModel
 from millstream.schemas.decoded import Decoded
 from millstream.schemas.errors import SchemaUnavailable
+from tests.consumers.execute.serving import in_slots
 from tests.consumers.in_memory import (
     EPOCHS,
-    MODELS,
+    MODEL,
     SIGNATURE,
     MemoryRecord,
     NegatingExecutor,
@@ -98,6 +99,8 @@ class Stage:
         self.window = BatchWindow(limits.max_wait, limits.target_p99, enough=limits.max_events)
         its_pool = ExecutorPool(
             [self._runner(limits, retry) for _ in range(pool)],
+            in_slots(pool, max_events=limits.max_events, net=SafetyNet("infer", self.metrics)),
+            OpenedModel(MODEL, [self.executor]),
             results,
             ahead=ahead,
             ordering=ordering,
@@ -118,13 +121,6 @@ class Stage:
 
     def _runner(self, limits: Limits, retry: Retry) -> Runner:
         return Runner(
-            BisectingExecutor(
-                self.executor.run,
-                max_events=limits.max_events,
-                allow_nan_outputs=False,
-                net=SafetyNet("infer", self.metrics),
-            ),
-            lambda: MODELS,
             max_events=limits.max_events,
             watchdog=WATCHDOG,
             retry=retry,

@@ -1,0 +1,50 @@
+"""Model versions for pools and runners in tests."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from millstream.consumers.execute.bisecting import BisectingExecutor
+from millstream.consumers.execute.served import ServedModel, SlotModel
+from millstream.inference.executors.interface import Executor, Inputs
+from millstream.inference.executors.opened import OpenedModel
+from millstream.inference.model_id import ModelId
+from tests.consumers.in_memory import MODEL
+
+Run = Callable[[Inputs], dict[str, Any]]
+
+
+class Running:
+    """An executor that runs a function."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.closed = False
+
+    def warm_up(self) -> None: ...
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def running_model(run: Run, model: ModelId = MODEL) -> OpenedModel:
+    """A version whose executor runs this function."""
+    return OpenedModel(model, [cast("Executor", Running(run))])
+
+
+def slot_of(model: OpenedModel, **isolation: Any) -> SlotModel:
+    """The version in one slot."""
+    options: Mapping[str, Any] = {"max_events": 16, "allow_nan_outputs": False, **isolation}
+    return SlotModel(BisectingExecutor(model.executors[0].run, **options), model)
+
+
+def in_slots(count: int = 1, **isolation: Any) -> Callable[[OpenedModel], ServedModel]:
+    """What a pool with this many slots makes of a version."""
+    return lambda model: ServedModel(model, [slot_of(model, **isolation) for _ in range(count)])
+
+
+def nothing(inputs: Inputs) -> dict[str, Any]:
+    """For runners that run no model."""
+    raise AssertionError(f"nobody runs {inputs}")
+
+
+NO_MODEL = running_model(nothing)
