@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,13 @@ class Tokenizer:
     Long texts are cut at `max_length` tokens, special tokens included; of a pair, the longer text is cut first.
     """
 
-    path: Path  # a `tokenizer.json`
+    path: Path = field(compare=False)  # a `tokenizer.json`
     max_length: int
     missing: str | None  # the text in place of a null; None: a null stays null
     leaf: str = "string"
     takes: tuple[str, ...] = ("string",)
     expected: str = "a text"
+    checksum: str = ""  # of the file: another version of the model may have the same tokenizer in another place
     _tokenizer: Any = field(repr=False, compare=False, default=None)
 
     @classmethod
@@ -53,7 +55,7 @@ class Tokenizer:
                 f"{place}: {path} can't be read as a tokenizer. Copy the tokenizer.json that the model was trained "
                 f"with. The package tokenizers says: {said}"
             ) from None
-        return cls(path, max_length, missing, _tokenizer=tokenizer)
+        return cls(path, max_length, missing, checksum=sha256(path.read_bytes()).hexdigest(), _tokenizer=tokenizer)
 
     def split(self, columns: Sequence[Column]) -> Split:
         """See Splitter."""

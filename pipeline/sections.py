@@ -284,6 +284,13 @@ class Model(Section):
         description="Most bytes that the versions in `model.cache` may take together. The least recently used ones are deleted; "
         "versions that a process uses never are.",
     )
+    poll_interval: PositiveDuration = Field(
+        "30s",
+        validate_default=True,
+        description="How often a worker looks whether `latest` or the alias in `version` names another version. It then loads "
+        "that one beside the one that answers, and switches between two batches (`millstream docs reload`). A number is looked "
+        "up once.",
+    )
     inputs: dict[Text, Annotated[Any, BeforeValidator(_field_or_fields), WithJsonSchema(_FIELDS_SCHEMA)]] = Field(
         {},
         description="For each input tensor the event field, or the list of fields, that fills it. "

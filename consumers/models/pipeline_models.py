@@ -1,6 +1,7 @@
 """The models that a pipeline file names, from its repository."""
 
 from functools import cached_property, partial
+from pathlib import Path
 
 from millstream.inference.overrides import Fields
 from millstream.inference.repository import ModelVersion, load_version, read_version
@@ -44,6 +45,20 @@ class PipelineModels:
         """
         pipeline = self._pipeline
         return self._loaded(pipeline.model.name, pipeline.wanted_version, "model", pipeline.model.inputs)
+
+    def read(self, version: int, folder: Path) -> ModelVersion:
+        """A version of the primary's model, whose files are in this folder. Raises ModelConfigError."""
+        pipeline = self._pipeline
+        mapped_at = partial(pipeline.at, "model", "inputs")
+        return read_version(
+            folder,
+            pipeline.model.name,
+            version,
+            pipeline.model.inputs,
+            mapped_at,
+            pipeline.environ,
+            remote=self.source.remote,
+        )
 
     def version(self, version: int) -> ModelVersion:
         """Another version of the primary's model, with the same fields. Raises as `primary` does."""

@@ -80,6 +80,25 @@ PREDICTIONS = Metric(
     "Predictions written to the output topic.",
     ("model", "version", "variant"),
 )
+SERVING_MODEL = Metric(
+    "millstream_serving_model",
+    "gauge",
+    "1 for the model version that answers the events read now. No series if `model.version` is a number.",
+    ("model", "version"),
+)
+MODEL_RELOADS = Metric(
+    "millstream_model_reloads_total",
+    "counter",
+    "Attempts to follow `latest` or an alias: switched, or why the version before goes on (unavailable, repository, signature, "
+    "load, warm_up).",
+    ("result",),
+)
+MODEL_RELOAD_ERROR = Metric(
+    "millstream_model_reload_error",
+    "gauge",
+    "1 while the wanted version is not served, with the reason and the error. No series otherwise.",
+    ("model", "reason", "error"),
+)
 DEAD_LETTERS = Metric(
     "millstream_dead_letters_total", "counter", "Events written to the dead-letter topic.", ("reason",)
 )
@@ -203,6 +222,7 @@ ALL = (
     *(INTERNAL_ERRORS, INVALID_DEADLINES),
     *(BATCHES, BATCH_EVENTS, BATCH_FILL, STAGE_SECONDS, END_TO_END),
     *(FEATURE_LOOKUPS, FEATURE_AGE, TRANSACTIONS),
+    *(SERVING_MODEL, MODEL_RELOADS, MODEL_RELOAD_ERROR),
     *(COMPARISONS, SHADOW_SKIPPED, SHADOW_SECONDS),
     *(LAG, OLDEST_UNCOMMITTED, IN_FLIGHT_EVENTS, IN_FLIGHT_BYTES, WRITE_QUEUE, PAUSED, ASSIGNED),
     *(REBALANCES, RETRIES, BLOCKED, KAFKA_ERRORS, READY),

@@ -1,5 +1,6 @@
 """Loads the shadows of a pipeline file."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,8 @@ from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.comparisons import ComparisonEncoder, Variant
 from millstream.schemas.records import COMPARISON
 from millstream.schemas.store import SchemaStore
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,13 @@ def load_shadows(
             continue
         name, version = pipeline.shadow_model(section)
         if (name, version) == (primary.name, primary.version):
-            raise PlanError(
+            same = (
                 f"{pipeline.path}: shadows: `{section.name}` is version {version} of {name}, and so is the primary: it would be "
                 f"compared with itself. Name another version."
             )
+            if not isinstance(pipeline.wanted_version, str):
+                raise PlanError(same)
+            log.warning("%s", same)  # an alias moved to it: workers must be able to start
         model = models.shadow(section)
         executor = open_executor(
             # A shadow warms up while the primary works, and CUDA can't capture a graph then.

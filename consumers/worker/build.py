@@ -1,20 +1,25 @@
 """Creates the parts of a worker in the order of an event's path, and connects them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from queue import SimpleQueue
+from typing import NamedTuple
 
 from millstream.consumers.batch.batcher import Batcher
 from millstream.consumers.client_handle import report_native
 from millstream.consumers.decode.decoder import BlockDecoder
 from millstream.consumers.decode.isolating_decoder import IsolatingDecoder
 from millstream.consumers.events import Barrier, FetchedBatch
+from millstream.consumers.execute.interface import Pool
 from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
+from millstream.consumers.serving.loading import VersionLoader
+from millstream.consumers.serving.model_watch import ModelWatch
+from millstream.consumers.serving.wanted_now import wanted_now
 from millstream.consumers.shadow.comparison_sink import ComparisonSink
 from millstream.consumers.shadow.shadow_plan import count_undelivered, make_shadows
 from millstream.consumers.shadow.shadow_thread import Shadow, ShadowThread
@@ -30,12 +35,22 @@ from millstream.consumers.worker.compute import Compute
 from millstream.consumers.worker.executor_slots import pool_of
 from millstream.consumers.worker.plan import Plan, batches_ahead, check_answers, outputs_of, settings_of
 from millstream.consumers.worker.shared import Shared, shared_of
-from millstream.consumers.worker.worker import Worker
+from millstream.consumers.worker.worker import Models, Stage, Worker
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.opened import OpenedModel
 
 MAX_UNCOMMITTED_SHARE = 1 / 2  # of the in-flight limit: a checkpoint is due when the uncommitted results reach it
 DECODE_TIMEOUT = 90.0  # seconds that a decode may take at least: a slow registry may need half of them
+
+
+class Serving(NamedTuple):
+    """The model that a worker serves."""
+
+    model: OpenedModel  # at the start
+    in_flight: int  # micro-batches that each executor runs at a time
+    ahead: int  # micro-batches that may wait for an executor
+    # Creates what follows the wanted version, and says whether it may load with a lower priority. None: a fixed version.
+    follow: Callable[[OpenedModel, Pool], tuple[ModelWatch, bool]] | None = None
 
 
 def build_worker(
@@ -79,14 +94,17 @@ def build_worker(
     sink = _sink(plan, shared, shadows, largest_outputs, instance_id, lost_broker)
     shadow_thread = _shadow_thread(plan, shared, shadows, lost_broker) if shadows and not plan.dedicated else None
     in_flight = pipeline.model.concurrent_batches
-    ahead = batches_ahead(plan.executor.device, in_flight * len(plan.executors), pipeline.batch.max_events)
+    follow = partial(_watch, plan, shared) if isinstance(pipeline.wanted_version, str) else None
     return connect(
         shared,
         source=source,
         decoder=plan.decoder,
-        model=OpenedModel(plan.model.id, plan.executors),
-        in_flight=in_flight,
-        ahead=ahead,
+        serving=Serving(
+            OpenedModel(plan.model.id, plan.executors),
+            in_flight,
+            batches_ahead(plan.executor.device, in_flight * len(plan.executors), pipeline.batch.max_events),
+            follow,
+        ),
         sink=sink,
         shadows=shadow_thread,
     )
@@ -97,9 +115,7 @@ def connect(
     *,
     source: Source,
     decoder: BlockDecoder,
-    model: OpenedModel,
-    in_flight: int,
-    ahead: int,
+    serving: Serving,
     sink: Sink,
     shadows: ShadowThread | None,
 ) -> Worker:
@@ -109,9 +125,7 @@ def connect(
         shared: what the stages share.
         source: reads the events.
         decoder: turns records into columns.
-        model: runs the batches.
-        in_flight: micro-batches that each executor runs at a time.
-        ahead: micro-batches that may wait for an executor.
+        serving: the model that runs the batches.
         sink: writes the results.
         shadows: get the delivered results.
     """
@@ -127,7 +141,7 @@ def connect(
         watchdog=Watchdog(max(2 * shared.health.stall_after, DECODE_TIMEOUT)),
         metrics=shared.metrics,
     )
-    pool = pool_of(shared, model, retry, results, in_flight=in_flight, ahead=ahead)
+    pool = pool_of(shared, serving.model, retry, results, in_flight=serving.in_flight, ahead=serving.ahead)
     compute = Compute(
         inbox,
         shared.answers,
@@ -147,13 +161,19 @@ def connect(
         window=window,
         offer=shadows.offer if shadows else None,
     )
+    stages: list[Stage] = [("compute", compute.run), ("write", writer.run)]
+    close_models = serving.model.close
+    if serving.follow is not None:
+        watch, nice = serving.follow(serving.model, pool)
+        close_models = watch.close
+        stages.append(("models", partial(watch.run, nice=nice)))
     return Worker(
         shared,
         source=source,
         inbox=inbox,
         window=window,
-        stages=[("compute", compute.run), ("write", writer.run)],
-        executors=model.executors,
+        stages=stages,
+        models=Models(serving.model, close_models),
         sink=sink,
         shadows=shadows,
     )
@@ -194,6 +214,23 @@ def _sink(
         assignment=shared.assignment,
         metrics=metrics,
     )
+
+
+def _watch(plan: Plan, shared: Shared, first: OpenedModel, pool: Pool) -> tuple[ModelWatch, bool]:
+    """See `Serving.follow`."""
+    pipeline, loader = plan.pipeline, VersionLoader(plan)
+    model = pipeline.model
+    watch = ModelWatch(
+        loader.first(first),
+        pool,
+        partial(wanted_now, lambda: plan.models.source, model.name, pipeline.wanted_version, pipeline.at("model")),
+        loader,
+        interval=model.poll_interval,
+        stop=shared.ending.abandon,
+        metrics=shared.metrics,
+    )
+    # Threads that an executor starts while it is loaded have the priority of the thread that loads it, for ever.
+    return watch, plan.model.executor == "onnx" and plan.executor.device == "cpu" and model.threads == 1
 
 
 def _shadow_thread(plan: Plan, shared: Shared, shadows: Sequence[Shadow], lost_broker: LostBroker) -> ShadowThread:

@@ -38,7 +38,7 @@ from millstream.consumers.worker.shared import Settings
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.choice import open_executor
-from millstream.inference.executors.interface import ANSWERED_BY, ModelExecutor
+from millstream.inference.executors.interface import ANSWERED_BY, ModelExecutor, Tensors
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import blank
 from millstream.pipeline.pipeline import Pipeline
@@ -119,7 +119,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False, models: PipelineMo
     )
     included = {field: decoder.columns[field] for field in include} | ages
     return Plan(
-        pipeline, store, reader, model, _executors(pipeline, model), blocks, shadows, dedicated, included, repository
+        pipeline, store, reader, model, open_copies(pipeline, model), blocks, shadows, dedicated, included, repository
     )
 
 
@@ -138,7 +138,17 @@ def _shadows(
     return shadows
 
 
-def _executors(pipeline: Pipeline, model: ModelVersion) -> list[ModelExecutor]:
+def open_copies(pipeline: Pipeline, model: ModelVersion, beside: object = None) -> list[ModelExecutor]:
+    """Load as many copies of the primary as the pipeline file says.
+
+    Args:
+        pipeline: the pipeline file's settings.
+        model: what to load.
+        beside: an executor of the version that is served now; None: there is none.
+
+    Raises:
+        ModelConfigError, DeviceError, PlanError: it can't be loaded.
+    """
     settings = pipeline.model
     executors = [
         open_executor(
@@ -149,6 +159,7 @@ def _executors(pipeline: Pipeline, model: ModelVersion) -> list[ModelExecutor]:
             max_events=pipeline.batch.max_events,
             gpu_memory=None if settings.gpu_memory is None else settings.gpu_memory // settings.instances,
             engine_cache=settings.engine_cache,
+            beside=beside,
         )
         for _ in range(settings.instances)
     ]
@@ -288,16 +299,28 @@ def check_answers(plan: Plan) -> ModelRejected | None:
     Raises:
         PlanError: a prediction can't hold one of the outputs, or the compared one lacks the item `comparison.item`.
     """
+    found = check_outputs(plan.model, plan.executor)
+    if isinstance(found, ModelRejected):
+        return found
+    if plan.shadows:  # a shadow stops no worker, so only `millstream check` asks them
+        check_compared_answers(plan.pipeline, [plan.model], [found])
+    return None
+
+
+def check_outputs(model: ModelVersion, executor: ModelExecutor) -> Tensors | ModelRejected:
+    """Run one blank event and encode its prediction. Returns the outputs, or the model's error if it rejects the event.
+
+    Raises:
+        PlanError: a prediction can't hold one of the outputs.
+    """
     predictions = JsonPredictionEncoder(pipeline="", variant="")
     time = np.zeros(1, np.int64)
     try:
-        outputs = _answer_to_one(plan.executor, plan.model)
+        outputs = _answer_to_one(executor, model)
         outputs.pop(ANSWERED_BY, None)
-        predictions.encode(["check"], time, time, time, outputs, models=RowModels([plan.model.id]))
+        predictions.encode(["check"], time, time, time, outputs, models=RowModels([model.id]))
     except ModelRejected as refusal:
         return refusal
     except UnsupportedOutputError as error:
-        raise PlanError(f"{plan.model.place}: {error}") from None
-    if plan.shadows:  # a shadow stops no worker, so only `millstream check` asks them
-        check_compared_answers(plan.pipeline, [plan.model], [outputs])
-    return None
+        raise PlanError(f"{model.place}: {error}") from None
+    return outputs

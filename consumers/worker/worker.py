@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
+from typing import NamedTuple
 
 from millstream.consumers.errors import Abandoned, EventRefused, WorkerError, as_worker_error
 from millstream.consumers.events import Barrier, FetchedBatch, Rejection
@@ -26,7 +27,7 @@ from millstream.consumers.worker.backpressure import POLL_INTERVAL, Backpressure
 from millstream.consumers.worker.compute import DECODE_RECORDS
 from millstream.consumers.worker.gauges import Gauges
 from millstream.consumers.worker.shared import Shared
-from millstream.inference.executors.interface import Executor
+from millstream.inference.executors.opened import OpenedModel
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +37,13 @@ USUAL_EVENT_TIME = 5.0
 THREAD_JOIN_TIMEOUT = 2.0
 Stage = tuple[str, Callable[[], None]]
 """The name of a thread, and what it runs."""
+
+
+class Models(NamedTuple):
+    """The model versions of a worker."""
+
+    first: OpenedModel  # at the start
+    close: Callable[[], None]  # closes all that are loaded at the end
 
 
 class Worker:
@@ -49,7 +57,7 @@ class Worker:
         inbox: "SimpleQueue[FetchedBatch | Barrier | None]",
         window: BatchWindow,
         stages: Sequence[Stage],
-        executors: Sequence[Executor],
+        models: Models,
         sink: Sink,
         shadows: ShadowThread | None,
     ) -> None:
@@ -59,7 +67,7 @@ class Worker:
         inbox: takes the records read to the compute thread.
         window: gets the arrival times, and decides from them how long a batch waits for more events.
         stages: the compute and the write stage, each runs in a thread of its own.
-        executors: warmed up before the first poll, and closed at the end.
+        models: warmed up before the first poll, and closed at the end.
         sink: started before the first poll.
         shadows: closed at the end.
         """
@@ -74,7 +82,7 @@ class Worker:
         self._source = source
         self._inbox = inbox
         self._window = window
-        self._executors = executors
+        self._models = models
         self._sink = sink
         self._shadows = shadows
         self._backpressure = Backpressure(source, shared)
@@ -158,7 +166,7 @@ class Worker:
     def _warm_up(self) -> bool:
         """Warm the executors up, and wait through an outage. Returns False if the worker was asked to end meanwhile."""
         try:
-            for executor in self._executors:
+            for executor in self._models.first.executors:
                 Retry(self._ending.stopping, self._health, self._metrics).call("executor", executor.warm_up)
         except Abandoned:
             return False
@@ -330,8 +338,7 @@ class Worker:
         for thread in self._threads:
             thread.join(0.0 if self._ending.at_once.is_set() else THREAD_JOIN_TIMEOUT)
         if not any(thread.is_alive() for thread in self._threads):
-            for executor in self._executors:
-                executor.close()
+            self._models.close()
 
     def _run_stage(self, run: Callable[[], None]) -> None:
         """Run a stage. An error in it ends the worker: `run` raises it."""

@@ -23,7 +23,7 @@ def files_of(folder: Path) -> list[Path]:
                 f"{path} is a link to {path.resolve()}. A version with {CHECKSUMS_FILE} holds all of its files: put the file "
                 f"itself there."
             )
-        if path.is_file():
+        if path.is_file() and "__pycache__" not in path.parts:  # Python writes it when it runs a model there
             found.append(path.relative_to(folder))
     return found
 

@@ -71,7 +71,10 @@ class FolderSource:
         digest = hashlib.sha256()
         try:
             beside = [path for each in _BESIDE if (path := folder.parent / each).is_file()]
-            for path in [*sorted(path for path in folder.rglob("*") if path.is_file()), *beside]:
+            for path in [
+                *sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts),
+                *beside,
+            ]:
                 digest.update(f"{os.path.relpath(path, folder)}\0{self._sum(path)}\n".encode())
         except OSError:
             raise KeyError(version) from None

@@ -15,7 +15,7 @@ from millstream.consumers.observability import metrics as m
 from millstream.consumers.observability.health import Health
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.worker import gauges as module
-from millstream.consumers.worker.build import connect
+from millstream.consumers.worker.build import Serving, connect
 from millstream.consumers.worker.shared import shared_of
 from millstream.inference.executors.opened import OpenedModel
 from tests.consumers.in_memory import MODEL, SIGNATURE, NegatingExecutor, NumberDecoder, ended
@@ -77,9 +77,7 @@ class Working(Measured):
             shared,
             source=source,
             decoder=BlockDecoder(SlowDecoder(), EventFields(None, None), SIGNATURE, allow_nan=False),
-            model=OpenedModel(MODEL, [NegatingExecutor()]),
-            in_flight=1,
-            ahead=0,
+            serving=Serving(OpenedModel(MODEL, [NegatingExecutor()]), 1, 0),
             sink=cast("Any", self.sink),
             shadows=None,
         )

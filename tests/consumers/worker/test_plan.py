@@ -26,6 +26,7 @@ from millstream.consumers.records import Records
 from millstream.consumers.source.crashes import CrashGuard
 from millstream.consumers.worker import build, executor_slots
 from millstream.consumers.worker import plan as plan_module
+from millstream.consumers.worker.build import Serving
 from millstream.consumers.worker.clients import collecting, producer_settings
 from millstream.consumers.worker.plan import (
     Plan,
@@ -293,9 +294,9 @@ def test_as_many_copies_of_the_model_are_loaded_and_run_as_many_batches_as_told(
         instance_id="p-0",
         until_idle=True,
     )
-    assert len({id(executor) for executor in given["model"].executors}) == 3
-    assert given["model"].executors == plan.executors
-    assert given["in_flight"] == 2
+    assert len({id(executor) for executor in given["serving"].model.executors}) == 3
+    assert given["serving"].model.executors == plan.executors
+    assert given["serving"].in_flight == 2
 
 
 @pytest.mark.parametrize(("largest", "least"), [(1_000_000, 2 * 1024), (12_000_000, 12_000_000 // 1024 + 1)])
@@ -335,9 +336,7 @@ class Made:
                 shared,
                 source=cast("Source", SimpleNamespace(markers=SimpleNamespace(start_offsets={}))),
                 decoder=plan.decoder,
-                model=OpenedModel(MODEL, executors),
-                in_flight=in_flight,
-                ahead=1,
+                serving=Serving(OpenedModel(MODEL, executors), in_flight, 1),
                 sink=cast("Sink", None),
                 shadows=None,
             )

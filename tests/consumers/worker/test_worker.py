@@ -18,7 +18,7 @@ from millstream.consumers.flow.in_flight import MEASURED_COST
 from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import RECORDS_READ, Metrics
 from millstream.consumers.source.crashes import CrashGuard
-from millstream.consumers.worker.build import connect
+from millstream.consumers.worker.build import Serving, connect
 from millstream.consumers.worker.shared import Settings, shared_of
 from millstream.inference.executors.opened import OpenedModel
 from tests.consumers.in_memory import MODEL, SIGNATURE, NegatingExecutor, NumberDecoder, polled
@@ -142,9 +142,7 @@ def run_until_idle(aborted: int) -> tuple[bool, MemorySource, MemorySink, Metric
         shared,
         source=cast("Any", source),
         decoder=decoder,
-        model=OpenedModel(MODEL, [NegatingExecutor()]),
-        in_flight=1,
-        ahead=0,
+        serving=Serving(OpenedModel(MODEL, [NegatingExecutor()]), 1, 0),
         sink=cast("Any", sink),
         shadows=None,
     )

@@ -19,7 +19,7 @@ from millstream.consumers.observability import metrics as m
 from millstream.consumers.observability.health import Health
 from millstream.consumers.source.crashes import MAX_SUSPECT_EVENTS, CrashGuard
 from millstream.consumers.worker import worker as loop
-from millstream.consumers.worker.build import connect
+from millstream.consumers.worker.build import Serving, connect
 from millstream.consumers.worker.shared import shared_of
 from millstream.inference.errors import ExecutorUnavailable
 from millstream.inference.executors.opened import OpenedModel
@@ -114,9 +114,7 @@ class Working(Measured):
             shared,
             source=source,
             decoder=BlockDecoder(NumberDecoder(), EventFields(None, None), SIGNATURE, allow_nan=False),
-            model=OpenedModel(MODEL, [self.executor]),
-            in_flight=1,
-            ahead=0,
+            serving=Serving(OpenedModel(MODEL, [self.executor]), 1, 0),
             sink=cast("Any", self.sink),
             shadows=None,
         )

@@ -1,0 +1,136 @@
+"""Loads a version beside the one that is served, checks it against that one, and warms it up."""
+
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from millstream.consumers.decode.named_fields import time_format
+from millstream.consumers.errors import PlanError
+from millstream.consumers.serving.errors import NotServed, Reason
+from millstream.consumers.serving.misfit import misfit
+from millstream.consumers.serving.wanted_now import Target
+from millstream.consumers.worker.plan import Plan, check_outputs, open_copies
+from millstream.inference.errors import ModelConfigError, SourceUnavailable
+from millstream.inference.executors.blocking import BlockingExecutor
+from millstream.inference.executors.interface import ModelExecutor
+from millstream.inference.executors.opened import OpenedModel
+from millstream.inference.repository import ModelVersion
+from millstream.schemas.failures import failure_of
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A version that is loaded."""
+
+    target: Target | None  # None: the version at the start, whose content isn't known yet
+    model: ModelVersion
+    opened: OpenedModel
+    folder: Path | None  # that the source keeps for this process; None: it need not
+
+
+class VersionLoader:
+    """Loads versions of a pipeline's primary. One thread calls it."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._pipeline = plan.pipeline
+
+    def first(self, opened: OpenedModel) -> Loaded:
+        """The version that the worker started with, which is opened already."""
+        return Loaded(None, self._plan.model, opened, self._plan.models.fetch_primary().folder)
+
+    def load(self, target: Target, served: Loaded) -> Loaded:
+        """Load and warm up a version. It raises NotServed if the version can't take the place of the one that is served."""
+        name, models = self._pipeline.model.name, self._plan.models
+        try:
+            folder = models.source.fetch(name, target.version)
+        except SourceUnavailable as error:
+            raise NotServed("unavailable", str(error), transient=True) from error
+        except Exception as error:
+            raise _refusal("repository", error) from error
+        try:
+            return self._loaded(target, folder, served)
+        except BaseException:
+            models.source.release(folder)
+            raise
+
+    def unload(self, loaded: Loaded) -> None:
+        """Free what a version takes. An error in it is only logged."""
+        try:
+            loaded.opened.close()
+        except Exception:
+            log.exception("%s was not closed", loaded.model.place)
+        if loaded.folder is not None:
+            with suppress(Exception):  # the cache may be gone
+                self._plan.models.source.release(loaded.folder)
+
+    def _loaded(self, target: Target, folder: Path, served: Loaded) -> Loaded:
+        try:
+            model = self._plan.models.read(target.version, folder)
+            model = model.with_time_formats(partial(time_format, self._plan.reader))
+        except Exception as error:
+            raise _refusal("load", error) from error
+        if (difference := misfit(served.model, model)) is not None:
+            raise NotServed("signature", difference)
+        beside = served.opened.executors[0]
+        try:
+            executors = open_copies(self._pipeline, model, beside)
+        except Exception as error:
+            raise _refusal("load", error) from error
+        try:
+            self._warm_up(model, executors, beside)
+        except BaseException:
+            OpenedModel(model.id, executors).close()
+            raise
+        return Loaded(target, model, OpenedModel(model.id, executors), folder)
+
+    def _warm_up(self, model: ModelVersion, executors: Sequence[ModelExecutor], served: object) -> None:
+        first = executors[0]
+        _check_kind(model, first, served)
+        try:
+            for executor in executors:
+                executor.warm_up()
+            check_outputs(model, first)
+        except Exception as error:
+            raise _refusal("warm_up", error) from error
+
+
+def _check_kind(model: ModelVersion, new: ModelExecutor, served: object) -> None:
+    """Check that the pool of the served executor can run the new one. Raises NotServed."""
+    if isinstance(new, BlockingExecutor) != isinstance(served, BlockingExecutor):
+        raise NotServed(
+            "signature",
+            f"{model.place}: its executor {model.executor} runs batches in another way than the one that is served: one of them "
+            f"sends requests to a server. Restart the workers to change over to it.",
+        )
+    if isinstance(new, BlockingExecutor) and isinstance(served, BlockingExecutor):
+        has_quota = [
+            limits.requests_per_minute is not None or limits.tokens_per_minute is not None
+            for limits in (served.executor.limits, new.executor.limits)
+        ]
+        if has_quota == [False, True]:
+            raise NotServed(
+                "signature",
+                f"{model.place}: it has a quota of requests or tokens per minute, and the version that is served has none. "
+                f"Restart the workers to change over to it.",
+            )
+    if new.device == "cuda" and model.runtime.cuda_graphs:
+        raise NotServed(
+            "load",
+            f"{model.place}: a CUDA graph can't be captured while another version runs on the GPU, so a version with "
+            f"`runtime.cuda_graphs` isn't loaded beside it. Restart the workers to change over to it, or leave the option out.",
+        )
+
+
+def _refusal(reason: Reason, error: Exception) -> NotServed:
+    """Why a version isn't put to work after this error."""
+    if isinstance(error, NotServed):
+        return error
+    said = str(error) if isinstance(error, ModelConfigError | PlanError) else f"{type(error).__name__}: {error}"
+    away = failure_of(error) == "wait"
+    return NotServed("unavailable" if away else reason, said, transient=away)

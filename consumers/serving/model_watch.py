@@ -1,0 +1,220 @@
+"""The thread that follows `latest` or an alias: it loads the version beside the served one, and switches the pool to it.
+
+Loading and unloading run in this thread, never on the path of events.
+"""
+
+import ctypes
+import logging
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Protocol
+
+from millstream.consumers.execute.interface import Pool
+from millstream.consumers.observability import metrics as m
+from millstream.consumers.serving.errors import NotServed
+from millstream.consumers.serving.loading import Loaded
+from millstream.consumers.serving.wanted_now import Target
+from millstream.pipeline.printable import printable
+
+log = logging.getLogger(__name__)
+
+NICE_INCREMENT = 10  # lowers the thread's priority, so that loading leaves a busy core to the events
+LOOK_INTERVAL = 0.02  # seconds between two looks at whether the old version is free
+LOG_INTERVAL = 600.0  # seconds between two lines about the same failure
+MOST_WAITS = 16  # a failure that may pass is tried again after so many poll intervals, at most
+MAX_ERROR_LENGTH = 300  # characters of the error in the metric
+
+
+class Loader(Protocol):
+    """Loads and unloads versions, see `VersionLoader`."""
+
+    def load(self, target: Target, served: Loaded) -> Loaded:
+        """Load and warm up a version. Raises NotServed."""
+        ...
+
+    def unload(self, loaded: Loaded) -> None:
+        """Free what a version takes."""
+
+
+class ModelWatch:
+    """Follows the wanted version. One thread calls `run`; `close` is called after it has ended."""
+
+    def __init__(
+        self,
+        first: Loaded,
+        pool: Pool,
+        find: Callable[[], Target],
+        loader: Loader,
+        *,
+        interval: float,
+        stop: threading.Event,
+        metrics: m.Metrics,
+    ) -> None:
+        """Args:
+        first: the version that is served at the start.
+        pool: runs the versions.
+        find: returns the wanted version. It raises NotServed.
+        loader: loads and unloads versions.
+        interval: seconds between two looks at the repository, at most.
+        stop: set when the worker ends.
+        metrics: get the served version and failures.
+        """
+        self.served = first
+        self._pool = pool
+        self._find = find
+        self._loader = loader
+        self._interval = interval
+        self._stop = stop
+        self._metrics = metrics
+        self._old: list[
+            Loaded
+        ] = []  # versions that still have batches in flight; one, except if they can't be answered
+        self._failed: tuple[Target, NotServed] | None = None  # the version that isn't tried again, and why
+        self._error: tuple[str, ...] | None = None  # labels of the failure in the metrics
+        self._said: tuple[str, float] = "", 0.0  # the last failure in the log, and when
+        self._skip = 0  # polls to leave out after failures that may pass
+        self._skipped = 0
+        self._show()
+
+    def run(self, *, nice: bool = False) -> None:
+        """Look at the repository until `stop` is set. `nice`: whether loading may have a lower priority."""
+        if nice and sys.platform == "linux":  # each thread has its own priority there
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE_INCREMENT)
+        # Jitter, so that the workers don't load at the same moment.
+        while not self._stop.wait(random.uniform(self._interval / 2, self._interval)):
+            self.look()
+
+    def look(self) -> None:
+        """Look at the repository once, and follow it."""
+        self._unload_free()
+        if self._old:
+            return  # a third version would need memory, too
+        if self._skipped < self._skip:
+            self._skipped += 1
+            return
+        try:
+            self._follow()
+        except NotServed as refused:
+            self._note_failure(refused)
+        except Exception as error:
+            log.exception("the model repository was not followed")
+            self._note_failure(NotServed("load", f"{type(error).__name__}: {error}", transient=True))
+
+    def close(self) -> None:
+        """Unload all versions."""
+        for loaded in (*self._old, self.served):
+            self._loader.unload(loaded)
+        self._old = []
+
+    def _follow(self) -> None:
+        target, served = self._find(), self.served
+        if served.target is None and target.version == served.model.version:
+            served = self.served = Loaded(target, served.model, served.opened, served.folder)
+        if target == served.target:
+            self._note_success()
+            return
+        if self._failed is not None and target == self._failed[0]:
+            self._show_error(self._failed[1])
+            return
+        if served.target is not None and target.version == served.target.version:
+            log.warning("version %d of model %s was changed where it lies: it is loaded again", *_named(served))
+        started = time.perf_counter()
+        try:
+            new = self._loader.load(target, served)
+        except NotServed as refused:
+            if refused.transient:  # the repository is asked at each poll, but to load again and again would cost more
+                self._skip, self._skipped = min(max(2 * self._skip, 1), MOST_WAITS), 0
+            else:
+                self._failed = target, refused
+            raise
+        if self._stop.is_set() or not self._is_still(target):
+            self._loader.unload(new)
+            return
+        self._switch(new, time.perf_counter() - started)
+
+    def _is_still(self, target: Target) -> bool:
+        """Whether the version's content is the one from before it was loaded: it may be copied just now."""
+        try:
+            return self._find() == target
+        except NotServed:
+            return False
+
+    def _switch(self, new: Loaded, took: float) -> None:
+        old, self.served = self.served, new
+        self._metrics.count(m.PREDICTIONS, 0, new.model.name, str(new.model.version), "primary")
+        self._pool.switch_to(new.opened)
+        self._metrics.forget(m.SERVING_MODEL, old.model.name, str(old.model.version))
+        self._show()
+        self._metrics.count(m.MODEL_RELOADS, 1, "switched")
+        self._note_success()
+        log.info(
+            "version %d of model %s answers from now on, in place of version %d. It was loaded and warmed up in %.1f s",
+            new.model.version,
+            new.model.name,
+            old.model.version,
+            took,
+        )
+        self._old.append(old)
+        until = time.monotonic() + self._interval
+        while self._old and time.monotonic() < until and not self._stop.wait(LOOK_INTERVAL):
+            self._unload_free()
+
+    def _unload_free(self) -> None:
+        """Unload the versions before the served one that have no batch in flight any more."""
+        for old in list(self._old):
+            if not self._pool.is_in_use(old.opened):
+                self._old.remove(old)
+                self._loader.unload(old)
+                give_memory_back()
+                log.info("version %d of model %s is unloaded", old.model.version, old.model.name)
+
+    def _show(self) -> None:
+        self._metrics.set(m.SERVING_MODEL, 1, self.served.model.name, str(self.served.model.version))
+
+    def _note_success(self) -> None:
+        self._failed = None
+        self._skip = self._skipped = 0
+        self._forget_error()
+
+    def _forget_error(self) -> None:
+        if self._error is not None:
+            self._metrics.forget(m.MODEL_RELOAD_ERROR, *self._error)
+            self._error = None
+
+    def _show_error(self, refused: NotServed) -> None:
+        labels = (self.served.model.name, refused.reason, printable(str(refused)[:MAX_ERROR_LENGTH]))
+        if labels != self._error:
+            self._forget_error()
+            self._metrics.set(m.MODEL_RELOAD_ERROR, 1, *labels)
+            self._error = labels
+
+    def _note_failure(self, refused: NotServed) -> None:
+        error = str(refused)
+        self._metrics.count(m.MODEL_RELOADS, 1, refused.reason)
+        self._show_error(refused)
+        now = time.monotonic()
+        if self._said[0] != error or now - self._said[1] >= LOG_INTERVAL:
+            self._said = error, now
+            log.warning(
+                "%s Version %d of model %s goes on answering%s.",
+                error,
+                self.served.model.version,
+                self.served.model.name,
+                "" if refused.transient else "; the other one is tried again when its files change",
+            )
+
+
+def _named(loaded: Loaded) -> tuple[int, str]:
+    return loaded.model.version, loaded.model.name
+
+
+def give_memory_back() -> None:
+    """Give freed memory back to the system at once. Workers keep up to 256 MiB of it otherwise (see `cli.work`)."""
+    with suppress(AttributeError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)
