@@ -19,6 +19,7 @@ ONLY_IN_FULL = (
     "test_killed_worker_doubles_few_results",
     "test_members_of_the_newer_group_protocol_come_and_go_and_die",
     "test_executor_that_hangs_keeps_the_worker_in_the_group",
+    "test_hundreds_of_reloads_leave_memory_and_threads_as_they_were",
     "test_output_topic_deleted_under_the_worker",
     "test_worker_dies_at_each_step_of_an_events_way",
     "test_worker_stopped_with_records_on_their_way_until_they_have_timed_out",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import yaml
 from onnx import TensorProto, helper, numpy_helper
@@ -22,36 +23,32 @@ CONFIG = {
 }
 
 
-def number_model(number: int, weight_bytes: int = 0) -> onnx.ModelProto:
+def number_model(number: int, weight_bytes: int = 4) -> onnx.ModelProto:
     """A model x float32 [batch, length] -> score float32 [batch, 1] = `number`, with so many bytes of weights."""
-    nodes = [
-        helper.make_node("ReduceSum", ["x", "axes"], ["sum"], keepdims=1),
-        helper.make_node("Mul", ["sum", "zero"], ["nothing"]),
-        helper.make_node("Add", ["nothing", "number"], ["score"]),
-    ]
-    weights = [
-        numpy_helper.from_array(np.array([1], np.int64), "axes"),
-        numpy_helper.from_array(np.zeros(1, np.float32), "zero"),
-        numpy_helper.from_array(np.array([number], np.float32), "number"),
-    ]
-    if weight_bytes:
-        size = weight_bytes // 4 // VECTOR_LENGTH
-        weights.append(
-            numpy_helper.from_array(np.random.default_rng(number).random((VECTOR_LENGTH, size), np.float32), "w")
-        )
-        nodes[0] = helper.make_node("MatMul", ["x", "w"], ["wide"])
-        nodes.insert(1, helper.make_node("ReduceSum", ["wide", "axes"], ["sum"], keepdims=1))
+    table = np.zeros((max(weight_bytes // 4, 1), 1), np.float32)
+    table[0] = number
+    weights: dict[str, npt.NDArray[Any]] = {
+        "axes": np.array([1], np.int64),
+        "zero": np.zeros(1, np.float32),
+        "table": table,
+    }
     graph = helper.make_graph(
-        nodes,
+        [
+            helper.make_node("ReduceSum", ["x", "axes"], ["sum"], keepdims=0),
+            helper.make_node("Mul", ["sum", "zero"], ["nothing"]),
+            # The index depends on the event, or the table would be removed when the model is loaded.
+            helper.make_node("Cast", ["nothing"], ["index"], to=TensorProto.INT64),
+            helper.make_node("Gather", ["table", "index"], ["score"]),
+        ],
         "number",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", VECTOR_LENGTH])],
         [helper.make_tensor_value_info("score", TensorProto.FLOAT, ["batch", 1])],
-        weights,
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def write_version(models: Path, number: int, *, config: object = CONFIG, weight_bytes: int = 0) -> None:
+def write_version(models: Path, number: int, *, config: object = CONFIG, weight_bytes: int = 4) -> None:
     """Add a version in one step, as one should: a folder that is complete when it gets its name."""
     part = models / f"part-{number}"
     part.mkdir(parents=True)
