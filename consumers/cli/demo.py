@@ -26,15 +26,17 @@ def run(args: argparse.Namespace) -> int:
     logging.getLogger("kafka").setLevel("ERROR")  # hide problems that the Kafka client solves by itself
     console = Console()
     bootstrap = args.bootstrap or os.environ.get("KAFKA_BOOTSTRAP") or None
-    if args.executor == "kserve" and (args.load == "spike" or args.shadow):
+    if args.executor == "kserve" and (args.load == "spike" or args.shadow or args.reload):
         args.parser.error(
-            "--executor kserve: the spike and the shadow run their models in the workers. Leave out one of the two."
+            "--executor kserve: the spike, the shadow and the reload run their models in the workers. Leave out one of the two."
         )
     try:
         if args.load == "spike":
             return _spike(bootstrap, args.picture, console)
         if args.shadow:
             return _shadow(bootstrap, args.events, args.rate, console)
+        if args.reload:
+            return _reload(args, bootstrap, console)
         return _steady(args, bootstrap, console)
     except DemoDataError as error:
         print(error, file=sys.stderr)
@@ -47,12 +49,24 @@ def run(args: argparse.Namespace) -> int:
     return 1
 
 
-def _steady(args: argparse.Namespace, bootstrap: str | None, console: Console) -> int:
+def _check_workers(args: argparse.Namespace) -> None:
     if args.workers > PARTITIONS:
         args.parser.error(
             f"--workers {args.workers}: expected at most {PARTITIONS}: each topic has {PARTITIONS} partitions, and one worker at "
             "a time reads a partition."
         )
+
+
+def _reload(args: argparse.Namespace, bootstrap: str | None, console: Console) -> int:
+    _check_workers(args)
+    from millstream.consumers.demo.reload import Options, run_reload  # noqa: PLC0415  (polars is an extra)
+
+    options = Options(args.events, args.rate, args.workers, bootstrap)
+    return 0 if run_reload(options, console, _stop_on_signals()) else 1
+
+
+def _steady(args: argparse.Namespace, bootstrap: str | None, console: Console) -> int:
+    _check_workers(args)
     from millstream.consumers.demo.run import Options, run_demo  # noqa: PLC0415  (polars is an extra)
 
     options = Options(

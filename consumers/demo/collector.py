@@ -78,4 +78,4 @@ class Collector(threading.Thread):
         prediction: Any = fastavro.schemaless_reader(BytesIO(value[HEAD_BYTES:]), self._schema, None)
         number = self._stream.number_of(prediction["event_id"])
         latency = 0.0 if number is None else (now - self._sent_at[number]) * 1000
-        self._predictions[record.topic].predicted(number, prediction["outputs"][OUTPUT], latency)
+        self._predictions[record.topic].predicted(number, prediction["outputs"][OUTPUT], latency, prediction["version"])

@@ -58,6 +58,11 @@ class Feeder(threading.Thread):
         self.seconds = 0.0  # from the first event to the last
         self.failure: Exception | None = None
 
+    @property
+    def events(self) -> int:
+        """How many events there are to send."""
+        return len(self._stream)
+
     def run(self) -> None:
         """Write all events, or stop early if `stop` is called. An error ends the thread and is stored in `failure`."""
         started = time.monotonic()

@@ -45,6 +45,7 @@ class Results:
         self._state = np.zeros(events, np.uint8)
         self._scores = np.full(events, np.nan, np.float32)
         self._latencies = np.full(events, np.nan, np.float32)  # ms
+        self._versions = np.zeros(events, np.int32)  # that made the prediction; 0: there is none
         self._recent = np.full(
             RECENT_EVENTS, np.nan
         )  # ms, a ring; read by the screen's thread while the collector's writes it
@@ -55,12 +56,20 @@ class Results:
         self.answered = 0  # events with a result
         self.latest: int | None = None  # number of the event with the latest prediction
 
-    def predicted(self, number: int | None, score: float, latency: float) -> None:
-        """Count a prediction for event `number` (None: not an event of the demo). `latency`: ms from writing to reading."""
+    def predicted(self, number: int | None, score: float, latency: float, version: int = 1) -> None:
+        """Count a prediction.
+
+        Args:
+            number: of the event; None: it is not one of the demo's.
+            score: the prediction.
+            latency: ms from writing to reading.
+            version: that made it.
+        """
         if not self._first(number, _PREDICTED) or number is None:
             return
         self._scores[number] = score
         self._latencies[number] = latency
+        self._versions[number] = version
         self._recent[self._predictions % RECENT_EVENTS] = latency
         self._predictions += 1
         self.latest = number
@@ -89,6 +98,11 @@ class Results:
     def scores(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """The events with a prediction, and their scores."""
         numbers = np.flatnonzero(self._state == _PREDICTED)
+        return numbers, self._scores[numbers]
+
+    def scores_of(self, version: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """The events that this model version predicted, and their scores."""
+        numbers = np.flatnonzero(self._versions == version)
         return numbers, self._scores[numbers]
 
     def tally(self, sent: int) -> Tally:

@@ -5,6 +5,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from millstream.consumers.demo.flights import encode_events
@@ -87,6 +89,15 @@ class FlightStream:
     def late(self, numbers: Sequence[int]) -> pl.Series:
         """Whether each of these flights arrived late; null if its arrival is unknown."""
         return self._flights["late"].gather([number % len(self._flights) for number in numbers])
+
+    def landed(self, numbers: npt.NDArray[np.int64], now: int) -> npt.NDArray[np.bool_]:
+        """Whether each of these flights has landed when flight `now` departs: then its outcome is known.
+
+        All must be of the first round.
+        """
+        arrived = self._flights["arrived_at"].gather(numbers)
+        known: npt.NDArray[np.bool_] = (arrived <= self._flights["departed_at"][now]).fill_null(value=False).to_numpy()
+        return known
 
     def name_of(self, number: int) -> str:
         """The flight's usual name, for example UA1545 EWR→IAH."""

@@ -159,3 +159,18 @@ def test_shadow_is_judged_by_the_comparison_job(kafka: Broker) -> None:
     areas = [float(area) for area in re.findall(r"AUC (\d\.\d+) by the comparison job", done.stdout)]
     assert len(areas) == 2
     assert 0.5 < areas[0] < areas[1] < 1
+
+
+def test_reload_shows_the_switch_and_a_higher_auc() -> None:
+    done = millstream("demo", "--reload", "--events", "4000", "--rate", "1000", "--workers", "2", timeout=300)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert "--> version 2 is in the repository now." in done.stdout
+    assert "--> version 2 answers, " in done.stdout
+    assert "4,000 predictions for 4,000 events: " in done.stdout
+    assert done.stdout.endswith("No event was lost, and the AUC went up.\n")
+    areas = [float(area) for area in re.findall(r"^  version \d: AUC (\d\.\d+)", done.stdout, re.MULTILINE)]
+    assert 0.5 < areas[0] < areas[1] < 1
+
+
+def test_more_workers_than_partitions_find_no_work_in_the_reload_either() -> None:
+    assert millstream("demo", "--reload", "--workers", "5").returncode == 2

@@ -118,7 +118,7 @@ def test_server_that_dies_ends_the_demo_with_its_log(tmp_path: Path) -> None:
         assert processes(tmp_path) == []
 
 
-@pytest.mark.parametrize("other", [["--shadow"], ["--load", "spike"]])
+@pytest.mark.parametrize("other", [["--shadow"], ["--load", "spike"], ["--reload"]])
 def test_other_demos_have_no_server(other: list[str]) -> None:
     done = subprocess.run(
         [*COMMAND, "--executor", "kserve", *other], capture_output=True, text=True, env=ENVIRON, check=False

@@ -62,6 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "and the comparison job evaluates both",
     )
     parser.add_argument(
+        "--reload",
+        action="store_true",
+        help="version 2 arrives in the model repository while the events flow, and the workers follow it; the other options "
+        "that count are --events, --rate, --workers and --bootstrap",
+    )
+    parser.add_argument(
         "--picture",
         type=Path,
         default=Path("millstream-spike.svg"),
