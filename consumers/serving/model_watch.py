@@ -17,7 +17,7 @@ from typing import Protocol
 from millstream.consumers.execute.interface import Pool
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.serving.errors import NotServed
-from millstream.consumers.serving.loading import Loaded
+from millstream.consumers.serving.loaded import Loaded
 from millstream.consumers.serving.wanted_now import Target
 from millstream.pipeline.printable import printable
 

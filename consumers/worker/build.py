@@ -17,7 +17,6 @@ from millstream.consumers.observability.health import Health
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
-from millstream.consumers.serving.loading import VersionLoader
 from millstream.consumers.serving.model_watch import ModelWatch
 from millstream.consumers.serving.wanted_now import wanted_now
 from millstream.consumers.shadow.comparison_sink import ComparisonSink
@@ -35,6 +34,7 @@ from millstream.consumers.worker.compute import Compute
 from millstream.consumers.worker.executor_slots import pool_of
 from millstream.consumers.worker.plan import Plan, batches_ahead, check_answers, outputs_of, settings_of
 from millstream.consumers.worker.shared import Shared, shared_of
+from millstream.consumers.worker.version_loader import VersionLoader
 from millstream.consumers.worker.worker import Models, Stage, Worker
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.opened import OpenedModel

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.serving.errors import NotServed
-from millstream.consumers.serving.loading import Loaded
+from millstream.consumers.serving.loaded import Loaded
 from millstream.consumers.serving.model_watch import MAX_ERROR_LENGTH, MOST_WAITS, ModelWatch
 from millstream.consumers.serving.wanted_now import Target
 from tests.consumers.measured import Measured

@@ -3,13 +3,13 @@
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from millstream.consumers.decode.named_fields import time_format
 from millstream.consumers.errors import PlanError
 from millstream.consumers.serving.errors import NotServed, Reason
+from millstream.consumers.serving.loaded import Loaded
 from millstream.consumers.serving.misfit import misfit
 from millstream.consumers.serving.wanted_now import Target
 from millstream.consumers.worker.plan import Plan, check_outputs, open_copies
@@ -21,16 +21,6 @@ from millstream.inference.repository import ModelVersion
 from millstream.schemas.failures import failure_of
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """A version that is loaded."""
-
-    target: Target | None  # None: the version at the start, whose content isn't known yet
-    model: ModelVersion
-    opened: OpenedModel
-    folder: Path | None  # that the source keeps for this process; None: it need not
 
 
 class VersionLoader:
