@@ -69,6 +69,7 @@ model:
   repository: ../models
   cache: cache
   cache_size: 2GiB
+  poll_interval: 10s
   inputs: {features: [a, b], text: remark}
   device: cuda
   trust: true
