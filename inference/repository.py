@@ -8,8 +8,9 @@ from pydantic import ValidationError
 
 from millstream.inference.config_file import ConfigFile, problems_of, read_config_file
 from millstream.inference.config_sections import SECTIONS, Config, RuntimeOptions
+from millstream.inference.described.description import Description
 from millstream.inference.errors import ModelConfigError
-from millstream.inference.executors.installed import BY_FILE, SERVERS, all_names, is_known
+from millstream.inference.executors.installed import BY_FILE, MLFLOW, SERVERS, all_names, is_known
 from millstream.inference.foreign_models import what_to_convert
 from millstream.inference.mapping import signature_of
 from millstream.inference.model_id import ModelId
@@ -21,6 +22,7 @@ from millstream.inference.version_number import version_number
 from millstream.schemas.wording import dotted, meant, shown
 
 CONFIG_FILE = "config.yaml"
+TRITON_FILE = "config.pbtxt"
 RUNTIME_OPTIONS = {"onnx": ("cuda_graphs", "tensorrt_fp16"), "torch": ("cuda_graphs", "dtype", "compile")}
 """Executor -> its options in the section `runtime`."""
 
@@ -38,6 +40,9 @@ class ModelVersion:
     length_buckets: tuple[int, ...] = ()  # lengths to pad to, ascending; empty: powers of two
     runtime: RuntimeOptions = field(default_factory=RuntimeOptions)
     server: ServerSection | None = field(default=None, compare=False)  # None: made by a test, without a config.yaml
+    described_by: Path | None = None  # the file in place of a config.yaml; None: there is a config.yaml
+    max_events: int | None = None  # of a batch; None: no limit of the model's own
+    max_wait: float | None = None  # seconds that a batch waits, unless the pipeline file says it; None: unsaid
     remote: bool = False  # fetched from elsewhere: it runs code of its own only if the pipeline file trusts it
 
     @property
@@ -48,7 +53,7 @@ class ModelVersion:
     @property
     def place(self) -> str:
         """How messages name the model version."""
-        return f"model {self.name} version {self.version} ({self.file.parent / CONFIG_FILE})"
+        return f"model {self.name} version {self.version} ({self.described_by or self.file.parent / CONFIG_FILE})"
 
     def with_time_formats(self, format_of: Callable[[str], str | None]) -> "ModelVersion":
         """See `Signature.with_time_formats`."""
@@ -113,15 +118,18 @@ def read_version(
     """
     files = [place / file for file in BY_FILE if (place / file).is_file()]
     # Checked before config.yaml, because a folder without a model lacks more than its config.
-    if not files and not (place / CONFIG_FILE).is_file():
+    described = None if (place / CONFIG_FILE).exists() else _described(place)
+    if not files and described is None and not (place / CONFIG_FILE).is_file():
         raise ModelConfigError(_no_model(name, chosen, place))
-    written = read_config_file(place / CONFIG_FILE)
+    written = read_config_file(place / CONFIG_FILE) if described is None else described.written
     config = _parsed(written)
+    if described is not None and described.file is not None:
+        files = [described.file] if described.file.is_file() else []
     if not files and (config.executor is None or config.executor in BY_FILE.values()):
         raise ModelConfigError(_no_model(name, chosen, place))
     _check_executor(config.executor, written)
-    file = _model_file(files, config.executor, written)
-    executor = BY_FILE.get(file.name) or str(config.executor)
+    file = files[0] if described and described.file else _model_file(files, config.executor, written)
+    executor = config.executor or BY_FILE[file.name]
     _check_runtime(config, executor, written)
     signature = signature_of(config, fields or {}, mapped_at, written)
     return ModelVersion(
@@ -134,8 +142,26 @@ def read_version(
         length_buckets=tuple(sorted(set(config.length_buckets))),
         runtime=config.runtime,
         server=ServerSection(written, environ or {}),
+        described_by=None if described is None else written.path,
+        max_events=None if described is None else described.max_events,
+        max_wait=None if described is None else described.max_wait,
         remote=remote,
     )
+
+
+def _described(place: Path) -> Description | None:
+    """What another system's file says in place of a config.yaml; None: there is no such file. Raises ModelConfigError."""
+    # Imported here, because they need packages that few models do.
+    if (place / "MLmodel").is_file():
+        from millstream.inference.described import mlmodel  # noqa: PLC0415
+
+        return mlmodel.described(place)
+    beside = next((path for path in (place / TRITON_FILE, place.parent / TRITON_FILE) if path.is_file()), None)
+    if beside is None:
+        return None
+    from millstream.inference.described import triton_config  # noqa: PLC0415
+
+    return triton_config.described(beside, place)
 
 
 def _no_model(name: str, version: int, place: Path) -> str:
@@ -156,7 +182,7 @@ def _check_executor(executor: str | None, written: ConfigFile) -> None:
             f"{meant(executor, names)} An executor of another package is there once that package is installed beside Millstream "
             f"(`millstream docs executors`)."
         )
-    if "server" in written.data and executor in {None, *BY_FILE.values()}:
+    if "server" in written.data and executor in {None, MLFLOW, *BY_FILE.values()}:
         raise ModelConfigError(
             f"{written.at('server')}: only an executor that calls a server has this section, found `executor: "
             f"{executor or 'of the model file'}`. Write `executor: {SERVERS[0]}`, or leave the section out."
@@ -221,11 +247,23 @@ def _chosen(folder: Path, name: str, version: int | None, named_at: str) -> int:
             )
         raise ModelConfigError(f"model `{name}` has {wanted} in {folder} (there: {listed(versions)}).")
     if version is None and len(versions) > 1:
+        if (found := _by_policy(folder, versions)) is not None:
+            return found
         raise ModelConfigError(
             f"{named_at}: expected a `version`, because model `{name}` has several in {folder}; found none. Name the one that "
             f"makes the predictions: write `version: {versions[-1]}` under `model:` (there: {listed(versions)})."
         )
     return versions[0] if version is None else version
+
+
+def _by_policy(folder: Path, versions: list[int]) -> int | None:
+    """The version that Triton's version policy chooses; None: none, or several. Raises ModelConfigError."""
+    path = folder / TRITON_FILE
+    if not path.is_file() or any((folder / str(version) / CONFIG_FILE).is_file() for version in versions):
+        return None
+    from millstream.inference.described.triton_config import chosen_by_policy  # noqa: PLC0415
+
+    return chosen_by_policy(path.read_bytes(), str(path), versions)
 
 
 def _model_in(folder: Path) -> Path | None:

@@ -34,6 +34,29 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
             "also compare the accuracy",
         ),
     ),
+    "millstream models": (
+        ("millstream models list my-pipeline", "versions, aliases and sizes"),
+        ("millstream models diff my-pipeline champion latest --events events.jsonl", "signatures and outputs"),
+    ),
+    "millstream models list": (
+        ("millstream models list my-pipeline", "the versions in the repository"),
+        ("millstream models list my-pipeline --worker 127.0.0.1:9100", "and which of them this worker serves"),
+    ),
+    "millstream models show": (
+        ("millstream models show my-pipeline", "the version that the pipeline names"),
+        ("millstream models show my-pipeline latest --json", "the latest one, for programs"),
+    ),
+    "millstream models fetch": (
+        ("millstream models fetch my-pipeline", "into the cache, before a worker starts"),
+        ("millstream models fetch my-pipeline 3 --output models", "also copy it to models/my-model/3"),
+    ),
+    "millstream models diff": (
+        ("millstream models diff my-pipeline 1 2", "the signatures"),
+        ("millstream models diff my-pipeline champion latest --events events.jsonl", "also the outputs on events"),
+    ),
+    "millstream models warm": (
+        ("millstream models warm my-pipeline latest", "see whether it loads here, and how fast"),
+    ),
     "millstream schema": (
         ("millstream schema my-pipeline", "as the pipeline writes its predictions"),
         ("millstream schema my-pipeline --json-schema > predictions.schema.json", "a JSON Schema"),

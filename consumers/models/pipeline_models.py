@@ -10,7 +10,7 @@ from millstream.inference.sources.interface import ModelSource, Wanted
 from millstream.inference.sources.start import Fetched, fetch_at_start
 from millstream.pipeline.comparison_sections import Shadow
 from millstream.pipeline.pipeline import Pipeline
-from millstream.pipeline.repository import mlflow_url
+from millstream.pipeline.repository import mlflow_url, without_version
 
 
 class PipelineModels:
@@ -60,9 +60,31 @@ class PipelineModels:
             remote=self.source.remote,
         )
 
-    def version(self, version: int) -> ModelVersion:
-        """Another version of the primary's model, with the same fields. Raises as `primary` does."""
-        return self._loaded(self._pipeline.model.name, version, "model", self._pipeline.model.inputs)
+    @property
+    def name(self) -> str:
+        """Of the primary's model."""
+        return self._pipeline.model.name
+
+    def wanted(self, version: Wanted) -> ModelVersion:
+        """A version of the primary's model, with the same fields; None: the pipeline's. Raises as `primary` does."""
+        if version is None:
+            return self.primary()
+        return self._loaded(self.name, version, "model", self._pipeline.model.inputs)
+
+    def fetch(self, version: Wanted) -> Fetched:
+        """Bring a version of the primary's model to this machine; None: the pipeline's. Raises as `primary` does."""
+        return self._fetch(self.name, self._pipeline.wanted_version if version is None else version, "model")
+
+    def pinned(self, version: int) -> Pipeline:
+        """The pipeline with this version in place of its own, one copy of the model and no shadows."""
+        model = self._pipeline.model
+        changed = {
+            "version": version,
+            "repository": without_version(model.repository, same=True),
+            "instances": 1,
+            "concurrent_batches": 1,
+        }
+        return self._pipeline.model_copy(update={"model": model.model_copy(update=changed), "shadows": ()})
 
     def shadow(self, shadow: Shadow) -> ModelVersion:
         """The model of a shadow. Raises as `primary` does."""

@@ -214,7 +214,7 @@ def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
         batch=Limits(
             min(batch.max_events, plan.executor.max_events),
             batch.max_bytes,
-            batch.max_wait,
+            _max_wait(plan),
             batch.max_cost,
             batch.target_p99,
         ),
@@ -230,6 +230,13 @@ def settings_of(plan: Plan, *, until_idle: bool) -> Settings:
         drain_timeout=limits.drain_timeout,
         until_idle=until_idle,
     )
+
+
+def _max_wait(plan: Plan) -> float:
+    """Seconds that a batch waits for more events: as the pipeline file says, else as Triton's file says, else the default."""
+    batch = plan.pipeline.batch
+    stated = "max_wait" in batch.model_fields_set
+    return batch.max_wait if stated or plan.model.max_wait is None else plan.model.max_wait
 
 
 def batches_ahead(device: str, concurrent: int, max_events: int) -> int:

@@ -12,6 +12,9 @@ from millstream.inference.executors.installed import SERVERS, installed
 from millstream.inference.executors.interface import AsyncExecutor, ModelExecutor
 from millstream.inference.repository import ModelVersion
 
+MLFLOW_CODE = Path(__file__).with_name("mlflow_model.py")
+"""The class `Model` for models that MLflow loads."""
+
 
 def open_executor(
     model: ModelVersion,
@@ -57,12 +60,18 @@ def open_executor(
             f"you trust. Write `trust: true` under `model:` in the pipeline file, or export the model to ONNX "
             "(`millstream docs models`)."
         )
+    if model.executor == "mlflow" and not trust:
+        raise ModelConfigError(
+            f"{model.place}: MLflow's flavours but onnx are pickles or code, which can run anything where they are loaded. Write "
+            f"`trust: true` under `model:` in the pipeline file if you trust their author, or log the model as ONNX "
+            f"(`mlflow.onnx.log_model`; `millstream docs registries`)."
+        )
     memory = {"gpu_memory": gpu_memory}
     native: dict[str, dict[str, Any]] = {
         "onnx": {"threads": threads, "engine_cache": engine_cache, **memory},
         "torch": {"threads": threads, **memory},
     }
-    opened = _open(model, device, max_events, native.get(model.executor, {}))
+    opened = _open(model, device, min(max_events, model.max_events or max_events), native.get(model.executor, {}))
     executor = (
         BlockingExecutor(cast("AsyncExecutor", opened), beside if isinstance(beside, BlockingExecutor) else None)
         if is_asynchronous(opened)
@@ -86,10 +95,11 @@ def _open(model: ModelVersion, device: str, max_events: int, options: dict[str, 
             from millstream.inference.executors.torch import TorchExecutor  # noqa: PLC0415
 
             return TorchExecutor(model, device=device, max_events=max_events, **options)
-        case "python":
+        case "python" | "mlflow":
             from millstream.inference.executors.python import PythonExecutor  # noqa: PLC0415
 
-            return PythonExecutor(model, device=device, max_events=max_events)
+            code = MLFLOW_CODE if model.executor == "mlflow" else None
+            return PythonExecutor(model, device=device, max_events=max_events, code=code)
         case "onnx":
             from millstream.inference.executors.onnx import OnnxExecutor  # noqa: PLC0415
 

@@ -7,7 +7,9 @@ BY_FILE = {"model.onnx": "onnx", "model.pt2": "torch", "model.pt": "torch", "mod
 """The model's file -> the executor that runs it."""
 SERVERS = ("kserve", "openai")
 """Millstream's own executors that need no model file, because the model is on a server."""
-OWN = (*dict.fromkeys(BY_FILE.values()), *SERVERS)
+MLFLOW = "mlflow"
+"""Runs what MLflow's file MLmodel describes."""
+OWN = (*dict.fromkeys(BY_FILE.values()), *SERVERS, MLFLOW)
 
 
 def installed() -> dict[str, EntryPoint]:

@@ -11,17 +11,9 @@ from millstream.inference.executors.error_classification import line_of
 from millstream.inference.executors.interface import check_length, check_names
 from millstream.inference.executors.onnx_providers import Provider
 from millstream.inference.foreign_models import what_it_is
+from millstream.inference.onnx_types import ONNX_TYPES
 from millstream.inference.repository import ModelVersion
 
-ONNX_TYPES = {
-    "float16": "tensor(float16)",
-    "float32": "tensor(float)",
-    "float64": "tensor(double)",
-    "int32": "tensor(int32)",
-    "int64": "tensor(int64)",
-    "bool": "tensor(bool)",
-    "string": "tensor(string)",
-}
 # ONNX Runtime's severity. It raises errors as exceptions; printed too, there would be one line per bisected part.
 LOG_SEVERITY_FATAL = 4
 _LIBRARIES_MISSING = "GPU requirements page"  # in ONNX Runtime's words

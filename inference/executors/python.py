@@ -4,6 +4,7 @@ import logging
 import socket
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,13 +38,16 @@ class PythonExecutor:
     - Any other: the model rejects an event.
     """
 
-    def __init__(self, model: ModelVersion, *, device: str = "auto", max_events: int = 256) -> None:
+    def __init__(
+        self, model: ModelVersion, *, device: str = "auto", max_events: int = 256, code: Path | None = None
+    ) -> None:
         """Load the file and create the model.
 
         Args:
             model: what to load.
             device: auto, cpu or cuda. The model gets `cpu` or `cuda`.
             max_events: the largest micro-batch.
+            code: the file with the class; None: the model's own.
 
         Raises:
             DeviceError: the device doesn't exist.
@@ -54,7 +58,7 @@ class PythonExecutor:
         self.batch_sizes = batch_sizes_of(model.batch_sizes, max_events)
         self.max_events = max_events
         self._outputs = model.signature.output_tensors
-        self._module = ModelModule(model.file)
+        self._module = ModelModule(code or model.file)
         self._model = self._module.make("Model", model.file.parent, self.device)
         if not callable(getattr(self._model, "predict", None)):
             self._module.forget()

@@ -1,6 +1,7 @@
 """Loads torch models."""
 
 import importlib
+import re
 import warnings
 import zipfile
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from millstream.inference.executors.torch_library import torch
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput
 
+_NUMBERED = re.compile(r".+__([0-9]{1,4})")
 UNBOUNDED_EVENTS = 2**31 - 1  # events; more than any batch
 
 
@@ -107,8 +109,18 @@ def _script(model: ModelVersion, device: str) -> Program:
     except Exception as error:
         raise ModelConfigError(f"{model.file} can't be loaded: {line_of(error)}") from None
     names = [argument.name for argument in module.forward.schema.arguments[1:]]  # the first argument is the module
+    names = _by_position(model, names)
     check_names(model, names)
     return Program(calls_of(model, module, tuple(names), (), device))
+
+
+def _by_position(model: ModelVersion, names: list[str]) -> list[str]:
+    """The inputs in order. Triton may number them (`INPUT__0`) in place of the model's own names."""
+    mapped = [entry.tensor for entry in model.signature.inputs]
+    numbered = {int(found[1]): name for name in mapped if (found := _NUMBERED.fullmatch(name))}
+    if model.described_by is None or set(mapped) == set(names) or sorted(numbered) != list(range(len(names))):
+        return names
+    return [numbered[position] for position in range(len(names))]
 
 
 def _check_tensor(model: ModelVersion, entry: TensorInput, own: Any) -> Any:

@@ -54,6 +54,10 @@ class CachedSource:
         self._remember(name, aliases=dict(found))
         return found
 
+    def beside(self, name: str, file: str) -> bytes | None:
+        """See `ModelSource`."""
+        return self._call(lambda _: self._place.beside(name, file))
+
     def sizes(self, name: str) -> Mapping[int, int | None]:
         """Version -> bytes in the remote place; None: it doesn't say. Raises as `versions` does."""
         return {number: version.size for number, version in self._call(lambda _: self._place.versions(name)).items()}
@@ -93,6 +97,10 @@ class CachedSource:
     def digest(self, name: str, version: int, fingerprint: str) -> str | None:
         """The checksum of a version that is in the cache; None: it is not."""
         return self._cache.digest(self._key(name, version, fingerprint))
+
+    def folder(self, digest: str) -> Path:
+        """Where a version with this checksum is in the cache, if it is there."""
+        return self._cache.folder / "content" / digest
 
     def _fill(self, folder: Path, name: str, version: int, found: RemoteVersion, place: str) -> None:
         """Write a version into an empty folder, and check it."""

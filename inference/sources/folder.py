@@ -42,11 +42,16 @@ class FolderSource:
 
     def aliases(self, name: str) -> Mapping[str, int]:
         """See `ModelSource`."""
-        path = self._folder / name / ALIASES_FILE
+        content = self.beside(name, ALIASES_FILE)
+        return {} if content is None else parsed_aliases(content, str(self._folder / name / ALIASES_FILE))
+
+    def beside(self, name: str, file: str) -> bytes | None:
+        """See `ModelSource`."""
+        path = self._folder / name / file
         try:
-            return parsed_aliases(path.read_bytes(), str(path))
+            return path.read_bytes()
         except FileNotFoundError:
-            return {}
+            return None
         except OSError as error:
             raise SourceUnavailable(f"{path} can't be read: {error.strerror}.") from None
 

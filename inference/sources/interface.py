@@ -29,6 +29,9 @@ class ModelSource(Protocol):
     def aliases(self, name: str) -> Mapping[str, int]:
         """Alias -> version. Raises as `versions` does."""
 
+    def beside(self, name: str, file: str) -> bytes | None:
+        """A file beside the model's versions; None: it is not there. Raises as `versions` does."""
+
     def fetch(self, name: str, version: int) -> Path:
         """The folder with the whole version, checked against its checksums. It stays until `release`.
 
@@ -68,6 +71,9 @@ class RemotePlace(Protocol):
 
     def aliases(self, name: str) -> Mapping[str, int]:
         """Alias -> version."""
+
+    def beside(self, name: str, file: str) -> bytes | None:
+        """The content of a small file beside the versions; None: it is not there."""
 
     def names(self) -> list[str]:
         """Some of the models' names, for messages."""

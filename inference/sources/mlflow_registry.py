@@ -34,8 +34,9 @@ _BOUNDS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
     "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0.5",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
-"""Bounds of each request, unless the environment has others. By default, a file that is missing takes five minutes."""
+"""Unless the environment has others: bounds of each request (by default, a missing file takes five minutes), no progress bar."""
 _PAGE = 1000  # versions listed by one request
 _READY = "READY"
 _NOT_THERE = {"RESOURCE_DOES_NOT_EXIST", "NOT_FOUND"}
@@ -107,6 +108,10 @@ class MlflowRegistry:
                     return {}
                 raise
         return {str(alias): int(version) for alias, version in aliases.items()}
+
+    def beside(self, name: str, file: str) -> bytes | None:  # noqa: ARG002
+        """See `RemotePlace`. A registry has no such files."""
+        return None
 
     def names(self) -> list[str]:
         """See `RemotePlace`."""

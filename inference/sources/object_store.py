@@ -82,13 +82,17 @@ class ObjectStore:
 
     def aliases(self, name: str) -> Mapping[str, int]:
         """See `RemotePlace`."""
+        content = self.beside(name, ALIASES_FILE)
+        return {} if content is None else parsed_aliases(content, f"{self.url}/{name}/{ALIASES_FILE}")
+
+    def beside(self, name: str, file: str) -> bytes | None:
+        """See `RemotePlace`."""
         store, root = self._store()
         store.invalidate_cache()
         try:
-            content = store.cat_file(f"{root}/{name}/{ALIASES_FILE}")
+            return bytes(store.cat_file(f"{root}/{name}/{file}"))
         except FileNotFoundError:
-            return {}
-        return parsed_aliases(content, f"{self.url}/{name}/{ALIASES_FILE}")
+            return None
 
     def names(self) -> list[str]:
         """See `RemotePlace`."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from millstream.inference.errors import ModelConfigError
+from millstream.inference.repository import TRITON_FILE
 from millstream.inference.sources.interface import LATEST, ModelSource, Wanted
 from millstream.inference.sources.no_version import listed, no_such_alias
 
@@ -53,5 +54,21 @@ def version_of(
 
 
 def wanted_version(source: ModelSource, name: str, wanted: Wanted, place: str) -> int:
-    """See `version_of`. Raises also SourceUnavailable."""
+    """See `version_of`. Raises also SourceUnavailable.
+
+    If none is named, and a Triton configuration lies beside the versions, its version policy counts.
+    """
+    if wanted is None and (found := _by_policy(source, name, place)) is not None:
+        return found
     return version_of(name, wanted, place, versions=lambda: source.versions(name), aliases=lambda: source.aliases(name))
+
+
+def _by_policy(source: ModelSource, name: str, place: str) -> int | None:
+    """The only version that Triton would serve; None: there is no such configuration, or it would serve several."""
+    versions = sorted(source.versions(name))
+    content = source.beside(name, TRITON_FILE) if len(versions) > 1 else None
+    if content is None:
+        return None
+    from millstream.inference.described.triton_config import chosen_by_policy  # noqa: PLC0415  (needs tritonclient)
+
+    return chosen_by_policy(content, f"{place}: {TRITON_FILE} of `{name}`", versions)

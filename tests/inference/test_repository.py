@@ -305,7 +305,7 @@ def test_config_says_which_of_several_files_runs(tmp_path: Path) -> None:
         (
             GOOD + "executor: triton",
             [],
-            ":10: executor: expected onnx, torch, python, kserve or openai, found 'triton'.",
+            ":10: executor: expected onnx, torch, python, kserve, openai or mlflow, found 'triton'.",
         ),
     ],
 )

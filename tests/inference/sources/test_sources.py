@@ -91,6 +91,20 @@ def test_triton_configuration_beside_the_versions_belongs_to_them(tmp_path: Path
     assert source.versions("m")[1] == fingerprint(source, 1)
 
 
+def test_version_policy_of_triton_counts_where_none_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("tritonclient.grpc")
+    place = in_memory()
+    for version in (1, 3, 12):
+        place.put(f"m/{version}/model.onnx", b"one")
+    source = place.source(tmp_path)
+    with pytest.raises(ModelConfigError, match="expected a `version`"):
+        wanted_version(source, "m", None, "here")
+    place.put("m/config.pbtxt", "version_policy { specific { versions: [ 3 ] } }")
+    assert wanted_version(source, "m", None, "here") == 3
+    place.put("m/config.pbtxt", "")
+    assert wanted_version(source, "m", None, "here") == 12
+
+
 def test_latest_aliases_numbers_and_the_only_version(place: Place, source: ModelSource) -> None:
     place.put("m/2/model.onnx", b"two")
     assert wanted_version(source, "m", None, "here") == 2

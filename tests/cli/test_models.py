@@ -1,0 +1,194 @@
+"""`millstream models`: versions, aliases, where they are, what workers serve, and how two of them differ."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from millstream.consumers.cli import main as cli
+from millstream.consumers.cli.serving import served
+from millstream.consumers.demo.example import example_folder
+from millstream.inference.sources.checksums import digest_of, sums_of
+from tests.broker.choice import Broker
+from tests.consumers.service import flights_service
+from tests.inference.sources.places import Place
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
+EVENTS = str(example_folder() / "events.jsonl")
+NAME = "flights-delay"
+
+
+@pytest.fixture(params=["folder", "url"])
+def pipeline(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A pipeline with versions 1 and 2 of the flights' model, in a folder or at a URL."""
+    service = flights_service(tmp_path, NOWHERE, with_topics=False)
+    models = tmp_path / "models"
+    if not (models / NAME / "2").exists():
+        shutil.copytree(models / NAME / "1", models / NAME / "2")
+    (models / NAME / "aliases.yaml").write_text("champion: 1\nnewest: 2\nold: 1\n")
+    document = yaml.safe_load(service.file.read_text("utf-8"))
+    document["model"] = {"name": NAME, "version": "champion", "cache": "cache"}
+    if request.param == "url":
+        place = Place(f"file://{tmp_path}/remote")
+        place.put_folder(models)
+        shutil.rmtree(models)
+        document["model"]["repository"] = place.url
+    service.file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    return str(service.file)
+
+
+def rows(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> list[dict[str, Any]]:
+    assert cli.run(["models", *arguments, "--json"]) == code
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_list_names_versions_aliases_and_sizes(
+    pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    found = rows(capsys, "list", pipeline)
+    assert [(row["version"], row["aliases"]) for row in found] == [(1, ["champion", "old"]), (2, ["newest"])]
+    assert all(row["bytes"] > 1000 for row in found)
+    remote = (tmp_path / "remote").exists()
+    assert (found[0]["folder"] is None) == remote  # `list` fetches nothing
+    assert cli.run(["models", "fetch", pipeline, "1"]) == 0
+    capsys.readouterr()
+    after = rows(capsys, "list", pipeline)
+    assert after[0]["folder"] is not None
+    if remote:
+        assert after[0]["checksum"] == digest_of(sums_of(tmp_path / "remote" / NAME / "1"))
+        assert after[1]["folder"] is None
+    assert cli.run(["models", "list", pipeline]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["version", "aliases", "size", "checksum", "in", "the", "cache"]
+    assert lines[1].startswith("1        champion, old  ")
+
+
+def test_show_tells_the_signature_of_the_pipelines_version(pipeline: str, capsys: pytest.CaptureFixture[str]) -> None:
+    [found] = rows(capsys, "show", pipeline)
+    assert (found["version"], found["aliases"], found["executor"]) == (1, ["champion", "old"], "onnx")
+    assert any("float32" in line for line in found["inputs"])
+    [other] = rows(capsys, "show", pipeline, "newest")
+    assert other["version"] == 2
+    assert cli.run(["models", "show", pipeline, "latest"]) == 0
+    said = capsys.readouterr().out
+    assert f"model {NAME} version 2 (" in said
+    assert "\nexecutor  onnx\ninput     " in said
+
+
+def test_fetch_copies_a_version_where_it_can_be_changed(
+    pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    [found] = rows(capsys, "fetch", pipeline, "newest", "--output", str(tmp_path / "copy"))
+    folder = tmp_path / "copy" / NAME / "2"
+    assert found["folder"] == str(folder)
+    assert digest_of(sums_of(folder)) == found["checksum"]
+    assert cli.run(["models", "fetch", pipeline, "newest", "--output", str(tmp_path / "copy")]) == 1
+    assert f"{folder} exists already, and no version is overwritten" in capsys.readouterr().err
+
+
+def test_warm_loads_and_runs_the_model(pipeline: str, capsys: pytest.CaptureFixture[str]) -> None:
+    [found] = rows(capsys, "warm", pipeline, "2")
+    assert (found["version"], found["device"]) == (2, "cpu")
+    assert cli.run(["models", "warm", pipeline]) == 0
+    assert f"version 1 of {NAME} works on cpu: fetched in " in capsys.readouterr().out
+
+
+def test_what_is_not_there_is_told(pipeline: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for version, said in (("7", "no version 7 in"), ("champio", "no alias `champio`"), ("latest", "")):
+        assert cli.run(["models", "show", pipeline, version]) == (1 if said else 0)
+        assert said in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cli.run(["models", "show", pipeline, "1.5"])
+    assert "expected a version's number, latest or an alias, found '1.5'" in capsys.readouterr().err
+
+
+def config_of(tmp_path: Path, version: int) -> Path:
+    root = tmp_path / "remote" if (tmp_path / "remote").exists() else tmp_path / "models"
+    return root / NAME / str(version) / "config.yaml"
+
+
+def test_diff_of_equal_versions_finds_nothing(
+    pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    one, two = config_of(tmp_path, 1).parent, config_of(tmp_path, 2).parent
+    shutil.rmtree(two)
+    shutil.copytree(one, two)
+    assert cli.run(["models", "diff", pipeline, "champion", "latest", "--events", EVENTS]) == 0
+    assert capsys.readouterr().out == f"model     {NAME}: version 1 -> version 2\nsame      no difference found\n"
+    assert cli.run(["models", "diff", pipeline, "champion", "1"]) == 1
+    assert "champion and 1 are both version 1. Name two versions." in capsys.readouterr().err
+
+
+def test_diff_tells_how_signatures_and_outputs_differ(
+    pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    one, two = config_of(tmp_path, 1).parent, config_of(tmp_path, 2).parent
+    shutil.rmtree(two)
+    shutil.copytree(one, two)
+    changed = yaml.safe_load((two / "config.yaml").read_text("utf-8"))
+    name = changed["outputs"][0].get("name", changed["outputs"][0]["tensor"])
+    changed["outputs"][0]["name"] = "other"
+    changed["batch_sizes"] = [3]
+    (two / "config.yaml").write_text(yaml.safe_dump(changed), encoding="utf-8")
+    found = rows(capsys, "diff", pipeline, "1", "2", "--events", EVENTS, code=1)
+    kinds = {(row["kind"], row["what"], row["breaks"]) for row in found}
+    assert {("output", name, True), ("output", "other", True), ("batches", "batch_sizes", False)} <= kinds
+
+
+def test_diff_measures_the_outputs_of_another_training(pipeline: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = rows(capsys, "diff", pipeline, "1", "2", "--events", EVENTS, code=1)  # the second one has a field more
+    assert [(row["what"], row["breaks"]) for row in found if row["kind"] == "input"] == [("numbers", True)]
+    values = [row for row in found if row["kind"] == "values"]
+    assert values
+    assert all("events differ" in row["new"] and "on average" in row["new"] for row in values)
+
+
+@pytest.fixture
+def worker() -> Iterator[str]:
+    """A worker's metrics port, as far as `millstream models` reads it."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = f'# TYPE x gauge\nmillstream_serving_model{{model="{NAME}",pipeline="p",version="2"}} 1.0\n'.encode()
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_list_tells_which_worker_serves_which_version(
+    pipeline: str, capsys: pytest.CaptureFixture[str], worker: str
+) -> None:
+    found = rows(capsys, "list", pipeline, "--worker", worker, "--worker", "127.0.0.1:1", "--worker", "nowhere")
+    assert [row["served_by"] for row in found] == [[], [worker]]
+    assert found[0]["unknown_workers"].keys() == {"127.0.0.1:1", "nowhere"}
+    assert cli.run(["models", "list", pipeline, "--worker", worker, "--worker", "nowhere"]) == 0
+    said = capsys.readouterr()
+    assert said.out.splitlines()[2].endswith(worker)
+    assert said.err == "worker nowhere: expected HOST:PORT\n"
+
+
+def test_series_of_versions_that_are_gone_do_not_count() -> None:
+    text = 'millstream_serving_model{model="m",version="1"} 0\nmillstream_serving_model{model="m",version="3"} 1.0\n'
+    assert served(text) == (("m", 3),)
+    assert served("") == ()
