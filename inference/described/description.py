@@ -20,6 +20,11 @@ class Description:
     )
 
 
+def array_of(name: str) -> str:
+    """The path of an event's array of this name. The brackets are needed in JSON without a schema."""
+    return f"{name}[]"
+
+
 def as_config(path: Path, data: Mapping[str, Any]) -> ConfigFile:
     """What a config.yaml would say. All of it stands in line 1 for messages: the file's own lines say it in other words."""
     return ConfigFile(path, dict(data), {(): 1})

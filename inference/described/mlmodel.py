@@ -8,7 +8,7 @@ from typing import Any
 from yaml import YAMLError, safe_load
 
 from millstream.inference.config_file import ConfigFile
-from millstream.inference.described.description import Description, as_config
+from millstream.inference.described.description import Description, array_of, as_config
 from millstream.inference.described.onnx_tensors import OnnxInput, tensors_of
 from millstream.inference.errors import ModelConfigError
 
@@ -93,7 +93,7 @@ def _mapped(entry: OnnxInput, columns: Sequence[str]) -> dict[str, Any]:
         return {**known, "fields": list(columns)}
     if entry.shape == (1,):  # one column of a table
         return {**known, "fields": [entry.name]}
-    return {**known, "field": entry.name, "shape": list(entry.shape)}
+    return {**known, "field": array_of(entry.name), "shape": list(entry.shape)}
 
 
 def _pyfunc(path: Path, inputs: Sequence[Mapping[str, Any]], outputs: Sequence[Mapping[str, Any]]) -> ConfigFile:
@@ -120,7 +120,7 @@ def _column(entry: Mapping[str, Any], path: Path) -> dict[str, Any]:
             )
         if not shape:
             return {"tensor": str(name), "fields": [str(name)], "dtype": dtype}
-        return {"tensor": str(name), "field": str(name), "dtype": dtype, "shape": shape}
+        return {"tensor": str(name), "field": array_of(str(name)), "dtype": dtype, "shape": shape}
     dtype = _COLUMNS.get(str(entry.get("type")), "")
     if not dtype:
         raise ModelConfigError(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from millstream.inference.described.description import Description, as_config
+from millstream.inference.described.description import Description, array_of, as_config
 from millstream.inference.errors import ModelConfigError
 from millstream.schemas.wording import shown
 
@@ -181,7 +181,7 @@ def _input(entry: Any, max_batch_size: int, path: Path) -> dict[str, Any]:
         )
     if dims == [1]:
         return {"tensor": entry.name, "dtype": dtype, "fields": [entry.name]}
-    return {"tensor": entry.name, "dtype": dtype, "field": entry.name, "shape": dims}
+    return {"tensor": entry.name, "dtype": dtype, "field": array_of(entry.name), "shape": dims}
 
 
 def _type_name(entry: Any) -> str:

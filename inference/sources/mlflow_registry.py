@@ -45,7 +45,7 @@ _REFUSED_TEXT = re.compile(
     r"error code 40[13]\b|\b40[13] Client Error|not authenticated|unauthorized|forbidden|credential", re.I
 )
 _MISSING_FILE = re.compile(
-    r"error code 404\b|\b404 Client Error|No such (file|artifact)|NoSuchKey|does not exist", re.I
+    r"error code 404\b|\b4(?:00|04|10) Client Error|No such (file|artifact)|NoSuchKey|does not exist", re.I
 )
 
 

@@ -38,6 +38,7 @@ _READY_TIMEOUT_S = 180
 _RUN_TIMEOUT_S = 300
 _HOST = "127.0.0.1"
 USER, PASSWORD = "admin", "password1234"
+QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # no processes for evaluations, which nobody asks for
 
 
 def mlflow_python() -> Path:
@@ -63,7 +64,13 @@ class MlflowServer:
         self._artifacts = artifacts or str(self.folder / "artifacts")
         # It must not see packages of the tests' own environment.
         ours = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        self._environ = {**ours, "HOME": str(self.folder), "MLFLOW_DISABLE_TELEMETRY": "true", **(environ or {})}
+        self._environ = {
+            **ours,
+            "HOME": str(self.folder),
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            **QUIET,
+            **(environ or {}),
+        }
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -55,7 +55,7 @@ def test_onnx_model_runs_as_its_configuration_says(tmp_path: Path) -> None:
     assert model.batch_sizes == (2, 4, 8)
     assert (model.max_events, model.max_wait) == (8, 0.0015)
     assert model.place == f"model m version 1 ({tmp_path}/models/m/config.pbtxt)"
-    assert list(model.signature.fields) == ["x"]
+    assert list(model.signature.fields) == ["x[]"]
     executor = open_executor(model, device="cpu", max_events=256)
     assert executor.max_events == 8
     executor.warm_up()

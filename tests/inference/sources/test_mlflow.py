@@ -79,7 +79,7 @@ def test_aliases_are_followed_wherever_they_move(server: MlflowServer, tmp_path:
 def test_onnx_runs_with_the_fields_of_the_signature(server: MlflowServer, tmp_path: Path) -> None:
     source = source_of(server.url, tmp_path)
     answers = []
-    for version, fields in ((1, ("X",)), (2, COLUMNS), (3, COLUMNS)):
+    for version, fields in ((1, ("X[]",)), (2, COLUMNS), (3, COLUMNS)):
         executor = executor_of(source, version)
         assert list(executor.model.signature.fields) == list(fields)
         answers.append(executor.run(ROWS))
