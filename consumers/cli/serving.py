@@ -40,7 +40,13 @@ def _ask(worker: str) -> Serving:
     finally:
         connection.close()
     models = served(text)
-    return Serving(worker, models, "" if models else "it serves no model yet, or is no worker")
+    return Serving(
+        worker,
+        models,
+        ""
+        if models
+        else "it doesn't tell: it starts, it is no worker, or its pipeline file names the version by its number",
+    )
 
 
 def served(metrics: str) -> tuple[tuple[str, int], ...]:

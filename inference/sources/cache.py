@@ -12,7 +12,6 @@ deletes it.
 """
 
 import errno
-import json
 import logging
 import os
 import shutil
@@ -27,6 +26,7 @@ from typing import Any
 
 from millstream.inference.errors import ModelConfigError, SourceUnavailable
 from millstream.inference.sources.checksums import digest_of, sums_of
+from millstream.inference.sources.durable import read_record, sync_folder, sync_tree, write_record
 from millstream.inference.sources.file_lock import lock, locked, remove, unlock
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class VersionCache:
 
     def get(self, key: str) -> Path | None:
         """The version that was added under this key, unchanged since then; None: it isn't here. `release` it after use."""
-        record = self._read(self._at("keys", key))
+        record = read_record(self._at("keys", key))
         digest = record.get("digest")
         return self._taken(digest) if isinstance(digest, str) else None
 
@@ -101,21 +101,21 @@ class VersionCache:
 
     def digest(self, key: str) -> str | None:
         """The checksum of the version under this key; None: it isn't here. It is neither checked nor taken into use."""
-        digest = self._read(self._at("keys", key)).get("digest")
+        digest = read_record(self._at("keys", key)).get("digest")
         return digest if isinstance(digest, str) and (self._content(digest)).is_dir() else None
 
     def remember(self, name: str, known: Mapping[str, Any]) -> None:
         """Keep what a repository listed. Without room on the disk, what was known before stays."""
         path = self._at("known", name)
-        if self._read(path) == known:
+        if read_record(path) == known:
             return
         with suppress(OSError):
             self._make_folders()
-            self._write(path, known)
+            write_record(path, known)
 
     def known(self, name: str) -> Mapping[str, Any]:
         """What `remember` kept; empty: nothing."""
-        return self._read(self._at("known", name))
+        return read_record(self._at("known", name))
 
     def _at(self, folder: str, name: str) -> Path:
         ending = "" if folder == "locks" else ".json"
@@ -182,11 +182,11 @@ class VersionCache:
             fill(part)
             sums = sums_of(part)
             digest = digest_of(sums)
-            _sync(part)
+            sync_tree(part)
             while True:
                 self._move_in(part, digest, sums, place)
                 if (folder := self._taken(digest)) is not None:
-                    self._write(self._at("keys", key), {"digest": digest, "version": place})
+                    write_record(self._at("keys", key), {"digest": digest, "version": place})
                     return folder
                 if not part.is_dir():  # moved in, and deleted by another process that makes room
                     raise SourceUnavailable(
@@ -201,9 +201,9 @@ class VersionCache:
         with self._sizes():
             if not folder.is_dir():
                 self._make_room(written, place)
-                self._write(folder.with_suffix(".json"), {"bytes": written, "sums": dict(sums)})
+                write_record(folder.with_suffix(".json"), {"bytes": written, "sums": dict(sums)})
                 part.rename(folder)
-                _sync_folder(folder.parent)
+                sync_folder(folder.parent)
 
     @contextmanager
     def _part(self) -> Iterator[Path]:
@@ -275,36 +275,16 @@ class VersionCache:
     def _forget(self, digest: str) -> None:
         """Delete the keys of content that is gone."""
         for path in (self.folder / "keys").glob("*.json"):
-            if self._read(path).get("digest") == digest:
+            if read_record(path).get("digest") == digest:
                 path.unlink(missing_ok=True)
 
     def _contents(self) -> Iterator[Content]:
         parent = self.folder / "content"
         for path in parent.glob("*.json") if parent.is_dir() else ():
-            record, folder = self._read(path), path.with_suffix("")
+            record, folder = read_record(path), path.with_suffix("")
             with suppress(FileNotFoundError, KeyError):
                 if folder.is_dir():
                     yield Content(folder.name, folder, record["sums"], record["bytes"], path.stat().st_mtime)
-
-    def _read(self, path: Path) -> dict[str, Any]:
-        """A record; empty: there is none, or a failing machine damaged it."""
-        try:
-            data = json.loads(path.read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return data if isinstance(data, dict) else {}
-
-    def _write(self, path: Path, record: Mapping[str, Any]) -> None:
-        """Replace a record at once."""
-        new = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-        try:
-            with new.open("w", encoding="utf-8") as file:
-                json.dump(record, file)
-                file.flush()
-                os.fsync(file.fileno())
-            new.replace(path)
-        finally:
-            new.unlink(missing_ok=True)
 
     @contextmanager
     def _writing(self, place: str) -> Iterator[None]:
@@ -321,22 +301,3 @@ class VersionCache:
                 f"{place} can't be kept in the cache {self.folder}: {error.strerror or error}. Name a folder that the worker may "
                 f"write to: `model.cache` in the pipeline file."
             ) from None
-
-
-def _sync(folder: Path) -> None:
-    """Wait until all files are on the disk: a rename may survive a failure of the machine that the content doesn't."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            with path.open("rb") as file:
-                os.fsync(file.fileno())
-        elif path.is_dir():
-            _sync_folder(path)
-    _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

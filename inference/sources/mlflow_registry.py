@@ -37,6 +37,7 @@ _BOUNDS = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
 }
 """Unless the environment has others: bounds of each request (by default, a missing file takes five minutes), no progress bar."""
+_WHERE = ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI")
 _PAGE = 1000  # versions listed by one request
 _READY = "READY"
 _NOT_THERE = {"RESOURCE_DOES_NOT_EXIST", "NOT_FOUND"}
@@ -71,6 +72,13 @@ class MlflowRegistry:
         self._environment = {OPTIONS[name]: value for name, value in options.items()}
         self._mlflow = _installed()
         with self._settings():
+            if not any(
+                os.environ.get(name) for name in _WHERE
+            ):  # MLflow would make a registry of its own in this folder
+                raise ModelConfigError(
+                    f"{url}: expected the address of MLflow's server, found none. Write `tracking_uri` under `model.client`, or "
+                    f"set the environment variable MLFLOW_TRACKING_URI."
+                )
             where = self._mlflow.get_registry_uri()
         self.url = f"{url} (MLflow at {redacted(str(where), self._secrets)})"
 

@@ -12,6 +12,7 @@ from millstream.inference.errors import ModelConfigError, SourceUnavailable
 from millstream.inference.sources.checksums import CHECKSUMS_FILE
 from millstream.inference.sources.start import fetch_at_start
 from tests.broker.clients import wait_until
+from tests.faults.disk import SmallDisk
 from tests.inference.sources.places import Place
 from tests.stores.minio import PASSWORD, Minio
 
@@ -106,3 +107,29 @@ def test_store_that_freezes_is_given_up(tmp_path: Path) -> None:
         minio.thaw()
         wait_until(lambda: not any(each.name == "model source" for each in threading.enumerate()), 60, "an answer")
         assert list(source.versions("m")) == [1]
+
+
+def test_full_disk_is_told_and_room_helps(minio: Minio, tmp_path: Path) -> None:
+    place = in_minio(minio)
+    place.put("m/1/model.onnx", b"1" * 5_000_000)
+    with SmallDisk(tmp_path / "disk") as disk:
+        source = place.source(disk.folder / "cache")
+        disk.fill()
+        with pytest.raises(
+            SourceUnavailable, match=r"can't be kept in the cache .*: No space left on device\. Free room"
+        ):
+            source.fetch("m", 1)
+        disk.make_room()
+        folder = source.fetch("m", 1)
+        assert (folder / "model.onnx").stat().st_size == 5_000_000
+        assert list((disk.folder / "cache" / "partial").iterdir()) == []
+        source.release(folder)
+
+
+def test_listing_of_a_thousand_versions_finds_a_moved_alias(minio: Minio, tmp_path: Path) -> None:
+    place = in_minio(minio)
+    place.put_all({f"m/{number}/model.onnx": b"%d" % number for number in range(1, 1001)})
+    source = place.source(tmp_path)
+    for version in (7, 900, 7):
+        place.put("m/aliases.yaml", f"champion: {version}\n")
+        assert fetch_at_start(source, "m", "champion", "here").version == version

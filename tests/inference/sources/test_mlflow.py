@@ -155,6 +155,14 @@ def test_credentials_are_needed_used_and_not_shown(tmp_path: Path) -> None:
             assert "wrong-password" not in str(caught.value)
 
 
+def test_address_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mlflow")
+    for name in ("MLFLOW_TRACKING_URI", "MLFLOW_REGISTRY_URI"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ModelConfigError, match="expected the address of MLflow's server, found none"):
+        open_source(Repository("models:/", tmp_path, 1))
+
+
 def test_unknown_option_is_told(tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
     with pytest.raises(ModelConfigError, match=r"For MLflow, the options are tracking_uri, .*; found endpoint_url"):
