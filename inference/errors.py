@@ -1,6 +1,10 @@
 """The errors of models and executors."""
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from millstream.schemas.failures import Failure
 
@@ -47,6 +51,36 @@ class NotSent(ModelRejected):
 
 class NanOutput(ModelRejected):
     """The model answers NaN where the prediction has a class. Raised by `Executor.run`, and treated as ModelRejected."""
+
+
+class EventRejection(NamedTuple):
+    """Why an event gets no prediction."""
+
+    reason: str  # a code, see docs/dead-letters.md
+    error: str  # a sentence for people
+
+
+class EventsRejected(ModelRejected):
+    """Some events of a micro-batch get no prediction, and the executor knows which. Raised by `Executor.run`.
+
+    It has the outputs of the others, so the caller needn't bisect the micro-batch.
+    """
+
+    def __init__(
+        self,
+        outputs: dict[str, npt.NDArray[Any]],
+        rows: npt.NDArray[np.int64],
+        rejected: Mapping[int, EventRejection],
+    ) -> None:
+        """Args:
+        outputs: name -> [len(rows), ...]; empty if there are no rows.
+        rows: rows of the micro-batch that have outputs, ascending.
+        rejected: for each other row, why it has none. At least one.
+        """
+        super().__init__(next(iter(rejected.values())).error)
+        self.outputs = outputs
+        self.rows = rows
+        self.rejected = rejected
 
 
 class OutOfMemory(InferenceError):  # noqa: N818

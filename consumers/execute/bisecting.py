@@ -9,7 +9,14 @@ import numpy.typing as npt
 from millstream.consumers.events import Rejection
 from millstream.consumers.execute.adaptive_batch_size import AdaptiveBatchSize
 from millstream.consumers.resilience.safety_net import SafetyNet, raise_expected
-from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, NanOutput, OutOfMemory
+from millstream.inference.errors import (
+    EventsRejected,
+    ExecutorUnavailable,
+    ModelConfigError,
+    ModelRejected,
+    NanOutput,
+    OutOfMemory,
+)
 from millstream.inference.executors.interface import Inputs, Tensors, join_rows, rows_between, rows_of
 
 Run = Callable[[Inputs], dict[str, npt.NDArray[Any]]]
@@ -50,6 +57,8 @@ class Bisection:
     def steps(self, inputs: Inputs) -> Steps:
         """Run a micro-batch. It is halved if the model rejects it, and runs in parts if memory is short.
 
+        An executor that knows which events are rejected is not asked again (`EventsRejected`).
+
         Yields:
             a micro-batch to run.
 
@@ -75,6 +84,11 @@ class Bisection:
                 rows.append(np.arange(start, stop))
                 self._working.fitted(stop - start)
                 self._note_good(inputs, start)
+            except EventsRejected as error:
+                rejected |= {start + row: Rejection(*why) for row, why in error.rejected.items()}
+                parts += [error.outputs] if len(error.rows) else []
+                rows.append(start + error.rows)
+                self._working.fitted(stop - start)
             except OutOfMemory as error:
                 self._working.failed(stop - start)
                 if stop - start == 1:

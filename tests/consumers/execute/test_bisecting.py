@@ -11,7 +11,14 @@ from millstream.consumers.events import Rejection
 from millstream.consumers.execute.bisecting import BisectingExecutor, Run
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.resilience.safety_net import SafetyNet
-from millstream.inference.errors import ExecutorUnavailable, ModelConfigError, ModelRejected, OutOfMemory
+from millstream.inference.errors import (
+    EventRejection,
+    EventsRejected,
+    ExecutorUnavailable,
+    ModelConfigError,
+    ModelRejected,
+    OutOfMemory,
+)
 from millstream.inference.executors.by_length import ByLength
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import Inputs, Tensors, rows_of
@@ -59,6 +66,32 @@ def test_isolating_takes_few_runs_for_few_bad_events(events: int, bad: set[int])
     isolation(executor.run).run(inputs_of(events))
     # A run for each part on the way to a bad event, two at each of its levels, and the first.
     assert len(executor.sizes) <= 1 + 2 * len(bad) * math.ceil(math.log2(events))
+
+
+@given(EVENTS, st.sets(st.integers(0, 69)), st.integers(1, 70))
+def test_executor_that_names_the_rejected_events_runs_once(events: int, bad: set[int], fits: int) -> None:
+    sizes: list[int] = []
+
+    def run(inputs: Inputs) -> dict[str, npt.NDArray[Any]]:
+        if rows_of(inputs) > fits:
+            raise OutOfMemory("full")
+        x = inputs["x"]
+        sizes.append(len(x))
+        good = np.array([row for row, value in enumerate(x[:, 0].tolist()) if value not in bad], np.int64)
+        outputs = {"y": -x[good]} if len(good) else {}
+        if len(good) == len(x):
+            return outputs
+        rejected = {row: EventRejection("no_model", f"{x[row, 0]:g}") for row in range(len(x)) if row not in good}
+        raise EventsRejected(outputs, good, rejected)
+
+    outputs, rows, rejected = isolation(run).run(inputs_of(events))
+    good = [row for row in range(events) if row not in bad]
+    assert rows.tolist() == good
+    assert rejected == {row: Rejection("no_model", str(row)) for row in range(events) if row in bad}
+    assert outputs["y"][:, 0].tolist() == [-row for row in good] if good else outputs == {}
+    assert sum(sizes) == events
+    if fits >= events:
+        assert sizes == [events]
 
 
 @given(EVENTS, st.integers(1, 70), st.sets(st.integers(0, 69), max_size=3))
