@@ -1,7 +1,7 @@
 """Fills the model's input tensors from event fields, and rejects events that don't fit, with the reason."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
 
@@ -53,7 +53,29 @@ def to_tensors(
         allow_nan: whether a field may be NaN or infinite.
         event_times: the time of each event, in ms since the epoch; needed only if an input has its age.
     """
-    problems: dict[int, str] = {}  # row -> its first problem; the tensors may hold anything in this row
+    filled, problems = fill_tensors(table, inputs, allow_nan=allow_nan, event_times=event_times)
+    return fitting(filled, problems, len(table))
+
+
+def fitting(filled: dict[str, Any], problems: Mapping[int, str], events: int) -> Features:
+    """The events without a problem. See `fill_tensors`."""
+    if not problems:
+        return Features(filled, np.arange(events), [])
+    fits = np.ones(events, np.bool_)
+    fits[list(problems)] = False
+    rows = np.flatnonzero(fits)
+    unfit = [InvalidFeatures(row, problems[row]) for row in sorted(problems)]
+    return Features({name: array[rows] for name, array in filled.items()}, rows, unfit)
+
+
+def fill_tensors(
+    table: Table, inputs: Sequence[TensorInput], *, allow_nan: bool, event_times: Ints | None = None
+) -> tuple[dict[str, Any], dict[int, str]]:
+    """The tensors of all events, and the first problem of each event that doesn't fit.
+
+    The tensors may hold anything in the rows of such events. Arguments: see `to_tensors`.
+    """
+    problems: dict[int, str] = {}
     filled: dict[str, Any] = {}
     for entry in inputs:
         if entry.max_length is None:
@@ -65,13 +87,7 @@ def to_tensors(
     if varying := [entry for entry in inputs if entry.max_length is not None and entry.fields]:
         lists = _varying_lists(table, varying, filled, [entry for entry in inputs if entry.token_types])
         filled |= _fill_ragged(table, varying, lists, problems, event_times, allow_nan=allow_nan)
-    if not problems:
-        return Features(filled, np.arange(len(table)), [])
-    fits = np.ones(len(table), np.bool_)
-    fits[list(problems)] = False
-    rows = np.flatnonzero(fits)
-    unfit = [InvalidFeatures(row, problems[row]) for row in sorted(problems)]
-    return Features({name: array[rows] for name, array in filled.items()}, rows, unfit)
+    return filled, problems
 
 
 def _find_nan(table: Table, filled: _Filled, entry: TensorInput, problems: dict[int, str]) -> None:

@@ -72,6 +72,7 @@ def load_version(
     mapped_at: Place = _mapped_at,
     named_at: str = "pipeline file: model",
     environ: Mapping[str, str] | None = None,
+    advice: str = "write `version: {version}` under `model:`",
 ) -> ModelVersion:
     """Find a model version and read its config.yaml.
 
@@ -83,12 +84,13 @@ def load_version(
         mapped_at: returns a place in the mapping of the pipeline file, for messages. The first step is the tensor.
         named_at: the place of the model's name and version in the pipeline file, for messages.
         environ: the environment variables that secrets in config.yaml may be in; None: there are none.
+        advice: how to name one of several versions, for messages.
 
     Raises:
         ModelConfigError: there is no such version, several and none is named, or its config.yaml is wrong.
     """
     folder = _model_folder(repository, name)
-    chosen = _chosen(folder, name, version, named_at)
+    chosen = _chosen(folder, name, version, named_at, advice)
     return read_version(folder / str(chosen), name, chosen, fields, mapped_at, environ)
 
 
@@ -233,11 +235,14 @@ def _model_folder(repository: Path, name: str) -> Path:
     )
 
 
-def _chosen(folder: Path, name: str, version: int | None, named_at: str) -> int:
+def versions_in(folder: Path) -> list[int]:
+    """The numbers of the versions in a model's folder, ascending. Raises OSError."""
+    return sorted(number for path in folder.iterdir() if path.is_dir() and (number := version_number(path.name)) is not None)
+
+
+def _chosen(folder: Path, name: str, version: int | None, named_at: str, advice: str) -> int:
     """The number of the version that is named, or of the only one."""
-    versions = sorted(
-        number for path in folder.iterdir() if path.is_dir() and (number := version_number(path.name)) is not None
-    )
+    versions = versions_in(folder)
     if not versions or (version is not None and version not in versions):
         wanted = "no version" if version is None else f"no version {version}"
         if not versions and (beside := _model_in(folder)) is not None:
@@ -251,7 +256,7 @@ def _chosen(folder: Path, name: str, version: int | None, named_at: str) -> int:
             return found
         raise ModelConfigError(
             f"{named_at}: expected a `version`, because model `{name}` has several in {folder}; found none. Name the one that "
-            f"makes the predictions: write `version: {versions[-1]}` under `model:` (there: {listed(versions)})."
+            f"makes the predictions: {advice.replace('{version}', str(versions[-1]))} (there: {listed(versions)})."
         )
     return versions[0] if version is None else version
 

@@ -1,0 +1,72 @@
+"""Runs a part of a micro-batch on one model, and finds the events that it rejects."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from millstream.inference.errors import EventRejection, EventsRejected, ModelRejected, NanOutput
+from millstream.inference.executors.interface import Inputs, join_rows, rows_between, rows_of
+from millstream.inference.repository import ModelVersion
+from millstream.schemas.arrays import Ints
+
+Outputs = dict[str, npt.NDArray[Any]]
+Run = Callable[[Inputs], Outputs]
+
+
+class Part(NamedTuple):
+    """The answers of one model to some events of a micro-batch."""
+
+    outputs: Outputs  # name -> [len(rows), ...]; empty if there are no rows
+    rows: Ints  # the rows of the micro-batch that have outputs, ascending
+    rejected: Mapping[int, EventRejection]  # row of the micro-batch -> why it has none
+
+
+def run_part(run: Run, inputs: Inputs, rows: Ints, model: ModelVersion) -> Part:
+    """Run some events. If the model rejects them, they are halved until the bad ones are alone.
+
+    Only the events of this model run again, so a bad event doesn't make the other models run twice.
+
+    Args:
+        run: runs the model.
+        inputs: of these events.
+        rows: their rows in the micro-batch, ascending; at least one.
+        model: for messages.
+
+    Raises:
+        OutOfMemory, ExecutorUnavailable, ModelConfigError, Exception: see `Executor.run`.
+    """
+    try:
+        return Part(run(inputs), rows, {})
+    except ModelRejected as error:
+        if len(rows) == 1:
+            return Part({}, rows[:0], {int(rows[0]): rejection_of(error, model)})
+    parts: list[Outputs] = []
+    kept: list[Ints] = []
+    rejected: dict[int, EventRejection] = {}
+    middle, end = len(rows) // 2, rows_of(inputs)
+    waiting = [(middle, end), (0, middle)]
+    while waiting:
+        start, stop = waiting.pop()
+        try:
+            parts.append(run(rows_between(inputs, start, stop)))
+            kept.append(rows[start:stop])
+        except ModelRejected as error:
+            if stop - start == 1:
+                rejected[int(rows[start])] = rejection_of(error, model)
+                continue
+            middle = (start + stop) // 2
+            waiting += [(middle, stop), (start, middle)]
+    if not parts:
+        return Part({}, rows[:0], rejected)
+    return Part(join_rows(parts), np.concatenate(kept), rejected)
+
+
+def rejection_of(error: ModelRejected, model: ModelVersion) -> EventRejection:
+    """Why an event has no prediction, if it runs alone and raises this error."""
+    if isinstance(error, EventsRejected):
+        return next(iter(error.rejected.values()))
+    return EventRejection(
+        "nan_output" if isinstance(error, NanOutput) else "model_rejected", f"model {model.id}: {error}"
+    )

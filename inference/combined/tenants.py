@@ -1,0 +1,117 @@
+"""A model per tenant: finds the models in the repository and loads them."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from millstream.inference.combined.blanks import blank_part
+from millstream.inference.combined.combination import CombinedExecutor, OpenModel, inputs_of
+from millstream.inference.combined.member import Member
+from millstream.inference.combined.member_inputs import CombinedInputs, combined_inputs
+from millstream.inference.combined.output_types import OutputTypes
+from millstream.inference.combined.tenant_executor import TenantExecutor
+from millstream.inference.combined.tenant_models import TenantModels
+from millstream.inference.errors import ExecutorUnavailable, ModelConfigError
+from millstream.inference.repository import ModelVersion, versions_in
+from millstream.inference.signature import TensorInput, TensorOutput
+
+TENANT = "{tenant}"
+MODEL_OVERHEAD = 2**20  # bytes of a loaded model besides its weights. Measured: 0.1 to 1.3 MiB for small ONNX models
+WEIGHT_COPIES = 2  # how many times a loaded model takes the bytes of its files
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    """A model per tenant."""
+
+    field: str  # of the event, that names the tenant
+    key: TensorInput  # with its values as texts
+    name: str  # of the models, with `TENANT` for the field's value
+    repository: Path
+    pattern: ModelVersion  # all models have its inputs and outputs
+    default: ModelVersion | None  # of tenants without a model
+    memory: int  # bytes of all loaded models
+    load: Callable[[str, int], ModelVersion]  # loads a model's version
+
+    @property
+    def models(self) -> list[ModelVersion]:
+        """See Combination."""
+        return [self.pattern]
+
+    @property
+    def inputs(self) -> CombinedInputs:
+        """See Combination."""
+        return combined_inputs([(self.pattern.name, inputs_of(self.pattern))], [True], [self.key])
+
+    @property
+    def outputs(self) -> tuple[TensorOutput, ...]:
+        """See Combination."""
+        return self.pattern.signature.outputs
+
+    def open(self, open_model: OpenModel) -> CombinedExecutor:
+        """See Combination."""
+        types = OutputTypes()
+        pattern = Member(self.pattern, open_model(self.pattern), self.inputs.names[0], types=types)
+        models = TenantModels(partial(self._loaded, open_model, types), self.memory, newest=self._newest)
+        default = None if self.default is None else pattern
+        return TenantExecutor(self.field, self.key.tensor, models, pattern, default, self.is_name)
+
+    def is_name(self, tenant: str) -> bool:
+        """Whether a text can be a tenant with a model. Others might lead to another folder."""
+        name = self.name.replace(TENANT, tenant)
+        return bool(tenant) and name not in {".", ".."} and _NAME.fullmatch(name) is not None
+
+    def _newest(self, tenant: str) -> int | None:
+        try:
+            return newest(self.repository, self.name.replace(TENANT, tenant))
+        except OSError:  # the loaded version goes on
+            return None
+
+    def _loaded(self, open_model: OpenModel, types: OutputTypes, tenant: str) -> tuple[Member, int] | None:
+        name = self.name.replace(TENANT, tenant)
+        try:
+            version = newest(self.repository, name)
+            if version is None:
+                return None
+            model = self.load(name, version)
+            size = size_of(model)
+        except PermissionError as error:
+            raise ModelConfigError(f"model {name} can't be read: {error}.") from None
+        except OSError as error:
+            raise ExecutorUnavailable(f"the model repository can't be read: {error}") from error
+        if model.signature.inputs != self.pattern.signature.inputs:
+            raise ModelConfigError(
+                f"{model.place}: expected the inputs of {self.pattern.place}, because the models of all tenants have the same; "
+                f"found others. Make the `inputs` of the two config.yaml files equal."
+            )
+        executor = open_model(model)
+        member = Member(model, executor, self.inputs.names[0], types=types)
+        try:
+            blank_part(member)
+        except BaseException:
+            executor.close()
+            raise
+        return member, size
+
+
+def newest(repository: Path, name: str) -> int | None:
+    """The highest version of a model; None: there is none. Raises OSError."""
+    folder = repository / name
+    return max(versions_in(folder), default=None) if folder.is_dir() else None
+
+
+def first_tenant(repository: Path, name: str) -> str | None:
+    """The name of the first model in the repository that is of a tenant; None: there is none. `name`: see `Tenants`."""
+    head, tail = name.split(TENANT)
+    there = sorted(path.name for path in repository.iterdir() if path.is_dir()) if repository.is_dir() else []
+    fitting = [each for each in there if each.startswith(head) and each.endswith(tail) and len(each) > len(head + tail)]
+    return next((each for each in fitting if newest(repository, each) is not None), None)
+
+
+def size_of(model: ModelVersion) -> int:
+    """The bytes that a loaded model counts as. Raises OSError."""
+    files = sum(path.stat().st_size for path in model.file.parent.rglob("*") if path.is_file())
+    return WEIGHT_COPIES * files + MODEL_OVERHEAD
