@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from millstream.schemas.wording import Loc, dotted
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from millstream.pipeline.model_sections import Ensemble
     from millstream.pipeline.pipeline import Pipeline
     from millstream.pipeline.yaml_places import Document
 
@@ -70,6 +72,7 @@ def conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str
     yield from _schema_conflicts(pipeline)
     yield from _batch_conflicts(pipeline)
     yield from _model_conflicts(pipeline)
+    yield from _several_models_conflicts(pipeline)
     yield from _registry_conflicts(pipeline)
     yield from feature_store_conflicts(pipeline)
     yield from _shadow_conflicts(pipeline, document)
@@ -120,15 +123,15 @@ def _batch_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
 
 
 def _model_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
-    model = pipeline.model
+    model, section = pipeline.model, "model" if pipeline.models is None else "models"
     if model.gpu_memory is not None and model.device == "cpu":
         yield (
-            ("model", "gpu_memory"),
+            (section, "gpu_memory"),
             "expected a `device` other than cpu beside it. Leave one of the two options out.",
         )
     if model.gpu_memory is not None and model.gpu_memory < model.instances * MIN_GPU_MEMORY:
         yield (
-            ("model", "gpu_memory"),
+            (section, "gpu_memory"),
             f"expected at least 64MiB for each of the copies (instances: {model.instances}), found {model.gpu_memory:,} bytes. "
             f"Write more, such as 4GiB.",
         )
@@ -143,6 +146,40 @@ def _model_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
             ("model", "client"),
             "only a repository with a URL, such as s3://bucket/models, is read by a client; found a folder. Leave it out.",
         )
+
+
+def _several_models_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
+    models = pipeline.models
+    if models is None:
+        return
+    if pipeline.shadows:
+        yield (
+            ("shadows",),
+            "expected no shadows beside `models`: a shadow is compared with one model, found several. Leave them out, or compare "
+            "in a pipeline of its own with `model`.",
+        )
+    if models.tenants is not None and models.gpu_memory is not None:
+        yield (
+            ("models", "gpu_memory"),
+            "expected no limit for each copy beside `tenants`, because any number of models is loaded. Leave it out; "
+            "`tenants.memory` bounds them together.",
+        )
+    if models.ensemble is not None:
+        for place, names in _cycles(models.ensemble):
+            yield place, f"the steps {' -> '.join(names)} feed each other in a circle. Break it."
+
+
+def _cycles(ensemble: Ensemble) -> Iterator[tuple[Loc, list[str]]]:
+    """A circle among the steps, if there is one."""
+    needed = {
+        name: {wanted.step for source in step.feed.values() for wanted in source.outputs}
+        for name, step in ensemble.steps.items()
+    }
+    try:
+        TopologicalSorter(needed).prepare()
+    except CycleError as error:
+        circle: list[str] = error.args[1]
+        yield ("models", "ensemble", "steps", circle[0]), circle
 
 
 def _registry_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:

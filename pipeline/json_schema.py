@@ -26,8 +26,18 @@ def schema_at(tree: JsonSchema, loc: tuple[str | int, ...]) -> JsonSchema:
     """Return the part of the tree that describes the option at `loc`; {} if there is none."""
     node = tree
     for step in loc:
-        node = node.get("items", {}) if isinstance(step, int) else node.get("properties", {}).get(step, {})
-    return node
+        node = _section(node)
+        if isinstance(step, int):
+            node = node.get("items", {})
+        else:
+            others = node.get("additionalProperties", {})
+            node = node.get("properties", {}).get(step, others if isinstance(others, dict) else {})
+    return _section(node)
+
+
+def _section(node: JsonSchema) -> JsonSchema:
+    """The mapping, of several forms that an option may have; otherwise the option."""
+    return next((form for form in node.get("anyOf", ()) if "properties" in form), node)
 
 
 def _tree(node: object, definitions: JsonSchema) -> object:

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, PrivateAttr, field_validator
+from pydantic_core import PydanticCustomError
 
 from millstream.pipeline.comparison_sections import Comparison, Labels, Shadow
 from millstream.pipeline.feature_store_section import FeatureStore
+from millstream.pipeline.model_sections import Models
 from millstream.pipeline.names import Name
 from millstream.pipeline.repository import mlflow_url
 from millstream.pipeline.schema_sections import Schemas
@@ -53,7 +55,11 @@ class Pipeline(Section):
     input: Input = Field(description="The feature events.")
     output: Output = Field(description="The predictions.")
     dead_letters: DeadLetters = Field({}, validate_default=True, description="The events that cannot be processed.")
-    model: Model = Field(description="The model that answers.")
+    models: Models | None = Field(
+        None, description="Several models, in place of `model` (`millstream docs several-models`)."
+    )
+    # With `models`, it stands for all of them: it has their settings, and a name for messages.
+    model: Model = Field(None, validate_default=True, description="The model that answers.")
     feature_store: FeatureStore | None = Field(
         None, description="An online store with features that the events lack (`millstream docs feature-lookup`)."
     )
@@ -110,6 +116,23 @@ class Pipeline(Section):
         if isinstance(context, Origin):
             self._origin = context
 
+    @field_validator("model", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: object, info: ValidationInfo) -> object:
+        several = info.data.get("models")
+        if value is not None and several is not None:
+            raise ValueError("expected one of `model` and `models`, found both. Keep one.")
+        if value is None and several is None and "models" in info.data:
+            raise PydanticCustomError("missing", "Field required")
+        if value is not None:
+            return value
+        # If `models` or the name is wrong, that is the only problem to report.
+        name, version = info.data.get("name", "unnamed"), None
+        if several is not None and several.ensemble is not None:
+            name, version = several.ensemble.name or name, several.ensemble.version
+        settings = {} if several is None else several.settings()
+        return Model.model_construct(**settings, name=name, version=version)
+
     @field_validator("dead_letters", "comparison", mode="before")
     @classmethod
     def _named_after_pipeline(cls, value: object, info: ValidationInfo) -> object:
@@ -139,6 +162,8 @@ class Pipeline(Section):
 
     def at(self, *place: str | int) -> str:
         """The place of an option, for the beginning of a message: `FILE:LINE: input.event_id`."""
+        if self.models is not None and place[:1] == ("model",):  # its settings are there
+            place = ("models", *place[1:])
         return f"{self.named}:{self._origin.document.lines[self._origin.document.known(place)]}: {dotted(place)}"
 
     @property

@@ -86,13 +86,20 @@ class Option:
 
 def options() -> list[Option]:
     """Return every option, in the order of the reference page. Sections themselves are not listed."""
-    return list(_options(schema_tree(Pipeline), ""))
+    schema = schema_tree(Pipeline)
+    # The usual section comes first. Pydantic must read `models` before it.
+    several = schema["properties"].pop("models")
+    places = list(schema["properties"].items())
+    after = 1 + list(schema["properties"]).index("model")
+    schema["properties"] = dict([*places[:after], ("models", several), *places[after:]])
+    return list(_options(schema, ""))
 
 
 def json_schema() -> JsonSchema:
     """Return the JSON schema (2020-12) of a pipeline file before its variables are replaced."""
     schema = schema_tree(Pipeline)
     _allow_topic(schema["properties"]["input"])
+    schema["oneOf"] = [{"required": ["model"]}, {"required": ["models"]}]
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Millstream pipeline"}
     return {
         **head,

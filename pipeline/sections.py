@@ -221,8 +221,8 @@ class DeadLetters(Section):
 
 
 Reason = Literal[
-    "undecodable", "unknown_schema", "schema_incompatible", "unfit", "model_rejected", "nan_output", "prediction_too_large",
-    "crashed", "internal_error", "expired",
+    "undecodable", "unknown_schema", "schema_incompatible", "unfit", "no_model", "model_rejected", "nan_output",
+    "prediction_too_large", "crashed", "internal_error", "expired",
 ]  # fmt: skip
 """Why an event gets no prediction."""
 
@@ -244,8 +244,8 @@ class OnError(Section):
     )
 
 
-class Model(Section):
-    """The model that makes the predictions."""
+class NamedModel(Section):
+    """One model of the repository."""
 
     name: Name = Field(
         description="Name of the model: its folder in the repository, or its name in the registry.",
@@ -257,6 +257,18 @@ class Model(Section):
         "It must be named if the repository has several.",
         examples=[3],
     )
+    inputs: dict[Text, Annotated[Any, BeforeValidator(_field_or_fields), WithJsonSchema(_FIELDS_SCHEMA)]] = Field(
+        {},
+        description="For each input tensor the event field, or the list of fields, that fills it. "
+        "In place of what the model's `config.yaml` says: for events that name their fields otherwise. A field is a path such as "
+        "`customer.age`, or a mapping such as `{field: customer.age, type: text}` with the options of `config.yaml` "
+        "(`millstream docs models`). Each field keeps the options that `config.yaml` has in its place, unless it states others.",
+    )
+
+
+class ModelSettings(Section):
+    """Where models are, and how a worker runs them."""
+
     repository: RepositoryPlace = Field(
         "models",
         validate_default=True,
@@ -283,20 +295,6 @@ class Model(Section):
         validate_default=True,
         description="Most bytes that the versions in `model.cache` may take together. The least recently used ones are deleted; "
         "versions that a process uses never are.",
-    )
-    poll_interval: PositiveDuration = Field(
-        "30s",
-        validate_default=True,
-        description="How often a worker looks whether `latest` or the alias in `version` names another version. It then loads "
-        "that one beside the one that answers, and switches between two batches (`millstream docs reload`). A number is looked "
-        "up once.",
-    )
-    inputs: dict[Text, Annotated[Any, BeforeValidator(_field_or_fields), WithJsonSchema(_FIELDS_SCHEMA)]] = Field(
-        {},
-        description="For each input tensor the event field, or the list of fields, that fills it. "
-        "In place of what the model's `config.yaml` says: for events that name their fields otherwise. A field is a path such as "
-        "`customer.age`, or a mapping such as `{field: customer.age, type: text}` with the options of `config.yaml` "
-        "(`millstream docs models`). Each field keeps the options that `config.yaml` has in its place, unless it states others.",
     )
     device: Literal["auto", "cpu", "cuda", "tensorrt"] = Field(
         "auto",
@@ -352,6 +350,18 @@ class Model(Section):
         False,
         description="Whether an answer may be NaN or infinite, as the logarithm of a probability may. If not, its event is "
         "refused as `nan_output`.",
+    )
+
+
+class Model(ModelSettings, NamedModel):
+    """The model that makes the predictions. The options of `NamedModel` come first."""
+
+    poll_interval: PositiveDuration = Field(
+        "30s",
+        validate_default=True,
+        description="How often a worker looks whether `latest` or the alias in `version` names another version. It then loads "
+        "that one beside the one that answers, and switches between two batches (`millstream docs reload`). A number is looked "
+        "up once.",
     )
 
 

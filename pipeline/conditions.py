@@ -1,0 +1,73 @@
+"""Parses the conditions of `models.route.rules`, such as `amount >= 1000` and `country in [DE, AT]`."""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+from typing import Literal, NamedTuple, cast
+
+from millstream.schemas.wording import shown
+
+Operator = Literal["==", "!=", "<", "<=", ">", ">=", "in", "not in"]
+Constant = str | float | bool
+
+_CONDITION = re.compile(r"\s*(\S+)\s+(==|!=|<=|>=|<|>|not\s+in|in)\s+(.+?)\s*", re.DOTALL)
+_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_ITEM = re.compile(r"\s*('[^']*'|\"[^\"]*\"|[^,'\"\[\]]+)\s*(?:,|$)")
+_EXAMPLES = "such as `amount >= 1000`, `country == DE` or `country in [DE, AT]`"
+
+
+class ParsedCondition(NamedTuple):
+    """One condition on a field of the event."""
+
+    field: str  # its path
+    operator: Operator
+    constants: tuple[Constant, ...]  # all texts, all numbers (float) or all booleans; one, except for `in` and `not in`
+
+
+def parse_condition(text: object) -> ParsedCondition:
+    """Parse a condition. Raises ValueError, which says what was expected and found."""
+    match = _CONDITION.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"expected a condition {_EXAMPLES}, found {shown(text)}.")
+    field, operator, right = match[1], cast("Operator", " ".join(match[2].split())), match[3]
+    is_list = right.startswith("[") and right.endswith("]")
+    if is_list != (operator in {"in", "not in"}):
+        wanted = "one value" if is_list else "a list such as [DE, AT]"
+        raise ValueError(f"expected {wanted} after `{operator}`, found {shown(right)}.")
+    constants = _list(right) if is_list else (_constant(right),)
+    kinds = {type(constant) for constant in constants}
+    if len(kinds) > 1:
+        raise ValueError(
+            f"expected values of one type, found {shown(right)}. Write texts that look like numbers in quotes."
+        )
+    if operator in {"<", "<=", ">", ">="} and kinds != {float}:
+        raise ValueError(f"expected a number after `{operator}`, found {shown(right)}.")
+    return ParsedCondition(field, operator, constants)
+
+
+def _list(text: str) -> tuple[Constant, ...]:
+    inside, found = text[1:-1].strip(), []
+    place = 0
+    while place < len(inside):
+        match = _ITEM.match(inside, place)
+        if match is None:
+            raise ValueError(f"expected values separated by commas, found {shown(text)}.")
+        found.append(_constant(match[1].strip()))
+        place = match.end()
+    if not found:
+        raise ValueError("expected at least one value in the list, found none.")
+    return tuple(found)
+
+
+def _constant(text: str) -> Constant:
+    if _QUOTED.fullmatch(text):
+        return text[1:-1]
+    if text in {"true", "false"}:
+        return text == "true"
+    if _NUMBER.fullmatch(text) and isfinite(number := float(text)):
+        return number
+    if not text or any(mark in text for mark in "'\"[]"):
+        raise ValueError(f"expected a text, a number, true or false, found {shown(text)}.")
+    return text
