@@ -17,6 +17,17 @@ def add_pipeline(parser: argparse.ArgumentParser) -> None:
     action.complete = PIPELINE_FILES  # type: ignore[attr-defined]
 
 
+def add_metrics_port(parser: argparse.ArgumentParser, remark: str = "") -> None:
+    """Add the options for the port of metrics and probes, and for its address. `remark`: what the metrics are of."""
+    parser.add_argument(
+        "--metrics-port",
+        type=port_number,
+        metavar="PORT",
+        help=f"serve /metrics{remark}, /live and /ready; 0: a free port",
+    )
+    add_metrics_host(parser)
+
+
 def add_metrics_host(parser: argparse.ArgumentParser) -> None:
     """Add the option for the address that the metrics port listens on."""
     parser.add_argument(

@@ -21,7 +21,7 @@ _SCHEMA = {
     "name": "NumberEvent",
     "fields": [{"name": "id", "type": "string"}, {"name": "x", "type": "double"}],
 }
-_CONFIG = "inputs: [{tensor: x, fields: [x], dtype: float64, shape: [1]}]\noutputs: [{tensor: y}]\n"
+CONFIG = "inputs: [{tensor: x, fields: [x], dtype: float64, shape: [1]}]\noutputs: [{tensor: y}]\n"
 INPUT: Section = {"format": "json", "schema": "number-event", "event_id": "id"}
 
 
@@ -31,7 +31,7 @@ def python_service(folder: Path, kafka: Broker, body: str, **sections: Any) -> S
     (folder / "schemas" / "1-number-event.avsc").write_text(json.dumps(_SCHEMA), encoding="utf-8")
     version = folder / "models" / "number" / "1"
     version.mkdir(parents=True)
-    (version / "config.yaml").write_text(_CONFIG, encoding="utf-8")
+    (version / "config.yaml").write_text(CONFIG, encoding="utf-8")
     head = f"import os, time\nfrom pathlib import Path\nimport numpy as np\nFOLDER = Path({str(folder)!r})\n"
     head += "class Model:\n    def __init__(self, folder, device): pass\n    def predict(self, inputs):\n"
     lines = "".join(f"        {line}\n" for line in dedent(body).strip().splitlines())

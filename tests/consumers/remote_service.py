@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.servers.triton_server import Triton, write_model
-from tests.consumers.python_service import INPUT
+from tests.consumers.python_service import CONFIG, INPUT
 from tests.consumers.service import Service, write_service
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from tests.broker.choice import Broker
 
 POISON = 13
-CONFIG = "inputs: [{tensor: x, fields: [x], dtype: float64, shape: [1]}]\noutputs: [{tensor: y}]\n"
 NEGATING = """
 max_batch_size: 64
 input [{ name: "x" data_type: TYPE_FP64 dims: [1] }]

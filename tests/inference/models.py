@@ -8,6 +8,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from millstream.inference.repository import ModelVersion, load_version
+from tests.inference.doubling import DOUBLING
 
 ELEMENTS = {
     "float16": TensorProto.FLOAT16,
@@ -48,7 +49,7 @@ def doubling(repository: Path, *, batch: int | str = "N", config: str = "") -> M
         [helper.make_node("Add", ["x", "x"], ["y"])],
         [tensor("x", [batch, 2])],
         [tensor("y", [batch, 2])],
-        config=config or "inputs: [{tensor: x, field: f, dtype: float32, shape: [2]}]\noutputs: [{tensor: y}]\n",
+        config=config or DOUBLING,
     )
 
 

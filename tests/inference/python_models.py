@@ -4,8 +4,7 @@ from pathlib import Path
 from textwrap import dedent, indent
 
 from millstream.inference.repository import ModelVersion, load_version
-
-DOUBLING = "inputs: [{tensor: x, field: f, dtype: float32, shape: [2]}]\noutputs: [{tensor: y}]\n"
+from tests.inference.doubling import DOUBLING
 
 
 def write_python(

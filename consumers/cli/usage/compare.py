@@ -2,7 +2,7 @@
 
 import argparse
 
-from millstream.consumers.cli.arguments import add_json, add_log_level, add_metrics_host, add_pipeline, port_number
+from millstream.consumers.cli.arguments import add_json, add_log_level, add_metrics_port, add_pipeline
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -10,8 +10,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pipeline(parser)
     parser.add_argument("--show", action="store_true", help="print the results so far and the verdict, and end")
     add_json(parser, "shadow (with --show)")
-    parser.add_argument(
-        "--metrics-port", type=port_number, metavar="PORT", help="serve /metrics, /live and /ready; 0: a free port"
-    )
-    add_metrics_host(parser)
+    add_metrics_port(parser)
     add_log_level(parser)

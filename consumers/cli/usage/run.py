@@ -5,9 +5,8 @@ import argparse
 from millstream.consumers.cli.arguments import (
     add_former_name,
     add_log_level,
-    add_metrics_host,
+    add_metrics_port,
     add_pipeline,
-    port_number,
     positive,
 )
 
@@ -23,13 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="most workers (default: scaling.max, else one per partition, but at most the machine's cores)",
     )
-    parser.add_argument(
-        "--metrics-port",
-        type=port_number,
-        metavar="PORT",
-        help="serve /metrics (of all workers, with the lag and the scaling decision), /live and /ready; 0: a free port",
-    )
-    add_metrics_host(parser)
+    add_metrics_port(parser, " (of all workers, with the lag and the scaling decision)")
     parser.add_argument(
         "--plain",
         action="store_true",

@@ -5,9 +5,8 @@ import argparse
 from millstream.consumers.cli.arguments import (
     add_former_name,
     add_log_level,
-    add_metrics_host,
+    add_metrics_port,
     add_pipeline,
-    port_number,
 )
 
 
@@ -27,8 +26,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="primary (default), or shadow: run the pipeline's dedicated shadows in a group of their own, and write comparisons",
     )
     parser.add_argument("--until-idle", action="store_true", help="process the existing events, commit, and end")
-    parser.add_argument(
-        "--metrics-port", type=port_number, metavar="PORT", help="serve /metrics, /live and /ready; 0: a free port"
-    )
-    add_metrics_host(parser)
+    add_metrics_port(parser)
     add_log_level(parser)

@@ -10,8 +10,8 @@ import pytest
 from millstream.consumers.cli import main as cli
 from tests.broker.clients import read_all
 from tests.consumers.processes import Worker
-from tests.consumers.python_service import answered, send
-from tests.consumers.remote_service import CONFIG, POISON, negating_triton, remote_service
+from tests.consumers.python_service import CONFIG, answered, send
+from tests.consumers.remote_service import POISON, negating_triton, remote_service
 from tests.consumers.service import value_of
 from tests.inference.executors.remote_models import missing_for_triton
 

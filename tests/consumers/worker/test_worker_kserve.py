@@ -15,8 +15,8 @@ from millstream.consumers.errors import NEEDS_CHANGE
 from millstream.consumers.observability import metrics as m
 from tests.broker.clients import wait_until
 from tests.consumers.processes import Worker
-from tests.consumers.python_service import answered, send
-from tests.consumers.remote_service import CONFIG, POISON, negating_triton, remote_service
+from tests.consumers.python_service import CONFIG, answered, send
+from tests.consumers.remote_service import POISON, negating_triton, remote_service
 from tests.consumers.service import value_of
 from tests.inference.executors.remote_models import missing_for_triton
 

@@ -18,13 +18,13 @@ import pytest
 from benchmarks.errors import LeftOutError
 from benchmarks.servers import triton_server
 from millstream.inference.repository import ModelVersion, load_version
+from tests.inference.doubling import DOUBLING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PAGE = Path(__file__).parents[3] / "docs" / "executors.md"
 POISON = 13.0
-DOUBLING = "inputs: [{tensor: x, field: f, dtype: float32, shape: [2]}]\noutputs: [{tensor: y}]\n"
 TRITON_DOUBLING = """
 max_batch_size: 64
 input [{ name: "x" data_type: TYPE_FP32 dims: [2] }]

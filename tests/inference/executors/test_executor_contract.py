@@ -13,9 +13,9 @@ from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.contract import check_executor
 from millstream.inference.repository import load_version
+from tests.inference.doubling import DOUBLING
 from tests.inference.executors import remote_models
 from tests.inference.executors.remote_models import (
-    DOUBLING,
     TRITON_BODY,
     TRITON_DOUBLING,
     code_blocks,

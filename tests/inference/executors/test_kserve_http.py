@@ -18,7 +18,8 @@ from millstream.inference.executors.choice import open_executor
 from millstream.topics.local.ports import free_ports
 from tests.broker.choice import Broker
 from tests.consumers.remote_service import remote_service
-from tests.inference.executors.remote_models import DOUBLING, missing_for_kserve, serving, write_remote
+from tests.inference.doubling import DOUBLING
+from tests.inference.executors.remote_models import missing_for_kserve, serving, write_remote
 
 if TYPE_CHECKING:
     from pathlib import Path

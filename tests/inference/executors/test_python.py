@@ -9,7 +9,8 @@ from millstream.inference.executors.python import PythonExecutor
 from millstream.inference.executors.python_module import ModelModule
 from millstream.inference.repository import load_version
 from millstream.topics.local.ports import free_ports
-from tests.inference.python_models import DOUBLING, predicting, write_python
+from tests.inference.doubling import DOUBLING
+from tests.inference.python_models import predicting, write_python
 
 ONE = {"x": np.ones((1, 2), np.float32)}
 PACKAGE = """

@@ -14,8 +14,8 @@ from millstream.inference.errors import ModelConfigError, OutOfMemory
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.torch import TorchExecutor
 from millstream.inference.repository import load_version
+from tests.inference.doubling import DOUBLING
 from tests.inference.executors.torch_models import (
-    DOUBLING,
     exported,
     scripted,
     torch,

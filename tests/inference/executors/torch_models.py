@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from millstream.inference.repository import ModelVersion, load_version
+from tests.inference.doubling import DOUBLING
 
 torch: Any = importlib.import_module("torch") if importlib.util.find_spec("torch") else None
-DOUBLING = "inputs: [{tensor: x, field: f, dtype: float32, shape: [2]}]\noutputs: [{tensor: y}]\n"
 
 
 def _saved(repository: Path, config: str, save: Callable[[Path], object]) -> ModelVersion:
