@@ -40,6 +40,10 @@ class Abandoned(WorkerError):  # noqa: N818
     """The worker must not wait any longer: its drain time is over. Raised in the stages; it ends them without a commit."""
 
 
+class OutageLasts(WorkerError):  # noqa: N818
+    """A server does not answer for longer than a command waits. Raised by `LimitedRetry`; the caller prints it and ends."""
+
+
 class WorkersFailed(WorkerError):  # noqa: N818
     """No worker gets ready. Raised by `supervisor` with the log of one worker; the caller ends."""
 

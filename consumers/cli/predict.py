@@ -3,7 +3,7 @@
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -14,10 +14,13 @@ from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.cli.given_events import Given, given_events, given_json
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.events import Rejection
+from millstream.consumers.resilience.limited_retry import LimitedRetry
 from millstream.consumers.scaffold.missing_fields import MissingFields
 from millstream.consumers.worker.offline import Answer, answers
 from millstream.consumers.worker.plan import Plan, make_plan
+from millstream.inference.errors import InferenceError
 from millstream.pipeline.printable import printable, printable_json
+from millstream.schemas.errors import SchemaError
 from millstream.schemas.json_floats import json_float
 from millstream.schemas.lookup_columns import looked_up
 from millstream.schemas.paths import parse_path, value_at
@@ -43,31 +46,55 @@ def run(args: argparse.Namespace) -> int:
 
 def _tell(plan: Plan, values: Iterator[Given], args: argparse.Namespace) -> int:
     print_one = _print_json if args.json else _print_text
-    id_path = plan.pipeline.input.event_id
     missing = MissingFields(_paths(plan) if plan.reader is None else ())  # `check` finds what a schema lacks
     predicted, reasons = 0, Counter[str]()
+    retry = LimitedRetry(args.timeout, _say)
     while some := list(islice(values, TOGETHER)):
-        answered = iter(answers(plan, [given.value for given in some if isinstance(given.value, bytes)]))
-        for where, value, row in some:
-            # What the file's row can't be encoded to never becomes an event, so no worker would see it.
-            answer = (
-                next(answered) if isinstance(value, bytes) else Answer(None, rejection=Rejection(NO_EVENT, str(value)))
-            )
-            if row is not None:
-                missing.note(row)
-                if answer.event_id is None and id_path is not None:
-                    answer = replace(answer, event_id=_stated_id(row, id_path))
-            print_one(where, answer)
-            if answer.rejection is None:
-                predicted += 1
-            else:
-                reasons[answer.rejection.reason] += 1
+        printed = 0
+        try:
+            for given, answer in _answered(plan, some, retry):
+                if given.row is not None:
+                    missing.note(given.row)
+                print_one(given.where, answer)
+                printed += 1
+                if answer.rejection is None:
+                    predicted += 1
+                else:
+                    reasons[answer.rejection.reason] += 1
+        except (WorkerError, InferenceError, SchemaError, KeyboardInterrupt):
+            first = some[min(printed, len(some) - 1)].where  # Ctrl-C may come behind the last one
+            _say(f"{_counts(predicted, reasons)}; {first} and all events after it were not run")
+            raise
     for warning in missing.warnings():
         print(printable(warning), file=sys.stderr)
-    print(f"{predicted:,} events predicted, {reasons.total():,} without a prediction", file=sys.stderr)
+    print(_counts(predicted, reasons), file=sys.stderr)
     if advice := _advice(reasons):
         print(advice, file=sys.stderr)
     return 1 if reasons else 0
+
+
+def _answered(plan: Plan, some: Sequence[Given], retry: LimitedRetry) -> Iterator[tuple[Given, Answer]]:
+    """Each event with what came of it, in order."""
+    id_path = plan.pipeline.input.event_id
+    answered = answers(plan, [given.value for given in some if isinstance(given.value, bytes)], retry)
+    for given in some:
+        if isinstance(given.value, bytes):
+            answer = next(answered)
+        else:  # the file's row can't be encoded, so it never becomes an event, and no worker would see it
+            answer = Answer(None, rejection=Rejection(NO_EVENT, str(given.value)))
+        if given.row is not None and answer.event_id is None and id_path is not None:
+            answer = replace(answer, event_id=_stated_id(given.row, id_path))
+        yield given, answer
+
+
+def _counts(predicted: int, reasons: Counter[str]) -> str:
+    return f"{predicted:,} events predicted, {reasons.total():,} without a prediction"
+
+
+def _say(text: str) -> None:
+    """Print a message behind the events that are printed so far."""
+    sys.stdout.flush()
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def _advice(reasons: Collection[str]) -> str:

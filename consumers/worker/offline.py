@@ -1,7 +1,7 @@
 """Runs events through a pipeline's mapping and model without Kafka, and tells what came of each."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from millstream.consumers.events import DecodedBatch, FetchedBatch, Rejection
 from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.records import Records
+from millstream.consumers.resilience.limited_retry import LimitedRetry
 from millstream.consumers.worker.plan import Plan
 from millstream.inference.executors.interface import rows_between
 from millstream.inference.ragged import Ragged
@@ -31,20 +32,31 @@ class Answer:
     rejection: Rejection | None = None
 
 
-def answers(plan: Plan, values: Sequence[bytes]) -> list[Answer]:
-    """One answer per value, in order. The events have no keys, no headers and the present time as their timestamp.
+def answers(plan: Plan, values: Sequence[bytes], retry: LimitedRetry) -> Iterator[Answer]:
+    """One answer per value, in order, each as soon as the model has run its batch.
+
+    The events have no keys, no headers and the present time as their timestamp.
+
+    Args:
+        plan: decodes the events and runs the model.
+        values: of the events.
+        retry: waits while the schema registry or the model's server is away.
 
     Raises:
-        SchemaUnavailable: the schema registry doesn't answer.
+        OutageLasts: it is away for too long.
         ExecutorUnavailable, ModelConfigError: the model can't run.
     """
     if not values:
-        return []
-    block = decoded(plan, values)
-    told: dict[int, Answer] = {row: Answer(None, rejection=why) for row, why in block.rejected.items()}
-    for start in range(0, len(block.good), plan.executor.max_events):
-        told |= _predicted(plan, block, start, min(start + plan.executor.max_events, len(block.good)))
-    return [told[row] for row in range(len(values))]
+        return
+    block = retry.call(lambda: decoded(plan, values))
+    known: dict[int, Answer] = {row: Answer(None, rejection=why) for row, why in block.rejected.items()}
+    most = plan.executor.max_events
+    starts = iter(range(0, len(block.good), most))
+    for row in range(len(values)):
+        if row not in known:
+            start = next(starts)
+            known |= _predicted(plan, block, start, min(start + most, len(block.good)), retry)
+        yield known.pop(row)
 
 
 def decoded(plan: Plan, values: Sequence[bytes]) -> DecodedBatch:
@@ -73,11 +85,14 @@ def _fetched(values: Sequence[bytes], topic: str) -> FetchedBatch:
     return FetchedBatch(records, {}, time.monotonic(), now)
 
 
-def _predicted(plan: Plan, block: DecodedBatch, start: int, stop: int) -> dict[int, Answer]:
+def _predicted(plan: Plan, block: DecodedBatch, start: int, stop: int, retry: LimitedRetry) -> dict[int, Answer]:
     """The answers of some of the block's events, by the row of their value."""
     tensors = rows_between(block.tensors, start, stop)
-    nan = plan.pipeline.model.allow_nan_outputs
-    isolation = BisectingExecutor(plan.executor.run, max_events=plan.executor.max_events, allow_nan_outputs=nan)
+    isolation = BisectingExecutor(
+        lambda part: retry.call(lambda: plan.executor.run(part)),
+        max_events=plan.executor.max_events,
+        allow_nan_outputs=plan.pipeline.model.allow_nan_outputs,
+    )
     outputs, ran, rejected = isolation.run(tensors)
     place_of = {row: place for place, row in enumerate(ran.tolist())}
     told: dict[int, Answer] = {}

@@ -2,7 +2,7 @@
 
 import argparse
 
-from millstream.consumers.cli.arguments import add_event_file, add_json, add_pipeline, positive
+from millstream.consumers.cli.arguments import add_event_file, add_json, add_pipeline, positive, seconds
 from millstream.consumers.cli.usage.dead_letters import letter_position
 
 
@@ -16,5 +16,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=letter_position,
         metavar="P@O",
         help="run the event of this dead letter, as `millstream dead-letters list` prints its position, in place of a file",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=seconds,
+        default=60.0,
+        metavar="SECONDS",
+        help="how long to wait if the model's server or the schema registry refuses a request or is away (default: %(default)g)",
     )
     add_json(parser, "event")

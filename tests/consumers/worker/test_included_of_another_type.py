@@ -9,6 +9,7 @@ import fastavro
 import pytest
 import yaml
 
+from millstream.consumers.resilience.limited_retry import LimitedRetry
 from millstream.consumers.worker.offline import answers
 from millstream.consumers.worker.plan import make_plan
 from millstream.pipeline.loading import load_pipeline
@@ -51,7 +52,7 @@ def reasons(folder: Path, values: list[bytes], source: dict[str, Any], include: 
         document["schemas"] = {"directory": "schemas"}
     file = folder / "pipeline.yaml"
     file.write_text(yaml.safe_dump(document))
-    told = answers(make_plan(load_pipeline(file, {})), values)
+    told = answers(make_plan(load_pipeline(file, {})), values, LimitedRetry(1, pytest.fail))
     return [None if one.rejection is None else one.rejection.reason for one in told]
 
 
