@@ -192,3 +192,12 @@ def test_wrong_options_are_told(tmp_path: Path, change: tuple[str, str], says: s
     (put(tmp_path, inputs) / "tokenizer.json").write_text("{}")
     with pytest.raises(ModelConfigError, match=says):
         load_version(tmp_path, "late")
+
+
+@needs_tokenizers
+def test_inputs_are_equal_if_the_tokenizers_files_are(tmp_path: Path) -> None:
+    first, second = signature_of(tmp_path / "a"), signature_of(tmp_path / "b")
+    assert first.inputs == second.inputs
+    file = tmp_path / "b" / "late" / "1" / "tokenizer.json"
+    file.write_text(file.read_text().replace('"bird"', '"crow"'))
+    assert load_version(tmp_path / "b", "late").signature.inputs != first.inputs
