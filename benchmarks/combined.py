@@ -24,6 +24,7 @@ from millstream.inference.combined.combining import Source
 from millstream.inference.combined.ensemble_executor import EnsembleExecutor, Step
 from millstream.inference.combined.member import Member
 from millstream.inference.combined.member_inputs import combined_inputs
+from millstream.inference.combined.model_numbers import ModelNumbers
 from millstream.inference.combined.output_types import OutputTypes
 from millstream.inference.combined.route_executor import RouteExecutor
 from millstream.inference.combined.routing import ByRules, ByValue, Condition
@@ -162,7 +163,9 @@ def _executors() -> dict[str, Any]:
 def _tenants(count: int) -> Any:
     types = OutputTypes()
     models = TenantModels(lambda tenant: (_member(int(tenant[1:]), types), 1), 1000)
-    return TenantExecutor("who", "tenant" if count > 8 else "who", models, _member(0, types), None, bool)
+    return TenantExecutor(
+        "who", "tenant" if count > 8 else "who", models, _member(0, types), None, bool, ModelNumbers()
+    )
 
 
 def _members() -> list[Member]:

@@ -1,6 +1,5 @@
 """The executor that runs each event on the model of its tenant."""
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -8,6 +7,7 @@ import numpy as np
 from millstream.inference.combined.blanks import blank_part, first_answers
 from millstream.inference.combined.gathering import Gathering, groups_of
 from millstream.inference.combined.member import Member
+from millstream.inference.combined.model_numbers import ModelNumbers
 from millstream.inference.combined.part import Outputs
 from millstream.inference.combined.routing import shown_key
 from millstream.inference.combined.tenant_models import Counts, TenantModels
@@ -30,6 +30,7 @@ class TenantExecutor:
         pattern: Member,
         default: Member | None,
         may_have_model: Callable[[str], bool],
+        numbers: ModelNumbers,
     ) -> None:
         """Args:
         field: of the event, that names the tenant.
@@ -38,6 +39,7 @@ class TenantExecutor:
         pattern: a model with the inputs and outputs that all have.
         default: the model of tenants without one; None: their events are rejected.
         may_have_model: whether a text can be the name of a tenant.
+        numbers: of the models, for all copies of the executor.
         """
         self._field = field
         self._tensor = tensor
@@ -47,11 +49,14 @@ class TenantExecutor:
         self._may_have_model = may_have_model
         self.on_change: Callable[[], object] | None = None  # called when a model was loaded or unloaded, or failed
         self._changes = 0
-        self._lock = threading.Lock()
-        self._numbers: dict[ModelId, int] = {}
-        self.models: tuple[ModelId, ...] = ()
+        self._numbers = numbers
         self.device = pattern.executor.device
         self.max_events = pattern.executor.max_events
+
+    @property
+    def models(self) -> tuple[ModelId, ...]:
+        """See `ANSWERED_BY`."""
+        return self._numbers.models
 
     def warm_up(self) -> None:
         """See `Executor.warm_up`. Models of tenants are loaded on first use."""
@@ -118,7 +123,7 @@ class TenantExecutor:
         if loaded is None:
             return False
         try:
-            gathering.add(loaded.member.answer_own(own, rows), self._number(loaded.member.model.id))
+            gathering.add(loaded.member.answer_own(own, rows), self._numbers.number(loaded.member.model.id))
         except ModelConfigError as error:
             self._models.reject(tenant, str(error))
             gathering.reject(_broken(rows, error))
@@ -129,22 +134,12 @@ class TenantExecutor:
     def _run_default(self, inputs: Inputs, rows: Ints, gathering: Gathering) -> None:
         """Run the events of tenants without a model."""
         if self._default is not None:
-            gathering.add(self._default.answer(inputs, rows), self._number(self._default.model.id))
+            gathering.add(self._default.answer(inputs, rows), self._numbers.number(self._default.model.id))
             return
         for row in rows.tolist():
             tenant = shown_key(inputs[self._tensor][row])
             why = f"tenant {tenant} (field `{self._field}`) has no model, and there is no default"
             gathering.reject({row: EventRejection("no_model", why)})
-
-    def _number(self, model: ModelId) -> int:
-        number = self._numbers.get(model)
-        if number is None:
-            with self._lock:
-                if model not in self._numbers:
-                    self.models = (*self.models, model)  # before another thread can use the number
-                    self._numbers[model] = len(self.models) - 1
-                number = self._numbers[model]
-        return number
 
 
 def _broken(rows: Ints, error: ModelConfigError) -> dict[int, EventRejection]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from dataclasses import field as with_default
 from functools import partial
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from millstream.inference.combined.blanks import blank_part
 from millstream.inference.combined.combination import CombinedExecutor, OpenModel, inputs_of
 from millstream.inference.combined.member import Member
 from millstream.inference.combined.member_inputs import CombinedInputs, combined_inputs
+from millstream.inference.combined.model_numbers import ModelNumbers
 from millstream.inference.combined.output_types import OutputTypes
 from millstream.inference.combined.tenant_executor import TenantExecutor
 from millstream.inference.combined.tenant_models import TenantModels
@@ -35,6 +37,7 @@ class Tenants:
     default: ModelVersion | None  # of tenants without a model
     memory: int  # bytes of all loaded models
     load: Callable[[str, int], ModelVersion]  # loads a model's version
+    numbers: ModelNumbers = with_default(default_factory=ModelNumbers, compare=False)
 
     @property
     def models(self) -> list[ModelVersion]:
@@ -57,7 +60,7 @@ class Tenants:
         pattern = Member(self.pattern, open_model(self.pattern), self.inputs.names[0], types=types)
         models = TenantModels(partial(self._loaded, open_model, types), self.memory, newest=self._newest)
         default = None if self.default is None else pattern
-        return TenantExecutor(self.field, self.key.tensor, models, pattern, default, self.is_name)
+        return TenantExecutor(self.field, self.key.tensor, models, pattern, default, self.is_name, self.numbers)
 
     def is_name(self, tenant: str) -> bool:
         """Whether a text can be a tenant with a model. Others might lead to another folder."""

@@ -1,6 +1,7 @@
 """Each executor of several models, compared with one event at a time."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from millstream.inference.combined.cascade_executor import CascadeExecutor, Esca
 from millstream.inference.combined.combining import Source
 from millstream.inference.combined.ensemble_executor import EnsembleExecutor, Fed, Step
 from millstream.inference.combined.member import Member
+from millstream.inference.combined.model_numbers import ModelNumbers
 from millstream.inference.combined.output_types import OutputTypes
 from millstream.inference.combined.route_executor import RouteExecutor
 from millstream.inference.combined.routing import NO_MODEL, ByValue
@@ -188,7 +190,7 @@ class Repository:
 def tenants_of(repository: Repository, budget: int, *, default: bool) -> TenantExecutor:
     pattern = member("world", Scaling(3, repository.bad[2]), types=repository.types)
     models = TenantModels(repository.load, budget)
-    return TenantExecutor("tenant", "key", models, pattern, pattern if default else None, bool)
+    return TenantExecutor("tenant", "key", models, pattern, pattern if default else None, bool, ModelNumbers())
 
 
 @given(st.lists(EVENTS, min_size=1, max_size=4), st.tuples(BAD, BAD, BAD), st.integers(1, 3), st.booleans())
@@ -212,6 +214,33 @@ def test_tenants(batches: list[list[Any]], bad: tuple[set[int], ...], budget: in
     assert all(repository.closed)
 
 
+def test_threads_share_the_models_of_tenants() -> None:
+    types = OutputTypes()
+    opened: list[Scaling] = []
+
+    def load(tenant: str) -> tuple[Member, int]:
+        opened.append(Scaling(int(tenant)))
+        return member(f"m{tenant}", opened[-1], types=types), 1
+
+    models = TenantModels(load, 3)
+    pattern = member("m0", Scaling(0), types=types)
+    executor = TenantExecutor("tenant", "key", models, pattern, None, bool, ModelNumbers())
+
+    def run(seed: int) -> None:
+        chance = np.random.default_rng(seed)
+        for _ in range(100):
+            keys, x = chance.integers(1, 9, 20), chance.random(20)
+            outputs = executor.run({"key": keys.astype(str).astype(object), "x": x})
+            assert outputs["y"].tolist() == (keys * x).tolist()
+            assert [executor.models[at].name for at in outputs[ANSWERED_BY]] == [f"m{key}" for key in keys]
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(run, range(4)))
+    assert executor.counts().bytes <= 3
+    executor.close()
+    assert all(each.closed for each in opened)
+
+
 def test_outage_of_the_repository_blames_no_event() -> None:
     repository = Repository([set(), set(), set()])
     executor = tenants_of(repository, 2, default=False)
@@ -231,7 +260,7 @@ def test_tenant_with_other_outputs_is_rejected_alone() -> None:
     executors: dict[str, Scaling] = {"a": Scaling(1), "b": Odd(1)}
     models = TenantModels(lambda tenant: (member(tenant, executors[tenant], types=types), 1), 10)
     pattern = member("world", Scaling(1), types=types)
-    executor = TenantExecutor("tenant", "key", models, pattern, None, lambda _: True)
+    executor = TenantExecutor("tenant", "key", models, pattern, None, lambda _: True, ModelNumbers())
     executor.answer_blank()
     events = [("a", 1, False, False), ("b", 2, False, False), ("a", 3, False, False)]
     first, second, third = results_of(executor.run, inputs_of(events))

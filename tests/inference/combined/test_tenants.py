@@ -109,3 +109,15 @@ def test_broken_model_is_not_replaced_by_the_default(tmp_path: Path) -> None:
     with pytest.raises(EventsRejected) as caught:
         executor.run(inputs_of(("a", 1)))
     assert "model.onnx" in caught.value.rejected[0].error
+
+
+def test_copies_number_the_models_alike(tmp_path: Path) -> None:
+    for tenant in ("a", "b"):
+        write_onnx(tmp_path, f"churn-{tenant}", 1)
+    write_onnx(tmp_path, "world", -1)
+    found = tenants(tmp_path)
+    first, second = found.open(open_executor), found.open(open_executor)
+    first.run(inputs_of(("a", 1)))
+    outputs = second.run(inputs_of(("b", 1), ("a", 1)))
+    # A worker looks up the numbers of all copies in one of them.
+    assert [first.models[at].name for at in outputs[ANSWERED_BY]] == ["churn-b", "churn-a"]
