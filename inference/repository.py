@@ -64,6 +64,10 @@ def _mapped_at(*loc: str | int) -> str:
     return f"pipeline file: {dotted(('model', 'inputs', *loc))}"
 
 
+NAME_VERSION = "write `version: {version}` under `model:`"
+"""How to name one of several versions of the primary."""
+
+
 def load_version(
     repository: Path,
     name: str,
@@ -72,7 +76,7 @@ def load_version(
     mapped_at: Place = _mapped_at,
     named_at: str = "pipeline file: model",
     environ: Mapping[str, str] | None = None,
-    advice: str = "write `version: {version}` under `model:`",
+    advice: str = NAME_VERSION,
 ) -> ModelVersion:
     """Find a model version and read its config.yaml.
 
@@ -237,7 +241,9 @@ def _model_folder(repository: Path, name: str) -> Path:
 
 def versions_in(folder: Path) -> list[int]:
     """The numbers of the versions in a model's folder, ascending. Raises OSError."""
-    return sorted(number for path in folder.iterdir() if path.is_dir() and (number := version_number(path.name)) is not None)
+    return sorted(
+        number for path in folder.iterdir() if path.is_dir() and (number := version_number(path.name)) is not None
+    )
 
 
 def _chosen(folder: Path, name: str, version: int | None, named_at: str, advice: str) -> int:

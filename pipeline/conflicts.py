@@ -136,14 +136,14 @@ def _model_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
             f"Write more, such as 4GiB.",
         )
     url = mlflow_url(model.repository)
-    if url is not None and url.version is not None and model.version is not None:
+    if pipeline.models is None and url is not None and url.version is not None and model.version is not None:
         yield (
-            ("model", "version"),
+            (section, "version"),
             f"model.repository ({model.repository}) names a version already, found {model.version} too. Leave one of them out.",
         )
     if model.client and isinstance(model.repository, Path):
         yield (
-            ("model", "client"),
+            (section, "client"),
             "only a repository with a URL, such as s3://bucket/models, is read by a client; found a folder. Leave it out.",
         )
 
@@ -157,6 +157,18 @@ def _several_models_conflicts(pipeline: Pipeline) -> Iterator[tuple[Loc, str]]:
             ("shadows",),
             "expected no shadows beside `models`: a shadow is compared with one model, found several. Leave them out, or compare "
             "in a pipeline of its own with `model`.",
+        )
+    url = mlflow_url(models.repository)
+    if url is not None and url.name is not None:
+        yield (
+            ("models", "repository"),
+            f"expected models:/ without the name of a model, because `models` names several; found {models.repository}. Write "
+            f"`repository: models:/`.",
+        )
+    if models.tenants is not None and not isinstance(models.repository, Path):
+        yield (
+            ("models", "repository"),
+            f"expected a folder beside `tenants`, found {models.repository}. Mount or copy the models into a folder.",
         )
     if models.tenants is not None and models.gpu_memory is not None:
         yield (

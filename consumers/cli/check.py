@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from textwrap import indent
@@ -23,10 +23,11 @@ from millstream.consumers.shadow.compared_output import (
 )
 from millstream.consumers.worker.diagnosis import diagnose
 from millstream.consumers.worker.plan import Plan, check_answers, make_plan
+from millstream.inference.combined.combination import CombinedVersion
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.mapping import PLACEHOLDER
-from millstream.inference.repository import CONFIG_FILE
+from millstream.inference.repository import CONFIG_FILE, ModelVersion
 from millstream.inference.signature import TensorInput, blank
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.directory import DirectoryStore
@@ -122,10 +123,11 @@ def _ran(plan: Plan) -> str:
 
 def _expected_configs(pipeline: Pipeline, problems: Problems) -> Iterator[str]:
     """For each model with a problem in its config.yaml: one that fits the model, if its file says what that is."""
-    where, wanted = pipeline.model.repository, pipeline.model.version or 1
+    where = pipeline.model.repository
     if not isinstance(where, Path):  # what is wrong there must be corrected there
         return
-    versions = {(pipeline.model.name, wanted), *map(pipeline.shadow_model, pipeline.shadows)}
+    named = [pipeline.model] if pipeline.models is None else pipeline.models.members.values()
+    versions = {*((model.name, model.version or 1) for model in named), *map(pipeline.shadow_model, pipeline.shadows)}
     for name, version in sorted(versions, key=str):
         file = where / name / str(version) / "model.onnx"
         config = file.with_name(CONFIG_FILE)
@@ -167,9 +169,15 @@ def _mapping(plan: Plan) -> list[str]:
     signature = plan.model.signature
     return [
         f"model     {plan.model.place}",
+        *(f"member    {member.place}" for member in _members(plan)),
         *(f"input     {_filling(entry)}" for entry in signature.inputs),
         *(f"output    {entry.name}, from {entry.tensor}" for entry in signature.outputs),
     ]
+
+
+def _members(plan: Plan) -> Sequence[ModelVersion]:
+    """The models of a combination."""
+    return plan.model.several.models if isinstance(plan.model, CombinedVersion) else []
 
 
 def _filling(entry: TensorInput) -> str:

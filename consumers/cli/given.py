@@ -6,6 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from millstream.consumers.cli.parser import meant
+from millstream.consumers.errors import WorkerError
 from millstream.pipeline.loading import load_pipeline
 from millstream.pipeline.pipeline import Pipeline
 from millstream.topics.admin import Admin, roles, states
@@ -33,3 +34,12 @@ def refuse_unknown_topic(pipeline: Pipeline, name: str, choices: Collection[str]
         f"--topic {name}: there is no such topic on {pipeline.kafka.bootstrap}, or this user may not see it."
         f"{meant(name, known)} Choose one of {pipeline.path.name}: {', '.join(known)}; or the name of another topic that exists."
     )
+
+
+def refuse_several(pipeline: Pipeline, command: str) -> None:
+    """Refuse a pipeline with several models, for a command that works on one. Raises WorkerError."""
+    if pipeline.models is not None:
+        raise WorkerError(
+            f"{pipeline.at('models')}: `millstream {command}` works on one model, found `models`. Write a second "
+            f"pipeline file, with `model:` in place of `models:`, and name the model there."
+        )

@@ -9,7 +9,7 @@ from typing import Any
 
 from millstream.consumers.cli.event_file import is_csv
 from millstream.consumers.cli.event_tensors import EventTensors, answered, blank_events, events_of_file
-from millstream.consumers.cli.given import read_pipeline
+from millstream.consumers.cli.given import read_pipeline, refuse_several
 from millstream.consumers.cli.optimize_report import Comparison, Report, report_json, report_lines, report_markdown
 from millstream.consumers.cli.version_folder import REPORT_FILES, is_version, new_version, pipeline_of
 from millstream.consumers.errors import WorkerError
@@ -59,7 +59,9 @@ def run(args: argparse.Namespace) -> int:
 def _pipeline(args: argparse.Namespace) -> Pipeline:
     """The pipeline of the command line; for a model's folder, one that reads JSON without a schema."""
     if not is_version(args.pipeline):
-        return read_pipeline(args)
+        pipeline = read_pipeline(args)
+        refuse_several(pipeline, "optimize")
+        return pipeline
     if args.file is not None and is_csv(args):
         raise WorkerError(
             f"{args.file}: CSV has only text, and a model's folder has no schema. Give JSON lines, or name the pipeline file."

@@ -124,6 +124,8 @@ def _paths(plan: Plan) -> list[str]:
 
 def _print_json(where: str, answer: Answer) -> None:
     found: dict[str, Any] = {"place": where, "event_id": answer.event_id, "features": answer.features}
+    if answer.model is not None:
+        found |= {"model": answer.model.name, "version": answer.model.version}
     if answer.rejection is None:
         found["outputs"] = answer.outputs
     else:
@@ -152,6 +154,8 @@ def _print_text(where: str, answer: Answer) -> None:
                 print(f"    {printable(field)}: {_shown(value)}")
         else:
             print(f"  {tensor}: {_shown(fields)}")
+    if answer.model is not None:
+        print(f"  => model {answer.model}")
     for name, value in answer.outputs.items():
         print(f"  => {printable(name)}: {_shown(value)}")
     if answer.rejection is not None:

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from millstream.consumers.cli.event_tensors import EventTensors, blank_events, events_of_file
-from millstream.consumers.cli.given import read_pipeline
+from millstream.consumers.cli.given import read_pipeline, refuse_several
 from millstream.consumers.cli.profile_report import plot, row_json, settings_json, settings_yaml, table
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.models.pipeline_models import PipelineModels
@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
 def _pipeline(args: argparse.Namespace) -> Pipeline:
     """The pipeline, with the model of the command line."""
     pipeline = read_pipeline(args)
+    refuse_several(pipeline, "profile")
     if args.model is None:
         return pipeline
     name, version = args.model

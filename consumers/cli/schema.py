@@ -5,9 +5,8 @@ import json
 
 from millstream.consumers.cli.given import read_pipeline
 from millstream.consumers.schema_store import prediction_record
-from millstream.consumers.worker.plan import Plan, make_plan
+from millstream.consumers.worker.plan import Plan, answer_blank, make_plan
 from millstream.inference.errors import ModelRejected
-from millstream.inference.signature import blank
 from millstream.schemas.prediction_schema import JsonSchema, output_types, prediction_schema
 
 
@@ -28,7 +27,7 @@ def _outputs(plan: Plan) -> dict[str, JsonSchema]:
     """The type of each output: what the model returns for a blank event. If the model rejects it, the types are unknown."""
     signature = plan.model.signature
     try:
-        outputs = plan.executor.run(blank(signature.inputs, 1))
+        outputs = answer_blank(plan.model, plan.executor)
     except ModelRejected:
         return {entry.name: {} for entry in signature.outputs}
     return output_types(outputs, allow_nan=plan.pipeline.model.allow_nan_outputs)

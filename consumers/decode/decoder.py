@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from millstream.consumers.record_types import Partition
 from millstream.consumers.records import rows_in
 from millstream.inference.executors.interface import Inputs, join_rows
 from millstream.inference.feature_store.lookup import Lookup
-from millstream.inference.features import to_tensors
+from millstream.inference.features import Features, to_tensors
 from millstream.inference.signature import Signature
 from millstream.schemas.arrays import Ints
 from millstream.schemas.column import Column, ListColumn, NumberColumn, StringColumn
@@ -27,6 +29,14 @@ from millstream.schemas.table import Table
 
 MAX_COST = float(1 << 40)  # of one event
 MAX_DEADLINE_DIGITS = 19  # those of 2^63
+
+
+class Fill(Protocol):
+    """Turns a table of events into tensors, as `to_tensors` does."""
+
+    def __call__(self, table: Table, *, allow_nan: bool, event_times: Ints) -> Features:
+        """See `to_tensors`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,7 @@ class BlockDecoder:
         allow_nan: bool,
         keep: Sequence[str] = (),
         lookups: Sequence[Lookup] = (),
+        fill: Fill | None = None,
     ) -> None:
         """Args:
         decoder: reads the values.
@@ -84,11 +95,12 @@ class BlockDecoder:
         allow_nan: whether a feature may be NaN or infinite.
         keep: the fields that shadows need and that predictions include.
         lookups: add the features of a store to the events.
+        fill: fills the tensors; None: `to_tensors`.
         """
         self.lookups = lookups
         self._decoder = decoder
         self._fields = fields
-        self._inputs = signature.inputs
+        self._fill = fill or partial(to_tensors, inputs=signature.inputs)
         self._allow_nan = allow_nan
         self._keep = list(keep)
 
@@ -173,7 +185,7 @@ class BlockDecoder:
     def _events(self, part: EventPart, rejected: dict[int, Rejection]) -> _Events:
         """Fill the tensors of a part. Adds the events that don't fit the model to `rejected`."""
         table, rows, times = part
-        fitted = to_tensors(table, self._inputs, allow_nan=self._allow_nan, event_times=times)
+        fitted = self._fill(table, allow_nan=self._allow_nan, event_times=times)
         rejected |= {int(rows[unfit.row]): Rejection("unfit", unfit.error) for unfit in fitted.unfit}
         fields = self._fields
         events = _Events(

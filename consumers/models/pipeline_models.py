@@ -4,13 +4,15 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from millstream.inference.overrides import Fields
-from millstream.inference.repository import ModelVersion, load_version, read_version
+from millstream.inference.repository import NAME_VERSION, ModelVersion, load_version, read_version
 from millstream.inference.sources.choice import Repository, open_source
 from millstream.inference.sources.interface import ModelSource, Wanted
 from millstream.inference.sources.start import Fetched, fetch_at_start
 from millstream.pipeline.comparison_sections import Shadow
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.repository import mlflow_url, without_version
+from millstream.pipeline.sections import NamedModel
+from millstream.schemas.wording import Loc
 
 
 class PipelineModels:
@@ -20,21 +22,25 @@ class PipelineModels:
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
+        self.pipeline = pipeline
         self._fetched: dict[tuple[str, Wanted], Fetched] = {}
 
     @cached_property
     def source(self) -> ModelSource:
         """Where the versions come from. Raises ModelConfigError: its client is missing, or takes no such option."""
-        return open_source(repository_of(self._pipeline))
+        return open_source(repository_of(self.pipeline))
 
     def fetch_primary(self) -> Fetched:
         """Bring the primary's version to this machine. Raises as `primary` does."""
-        return self._fetch(self._pipeline.model.name, self._pipeline.wanted_version, "model")
+        return self._fetch(self.pipeline.model.name, self.pipeline.wanted_version, self.pipeline.at("model"))
 
     def fetch_shadow(self, shadow: Shadow) -> Fetched:
         """Bring a shadow's version to this machine. Raises as `primary` does."""
-        return self._fetch(*self._pipeline.shadow_model(shadow), "shadows")
+        return self._fetch(*self.pipeline.shadow_model(shadow), self.pipeline.at("shadows"))
+
+    def fetch_member(self, named: NamedModel, place: Loc) -> Fetched:
+        """Bring a model of `models` to this machine. Arguments as of `member`. Raises as `primary` does."""
+        return self._fetch(named.name, named.version, self.pipeline.at("models", *place))
 
     def primary(self) -> ModelVersion:
         """The version that makes the predictions, with the fields that the pipeline file maps to its inputs.
@@ -43,12 +49,12 @@ class PipelineModels:
             ModelConfigError: there is no such version, or its config.yaml is wrong.
             SourceUnavailable: the repository is away, and the version is not in the cache.
         """
-        pipeline = self._pipeline
-        return self._loaded(pipeline.model.name, pipeline.wanted_version, "model", pipeline.model.inputs)
+        model = self.pipeline.model
+        return self._loaded(model.name, self.pipeline.wanted_version, ("model",), model.inputs)
 
     def read(self, version: int, folder: Path) -> ModelVersion:
         """A version of the primary's model, whose files are in this folder. Raises ModelConfigError."""
-        pipeline = self._pipeline
+        pipeline = self.pipeline
         mapped_at = partial(pipeline.at, "model", "inputs")
         return read_version(
             folder,
@@ -63,50 +69,64 @@ class PipelineModels:
     @property
     def name(self) -> str:
         """Of the primary's model."""
-        return self._pipeline.model.name
+        return self.pipeline.model.name
 
     def wanted(self, version: Wanted) -> ModelVersion:
         """A version of the primary's model, with the same fields; None: the pipeline's. Raises as `primary` does."""
         if version is None:
             return self.primary()
-        return self._loaded(self.name, version, "model", self._pipeline.model.inputs)
+        return self._loaded(self.name, version, ("model",), self.pipeline.model.inputs)
 
     def fetch(self, version: Wanted) -> Fetched:
         """Bring a version of the primary's model to this machine; None: the pipeline's. Raises as `primary` does."""
-        return self._fetch(self.name, self._pipeline.wanted_version if version is None else version, "model")
+        return self._fetch(
+            self.name, self.pipeline.wanted_version if version is None else version, self.pipeline.at("model")
+        )
 
     def pinned(self, version: int) -> Pipeline:
         """The pipeline with this version in place of its own, one copy of the model and no shadows."""
-        model = self._pipeline.model
+        model = self.pipeline.model
         changed = {
             "version": version,
             "repository": without_version(model.repository, same=True),
             "instances": 1,
             "concurrent_batches": 1,
         }
-        return self._pipeline.model_copy(update={"model": model.model_copy(update=changed), "shadows": ()})
+        return self.pipeline.model_copy(update={"model": model.model_copy(update=changed), "shadows": ()})
 
     def shadow(self, shadow: Shadow) -> ModelVersion:
         """The model of a shadow. Raises as `primary` does."""
-        return self._loaded(*self._pipeline.shadow_model(shadow), "shadows", None)
+        return self._loaded(*self.pipeline.shadow_model(shadow), ("shadows",), None)
 
-    def _loaded(self, name: str, wanted: Wanted, section: str, fields: Fields | None) -> ModelVersion:
-        pipeline = self._pipeline
-        mapped_at, where = partial(pipeline.at, "model", "inputs"), pipeline.model.repository
+    def member(self, named: NamedModel, place: Loc) -> ModelVersion:
+        """A model of `models`, at this place within the section. Raises as `primary` does."""
+        advice = f"write `{{name: {named.name}, version: {{version}}}}` in place of the name"
+        return self._loaded(named.name, named.version, ("models", *place), named.inputs, advice)
+
+    def tenant(self, name: str, version: int) -> ModelVersion:
+        """A model of a tenant. Raises as `primary` does."""
+        return self._loaded(name, version, ("models", "tenants"), None)
+
+    def _loaded(
+        self, name: str, wanted: Wanted, section: Loc, fields: Fields | None, advice: str = NAME_VERSION
+    ) -> ModelVersion:
+        pipeline = self.pipeline
+        place, where = pipeline.at(*section), pipeline.model.repository
+        mapped_at = partial(pipeline.at, *(section if fields else ("model",)), "inputs")
         if not isinstance(where, str) and not isinstance(wanted, str):
             # In a folder, `load_version` finds the version, and says what to do about what lies there in its place.
-            found = load_version(where, name, wanted, fields, mapped_at, pipeline.at(section), pipeline.environ)
+            found = load_version(where, name, wanted, fields, mapped_at, place, pipeline.environ, advice)
             self.source.fetch(name, found.version)  # checks its files, if it has checksums
             return found
-        fetched = self._fetch(name, wanted, section)
+        fetched = self._fetch(name, wanted, place)
         return read_version(
             fetched.folder, name, fetched.version, fields, mapped_at, pipeline.environ, remote=self.source.remote
         )
 
-    def _fetch(self, name: str, wanted: Wanted, section: str) -> Fetched:
+    def _fetch(self, name: str, wanted: Wanted, place: str) -> Fetched:
         found = self._fetched.get((name, wanted))
         if found is None:
-            found = self._fetched[name, wanted] = fetch_at_start(self.source, name, wanted, self._pipeline.at(section))
+            found = self._fetched[name, wanted] = fetch_at_start(self.source, name, wanted, place)
         return found
 
 

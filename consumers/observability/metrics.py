@@ -66,7 +66,7 @@ EVENT_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 RATIO_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1)
 REASONS = (
     *("undecodable", "unknown_schema", "schema_incompatible"),
-    *("unfit", "model_rejected", "nan_output", "prediction_too_large"),
+    *("unfit", "no_model", "model_rejected", "nan_output", "prediction_too_large"),
     *("crashed", "expired", "internal_error"),
 )
 """Why an event becomes a dead letter."""
@@ -181,6 +181,29 @@ SHADOW_SKIPPED = Metric(
 SHADOW_SECONDS = Metric(
     "millstream_shadow_seconds", "histogram", "Time that the shadows took for a micro-batch.", (), DURATION_BUCKETS
 )
+CASCADE_EVENTS = Metric(
+    "millstream_cascade_events_total", "counter", "Events that a cascade (`models.cascade`) answered."
+)
+ESCALATED = Metric(
+    "millstream_cascade_escalated_total", "counter", "Of these events, those of which the first model was not sure."
+)
+TENANT_MODELS = Metric("millstream_tenant_models", "gauge", "Models of tenants (`models.tenants`) that are loaded.")
+TENANT_MODEL_BYTES = Metric(
+    "millstream_tenant_model_bytes",
+    "gauge",
+    "Estimated memory of the loaded models; `models.tenants.memory` bounds it.",
+)
+TENANT_LOADS = Metric(
+    "millstream_tenant_model_loads_total",
+    "counter",
+    "Loads of tenants' models: loaded, or failed (the tenant's events become dead letters).",
+    ("result",),
+)
+TENANT_UNLOADS = Metric(
+    "millstream_tenant_model_unloads_total",
+    "counter",
+    "Models of tenants that were unloaded to load others. Many of them: `models.tenants.memory` is too small.",
+)
 LAG = Metric(
     "millstream_lag_events", "gauge", "Records not yet acknowledged, by assigned partition.", ("topic", "partition")
 )
@@ -224,6 +247,8 @@ ALL = (
     *(FEATURE_LOOKUPS, FEATURE_AGE, TRANSACTIONS),
     *(SERVING_MODEL, MODEL_RELOADS, MODEL_RELOAD_ERROR),
     *(COMPARISONS, SHADOW_SKIPPED, SHADOW_SECONDS),
+    *(CASCADE_EVENTS, ESCALATED),
+    *(TENANT_MODELS, TENANT_MODEL_BYTES, TENANT_LOADS, TENANT_UNLOADS),
     *(LAG, OLDEST_UNCOMMITTED, IN_FLIGHT_EVENTS, IN_FLIGHT_BYTES, WRITE_QUEUE, PAUSED, ASSIGNED),
     *(REBALANCES, RETRIES, BLOCKED, KAFKA_ERRORS, READY),
     *(REQUEST_SECONDS, FIRST_TOKEN_SECONDS, OUTPUT_TOKEN_SECONDS, TOKEN_USAGE),

@@ -33,6 +33,7 @@ from millstream.consumers.worker.clients import producer_settings, subscription_
 from millstream.consumers.worker.compute import Compute
 from millstream.consumers.worker.executor_slots import pool_of
 from millstream.consumers.worker.plan import Plan, batches_ahead, check_answers, outputs_of, settings_of
+from millstream.consumers.worker.several_metrics import count_several
 from millstream.consumers.worker.shared import Shared, shared_of
 from millstream.consumers.worker.version_loader import VersionLoader
 from millstream.consumers.worker.worker import Models, Stage, Worker
@@ -91,6 +92,7 @@ def build_worker(
     shadows = make_shadows(plan.shadows, pipeline, plan.store)
     if isinstance(plan.executor, BlockingExecutor):
         plan.executor.checks.append(partial(check_answers, plan))
+    count_several(plan.executors, metrics)
     sink = _sink(plan, shared, shadows, largest_outputs, instance_id, lost_broker)
     shadow_thread = _shadow_thread(plan, shared, shadows, lost_broker) if shadows and not plan.dedicated else None
     in_flight = pipeline.model.concurrent_batches

@@ -16,8 +16,10 @@ from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.problems import Problems
 from millstream.consumers.schema_store import open_store
 from millstream.consumers.shadow.compared_output import check_compared_output
+from millstream.consumers.worker.model_opening import open_settings
 from millstream.consumers.worker.plan import load_primary
-from millstream.inference.executors.choice import open_executor
+from millstream.consumers.worker.several_models import open_several
+from millstream.inference.combined.combination import CombinedVersion
 from millstream.inference.repository import ModelVersion
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.decoding import open_decoder
@@ -54,17 +56,13 @@ def _models(pipeline: Pipeline, reader: Schema | None, problems: Problems) -> li
     for shadow in pipeline.shadows:
         with problems:
             models.append(repository.shadow(shadow).with_time_formats(partial(time_format, reader)))
-    settings = pipeline.model
+    open_model = open_settings(pipeline, models)
     for model in models:
         with problems:
-            open_executor(
-                model,
-                trust=settings.trust,
-                device=settings.device,
-                threads=settings.threads,
-                max_events=pipeline.batch.max_events,
-                engine_cache=settings.engine_cache,
-            ).close()
+            if isinstance(model, CombinedVersion):
+                open_several(model, open_model).close()
+            else:
+                open_model(model).close()
     if len(models) == 1 + len(pipeline.shadows):
         with problems:
             check_compared_output(pipeline, models)

@@ -33,8 +33,12 @@ def fetch_models(pipeline: Pipeline, health: Health, metrics: Metrics, *, dedica
     if not models.source.remote:
         return models
     retry = Retry(threading.Event(), health, metrics)
+    members = {} if pipeline.models is None else pipeline.models.members
     with _live(health):
-        retry.call(WHAT, models.fetch_primary)
+        for place, named in members.items():
+            retry.call(WHAT, lambda named=named, place=place: models.fetch_member(named, place))  # type: ignore[misc]
+        if not members:
+            retry.call(WHAT, models.fetch_primary)
         for shadow in pipeline.shadows:
             if shadow.dedicated is dedicated:
                 retry.call(WHAT, lambda each=shadow: models.fetch_shadow(each))  # type: ignore[misc]

@@ -13,7 +13,9 @@ from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.records import Records
 from millstream.consumers.resilience.limited_retry import LimitedRetry
 from millstream.consumers.worker.plan import Plan
-from millstream.inference.executors.interface import rows_between
+from millstream.inference.executors.interface import ANSWERED_BY, rows_between
+from millstream.inference.executors.opened import OpenedModel
+from millstream.inference.model_id import ModelId
 from millstream.inference.ragged import Ragged
 from millstream.inference.signature import TensorInput
 from millstream.schemas.packed import Packed
@@ -29,6 +31,7 @@ class Answer:
     event_id: str | None  # None: the event has no ID field, or was rejected before its ID was known
     features: Features = field(default_factory=dict)
     outputs: dict[str, Any] = field(default_factory=dict)  # name -> a value, or a list of values
+    model: ModelId | None = None  # whose outputs they are, if the pipeline has several models
     rejection: Rejection | None = None
 
 
@@ -94,6 +97,8 @@ def _predicted(plan: Plan, block: DecodedBatch, start: int, stop: int, retry: Li
         allow_nan_outputs=plan.pipeline.model.allow_nan_outputs,
     )
     outputs, ran, rejected = isolation.run(tensors)
+    answered_by = outputs.pop(ANSWERED_BY, None)
+    models = OpenedModel(plan.model.id, plan.executors).models
     place_of = {row: place for place, row in enumerate(ran.tolist())}
     told: dict[int, Answer] = {}
     stated = (
@@ -106,8 +111,9 @@ def _predicted(plan: Plan, block: DecodedBatch, start: int, stop: int, retry: Li
             if not entry.mask
         }
         found = {name: _value(array[place_of[row]]) for name, array in outputs.items()} if row in place_of else {}
+        model = models[answered_by[place_of[row]]] if answered_by is not None and row in place_of else None
         told[int(block.good[start + row])] = Answer(
-            block.ids[start + row] if stated else None, features, found, rejected.get(row)
+            block.ids[start + row] if stated else None, features, found, model, rejected.get(row)
         )
     return told
 
@@ -115,7 +121,7 @@ def _predicted(plan: Plan, block: DecodedBatch, start: int, stop: int, retry: Li
 def _features(entry: TensorInput, tensor: npt.NDArray[Any] | Ragged, row: int) -> Any:
     if isinstance(tensor, Ragged):
         return _listed(tensor.values[tensor.offsets[row] : tensor.offsets[row + 1]])
-    elements = _listed(tensor[row].reshape(-1))
+    elements = _listed(np.asarray(tensor[row], tensor.dtype).reshape(-1))
     return elements if entry.array else dict(zip(entry.fields, elements, strict=True))
 
 

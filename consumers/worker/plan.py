@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from shlex import quote
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from millstream.consumers.batch.batcher import Limits
 from millstream.consumers.decode.decoder import BlockDecoder, EventFields
@@ -34,10 +35,12 @@ from millstream.consumers.shadow.shadow_plan import (
 from millstream.consumers.sink.dead_letter_sink import DeadLetterOutput
 from millstream.consumers.sink.result_sink import Outputs
 from millstream.consumers.worker.compute import DECODE_RECORDS
+from millstream.consumers.worker.model_opening import open_settings
+from millstream.consumers.worker.several_models import load_several, open_several
 from millstream.consumers.worker.shared import Settings
+from millstream.inference.combined.combination import CombinedExecutor, CombinedVersion
 from millstream.inference.errors import ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
-from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.interface import ANSWERED_BY, ModelExecutor, Tensors
 from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import blank
@@ -116,6 +119,7 @@ def make_plan(pipeline: Pipeline, *, dedicated: bool = False, models: PipelineMo
         allow_nan=pipeline.model.allow_nan,
         keep=list(dict.fromkeys([*shadow_fields(shadows), *include, *ages])),
         lookups=lookups,
+        fill=model.several.inputs.fill if isinstance(model, CombinedVersion) else None,
     )
     included = {field: decoder.columns[field] for field in include} | ages
     return Plan(
@@ -150,20 +154,14 @@ def open_copies(pipeline: Pipeline, model: ModelVersion, beside: object = None) 
         ModelConfigError, DeviceError, PlanError: it can't be loaded.
     """
     settings = pipeline.model
+    models = model.several.models if isinstance(model, CombinedVersion) else [model]
+    open_model = open_settings(pipeline, models, beside)
     executors = [
-        open_executor(
-            model,
-            trust=settings.trust,
-            device=settings.device,
-            threads=settings.threads,
-            max_events=pipeline.batch.max_events,
-            gpu_memory=None if settings.gpu_memory is None else settings.gpu_memory // settings.instances,
-            engine_cache=settings.engine_cache,
-            beside=beside,
-        )
+        open_several(model, open_model) if isinstance(model, CombinedVersion) else open_model(model)
         for _ in range(settings.instances)
     ]
-    check_gpu_options(pipeline, model, executors[0].device)
+    for each in models:
+        check_gpu_options(pipeline, each, executors[0].device)
     for option in ("instances", "concurrent_batches") if isinstance(executors[0], BlockingExecutor) else ():
         if (found := getattr(settings, option)) > 1:
             raise PlanError(
@@ -204,6 +202,8 @@ def _event_fields(pipeline: Pipeline, reader: Schema | None, columns: Mapping[st
 
 def load_primary(models: PipelineModels, reader: Schema | None) -> ModelVersion:
     """The primary, with the fields that the pipeline file maps to its inputs. Raises as `PipelineModels.primary` does."""
+    if models.pipeline.models is not None:
+        return load_several(models, models.pipeline.models, reader)
     return models.primary().with_time_formats(partial(time_format, reader))
 
 
@@ -289,8 +289,16 @@ def outputs_of(plan: Plan, limits: Mapping[str, int]) -> Outputs:
     )
 
 
-def _answer_to_one(executor: ModelExecutor, model: ModelVersion) -> dict[str, Any]:
-    """The outputs of one event that has no data. Raises ModelRejected."""
+def answer_blank(model: ModelVersion, executor: ModelExecutor) -> dict[str, npt.NDArray[Any]]:
+    """The outputs of one event that has no data, as the prediction has them.
+
+    Raises:
+        ModelRejected: the models reject it.
+        ModelConfigError: several models don't fit each other.
+    """
+    if isinstance(model, CombinedVersion):
+        outputs = cast("CombinedExecutor", executor).answer_blank()
+        return {name: output for name, output in outputs.items() if name != ANSWERED_BY}
     known = executor.executor.sample_result if isinstance(executor, BlockingExecutor) else None
     if isinstance(known, ModelRejected):
         raise known
@@ -323,8 +331,7 @@ def check_outputs(model: ModelVersion, executor: ModelExecutor) -> Tensors | Mod
     predictions = JsonPredictionEncoder(pipeline="", variant="")
     time = np.zeros(1, np.int64)
     try:
-        outputs = _answer_to_one(executor, model)
-        outputs.pop(ANSWERED_BY, None)
+        outputs = answer_blank(model, executor)
         predictions.encode(["check"], time, time, time, outputs, models=RowModels([model.id]))
     except ModelRejected as refusal:
         return refusal

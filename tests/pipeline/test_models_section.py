@@ -136,6 +136,14 @@ MODELS = HEAD + "models:\n  "
             TENANTS.replace("device: cpu", "gpu_memory: 1GiB"),
             "11: models.gpu_memory: expected no limit for each copy beside `tenants`",
         ),
+        (
+            TENANTS.replace("device: cpu", "repository: 's3://bucket/models'"),
+            "11: models.repository: expected a folder beside `tenants`, found s3://bucket/models.",
+        ),
+        (
+            CASCADE.replace("models:\n", "models:\n  repository: models:/fraud@champion\n"),
+            "11: models.repository: expected models:/ without the name of a model",
+        ),
         (MODELS + "cascade: [{model: a}]\n", "10: models: expected at least two steps under `cascade`"),
         (
             CASCADE.replace(", escalate: {output: p, below: 0.5}", ""),

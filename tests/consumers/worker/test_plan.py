@@ -24,8 +24,7 @@ from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.record_types import Record
 from millstream.consumers.records import Records
 from millstream.consumers.source.crashes import CrashGuard
-from millstream.consumers.worker import build, executor_slots
-from millstream.consumers.worker import plan as plan_module
+from millstream.consumers.worker import build, executor_slots, model_opening
 from millstream.consumers.worker.build import Serving
 from millstream.consumers.worker.clients import collecting, producer_settings
 from millstream.consumers.worker.plan import (
@@ -118,7 +117,7 @@ def test_copies_of_the_model_share_the_gpu_memory(tmp_path: Path, monkeypatch: p
         opened.append(options)
         return open_executor(model, **options)
 
-    monkeypatch.setattr(plan_module, "open_executor", spy)
+    monkeypatch.setattr(model_opening, "open_executor", spy)
     model = {"name": "number", "instances": 3, "gpu_memory": "3GiB", "engine_cache": "kept"}
     with pytest.raises(
         PlanError, match=r"model.gpu_memory: only the executors onnx and torch keep a limit, found python"
