@@ -523,7 +523,7 @@ def test_switch_of_an_asynchronous_executor_is_between_two_batches_and_shares_th
         remote.pool.submit(batch_of("e", 30))
         remote.pool.settle()
         results = remote.results()
-        new.close()
+    new.close()
     assert [(one.models[0].version, one.outputs["y"].item()) for one in results] == [(1, -10), (2, 40), (2, 60)]
     assert remote.errors == []
 
