@@ -41,6 +41,27 @@ class Loader(Protocol):
         """Free what a version takes."""
 
 
+class Pause:
+    """How many looks a version is left alone after failures that may pass: 1, 2, 4, and so on, up to 16. Pure."""
+
+    def __init__(self) -> None:
+        self._target: Target | None = None
+        self._length = 0
+        self._left = 0
+
+    def begin(self, target: Target) -> None:
+        """Note a failure of this version."""
+        self._length = min(2 * self._length, MOST_WAITS) if target == self._target and self._length else 1
+        self._target, self._left = target, self._length
+
+    def lasts(self, target: Target) -> bool:
+        """Whether this version is left alone at this look."""
+        if target != self._target or not self._left:
+            return False
+        self._left -= 1
+        return True
+
+
 class ModelWatch:
     """Follows the wanted version. One thread calls `run`; `close` is called after it has ended."""
 
@@ -71,14 +92,11 @@ class ModelWatch:
         self._interval = interval
         self._stop = stop
         self._metrics = metrics
-        self._old: list[
-            Loaded
-        ] = []  # versions that still have batches in flight; one, except if they can't be answered
+        self._old: list[Loaded] = []  # versions before the served one that still have batches in flight
         self._failed: tuple[Target, NotServed] | None = None  # the version that isn't tried again, and why
         self._error: tuple[str, ...] | None = None  # labels of the failure in the metrics
         self._said: tuple[str, float] = "", 0.0  # the last failure in the log, and when
-        self._skip = 0  # polls to leave out after failures that may pass
-        self._skipped = 0
+        self._pause = Pause()
         self._show()
 
     def run(self, *, nice: bool = False) -> None:
@@ -93,10 +111,12 @@ class ModelWatch:
     def look(self) -> None:
         """Look at the repository once, and follow it."""
         self._unload_free()
-        if self._old:
-            return  # a third version would need memory, too
-        if self._skipped < self._skip:
-            self._skipped += 1
+        if self._old:  # a third version would need memory, too
+            version, name = _named(self._old[0])
+            self._say(
+                f"Version {version} of model {name} still has batches in flight. Until they have results, no other version is "
+                f"loaded."
+            )
             return
         try:
             self._follow()
@@ -122,14 +142,16 @@ class ModelWatch:
         if self._failed is not None and target == self._failed[0]:
             self._show_error(self._failed[1])
             return
+        if self._pause.lasts(target):
+            return
         if served.target is not None and target.version == served.target.version:
             log.warning("version %d of model %s was changed where it lies: it is loaded again", *_named(served))
         started = time.perf_counter()
         try:
             new = self._loader.load(target, served)
         except NotServed as refused:
-            if refused.transient:  # the repository is asked at each poll, but to load again and again would cost more
-                self._skip, self._skipped = min(max(2 * self._skip, 1), MOST_WAITS), 0
+            if refused.transient:
+                self._pause.begin(target)
             else:
                 self._failed = target, refused
             raise
@@ -179,7 +201,7 @@ class ModelWatch:
 
     def _note_success(self) -> None:
         self._failed = None
-        self._skip = self._skipped = 0
+        self._pause = Pause()
         self._forget_error()
 
     def _forget_error(self) -> None:
@@ -198,16 +220,16 @@ class ModelWatch:
         error = str(refused)
         self._metrics.count(m.MODEL_RELOADS, 1, refused.reason)
         self._show_error(refused)
+        again = "" if refused.transient else "; the other one is tried again when its files change"
+        model = self.served.model
+        self._say(f"{error} Version {model.version} of model {model.name} goes on answering{again}.")
+
+    def _say(self, text: str) -> None:
+        """Log a warning, unless it was the last one, not long ago."""
         now = time.monotonic()
-        if self._said[0] != error or now - self._said[1] >= LOG_INTERVAL:
-            self._said = error, now
-            log.warning(
-                "%s Version %d of model %s goes on answering%s.",
-                error,
-                self.served.model.version,
-                self.served.model.name,
-                "" if refused.transient else "; the other one is tried again when its files change",
-            )
+        if self._said[0] != text or now - self._said[1] >= LOG_INTERVAL:
+            self._said = text, now
+            log.warning("%s", text)
 
 
 def _named(loaded: Loaded) -> tuple[int, str]:

@@ -123,12 +123,15 @@ def test_newer_version_and_then_the_older_one_again_are_followed(caplog: pytest.
     assert scene.value(m.PREDICTIONS, model="m", version="3", variant="primary") == 0, "its series begins at 0"
 
 
-def test_old_version_is_unloaded_when_its_last_batch_has_left_and_no_third_one_is_loaded_before() -> None:
+def test_old_version_is_unloaded_when_its_last_batch_has_left_and_no_third_one_is_loaded_before(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     scene = Scene()
     scene.look(Target(1, "a"), Target(2, "b"))
     assert (scene.served, scene.unloaded) == ([1, 2], [])
     scene.look(Target(3, "c"))
     assert scene.loads == [Target(2, "b")], "two versions are in memory at most"
+    assert "Version 1 of model m still has batches in flight." in caplog.text
     scene.finish(1)
     scene.finish(2)
     scene.look(Target(3, "c"))
@@ -180,6 +183,12 @@ def test_version_whose_server_is_away_is_tried_less_and_less_often() -> None:
     scene.look(Target(1, "a"), *[Target(2, "b")] * 60)
     assert len(scene.loads) == 1 + len([at for at in (2, 5, 10, 19, 36, 53) if at < 60])
     assert MOST_WAITS == 16
+    tried = len(scene.loads)
+    scene.look(Target(3, "c"))
+    assert scene.loads[tried:] == [Target(3, "c")], "another version is not left alone"
+    scene = Scene()
+    scene.broken = {Target(2, "b"): NotServed("unavailable", "its server is away.", transient=True)}
+    scene.look(Target(1, "a"), *[Target(2, "b")] * 60)
     scene.broken = {}
     scene.in_use.clear()
     scene.look(*[Target(2, "b")] * (MOST_WAITS + 1))
