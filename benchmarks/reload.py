@@ -8,6 +8,7 @@ prediction (see `latency.py`). Results go to results/reload.json and reload.md.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import threading
@@ -40,6 +41,7 @@ EVERY = 10.0  # seconds between two reloads
 WEIGHTS = 64 << 20  # bytes of a version
 POLL = 0.1  # seconds: how often the worker looks at the repository
 MIB = 1 << 20
+_BUSY = " **Other programs kept the machine busy, so these latencies say nothing about reloads. The memory does.**"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ def measured(broker: Broker, folder: Path, args: argparse.Namespace) -> dict[str
         write_version(models, number, weight_bytes=WEIGHTS)
     name_alias(models, champion=1)
     turns: list[Turn] = []
+    load = round(os.getloadavg()[0], 1)
     with Worker(service.file) as worker:
         worker.wait_ready()
         _turn("warm-up", service, worker, models, None, 10)
@@ -139,9 +142,16 @@ def measured(broker: Broker, folder: Path, args: argparse.Namespace) -> dict[str
         soak: list[Turn] = []
         while sum(turn.reloads for turn in soak) < args.reloads:
             soak.append(_turn("all the time", service, worker, models, 0.0, args.seconds))
+        time.sleep(2.0)  # the last old version is unloaded
+        end = resident(worker.pid)
         if worker.stop() != 0:
             raise PeerFailedError(worker.log[-3000:])
-    return {"turns": [asdict(turn) for turn in turns], "soak": [asdict(turn) for turn in soak]}
+    return {
+        "load_average": load,
+        "turns": [asdict(turn) for turn in turns],
+        "soak": [asdict(turn) for turn in soak],
+        "end_mib": end,
+    }
 
 
 def _turn(name: str, service: Service, worker: Worker, models: Path, every: float | None, seconds: int) -> Turn:
@@ -187,6 +197,7 @@ def markdown(report: dict[str, Any]) -> str:
         return float(median(turn["latency"][what] for turn in turns if turn["name"] == name))
 
     ratio = of("every 10 s", "p99") / of("no reload", "p99")
+    busy = report["load_average"] > 1
     reloaded = [turn for turn in turns if turn["reloads"]]
     lines = [
         "# Reload",
@@ -194,18 +205,18 @@ def markdown(report: dict[str, Any]) -> str:
         f"One worker at {RATE:,} events a second. Each version has {WEIGHTS // MIB} MiB of weights, and is loaded beside the one "
         "that answers. Latency in ms, from an event's due time until a reader has its prediction.",
         "",
-        f"Machine: {', '.join(f'{name} {value}' for name, value in report['machine'].items())}.",
+        f"Machine: {', '.join(f'{name} {value}' for name, value in report['machine'].items())}. Its load average at the start: "
+        f"{report['load_average']}.{_BUSY if busy else ''}",
         "",
         "| | reloads | p50 | p95 | p99 | most |",
         "|---|---|---|---|---|---|",
         *map(_row, [*turns, *soak]),
         "",
-        f"Median p99 with a reload every 10 s over the one without: {ratio:.2f}.",
-        "",
+        *([] if busy else [f"Median p99 with a reload every 10 s over the one without: {ratio:.2f}.", ""]),
         f"Resident memory: {median(turn['before'] for turn in reloaded):.0f} MiB before a reload, "
         f"{max(turn['peak'] for turn in reloaded):.0f} MiB at most, "
         f"{max(turn['after'] for turn in reloaded):.0f} MiB at most one second after a switch. "
-        f"After {sum(turn['reloads'] for turn in [*turns, *soak])} reloads: {soak[-1]['before'] if soak else 0:.0f} MiB.",
+        f"After {sum(turn['reloads'] for turn in [*turns, *soak])} reloads: {report['end_mib']:.0f} MiB.",
     ]
     return "\n".join(lines) + "\n"
 
