@@ -142,7 +142,7 @@ def test_server_that_is_killed_is_told_and_the_cache_serves(tmp_path: Path, capl
 
 def test_credentials_are_needed_used_and_not_shown(tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
-    environ = {"MLFLOW_FLASK_SERVER_SECRET_KEY": "key-of-this-test"}
+    environ = {"MLFLOW_FLASK_SERVER_SECRET_KEY": "key-of-this-test", "MLFLOW_AUTH_ADMIN_PASSWORD": PASSWORD}
     with MlflowServer("--app-name", "basic-auth", environ=environ) as server:
         login = {"MLFLOW_TRACKING_USERNAME": USER, "MLFLOW_TRACKING_PASSWORD": PASSWORD}
         server.run("register.py", "flights", "onnx-config", environ=login)
