@@ -14,7 +14,7 @@ the level (union bound).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
@@ -44,6 +44,9 @@ class MetricRule:
     margin: float = 0.0  # how much worse the candidate may be, in the metric's unit
     minimum_effect: float | None = None  # how much better it must be; None: it is enough that it is not worse
     scale: float | None = None  # the difference that the test is made for; None: the larger of the two
+    segment_margin: float | None = (
+        None  # how much worse it may be in a segment; None: segments only guard, with `margin`
+    )
     exact: bool = False  # for proportions of rare events: no normal approximation
     service: bool = False  # errors or latency rather than quality; it counts even if the sample ratio is off
     least_clusters: float = 50.0  # of each side, before a normal approximation is trusted
@@ -61,6 +64,11 @@ class MetricRule:
     def resolution(self) -> float:
         """The scale of the boundaries."""
         return max(self.margin, self.minimum_effect or 0.0) if self.scale is None else self.scale
+
+    def in_segments(self) -> MetricRule:
+        """The rule for segments: a candidate must not be much worse in any, but need not be better in each."""
+        margin = self.margin if self.segment_margin is None else self.segment_margin
+        return replace(self, margin=margin, minimum_effect=None, scale=self.resolution if margin == 0 else margin)
 
     @property
     def threshold(self) -> float:
@@ -169,9 +177,15 @@ class Verdict:
 
 
 def verdict(rule: MetricRule, found: Bounds, segment: str | None = None) -> Verdict:
-    """The verdict of bounds that are single numbers. A segment only guards: it never has to pass."""
+    """The verdict of bounds that are single numbers.
+
+    Args:
+        rule: of the metric; `in_segments` of it for a segment.
+        found: at its levels.
+        segment: such as `country=DE`. Without a margin of its own it only guards, so it passes unless it is breached.
+    """
     outcome = OUTCOMES[int(signs(rule, found))]
-    if segment is not None and outcome == "undecided":
+    if segment is not None and rule.segment_margin is None and outcome == "undecided":
         outcome = "pass"
     return Verdict(
         rule.name, outcome, float(found.estimate), float(found.lower), float(found.upper), segment, rule.service

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millstream.schemas.arrays import Floats, Mask
 
 _PRIOR: Final = 0.5  # of both parameters of the mixture's beta distribution: Jeffreys'
-_HALVINGS: Final = 60
+_HALVINGS: Final = 40
 
 
 class Interval(NamedTuple):

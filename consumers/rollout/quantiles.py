@@ -26,7 +26,7 @@ _LEAST_MS: Final = 1e-3
 BINS: Final = 1048
 """From 0.001 ms to 1,000,000 ms. The first and the last bin also hold what lies beyond."""
 _STRENGTH: Final = 100.0  # events that the mixture counts for; tight for some thousand events
-_HALVINGS: Final = 60
+_HALVINGS: Final = 40
 
 
 def latency_bins(milliseconds: Floats) -> Ints:

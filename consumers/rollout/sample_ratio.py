@@ -16,12 +16,13 @@ from scipy.special import gammaln, xlogy
 
 from millstream.consumers.rollout.boundaries import two_sided, widened
 from millstream.consumers.rollout.clusters import Clusters
+from millstream.consumers.rollout.proportions import difference_interval
 
 if TYPE_CHECKING:
     from millstream.schemas.arrays import Floats, Mask
 
 _STRENGTH: Final = 100.0  # events that the mixture counts for, as the paper suggests for small deviations
-_FOUND: Final = 0.1  # the relative change of a share that the test is made for
+_FOUND: Final = 0.05  # the relative loss that the test is made for
 
 
 def multinomial_evidence(counts: Floats, shares: Floats) -> Floats:
@@ -37,17 +38,58 @@ def multinomial_evidence(counts: Floats, shares: Floats) -> Floats:
     return found
 
 
-def share_is_off(baseline: Clusters, candidate: Clusters, share: float, level: float) -> Mask:
-    """Whether the candidate's share of both variants' events is not the intended one, [...].
+def share_ratio(baseline: Clusters, candidate: Clusters, share: float) -> Clusters:
+    """The candidate's events divided by those that it should have: 1 if the sample ratio is right.
+
+    Ratios of steps with different shares can be added. A rollout keeps one over all its steps, so that a small loss is found.
 
     Args:
         baseline: only its `counts` matter.
         candidate: likewise; with the same buckets.
-        share: the intended one, 0 to 1.
+        share: of the candidate, of both variants' events, 0 to 1.
+    """
+    return Clusters(share * (baseline.counts + candidate.counts), candidate.counts)
+
+
+def share_is_off(ratio: Clusters, level: float) -> Mask:
+    """Whether the candidate has too few or too many events, [...].
+
+    Args:
+        ratio: of `share_ratio`, or a sum of these.
         level: the probability of a false alarm at any time.
     """
-    both = Clusters(baseline.counts + candidate.counts, candidate.counts)
-    scale = _FOUND * min(share, 1 - share)
-    radius = widened(two_sided(both.variance, scale, level), both.variance, both.effective - 1)
-    found: Mask = np.abs(both.mean - share) > radius
-    return found
+    off: Mask = np.abs(ratio.mean - 1) > _radius(ratio, level)
+    return off
+
+
+def share_is_confirmed(ratio: Clusters, level: float, tolerance: float) -> Mask:
+    """Whether the candidate is shown to have its share, [...]. A loss that is too small to be found yet is not confirmed.
+
+    It takes about `12 / tolerance ** 2` events of a candidate with a small share. If few keys have many events, it takes many
+    more.
+
+    Args:
+        ratio: of `share_ratio`, or a sum of these.
+        level: the probability that a larger deviation is confirmed at any time.
+        tolerance: the relative deviation that does no harm, such as 0.1. Lost events can shift a proportion by as much.
+    """
+    confirmed: Mask = np.abs(ratio.mean - 1) + _radius(ratio, level) < tolerance
+    return confirmed
+
+
+def labels_are_off(baseline: Clusters, candidate: Clusters, level: float) -> Mask:
+    """Whether labels come for one variant more often than for the other, [...]: then quality can't be compared.
+
+    Args:
+        baseline: the mature events; the value of one is 1 if its label came in time, and 0 if not.
+        candidate: likewise.
+        level: the probability of a false alarm at any time.
+    """
+    found = difference_interval(baseline, candidate, level)
+    off: Mask = (found.lower > 0) | (found.upper < 0)
+    return off
+
+
+def _radius(ratio: Clusters, level: float) -> Floats:
+    variance = ratio.variance
+    return widened(two_sided(variance, _FOUND, level), variance, ratio.effective - 1)

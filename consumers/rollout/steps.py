@@ -42,7 +42,7 @@ Finish = Literal["promote", "report"]
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How a rollout goes on. `canary`, `blue_green`, `ab_test` and `manual` have the usual values.
+    """How a rollout goes on. `CANARY`, `BLUE_GREEN`, `AB_TEST` and `MANUAL` have the usual values.
 
     Raises:
         ValueError: shares that don't rise, or are not from 0 to 100 %.
@@ -65,24 +65,14 @@ class Steps:
             raise ValueError(f"steps: expected rising shares from 0 % to 100 %, found {listed}: put them in order")
 
 
-def canary(**options: object) -> Steps:
-    """1, 5, 25, 50, then 100 %. Options: the fields of `Steps`."""
-    return Steps(**{"shares": (100, 500, 2500, 5000), **options})  # type: ignore[arg-type]
-
-
-def blue_green(**options: object) -> Steps:
-    """0 %, then 100 % at once, watched for an hour."""
-    return Steps(**{"shares": (0,), "watch_ms": 3_600_000, **options})  # type: ignore[arg-type]
-
-
-def ab_test(share: int = SLOTS // 2, **options: object) -> Steps:
-    """A fixed share, then a report."""
-    return Steps(**{"shares": (share,), "finish": "report", **options})  # type: ignore[arg-type]
-
-
-def manual() -> Steps:
-    """Only commands change anything."""
-    return Steps((), mode="advise")
+CANARY: Final = Steps((100, 500, 2500, 5000))
+"""1, 5, 25, 50, then 100 %."""
+BLUE_GREEN: Final = Steps((0,), watch_ms=3_600_000)
+"""0 %, then 100 % at once, watched for an hour."""
+AB_TEST: Final = Steps((SLOTS // 2,), finish="report")
+"""50 %, then a report."""
+MANUAL: Final = Steps((), mode="advise")
+"""Only commands change anything."""
 
 
 def started(steps: Steps, candidate: str, now: int, earlier: Progress | None = None) -> Decision:

@@ -14,7 +14,7 @@ from millstream.consumers.rollout.clusters import Clusters, buckets_of
 from millstream.consumers.rollout.drift import binned, drift, edges_of
 from millstream.consumers.rollout.maturity import matured
 from millstream.consumers.rollout.power import required_events
-from millstream.consumers.rollout.sample_ratio import multinomial_evidence, share_is_off
+from millstream.consumers.rollout.sample_ratio import multinomial_evidence, share_is_off, share_ratio
 from millstream.inference.estimates import stability_index
 from millstream.inference.evaluation import Histogram
 from millstream.schemas.arrays import Ints
@@ -59,7 +59,7 @@ def test_keys_with_many_events_are_no_skew_but_lost_events_are() -> None:
             sides = [
                 Clusters.of(buckets[kept[chosen]], np.zeros(chosen.sum())) for chosen in (~variant[kept], variant[kept])
             ]
-            alarms[lossy] += bool(share_is_off(sides[0], sides[1], 0.2, LEVEL))
+            alarms[lossy] += bool(share_is_off(share_ratio(sides[0], sides[1], 0.2), LEVEL))
             if not lossy:
                 counts = np.array([side.events for side in sides])
                 exact += bool(multinomial_evidence(counts, np.array([0.8, 0.2])) > math.log(1 / LEVEL))

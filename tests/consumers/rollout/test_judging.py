@@ -75,6 +75,16 @@ def test_segment_only_guards() -> None:
     assert bad.words().startswith("loss in country=DE is too bad: benefit -")
 
 
+def test_segment_with_a_margin_must_pass() -> None:
+    rule = MetricRule("loss", "lower", 0.1, 0.05, segment_margin=0.3).in_segments()
+    assert (rule.margin, rule.threshold, rule.resolution) == (0.3, -0.3, 0.3)
+    small, large = (bounds(rule, normal(0, events, 1), normal(0, events, 2), LEVELS) for events in (60, 2000))
+    assert verdict(rule, small, "country=DE").outcome == "undecided"
+    assert verdict(rule, large, "country=DE").outcome == "pass"
+    guard = MetricRule("loss", "lower", 0.0, 0.05).in_segments()
+    assert (guard.margin, guard.threshold, guard.resolution) == (0, 0, 0.05)
+
+
 def test_metrics_of_many_segments_are_judged_in_one_call() -> None:
     rule = MetricRule("loss", "lower", 0.1)
     sides = [

@@ -13,14 +13,14 @@ from millstream.consumers.rollout.judging import Verdict
 from millstream.consumers.rollout.progress import BadCommandError, Decision, Evaluation, Progress
 from millstream.consumers.rollout.slots import SLOTS
 from millstream.consumers.rollout.steps import (
+    AB_TEST,
+    BLUE_GREEN,
+    CANARY,
+    MANUAL,
     Steps,
-    ab_test,
     allowed_commands,
-    blue_green,
-    canary,
     commanded,
     decided,
-    manual,
     started,
 )
 
@@ -28,7 +28,7 @@ PASS = (Verdict("loss", "pass"), Verdict("errors", "pass", service=True))
 OPEN = (Verdict("loss", "undecided"), Verdict("errors", "pass", service=True))
 WORSE = (Verdict("loss", "breach"), Verdict("errors", "pass", service=True))
 FAILING = (Verdict("loss", "pass"), Verdict("errors", "breach", service=True))
-CANARY = canary(bake_ms=1000, least_labels=50, longest_ms=9000)
+SLOW_CANARY = replace(CANARY, bake_ms=1000, least_labels=50, longest_ms=9000)
 
 
 def evaluation(
@@ -41,10 +41,10 @@ def evaluation(
 
 
 def test_canary_goes_through_its_steps_to_100_percent() -> None:
-    progress = started(CANARY, "delay:2", 0).progress
+    progress = started(SLOW_CANARY, "delay:2", 0).progress
     shares = [progress.share]
     while not progress.ended:
-        found = decided(CANARY, progress, evaluation(progress))
+        found = decided(SLOW_CANARY, progress, evaluation(progress))
         assert "loss is good enough" in found.reason
         progress = found.progress
         shares.append(progress.share)
@@ -70,14 +70,14 @@ def test_canary_goes_through_its_steps_to_100_percent() -> None:
     ],
 )
 def test_anything_missing_holds_and_says_why(changed: dict[str, Any], reason: str) -> None:
-    progress = started(CANARY, "delay:2", 0).progress
-    found = decided(CANARY, progress, evaluation(progress, **changed))
+    progress = started(SLOW_CANARY, "delay:2", 0).progress
+    found = decided(SLOW_CANARY, progress, evaluation(progress, **changed))
     assert (found.action, found.progress) == ("hold", progress)
     assert found.reason.startswith(reason)
 
 
 @pytest.mark.parametrize("verdicts", [WORSE, FAILING, (*PASS, Verdict("loss", "breach", segment="country=DE"))])
-@pytest.mark.parametrize("strategy", [CANARY, ab_test(), blue_green(), replace(CANARY, bake_ms=10**9)])
+@pytest.mark.parametrize("strategy", [SLOW_CANARY, AB_TEST, BLUE_GREEN, replace(SLOW_CANARY, bake_ms=10**9)])
 def test_breach_rolls_back_at_once(strategy: Steps, verdicts: tuple[Verdict, ...]) -> None:
     progress = started(strategy, "delay:2", 0).progress
     found = decided(strategy, progress, evaluation(progress, verdicts, after=0, labels=0))
@@ -86,13 +86,13 @@ def test_breach_rolls_back_at_once(strategy: Steps, verdicts: tuple[Verdict, ...
 
 
 def test_errors_roll_back_even_if_the_sample_ratio_is_off() -> None:
-    progress = started(CANARY, "delay:2", 0).progress
-    found = decided(CANARY, progress, evaluation(progress, FAILING, invalid=("skewed",)))
+    progress = started(SLOW_CANARY, "delay:2", 0).progress
+    found = decided(SLOW_CANARY, progress, evaluation(progress, FAILING, invalid=("skewed",)))
     assert found.action == "rollback"
 
 
 def test_breach_may_pause_instead() -> None:
-    strategy = replace(CANARY, on_breach="pause")
+    strategy = replace(SLOW_CANARY, on_breach="pause")
     progress = started(strategy, "delay:2", 0).progress
     found = decided(strategy, progress, evaluation(progress, WORSE))
     assert (found.action, found.progress.share, found.progress.state) == ("pause", 100, "paused")
@@ -103,7 +103,7 @@ def test_breach_may_pause_instead() -> None:
 
 
 def test_advice_changes_nothing() -> None:
-    strategy = replace(CANARY, mode="advise")
+    strategy = replace(SLOW_CANARY, mode="advise")
     progress = started(strategy, "delay:2", 0).progress
     for verdicts, said in ((PASS, "would step: all metrics passed"), (WORSE, "would rollback: loss is too bad")):
         found = decided(strategy, progress, evaluation(progress, verdicts))
@@ -113,7 +113,7 @@ def test_advice_changes_nothing() -> None:
 
 
 def test_step_waits_for_approval() -> None:
-    strategy = replace(CANARY, approvals=frozenset({1, 4}))
+    strategy = replace(SLOW_CANARY, approvals=frozenset({1, 4}))
     progress = started(strategy, "delay:2", 0).progress
     waiting = decided(strategy, progress, evaluation(progress))
     assert (waiting.action, waiting.progress.share) == ("await_approval", 100)
@@ -124,26 +124,26 @@ def test_step_waits_for_approval() -> None:
 
 
 def test_step_that_takes_too_long_is_inconclusive_and_may_still_pass() -> None:
-    progress = started(CANARY, "delay:2", 0).progress
-    found = decided(CANARY, progress, evaluation(progress, OPEN, after=9000))
+    progress = started(SLOW_CANARY, "delay:2", 0).progress
+    found = decided(SLOW_CANARY, progress, evaluation(progress, OPEN, after=9000))
     assert (found.action, found.progress.share) == ("inconclusive", 100)
     assert found.reason == "inconclusive: loss is not decided"
-    assert decided(CANARY, found.progress, evaluation(found.progress, OPEN, after=9500)).action == "hold"
-    assert decided(CANARY, found.progress, evaluation(found.progress, after=9999)).action == "step"
+    assert decided(SLOW_CANARY, found.progress, evaluation(found.progress, OPEN, after=9500)).action == "hold"
+    assert decided(SLOW_CANARY, found.progress, evaluation(found.progress, after=9999)).action == "step"
 
 
 def test_third_version_restarts_from_the_first_step() -> None:
-    progress = started(CANARY, "delay:2", 0).progress
-    progress = decided(CANARY, progress, evaluation(progress)).progress
-    found = started(CANARY, "delay:3", 7000, progress)
+    progress = started(SLOW_CANARY, "delay:2", 0).progress
+    progress = decided(SLOW_CANARY, progress, evaluation(progress)).progress
+    found = started(SLOW_CANARY, "delay:3", 7000, progress)
     assert (found.action, found.progress.share, found.progress.since) == ("restart", 100, 7000)
     assert found.reason == "delay:3 arrived while delay:2 was at 5 %: it starts from the first step"
     after = replace(progress, state="rolled_back")
-    assert started(CANARY, "delay:3", 7000, after).action == "start"
+    assert started(SLOW_CANARY, "delay:3", 7000, after).action == "start"
 
 
 def test_blue_green_switches_at_once_and_back() -> None:
-    strategy = blue_green(watch_ms=5000)
+    strategy = replace(BLUE_GREEN, watch_ms=5000)
     progress = started(strategy, "delay:2", 0).progress
     assert progress.share == 0
     switched = decided(strategy, progress, evaluation(progress))
@@ -158,7 +158,7 @@ def test_blue_green_switches_at_once_and_back() -> None:
 
 
 def test_ab_test_ends_with_its_report() -> None:
-    strategy = ab_test(3000)
+    strategy = replace(AB_TEST, shares=(3000,))
     progress = started(strategy, "delay:2", 0).progress
     assert progress.share == 3000
     found = decided(strategy, progress, evaluation(progress))
@@ -169,7 +169,7 @@ def test_ab_test_ends_with_its_report() -> None:
 
 
 def test_manual_rollout_only_follows_commands() -> None:
-    strategy = manual()
+    strategy = MANUAL
     progress = started(strategy, "delay:2", 0).progress
     for verdicts in (PASS, WORSE):
         assert decided(strategy, progress, evaluation(progress, verdicts)).progress == progress
@@ -182,34 +182,34 @@ def test_manual_rollout_only_follows_commands() -> None:
 
 
 def test_emergency_promotion_needs_a_reason_and_is_marked() -> None:
-    progress = started(CANARY, "delay:2", 0).progress
+    progress = started(SLOW_CANARY, "delay:2", 0).progress
     with pytest.raises(BadCommandError, match="promote: expected a reason, found none"):
-        commanded(CANARY, progress, "promote", now=1, reason="  ")
-    found = commanded(CANARY, progress, "promote", now=1, reason="version 1 is down")
+        commanded(SLOW_CANARY, progress, "promote", now=1, reason="  ")
+    found = commanded(SLOW_CANARY, progress, "promote", now=1, reason="version 1 is down")
     assert (found.progress.share, found.progress.state, found.emergency) == (SLOTS, "promoted", True)
 
 
 def test_resumed_step_is_judged_anew_at_a_smaller_level() -> None:
-    progress = started(CANARY, "delay:2", 0).progress
-    paused = commanded(CANARY, progress, "pause", now=10, reason="holiday").progress
-    resumed = commanded(CANARY, paused, "resume", now=20, reason="back").progress
+    progress = started(SLOW_CANARY, "delay:2", 0).progress
+    paused = commanded(SLOW_CANARY, progress, "pause", now=10, reason="holiday").progress
+    resumed = commanded(SLOW_CANARY, paused, "resume", now=20, reason="back").progress
     assert (resumed.share, resumed.epoch, resumed.attempt, resumed.since) == (100, 2, 2, 20)
-    stale = decided(CANARY, resumed, evaluation(progress, after=5000))
+    stale = decided(SLOW_CANARY, resumed, evaluation(progress, after=5000))
     assert stale.action == "hold"
-    assert decided(CANARY, resumed, evaluation(resumed)).progress.attempt == 1  # of the next step
+    assert decided(SLOW_CANARY, resumed, evaluation(resumed)).progress.attempt == 1  # of the next step
 
 
 def test_step_after_a_set_share_is_the_next_larger_one() -> None:
-    progress = started(CANARY, "delay:2", 0).progress
-    larger = commanded(CANARY, progress, "set", now=1, reason="faster", share=3000).progress
-    running = commanded(CANARY, larger, "resume", now=2, reason="go on").progress
-    assert decided(CANARY, running, evaluation(running)).progress.share == 5000
+    progress = started(SLOW_CANARY, "delay:2", 0).progress
+    larger = commanded(SLOW_CANARY, progress, "set", now=1, reason="faster", share=3000).progress
+    running = commanded(SLOW_CANARY, larger, "resume", now=2, reason="go on").progress
+    assert decided(SLOW_CANARY, running, evaluation(running)).progress.share == 5000
 
 
 def test_state_that_does_not_allow_a_command_says_what_it_allows() -> None:
-    progress = replace(started(CANARY, "delay:2", 0).progress, state="promoted")
+    progress = replace(started(SLOW_CANARY, "delay:2", 0).progress, state="promoted")
     with pytest.raises(BadCommandError, match=r"the rollout of delay:2 is promoted, which allows rollback$"):
-        commanded(CANARY, progress, "step", now=1, reason="go")
+        commanded(SLOW_CANARY, progress, "step", now=1, reason="go")
 
 
 @pytest.mark.parametrize("wrong", [(500, 100), (100, 100), (-1,), (SLOTS + 1,)])
@@ -251,7 +251,9 @@ COMMANDS = st.tuples(
 )
 STRATEGIES = st.builds(
     lambda strategy, breach, mode, gates: replace(strategy, on_breach=breach, mode=mode, approvals=frozenset(gates)),
-    st.sampled_from([CANARY, canary(), blue_green(bake_ms=500, watch_ms=2000), ab_test(bake_ms=1000), manual()]),
+    st.sampled_from(
+        [SLOW_CANARY, CANARY, replace(BLUE_GREEN, bake_ms=500, watch_ms=2000), replace(AB_TEST, bake_ms=1000), MANUAL]
+    ),
     st.sampled_from(["rollback", "pause"]),
     st.sampled_from(["act", "advise"]),
     st.sets(st.integers(0, 4), max_size=2),
@@ -325,6 +327,6 @@ def test_allowed_commands_are_possible() -> None:
         "concluded",
         "rolled_back",
     ):
-        progress = replace(started(CANARY, "delay:2", 0).progress, state=state)
+        progress = replace(started(SLOW_CANARY, "delay:2", 0).progress, state=state)
         for command in allowed_commands(progress):
-            assert commanded(CANARY, progress, command, now=1, reason="try", share=5).action != "hold"
+            assert commanded(SLOW_CANARY, progress, command, now=1, reason="try", share=5).action != "hold"
