@@ -14,7 +14,13 @@ from millstream.consumers.rollout.clusters import Clusters, buckets_of
 from millstream.consumers.rollout.drift import binned, drift, edges_of
 from millstream.consumers.rollout.maturity import matured
 from millstream.consumers.rollout.power import required_events
-from millstream.consumers.rollout.sample_ratio import multinomial_evidence, share_is_off, share_ratio
+from millstream.consumers.rollout.sample_ratio import (
+    labels_are_off,
+    multinomial_evidence,
+    share_is_confirmed,
+    share_is_off,
+    share_ratio,
+)
 from millstream.inference.estimates import stability_index
 from millstream.inference.evaluation import Histogram
 from millstream.schemas.arrays import Ints
@@ -66,6 +72,46 @@ def test_keys_with_many_events_are_no_skew_but_lost_events_are() -> None:
     assert alarms[False] <= 2
     assert alarms[True] >= 95
     assert exact > 30  # the test for independent events takes many of them for a skew
+
+
+def test_share_is_confirmed_only_when_it_is_close_enough() -> None:
+    rng = np.random.default_rng(9)
+    for events, lost, confirmed in ((500, 0.0, False), (20_000, 0.0, True), (20_000, 0.12, False)):
+        variant = rng.random(10 * events) < 0.1
+        variant_kept = variant & (rng.random(10 * events) >= lost)
+        buckets = rng.integers(0, 1024, 10 * events)
+        sides = [Clusters.of(buckets[own], np.zeros(own.sum())) for own in (~variant, variant_kept)]
+        assert bool(share_is_confirmed(share_ratio(sides[0], sides[1], 0.1), LEVEL, 0.1)) == confirmed
+    assert not share_is_confirmed(share_ratio(Clusters.empty(), Clusters.empty(), 0.1), LEVEL, 0.1)
+
+
+def test_loss_that_one_step_does_not_show_is_found_over_all() -> None:
+    """The candidate loses 10 % of its events in each of three steps."""
+    rng = np.random.default_rng(10)
+    alone = together = 0
+    for _ in range(50):
+        whole, found = Clusters.empty(), []
+        for share in (0.1, 0.25, 0.5):
+            events = int(400 / share)
+            variant = rng.random(events) < share
+            kept = variant & (rng.random(events) >= 0.1)
+            buckets = rng.integers(0, 1024, events)
+            sides = [Clusters.of(buckets[own], np.zeros(own.sum())) for own in (~variant, kept)]
+            whole += share_ratio(sides[0], sides[1], share)
+            found.append(bool(share_is_off(share_ratio(sides[0], sides[1], share), LEVEL)))
+        alone, together = alone + any(found), together + bool(share_is_off(whole, LEVEL))
+    assert together > alone
+
+
+def test_labels_of_one_variant_only_are_found() -> None:
+    rng = np.random.default_rng(11)
+    keys = np.arange(3000) % 1024
+    both, half = ((rng.random(3000) < share).astype(np.float64) for share in (0.9, 0.45))
+    full = Clusters.of(keys, both)
+    assert not labels_are_off(full, Clusters.of(keys, rng.permutation(both)), LEVEL)
+    assert labels_are_off(full, Clusters.of(keys, half), LEVEL)
+    assert labels_are_off(full, Clusters.of(keys, np.zeros(3000)), LEVEL)
+    assert not labels_are_off(Clusters.empty(), Clusters.empty(), LEVEL)
 
 
 def test_psi_is_that_of_the_comparison_job() -> None:

@@ -7,8 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.rollout.clusters import BUCKETS, Clusters
-from millstream.consumers.rollout.judging import Bounds, Levels, MetricRule, bounds, quantile_sign, signs, verdict
+from millstream.consumers.rollout.clusters import BUCKETS, Clusters, paired
+from millstream.consumers.rollout.judging import (
+    Bounds,
+    Levels,
+    MetricRule,
+    bounds,
+    bounds_of_difference,
+    quantile_sign,
+    signs,
+    verdict,
+)
 from millstream.consumers.rollout.proportions import Interval
 
 LEVELS = Levels(0.01, 0.01)
@@ -38,6 +47,18 @@ def test_outcome_is_by_the_bounds(
     rule = MetricRule("loss", better, margin, minimum_effect)  # type: ignore[arg-type]
     found = verdict(rule, bounds(rule, normal(0, 8000, 1), normal(mean, 8000, 2), LEVELS))
     assert found.outcome == outcome
+
+
+def test_pairs_decide_with_fewer_events_than_halves() -> None:
+    """Both versions answer the same 2,000 events (shadow), or each answers 2,000 events of its own (canary)."""
+    rng = np.random.default_rng(3)
+    common, rule = rng.normal(0, 1, 2000), MetricRule("loss", "lower", 0.05)
+    first, second = (common + rng.normal(0, 0.2, 2000) for _ in range(2))
+    buckets = np.arange(2000) % BUCKETS
+    pairs = bounds_of_difference(rule, paired(Clusters.of(buckets, second - first)), LEVELS)
+    halves = bounds(rule, Clusters.of(buckets, first), normal(0, 2000, 4), LEVELS)
+    assert verdict(rule, pairs).outcome == "pass"
+    assert verdict(rule, halves).outcome == "undecided"
 
 
 def test_few_clusters_are_undecided_however_different() -> None:
