@@ -4,7 +4,7 @@ The intervals are asymptotic confidence sequences: normal mixtures of Robbins, w
 
 - H. Robbins, "Statistical Methods Related to the Law of the Iterated Logarithm", Annals of Mathematical Statistics 41, 1970.
 - S. R. Howard, A. Ramdas, J. McAuliffe, J. Sekhon, "Time-uniform, nonparametric, nonasymptotic confidence sequences", Annals of
-  Statistics 49(2), 2021: the two-sided normal mixture (14) and the one-sided one in closed form (15).
+  Statistics 49(2), 2021: the normal mixtures, two-sided, and one-sided in closed form.
 - I. Waudby-Smith, D. Arbour, R. Sinha, E. H. Kennedy, A. Ramdas, "Time-uniform central limit theory and asymptotic confidence
   sequences", Annals of Statistics 52(6), 2024: they hold asymptotically with an estimated variance.
 - R. Johari, P. Koomen, L. Pekelis, D. Walsh, "Always Valid Inference: Continuous Monitoring of A/B Tests", Operations Research

@@ -55,12 +55,19 @@ def proportion_interval(hits: npt.ArrayLike, events: npt.ArrayLike, level: float
 
 
 def difference_interval(baseline: Clusters, candidate: Clusters, level: float) -> Interval:
-    """Candidate's minus baseline's proportion, of values that are 0 or 1. Each side's interval gets half of the level."""
-    sides = []
-    for side in (baseline, candidate):
-        effect = side.design_effect()
-        sides.append(proportion_interval(side.total / effect, side.events / effect, level / 2))
-    first, second = sides
+    """Candidate's minus baseline's proportion, of values that are 0 or 1. Each side's interval gets half of the level.
+
+    A side without a single hit doesn't show how alike the events of a key are, so it takes the other side's design effect.
+    """
+    effects = [side.design_effect() for side in (baseline, candidate)]
+    varies = [(side.total > 0) & (side.total < side.events) for side in (baseline, candidate)]
+    first, second = (
+        proportion_interval(side.total / effect, side.events / effect, level / 2)
+        for side, effect in (
+            (baseline, np.where(varies[0], effects[0], effects[1])),
+            (candidate, np.where(varies[1], effects[1], effects[0])),
+        )
+    )
     return Interval(second.lower - first.upper, second.upper - first.lower)
 
 

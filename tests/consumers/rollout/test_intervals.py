@@ -68,8 +68,17 @@ def test_clustered_errors_count_as_few() -> None:
     assert clustered.upper - clustered.lower > 2 * (independent.upper - independent.lower)
 
 
+def test_side_without_a_failure_is_as_clustered_as_the_other() -> None:
+    failed = np.repeat(np.arange(300) < 10, 10).astype(np.float64)
+    keys = np.repeat(np.arange(300), 10)
+    baseline = Clusters.of(keys, failed)
+    clean = difference_interval(baseline, Clusters.of(keys, np.zeros(3000)), LEVEL)
+    few = proportion_interval(0, 3000 / 10, LEVEL / 2)
+    assert clean.upper + proportion_interval(10, 300, LEVEL / 2).lower == pytest.approx(float(few.upper), rel=0.1)
+
+
 def test_bounded_mean_is_theorem_2_event_by_event() -> None:
-    """Waudby-Smith and Ramdas, equations (15) to (17), computed here in the order of the paper."""
+    """Computed here as Waudby-Smith and Ramdas write it, for one event after the other."""
     values = np.random.default_rng(1).beta(2, 6, 400)
     state = BoundedMean(LEVEL)
     total = spread = bets = weighted = paid = 0.0
