@@ -115,8 +115,8 @@ def _page(report: dict[str, Any]) -> str:
     told = ", ".join(f"{name} {value}" for name, value in report["machine"].items())
     return (
         "# Feature look-up\n\n"
-        f"Microseconds per event for {report['features']} features of its customer, from a Redis server on the same machine, by the "
-        f"number of events in a batch. The server's own time is included. Median of the batches. Machine: {told}.\n\n"
+        f"Microseconds per event for {report['features']} features of its customer, from a Redis server on the same machine, by "
+        f"the number of events in a batch. The server's own time is included. Median of the batches. Machine: {told}.\n\n"
         f"| way |{head}\n|---|{'---|' * len(by_size)}\n{rows}"
     )
 

@@ -38,9 +38,10 @@ One YAML file describes one pipeline. This is a whole one:
   `[ ]` a variable needs quotes: `["${{TOPIC}}"]`.
 - **Secrets.** Values under `kafka.client`, `schemas.registry.password` and `feature_store.password` may be `{{file: PATH}}` (a
   trailing line break is dropped) or `{{env: NAME}}`. They are read when the file is, and no log or error shows them.
-- **Somebody else's pipeline file.** `millstream check` connects to the brokers and the registry that it names, reads the files
-  that it names, and loads its [model](models.md#models-from-others), which runs code if it is a `model.py`, and may
-  if `model.trust` is true. Nothing else in the file runs code. `kafka.client` refuses properties that make librdkafka load a
+- **Somebody else's pipeline file.** `millstream check` connects to the brokers, the registry and the feature store that it
+  names, reads the files that it names, and loads its [model](models.md#models-from-others), which runs code if it is a
+  `model.py`, and may if `model.trust` is true. With `feature_store.type: feast`, Feast reads `feature_store.yaml`, which can name
+  Python classes to load. Nothing else in the file runs code. `kafka.client` refuses properties that make librdkafka load a
   library or run a command (`plugin.library.paths`, `ssl.engine.location`, `ssl.engine.id`, `sasl.kerberos.kinit.cmd`).
   `ssl.providers`, `sasl.kerberos.principal`, `sasl.kerberos.keytab` and `sasl.kerberos.service.name` take names only, without
   characters that are special to a shell or a library loader.

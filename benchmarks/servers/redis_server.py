@@ -38,6 +38,7 @@ class RedisServer:
 
     @property
     def url(self) -> str:
+        """The address of its first database."""
         return f"redis://{HOST}:{self.port}/0"
 
     def client(self, **settings: Any) -> redis.Redis:

@@ -209,8 +209,8 @@ def _join_keys(view: Any, paths: Mapping[str, str], place: str) -> dict[str, boo
     for name, dtype in types.items():
         if getattr(dtype, "name", "") not in (*_INT_KEYS, "STRING"):
             raise FeatureStoreError(
-                f"{place}: expected a join key of Feast's type {', '.join(_INT_KEYS)} or STRING, and {name} is {_type_name(dtype)}. "
-                f"Use another view."
+                f"{place}: expected a join key of Feast's type {', '.join(_INT_KEYS)} or STRING, and {name} is "
+                f"{_type_name(dtype)}. Use another view."
             )
     return {name: dtype.name in _INT_KEYS for name, dtype in types.items()}
 

@@ -5,15 +5,17 @@ A number or a boolean is written as in JSON, a text as it is, a list as a JSON a
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import msgspec
 import numpy as np
 
 from millstream.inference.casts import Cast, EventType
+from millstream.inference.conversions import as_numbers
 from millstream.inference.errors import FeatureStoreError
-from millstream.schemas.column import Column, StringColumn, column_of
+from millstream.schemas.column import Column, NumberColumn, StringColumn, column_of
 from millstream.schemas.dtypes import Dtype, ListOf
+from millstream.schemas.packed import Packed
 from millstream.schemas.paths import Every, parse_path
 from millstream.schemas.wording import shown
 
@@ -69,19 +71,17 @@ class HashField:
         """The column of these values. None is a null."""
         if self.is_list:
             return self._lists(values)
-        texts = column_of(values, "binary")
-        assert isinstance(texts, StringColumn)
         if self.leaf in _TEXTS:
+            texts = _as_texts(values)
             wrong = {row: self._not_utf8() for row in _not_utf8(values)}
             if wrong:
                 return ReadField(
                     self.read([None if row in wrong else each for row, each in enumerate(values)])[0], wrong
                 )
-            return ReadField(StringColumn(texts.packed, True, texts.valid), {})
-        cast = Cast("text", _CASTS[self.leaf])
-        column, mask = cast.convert(texts, _no_times)
-        rows = () if mask is None else np.flatnonzero(mask).tolist()
-        return ReadField(column, {row: self._unlike(values[row], cast.expected) for row in rows})
+            return ReadField(texts, {})
+        column, rows = _numbers(values, self.leaf)
+        expected = Cast("text", _CASTS[self.leaf]).expected
+        return ReadField(column, {row: self._unlike(values[row], expected) for row in rows})
 
     def _lists(self, values: Sequence[bytes | None]) -> ReadField:
         wrong: dict[int, str] = {}
@@ -105,6 +105,51 @@ class HashField:
 
     def _not_utf8(self) -> str:
         return f"field `{self.path}`: expected text in UTF-8, found other bytes"
+
+
+def read_fields(
+    fields: Sequence[HashField], values: Sequence[Sequence[bytes | None]]
+) -> tuple[dict[str, Column], dict[int, str]]:
+    """The columns of several fields by their paths, and row -> why not for the first wrong value of an entry.
+
+    Args:
+        fields: the fields.
+        values: of each field, the value of each entry.
+    """
+    columns: dict[str, Column] = {}
+    wrong: dict[int, str] = {}
+    for leaf in _CASTS:
+        together = [place for place, field in enumerate(fields) if field.leaf == leaf and not field.is_list]
+        if len(together) > 1:  # one conversion for all of them: each takes 20 µs, however few values there are
+            column, rows = _numbers([value for place in together for value in values[place]], leaf)
+            if not rows:
+                parts = _cut(column, len(together))
+                columns |= {fields[place].path: part for place, part in zip(together, parts, strict=True)}
+    for field, of_field in zip(fields, values, strict=True):
+        if field.path not in columns:
+            columns[field.path], bad = field.read(of_field)
+            wrong = {**bad, **wrong}
+    return columns, wrong
+
+
+def _cut(column: NumberColumn, count: int) -> list[NumberColumn]:
+    """So many columns of the same length that lie end to end in this one."""
+    values = column.values.reshape(count, -1)
+    masks = [None] * count if column.valid is None else column.valid.reshape(count, -1)
+    return [NumberColumn(part, mask) for part, mask in zip(values, masks, strict=True)]
+
+
+def _numbers(values: Sequence[bytes | None], leaf: str) -> tuple[NumberColumn, Sequence[int]]:
+    """The numbers or booleans, and the rows of values that are none."""
+    column, wrong = Cast("text", _CASTS[leaf]).convert(_as_texts(values), _no_times)
+    return as_numbers(column), () if wrong is None else np.flatnonzero(wrong).tolist()
+
+
+def _as_texts(values: Sequence[bytes | None]) -> StringColumn:
+    if None not in values:
+        return StringColumn(Packed.of(cast("Sequence[bytes]", values)), True)
+    valid = np.fromiter((value is not None for value in values), np.bool_, len(values))
+    return StringColumn(Packed.of([value or b"" for value in values]), True, valid)
 
 
 def _text(item: object) -> str | None:

@@ -59,13 +59,13 @@ class Lookup:
         A feature is null if the store has none, or an older one than `max_age`, and for an event with a null in its key.
 
         Args:
-            events: at least one; with the columns of the key.
+            events: with the columns of the key.
 
         Raises:
             FeatureStoreUnavailable: the store doesn't answer in time, and there is no `fallback`. Ask again later.
         """
         found = self.entities.keys(events)
-        distinct, rows = _distinct(found)
+        distinct, rows = _distinct(found, with_none=self.max_age is not None)
         entries = self._entries(distinct)
         if entries is None:
             entries = self.entities.read([None])
@@ -86,7 +86,7 @@ class Lookup:
 
     def _entries(self, keys: Sequence[Hashable | None]) -> Entries | None:
         """The entries; None: the store is away, and the features count as missing."""
-        if self.fallback is None:
+        if self.fallback is None or not any(key is not None for key in keys):  # without keys, the store isn't asked
             return self.entities.read(keys)
         if not self.fallback.is_due():
             return None
@@ -125,10 +125,15 @@ class Lookup:
         return LookupReport(self.name, {name: int(mask.sum()) for name, mask in outcomes.items()}, known)
 
 
-def _distinct(found: Keys) -> tuple[list[Hashable | None], Ints]:
-    """The keys, each once, with None first; and for each event, the row of its key among them."""
-    place: dict[Hashable | None, int] = {None: 0}
-    rows = np.fromiter((place.setdefault(key, len(place)) for key in _usable(found)), np.int64, len(found.keys))
+def _distinct(found: Keys, *, with_none: bool) -> tuple[list[Hashable | None], Ints]:
+    """The keys, each once; and for each event, the row of its key among them.
+
+    None is the first one if an event has no key, or if the caller needs it. Otherwise it is left out, because columns without
+    nulls are made in half the time.
+    """
+    keys = _usable(found)
+    place: dict[Hashable | None, int] = {None: 0} if with_none or None in keys or not keys else {}
+    rows = np.fromiter((place.setdefault(key, len(place)) for key in keys), np.int64, len(keys))
     return list(place), rows
 
 

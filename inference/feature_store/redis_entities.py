@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from millstream.inference.errors import FeatureStoreError
-from millstream.inference.feature_store.hash_fields import HashField
+from millstream.inference.feature_store.hash_fields import HashField, read_fields
 from millstream.inference.feature_store.interface import Entries, Keys
 from millstream.inference.feature_store.key_template import KeyTemplate
 from millstream.inference.feature_store.redis_connection import RedisConnection, WrongType, bulk
@@ -136,12 +136,8 @@ class HashReader:
     def read(self, answers: Sequence[_Answer]) -> tuple[Table, dict[int, str]]:
         """See Reader."""
         nothing = [None] * len(self._fields)
-        columns: dict[str, Column] = {}
-        wrong: dict[int, str] = {}
-        by_field = zip(*(nothing if answer is None else answer for answer in answers), strict=True)
-        for field, values in zip(self._fields, by_field, strict=True):
-            columns[field.path], bad = field.read(values)
-            wrong = {**bad, **wrong}
+        by_field = list(zip(*(nothing if answer is None else answer for answer in answers), strict=True))
+        columns, wrong = read_fields(self._fields, by_field)
         return Table(columns), wrong
 
 

@@ -169,9 +169,9 @@ def test_check_asks_the_store(tmp_path: Path, feast: Runner, shop: Path) -> None
         ),
         (CONFIG.replace("field: city", "field: raw"), {}, "and raw is BYTES. Leave it out."),
         (
-            CONFIG.replace("field: city", "field: orders"),
+            CONFIG.replace("field: city", "field: mean"),
             {},
-            "takes string from field `orders` of look-up `customer`, but the",
+            "takes string from field `mean` of look-up `customer`, but the",
         ),
     ],
 )
@@ -203,7 +203,8 @@ def test_redis_behind_feast_that_is_away_or_frozen_is_one_message(
     redis_server.thaw()
     redis_server.kill()
     _, said = feast.run("predict", file, events, code=1)
-    assert f"the feature store of {folder} (Feast) doesn't answer: ConnectionError: " in said
+    # Feast's Redis client tries again for seconds, so this may be a timeout, too.
+    assert f"the feature store of {folder} (Feast) doesn't answer: " in said
 
 
 def test_without_feast_check_says_what_to_install(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from millstream.consumers.cli.tail import as_json
 from millstream.consumers.observability import metrics as m
+from millstream.schemas.directory import DirectoryStore
+from millstream.schemas.records import OWN_SCHEMAS_FOLDER
+from millstream.topics.records import ReadRecord
 from tests.broker.clients import wait_until
 from tests.consumers.processes import Worker
 from tests.consumers.python_service import send
@@ -39,8 +43,14 @@ def outputs(service: Service) -> dict[str, Any]:
     return found
 
 
-def wait_for_results(service: Service, count: int) -> None:
-    service.wait_written(count)
+def wait_for_results(service: Service, worker: Worker, count: int) -> None:
+    """Wait until this worker has written so many results, and all events are committed."""
+
+    def written() -> bool:
+        found = worker.metrics()
+        return found.get(m.PREDICTIONS.name, 0) + found.get(m.DEAD_LETTERS.name, 0) >= count
+
+    worker.wait_for(written, 60, f"done with {count} events")
     service.wait_committed()
 
 
@@ -59,7 +69,7 @@ def test_each_event_gets_its_own_features(tmp_path: Path, kafka: Broker, redis_s
     for partition in range(4):
         send(service, range(partition, COUNT + 4, 4), partition=partition)
     with Worker(service.file) as worker:
-        wait_for_results(service, COUNT + 4)
+        wait_for_results(service, worker, COUNT + 4)
         found = worker.metrics()
         assert lookups(worker, "found") == COUNT
         assert lookups(worker, "missing") == 4
@@ -70,6 +80,28 @@ def test_each_event_gets_its_own_features(tmp_path: Path, kafka: Broker, redis_s
     expected = {f"e{n}": 1001.0 * n if n < COUNT else n - 1000.0 for n in range(COUNT + 4)}
     assert outputs(service) == expected
     assert not service.dead_letters()
+
+
+@pytest.mark.parametrize("form", ["avro", "json"])
+def test_prediction_has_the_age_of_its_features_by_option(
+    tmp_path: Path, kafka: Broker, redis_server: RedisServer, form: str
+) -> None:
+    orders(redis_server)
+    redis_server.client().hdel("customer:e1", "at")
+    store = store_section(redis_server, {"updated": "at", "include_age": True})
+    output = {"format": form, "include": ["x"]}
+    service = customer_service(tmp_path, kafka, redis_server, store=store, output=output)
+    send(service, [*range(4), COUNT])
+    with Worker(service.file, "--until-idle") as worker:
+        assert worker.wait() == 0, worker.log
+    folder = DirectoryStore(OWN_SCHEMAS_FOLDER)
+    rows = [
+        as_json(ReadRecord("t", 0, 0, -1, None, value_of(one), ()), folder)["value"] for one in service.predictions()
+    ]
+    ages = {row["event_id"]: row["event"]["[customer] age"] for row in rows}
+    assert {event for event, age in ages.items() if age is None} == {"e1", f"e{COUNT}"}
+    assert all(100 <= age < 1000 for age in ages.values() if age is not None)
+    assert {row["event"]["x"] for row in rows} == {0.0, 1.0, 2.0, 3.0, COUNT}
 
 
 def test_bad_entries_are_dead_letters_and_others_are_predicted(
@@ -83,7 +115,7 @@ def test_bad_entries_are_dead_letters_and_others_are_predicted(
     service = customer_service(tmp_path, kafka, redis_server)
     send(service, range(6))
     with Worker(service.file) as worker:
-        wait_for_results(service, 6)
+        wait_for_results(service, worker, 6)
         assert lookups(worker, "invalid") == 3
     assert outputs(service) == {f"e{n}": 1001.0 * n for n in (0, 4, 5)}
     letters = {json.loads(letter.value or b"")["id"]: letter for letter in service.dead_letters()}
@@ -102,7 +134,7 @@ def test_events_wait_while_the_store_is_away(
     service = customer_service(tmp_path, kafka, redis_server, store=store)
     send(service, range(10))
     with Worker(service.file) as worker:
-        wait_for_results(service, 10)
+        wait_for_results(service, worker, 10)
         if fault == "killed":
             redis_server.kill()
         else:
@@ -119,7 +151,7 @@ def test_events_wait_while_the_store_is_away(
         else:
             redis_server.thaw()
         orders(redis_server, more=0.5)
-        wait_for_results(service, 20)
+        wait_for_results(service, worker, 20)
         worker.wait_for(lambda: worker.get("/ready")[0] == 200, 30, "ready again")
         assert "features: works again" in worker.log
         assert worker.stop() == 0
@@ -139,7 +171,7 @@ def test_worker_that_starts_while_the_store_is_away_waits_for_it(
         worker.wait_for(lambda: waits(worker) >= 1, 60, "waiting")
         redis_server.start()
         orders(redis_server)
-        wait_for_results(service, 10)
+        wait_for_results(service, worker, 10)
     assert len(outputs(service)) == 10
 
 
@@ -155,8 +187,8 @@ def test_worker_stops_while_the_store_is_away_and_the_next_one_goes_on(
     assert not any(service.committed().values())
     redis_server.start()
     orders(redis_server)
-    with Worker(service.file):
-        wait_for_results(service, 10)
+    with Worker(service.file) as worker:
+        wait_for_results(service, worker, 10)
     assert outputs(service) == {f"e{n}": 1001.0 * n for n in range(10)}
 
 
@@ -168,10 +200,10 @@ def test_features_are_missing_while_the_store_is_away_by_option(
     service = customer_service(tmp_path, kafka, redis_server, store=store)
     send(service, range(10))
     with Worker(service.file) as worker:
-        wait_for_results(service, 10)
+        wait_for_results(service, worker, 10)
         redis_server.kill()
         send(service, range(10, 20))
-        wait_for_results(service, 20)
+        wait_for_results(service, worker, 20)
         assert worker.get("/ready")[0] == 200
         assert lookups(worker, "unavailable") == 10
         assert "features count as missing until it does" in worker.log
