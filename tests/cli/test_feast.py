@@ -142,6 +142,20 @@ def test_key_of_several_parts(tmp_path: Path, feast: Runner, shop: Path) -> None
     assert [one["outputs"]["y"] for one in found] == [9.5, 0.0, 0.0]
 
 
+def test_key_that_feast_refuses_costs_only_its_own_event(tmp_path: Path, feast: Runner, shop: Path) -> None:
+    config = (
+        "inputs: [{tensor: x, dtype: float64, fields: [{from: b, field: stock, missing: 0}]}]\noutputs: [{tensor: y}]\n"
+    )
+    lookup = {"name": "b", "key": {"branch": "id"}, "view": "branches"}
+    file = pipeline(tmp_path, shop, config, lookups=[lookup])
+    events = [{"id": key} for key in (1, 2, 2**40, 3, -(2**40), 1)]
+    found = predicted(tmp_path, file, feast, events, code=1)
+    assert [one.get("outputs") for one in found] == [{"y": 3.0}, {"y": 0.0}, None, {"y": 0.0}, None, {"y": 3.0}]
+    for one in (found[2], found[4]):
+        assert one["reason"] == "unfit"
+        assert "look-up `b`: Feast refuses the key (" in one["error"]
+
+
 def test_check_asks_the_store(tmp_path: Path, feast: Runner, shop: Path) -> None:
     out, _ = feast.run("check", pipeline(tmp_path, shop), code=1)  # 1: no broker
     assert "look-up   customer: answers for customers:orders, customers:vip" in out

@@ -86,6 +86,25 @@ outputs: [{tensor: y}]
         assert "field `[customer].orders` is 'many', but tensor `x` needs text with a number" in found[2]["error"]
 
 
+def test_several_look_ups_join_the_same_events(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], redis_server: RedisServer
+) -> None:
+    config = CONFIG.replace("}]", "}, {from: shop, field: rank}, {from: customer, field: age, missing: 0}]", 1)
+    redis_server.put(
+        {"customer:a": {"orders": 1}, "customer:b": {"orders": 2, "age": 7}, "customer:none": {"orders": "x"}}
+    )
+    redis_server.client().mset({"shop:a-a": '{"rank": 5}', "shop:b-b": '{"rank": 6}', "shop:none-none": "{}"})
+    shop = {"name": "shop", "key": "shop:{id}-{id}", "value": "json"}
+    lookups = [*store_section(redis_server)["lookups"], shop]
+    file = pipeline(tmp_path, redis_server, config, store=store_section(redis_server, lookups=lookups))
+    found = predicted(capsys, tmp_path, file, [*EVENTS, {"id": "a-b", "x": 0.0}], code=1)
+    assert [list(one["features"]["x"].values()) for one in found[:2]] == [[1.0, 1.0, 5.0, 0.0], [2.0, 2.0, 6.0, 7.0]]
+    assert found[2]["error"].startswith("look-up `customer`: the entry 'customer:none' can't be read: field `orders`")
+    assert found[3]["error"].startswith(
+        "look-up `shop`: field `id` is 'a-b', but in the key of a look-up it can't contain '-'"
+    )
+
+
 def test_mapping_of_the_pipeline_file_moves_a_field_to_the_store_and_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], redis_server: RedisServer
 ) -> None:

@@ -12,7 +12,7 @@ HEAD = "project: shop\nregistry: registry.db\nprovider: local\nentity_key_serial
 
 
 def make_shop(folder: Path, redis: str | None) -> None:
-    """Define two views, and write features of two customers, and of one product in a shop. `redis`: HOST:PORT; None: SQLite."""
+    """Define three views, and write features of some of their entities. `redis`: HOST:PORT; None: SQLite."""
     kind = "type: sqlite\n  path: online.db" if redis is None else f"type: redis\n  connection_string: {redis}"
     (folder / "feature_store.yaml").write_text(f"{HEAD}online_store:\n  {kind}\n")
     now = pd.Timestamp.now("UTC").floor("s")
@@ -29,6 +29,7 @@ def make_shop(folder: Path, redis: str | None) -> None:
             "event_timestamp": [now, now - pd.Timedelta(hours=2)],
         }
     )
+    branches = pd.DataFrame({"branch": [1], "stock": [3], "event_timestamp": [now]})
     products = pd.DataFrame({"shop": ["s"], "product": [7], "price": [9.5], "event_timestamp": [now]})
     types = {
         "orders": Int64, "mean": Float64, "city": String, "vip": Bool, "since": UnixTimestamp, "vector": Array(Float32),
@@ -37,12 +38,15 @@ def make_shop(folder: Path, redis: str | None) -> None:
     customer = Entity(name="customer", join_keys=["customer_id"], value_type=ValueType.INT64)
     shop = Entity(name="shop", join_keys=["shop"], value_type=ValueType.STRING)
     product = Entity(name="product", join_keys=["product"], value_type=ValueType.INT64)
+    branch = Entity(name="branch", join_keys=["branch"], value_type=ValueType.INT32)
     store = FeatureStore(str(folder))
     of_customers = _view(folder, "customers", [customer], types, customers)
     of_products = _view(folder, "products", [shop, product], {"price": Float64}, products)
-    store.apply([customer, shop, product, of_customers, of_products])
+    of_branches = _view(folder, "branches", [branch], {"stock": Int64}, branches)
+    store.apply([customer, shop, product, branch, of_customers, of_products, of_branches])
     store.write_to_online_store("customers", customers)
     store.write_to_online_store("products", products)
+    store.write_to_online_store("branches", branches)
 
 
 def _view(folder: Path, name: str, entities: list[Any], types: dict[str, Any], frame: Any) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +16,11 @@ from millstream.inference.feature_store.key_template import parse_template
 from millstream.inference.feature_store.redis_connection import TOGETHER, RedisAddress, RedisConnection
 from millstream.inference.feature_store.redis_entities import MAX_BYTES, READERS, RedisEntities
 from millstream.inference.times import Time
+from millstream.topics.local.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from millstream.inference.feature_store.interface import Entries
 
@@ -179,6 +183,33 @@ def test_slow_server_times_out(redis_server: RedisServer) -> None:
         store.read([b"customer:1"])
     assert rows(entities(redis_server.url).read([b"customer:1"])) == [(None, None)]  # it answers again
     assert rows(store.read([b"customer:1"])) == [(None, None)]
+
+
+def test_tls_checks_the_servers_certificate(tmp_path: Path) -> None:
+    pytest.importorskip("redis")
+    if MISSING is not None or shutil.which("openssl") is None:
+        pytest.skip(MISSING or "needs openssl: apt-get install --no-install-recommends openssl")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = ["-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate), "-days", "2"]
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(["openssl", "req", "-x509", *made, *names], check=True, capture_output=True)
+    (port,) = free_ports(1)
+    tls = [
+        "--tls-port",
+        str(port),
+        "--tls-cert-file",
+        str(certificate),
+        "--tls-key-file",
+        str(key),
+        "--tls-auth-clients",
+        "no",
+    ]
+    with RedisServer(*tls) as server:
+        server.put({"customer:1": {"orders": 1}})
+        url = f"rediss://127.0.0.1:{port}/0"
+        assert rows(entities(RedisAddress(url, 10, ca=certificate)).read([b"customer:1"])) == [(1.0, None)]
+        with pytest.raises(FeatureStoreUnavailable, match="certificate verify failed"):
+            entities(url).read([b"customer:1"])
 
 
 def test_wrong_password_and_missing_permission_are_outages_that_say_so() -> None:
