@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -14,13 +15,16 @@ from millstream.consumers.cli.given_events import given_events
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.models.versions import signature_lines
+from millstream.consumers.resilience.limited_retry import LimitedRetry
 from millstream.consumers.worker.offline import Answer, answers
 from millstream.consumers.worker.plan import Plan, make_plan
 from millstream.inference.optimizing.differences import number_differences
 from millstream.inference.repository import ModelVersion
 from millstream.pipeline.pipeline import Pipeline
+from millstream.pipeline.printable import printable
 
 SAME, DIFFERENT = 0, 1
+SERVER_TIMEOUT = 60.0  # seconds that a model's server or the schema registry may be away
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +77,9 @@ def signature_differences(old: ModelVersion, new: ModelVersion) -> Iterator[Diff
 
 
 def output_differences(old: Plan, new: Plan, values: Sequence[bytes]) -> list[Difference]:
-    """The differences between two versions' outputs on the same events."""
-    pairs = list(zip(answers(old, values), answers(new, values), strict=True))
+    """The differences between two versions' outputs on the same events. Raises as `answers` does."""
+    retry = LimitedRetry(SERVER_TIMEOUT, lambda text: print(printable(text), file=sys.stderr, flush=True))
+    pairs = list(zip(answers(old, values, retry), answers(new, values, retry), strict=True))
     both = [pair for pair in pairs if pair[0].rejection is None and pair[1].rejection is None]
     lost = [sum(each.rejection is not None for each in side) for side in zip(*pairs, strict=True)] if pairs else [0, 0]
     found = []

@@ -30,6 +30,11 @@ class Place:
         self._store.makedirs(target.rpartition("/")[0], exist_ok=True)
         self._store.pipe_file(target, content if isinstance(content, bytes) else content.encode())
 
+    def put_all(self, files: Mapping[str, bytes]) -> None:
+        """Write many files at once."""
+        self._store.makedirs(self._root.partition("/")[0], exist_ok=True)
+        self._store.pipe({f"{self._root}/{path}": content for path, content in files.items()})
+
     def put_folder(self, folder: Path) -> None:
         """Write all files of a folder."""
         for path in sorted(folder.rglob("*")):
