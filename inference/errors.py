@@ -1,12 +1,16 @@
 """The errors of models and executors."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from millstream.schemas.failures import Failure
+
+if TYPE_CHECKING:  # commands that run no model import this module, too
+    from collections.abc import Mapping
+
+    import numpy as np
+    import numpy.typing as npt
 
 
 class InferenceError(Exception):
