@@ -43,7 +43,7 @@ def answers(plan: Plan, values: Sequence[bytes], retry: LimitedRetry) -> Iterato
     Args:
         plan: decodes the events and runs the model.
         values: of the events.
-        retry: waits while the schema registry or the model's server is away.
+        retry: waits while the schema registry, the feature store or the model's server is away.
 
     Raises:
         OutageLasts: it is away for too long.
@@ -66,7 +66,7 @@ def decoded(plan: Plan, values: Sequence[bytes]) -> DecodedBatch:
     """Decode the values as events that have no keys, no headers and the present time as their timestamp.
 
     Raises:
-        SchemaUnavailable: the schema registry doesn't answer.
+        SchemaUnavailable, FeatureStoreUnavailable: the schema registry or the feature store doesn't answer.
     """
     return plan.decoder.decode(_fetched(values, plan.pipeline.input.topics[0]))
 

@@ -212,11 +212,11 @@ def test_redis_behind_feast_that_is_away_or_frozen_is_one_message(
     assert found["features"]["x"]["[customer].orders"] == 10.0
     events = tmp_path / "events.jsonl"
     redis_server.freeze()
-    _, said = feast.run("predict", file, events, code=1)
+    _, said = feast.run("predict", file, events, "--timeout", "0.1", code=1)
     assert "(Feast) doesn't answer: TimeoutError: no answer within 2000 ms" in said
     redis_server.thaw()
     redis_server.kill()
-    _, said = feast.run("predict", file, events, code=1)
+    _, said = feast.run("predict", file, events, "--timeout", "0.1", code=1)
     # Feast's Redis client tries again for seconds, so this may be a timeout, too.
     assert f"the feature store of {folder} (Feast) doesn't answer: " in said
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -120,13 +121,31 @@ def test_store_that_is_away_is_one_message(
 ) -> None:
     file = pipeline(tmp_path, redis_server)
     redis_server.kill()
-    assert not predicted(capsys, tmp_path, file, EVENTS, code=1)
+    (tmp_path / "events.jsonl").write_text('{"id": "a", "x": 1}')
+    assert cli.run(["predict", file, str(tmp_path / "events.jsonl"), "--timeout", "0.2"]) == 1
+    said = capsys.readouterr().err
+    assert f"the feature store at {redis_server.url} doesn't answer: " in said
+    assert "--timeout is 0.2 s. Run the command again when it answers." in said
     assert cli.run(["check", file, "--offline"]) == 0
     assert "look-up   customer: not checked (--offline)" in capsys.readouterr().out
     assert cli.run(["check", file]) == 1
-    said = capsys.readouterr()
-    assert f"the feature store at {redis_server.url} doesn't answer: " in said.err
-    assert "look-up" not in said.out
+    told = capsys.readouterr()
+    assert f"the feature store at {redis_server.url} doesn't answer: " in told.err
+    assert "look-up" not in told.out
+
+
+def test_predict_waits_for_the_store(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], redis_server: RedisServer
+) -> None:
+    redis_server.put({"customer:a": {"orders": 1}})
+    redis_server.client().save()
+    file = pipeline(tmp_path, redis_server)
+    redis_server.kill()
+    with ThreadPoolExecutor(1) as thread:
+        found = thread.submit(predicted, capsys, tmp_path, file, EVENTS[:1])
+        time.sleep(1)
+        redis_server.start()
+        assert found.result()[0]["outputs"]["y"] == 2.0
 
 
 def test_store_that_is_away_counts_as_missing_by_option(

@@ -22,6 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=60.0,
         metavar="SECONDS",
-        help="how long to wait if the model's server or the schema registry refuses a request or is away (default: %(default)g)",
+        help="how long to wait if the model's server, the schema registry or the feature store refuses a request or is away "
+        "(default: %(default)g)",
     )
     add_json(parser, "event")
