@@ -4,7 +4,7 @@ All send the same chats to the same server, 64 at a time, and read the streams. 
 model, which answers with ten tokens. They take turns:
 
 - a loop of aiohttp,
-- micro-batches of one event through the executor and a worker's pool (`benchmarks.remote`),
+- micro-batches of one event through the executor and a worker's pool (`benchmarks.worker_pool`),
 - a whole worker, which also reads the events from Kafka and writes the predictions there; only with `--worker`, because a broker
   needs cores of its own.
 
@@ -20,23 +20,21 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
-import numpy as np
 
 from benchmarks.broker import real_broker
 from benchmarks.errors import NoBrokerError
 from benchmarks.machine import machine
 from benchmarks.pages import write_results
 from benchmarks.processes import cpu_seconds
-from benchmarks.remote import Ours, measured, micro_batch
 from benchmarks.servers.llama_server import LlamaServer, missing
+from benchmarks.worker_pool import WorkerPool, measured, micro_batch
 from millstream.consumers.cli.work import SWITCH_INTERVAL
-from millstream.consumers.events import MicroBatch
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.choice import open_executor
 from tests.consumers.llm_service import llm_service, send
@@ -135,21 +133,15 @@ def _pool(url: str, folder: Path, stack: ExitStack) -> Callable[[int], Run]:
     assert isinstance(executor, BlockingExecutor)
     stack.callback(executor.close)
     executor.warm_up()
-    ours = Ours(executor, IN_FLIGHT)
-    stack.callback(ours.pool.close)
+    pool = WorkerPool(executor, IN_FLIGHT)
+    stack.callback(pool.close)
 
     def run(events: int) -> Run:
-        batches = [_chat(f"hi {number}") for number in range(events)]
-        cost = measured(lambda: ours.run(batches), events)
+        batches = [micro_batch(texts(f"hi {number}")) for number in range(events)]
+        cost = measured(lambda: pool.run(batches), events)
         return Run(TOKENS * events / cost.seconds, cost.cpu_us / 1000)
 
     return run
-
-
-def _chat(text: str) -> MicroBatch:
-    batch = micro_batch(np.zeros((1, 1)))
-    (part,) = batch.parts
-    return replace(batch, parts=(replace(part, block=replace(part.block, tensors=texts(text))),))
 
 
 def _worker(broker: Broker, url: str, events: int) -> Run:

@@ -1,55 +1,52 @@
 """What the executor kserve costs beside a bare loop around NVIDIA's client: both send the same requests to the same Triton.
 
-`python -m benchmarks.remote` prints CPU time per event, events per second, and the ratios.
+`python -m benchmarks.remote` measures two models: a trivial one, which shows the overhead at its largest, and the flights model
+in ONNX Runtime. The bare loop does the same work for a request: it makes the tensors, sends them, and reads the outputs into
+arrays. Beside it, the executor runs in a worker's pool (`benchmarks.worker_pool`). They take turns. A ratio is the median of the
+rounds' ratios, because other programs slow some rounds down. Results go to results/remote.json and remote.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import statistics
+import gc
+import shutil
 import sys
 import tempfile
-import threading
-import time
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from queue import SimpleQueue
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from benchmarks.errors import LeftOutError
+from benchmarks.machine import machine
+from benchmarks.pages import write_results
 from benchmarks.servers.triton_server import Triton, write_model
-from millstream.consumers.cli.work import SWITCH_INTERVAL
-from millstream.consumers.events import BatchSlice, DecodedBatch, MicroBatch
-from millstream.consumers.execute.async_pool import AsyncExecutorPool
-from millstream.consumers.execute.async_runner import AsyncRunner
-from millstream.consumers.execute.batch_start import BatchStart
-from millstream.consumers.execute.bisecting import Bisection
-from millstream.consumers.execute.circuit_breaker import CircuitBreaker
-from millstream.consumers.execute.concurrency_limit import ConcurrencyLimit
-from millstream.consumers.execute.flights import Flights
-from millstream.consumers.execute.rate_limit import GroupQuota
-from millstream.consumers.execute.request_gates import QuotaGate, RequestPlaces
-from millstream.consumers.execute.result_buffer import ResultBuffer
-from millstream.consumers.observability.health import Health
-from millstream.consumers.observability.metrics import Metrics
-from millstream.consumers.resilience.outage import Outages
-from millstream.consumers.resilience.safety_net import SafetyNet
+from benchmarks.worker_pool import WorkerPool, measured, micro_batch
+from millstream.consumers.cli.work import COLLECT_AFTER, SWITCH_INTERVAL
+from millstream.consumers.demo.example import example_folder
+from millstream.consumers.demo.flights import departures
+from millstream.consumers.demo.served import MODEL as FLIGHTS
+from millstream.consumers.demo.served import move_model
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.choice import open_executor
-from millstream.inference.executors.opened import OpenedModel
-from millstream.inference.model_id import ModelId
 from millstream.inference.repository import load_version
-from millstream.schemas.packed import Texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping
 
-    from millstream.consumers.events import ResultQueue
+    import numpy.typing as npt
 
-WIDTH = 32  # numbers of an event
+    from millstream.inference.executors.loop_thread import LoopThread
+
+RESULTS = Path(__file__).parent / "results"
+BARE, OURS = "a loop around tritonclient", "the executor in a worker's pool"
+TIMEOUT = 600.0  # seconds of a run
+WIDTH = 32  # numbers of an event of the trivial model
 CONFIG = f"""
 max_batch_size: 512
 input [{{ name: "features" data_type: TYPE_FP32 dims: [{WIDTH}] }}]
@@ -61,181 +58,184 @@ MAPPING = f"""
 inputs: [{{tensor: features, field: features, dtype: float32, shape: [{WIDTH}]}}]
 outputs: [{{tensor: score}}]
 """
-WARM_UP = 0.1  # share of the requests that run before the first round
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What so many events took."""
+class Scenario:
+    """A model, and the events of a request."""
 
-    events: int
-    seconds: float
-    cpu: float  # seconds, of this process
-
-    @property
-    def rate(self) -> float:
-        """Events a second."""
-        return self.events / self.seconds
-
-    @property
-    def cpu_us(self) -> float:
-        """CPU time of an event, us."""
-        return self.cpu / self.events * 1e6
+    about: str
+    model: str
+    outputs: tuple[str, ...]
+    inputs: Mapping[str, npt.NDArray[Any]]  # tensor -> [events, ...]
+    prepare: Callable[
+        [Path, Path, str], None
+    ]  # Millstream's repository, the server's, the server's URL -> writes the model
 
 
-def measured(run: Callable[[], object], events: int) -> Cost:
-    """What a call takes."""
-    started, cpu = time.perf_counter(), time.process_time()
-    run()
-    return Cost(events, time.perf_counter() - started, time.process_time() - cpu)
+def scenarios(events: int) -> list[Scenario]:
+    """The models. `events`: of a request."""
+    rows = departures(range(9, 10))[:events]
+    numbers = ("day_of_week", "scheduled_departure", "scheduled_arrival", "distance")
+    flights = {
+        "numbers": np.ascontiguousarray(rows.select(numbers).to_numpy().astype(np.float32)),
+        "route": np.array(rows.select("carrier", "origin", "dest").rows(), object),
+    }
+    trivial = {"features": np.random.default_rng(7).random((events, WIDTH), np.float32)}
+    return [
+        Scenario(f"trivial, {WIDTH} floats", "scores", ("score",), trivial, _write_trivial),
+        Scenario("flights, 4 floats and 3 texts", FLIGHTS, ("late_probability",), flights, _write_flights),
+    ]
 
 
-def bare_loop(url: str, batches: Sequence[Any], concurrency: int) -> None:
-    """Send each batch with NVIDIA's client, so many at a time."""
+def _write_trivial(repository: Path, models: Path, url: str) -> None:
+    write_model(models, "scores", CONFIG, BODY)
+    folder = repository / "scores" / "1"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(f"executor: kserve\nserver: {{urls: [{url}]}}\n{MAPPING}")
+
+
+def _write_flights(repository: Path, models: Path, url: str) -> None:
+    shutil.copytree(example_folder() / "models" / FLIGHTS / "1", repository / FLIGHTS / "1")
+    move_model(repository / FLIGHTS, models / FLIGHTS, [1], url)
+
+
+def bare_loop(loop: LoopThread, url: str, scenario: Scenario, requests: int, concurrency: int) -> None:
+    """Send each batch with NVIDIA's client, so many at a time.
+
+    It runs on the executor's event loop: gRPC has one queue of events for all loops of a process, so a second one costs both.
+    """
     from tritonclient.grpc import InferInput, InferRequestedOutput  # noqa: PLC0415  (an extra)
     from tritonclient.grpc.aio import InferenceServerClient  # noqa: PLC0415
+    from tritonclient.utils import np_to_triton_dtype  # noqa: PLC0415
 
     async def run() -> None:
         async with InferenceServerClient(url.partition("://")[2]) as client:
-            left = iter(batches)
+            left = iter(range(requests))
 
             async def one() -> None:
-                for batch in left:
-                    tensor = InferInput("features", batch.shape, "FP32")
-                    tensor.set_data_from_numpy(batch)
-                    wanted = [InferRequestedOutput("score")]
-                    result = await client.infer("scores", [tensor], "1", outputs=wanted, client_timeout=30)
-                    assert len(result.as_numpy("score")) == len(batch)
+                for _ in left:
+                    tensors = []
+                    for name, array in scenario.inputs.items():
+                        tensors.append(InferInput(name, array.shape, np_to_triton_dtype(array.dtype)))
+                        tensors[-1].set_data_from_numpy(array)
+                    wanted = [InferRequestedOutput(name) for name in scenario.outputs]
+                    result = await client.infer(scenario.model, tensors, "1", outputs=wanted, client_timeout=30)
+                    for name in scenario.outputs:
+                        assert len(result.as_numpy(name)) == len(array)
 
             await asyncio.gather(*(one() for _ in range(concurrency)))
 
-    asyncio.run(run())
+    loop.wait_for(run(), TIMEOUT)
 
 
-def micro_batch(features: Any) -> MicroBatch:
-    """A micro-batch of one whole block."""
-    count = len(features)
-    rows = np.arange(count)
-    block = DecodedBatch(
-        {("in", 0): 1},
-        time.monotonic(),
-        0,
-        partitions={0: ("in", 0)},
-        places=np.zeros(count, np.int64),
-        offsets=rows,
-        timestamps=rows,
-        timestamp_types=rows,
-        keys=[None] * count,
-        values=[b""] * count,
-        headers={},
-        ends=rows,
-        good=rows,
-        ids=Texts.of([""] * count),
-        event_times=rows,
-        deadlines=None,
-        costs=None,
-        tensors={"features": features},
-        features=None,
-        invalid_deadlines=0,
-        rejected={},
-    )
-    return MicroBatch((BatchSlice(block, 0, count, 0, count),), "size")
+def report(args: argparse.Namespace) -> dict[str, Any]:
+    """Measure all models. Raises LeftOutError."""
+    sys.setswitchinterval(SWITCH_INTERVAL)  # as in a worker
+    gc.set_threshold(COLLECT_AFTER)  # the same
+    options = {name: getattr(args, name) for name in ("events", "requests", "concurrency", "rounds")}
+    found: dict[str, Any] = {"machine": machine("none"), **options, "models": {}}
+    for scenario in scenarios(args.events):
+        with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+            found["models"][scenario.about] = _compared(args, scenario, Path(folder), stack)
+    return found
 
 
-class Ours:
-    """The pool of a worker on the executor kserve."""
-
-    def __init__(self, executor: BlockingExecutor, concurrency: int) -> None:
-        self.answers: ResultQueue = SimpleQueue()
-        metrics, limit = Metrics("p"), ConcurrencyLimit(concurrency)
-        max_events = executor.max_events
-        runner = AsyncRunner(
-            executor.executor,
-            Bisection(max_events=max_events, allow_nan_outputs=False, net=SafetyNet("infer", metrics)),
-            OpenedModel(ModelId("bench", 1), [executor]),
-            start=BatchStart(max_events=max_events, is_outdated=lambda _batch: False, metrics=metrics),
-            breaker=CircuitBreaker(Outages(Health(60), metrics)),
-            places=RequestPlaces(limit),
-            quota=QuotaGate(GroupQuota(None, None, 0.0), lambda: ({}, 1.0)),
-            metrics=metrics,
-        )
-        self.pool = AsyncExecutorPool(
-            runner,
-            lambda _model, before: before,
-            Flights(ResultBuffer(self.answers), ordering="partition", abandon=threading.Event()),
-            thread=executor.thread,
-            ahead=16,
-            fail=lambda error: print(error, file=sys.stderr),
-            stalled_after=600,
-        )
-
-    def run(self, batches: Sequence[MicroBatch]) -> None:
-        """Run the batches, and take their results in order."""
-        for batch in batches:
-            self.pool.submit(batch)
-        self.pool.settle()
-        numbers = [one.number for _ in range(self.answers.qsize()) for one in self.answers.get_nowait()]  # type: ignore[union-attr]
-        assert len(numbers) == len(batches)
-        assert numbers == sorted(numbers)
+def _compared(args: argparse.Namespace, scenario: Scenario, folder: Path, stack: ExitStack) -> dict[str, Any]:
+    """The runs of both, in turns."""
+    triton = stack.enter_context(Triton(folder / "triton"))
+    scenario.prepare(folder / "models", folder / "triton", triton.grpc)
+    triton.start()
+    executor = open_executor(load_version(folder / "models", scenario.model), max_events=args.events)
+    assert isinstance(executor, BlockingExecutor)
+    stack.callback(executor.close)
+    executor.warm_up()
+    pool = WorkerPool(executor, args.concurrency)
+    stack.callback(pool.close)
+    batches = [micro_batch(scenario.inputs)] * args.requests
+    clients: dict[str, Callable[[], None]] = {
+        BARE: lambda: bare_loop(executor.thread, triton.grpc, scenario, args.requests, args.concurrency),
+        OURS: lambda: pool.run(batches),
+    }
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in clients}
+    for number in range(args.rounds + 1):
+        for name, client in clients.items():
+            computed = compute_seconds(triton, scenario.model)
+            cost = measured(client, args.events * args.requests)
+            share = (compute_seconds(triton, scenario.model) - computed) / cost.seconds
+            if number:  # the first round only warms up
+                runs[name].append({**asdict(cost), "compute_share": share})
+    return runs
 
 
-def compare(args: argparse.Namespace, folder: Path) -> None:
-    """Measure both in turns, and print a table."""
-    models = folder / "triton"
-    write_model(models, "scores", CONFIG, BODY)
-    with Triton(models).start() as triton:
-        version = folder / "models" / "scores" / "1"
-        version.mkdir(parents=True)
-        (version / "config.yaml").write_text(f"executor: kserve\nserver: {{urls: [{triton.grpc}]}}\n{MAPPING}")
-        executor = open_executor(load_version(folder / "models", "scores"), max_events=args.events)
-        assert isinstance(executor, BlockingExecutor)
-        executor.warm_up()
-        features = np.random.default_rng(7).random((args.events, WIDTH), np.float32)
-        raw, batches = [features] * args.requests, [micro_batch(features)] * args.requests
-        ours = Ours(executor, args.concurrency)
-        warm = max(int(args.requests * WARM_UP), 1)
-        bare_loop(triton.grpc, raw[:warm], args.concurrency)
-        ours.run(batches[:warm])
-        total = args.events * args.requests
-        costs: dict[str, list[Cost]] = {"tritonclient": [], "millstream": []}
-        for _ in range(args.rounds):
-            costs["tritonclient"].append(measured(lambda: bare_loop(triton.grpc, raw, args.concurrency), total))
-            costs["millstream"].append(measured(lambda: ours.run(batches), total))
-        ours.pool.close()
-        executor.close()
-    print(table(args, costs))
+def compute_seconds(triton: Triton, model: str) -> float:
+    """How long the server has computed so far, as it says itself."""
+    stats = triton.get(f"/v2/models/{model}/stats")["model_stats"]
+    return float(sum(each["inference_stats"]["compute_infer"]["ns"] for each in stats) / 1e9)
 
 
-def table(args: argparse.Namespace, costs: dict[str, list[Cost]]) -> str:
-    """The medians of the rounds, and their ratios."""
-    cpu = {name: statistics.median(cost.cpu_us for cost in each) for name, each in costs.items()}
-    rate = {name: statistics.median(cost.rate for cost in each) for name, each in costs.items()}
+def markdown(found: Mapping[str, Any]) -> str:
+    """The page."""
+    parts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in found["machine"].items())
+    return f"""# The executor kserve beside a bare loop around its client
+
+{found["requests"]:,} requests of {found["events"]} events, {found["concurrency"]} at a time, over gRPC to a local Triton.
+Medians of {found["rounds"]} runs of each, in turns; a ratio is the median of the rounds' ratios. Machine: {parts}.
+
+{chr(10).join(table(found))}
+"""
+
+
+def table(found: Mapping[str, Any]) -> list[str]:
+    """The rows of the page."""
     lines = [
-        f"{args.requests} requests of {args.events} events, {args.concurrency} at a time, {args.rounds} rounds (medians)",
-        "",
-        "| | CPU per event | events/s |",
-        "|---|---|---|",
-        *(f"| {name} | {cpu[name]:.2f} us | {rate[name]:,.0f} |" for name in costs),
-        f"| ratio | {cpu['millstream'] / cpu['tritonclient']:.2f} | {rate['millstream'] / rate['tritonclient']:.2f} |",
+        "| model | client | CPU us/event | ratio | events/s | ratio | the server computes |",
+        "|---|---|---|---|---|---|---|",
     ]
-    return "\n".join(lines)
+    for about, runs in found["models"].items():
+        for name, own in runs.items():
+            cpu, rate = (_ratio(own, runs[BARE], of) for of in (_cpu, _rate))
+            lines.append(
+                f"| {about} | {name} | {median(map(_cpu, own)):.2f} | {cpu:.2f} | {median(map(_rate, own)):,.0f} | {rate:.2f} "
+                f"| {median(run['compute_share'] for run in own):.0%} of the time |"
+            )
+    return lines
+
+
+def _cpu(run: Mapping[str, float]) -> float:
+    return run["cpu"] / run["events"] * 1e6
+
+
+def _rate(run: Mapping[str, float]) -> float:
+    return run["events"] / run["seconds"]
+
+
+def _ratio(
+    own: list[dict[str, float]], bare: list[dict[str, float]], of: Callable[[Mapping[str, float]], float]
+) -> float:
+    return median(of(mine) / of(other) for mine, other in zip(own, bare, strict=True))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python -m benchmarks.remote", description=__doc__)
+    made.add_argument("--events", type=int, default=64, help="events of a request (default: %(default)s)")
+    made.add_argument("--requests", type=int, default=1000, help="requests of a round (default: %(default)s)")
+    made.add_argument("--concurrency", type=int, default=32, help="requests at a time (default: %(default)s)")
+    made.add_argument("--rounds", type=int, default=20, help="of each client (default: %(default)s)")
+    made.add_argument("--results", type=Path, default=RESULTS, help="folder (default: %(default)s)")
+    return made
 
 
 def main() -> int:
     """Run the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.remote", description=__doc__)
-    parser.add_argument("--events", type=int, default=64, help="events of a request")
-    parser.add_argument("--requests", type=int, default=4000, help="requests of a round")
-    parser.add_argument("--concurrency", type=int, default=32, help="requests at a time")
-    parser.add_argument("--rounds", type=int, default=5)
-    args = parser.parse_args()
-    sys.setswitchinterval(SWITCH_INTERVAL)  # as in a worker
+    args = parser().parse_args()
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            compare(args, Path(folder))
+        found = report(args)
     except LeftOutError as error:
         print(error, file=sys.stderr)
         return 1
+    write_results(args.results, "remote", found, markdown(found))
     return 0
 
 

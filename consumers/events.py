@@ -177,6 +177,8 @@ class MicroBatch:
     @property
     def arrived(self) -> float:
         """When the oldest record was read, seconds on the monotonic clock."""
+        if len(self.parts) == 1:  # the usual batch; here and below, a generator would take longer than the rest
+            return self.parts[0].block.arrived
         return min(part.block.arrived for part in self.parts)
 
     @property
@@ -200,6 +202,8 @@ class MicroBatch:
     @property
     def timeless(self) -> bool:
         """Whether no event has a deadline."""
+        if len(self.parts) == 1:
+            return self.parts[0].block.deadlines is None
         return all(part.block.deadlines is None for part in self.parts)
 
     def expired(self, now: int) -> npt.NDArray[np.int64]:
@@ -258,6 +262,9 @@ class MicroBatch:
 
     def tensors(self) -> Inputs:
         """The model's inputs, one row per event. They are views if the batch comes from one block."""
+        if len(self.parts) == 1:
+            part = self.parts[0]
+            return rows_between(part.block.tensors, part.first, part.last)
         filled = [part for part in self.parts if part.last > part.first]
         return join_rows([rows_between(part.block.tensors, part.first, part.last) for part in filled])
 

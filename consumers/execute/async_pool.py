@@ -50,6 +50,7 @@ class AsyncExecutorPool:
         self._flights = flights
         self._tasks: set[asyncio.Task[None]] = set()
         self._submitted: deque[tuple[int, MicroBatch, AsyncRunner]] = deque()
+        self._woken = False  # whether the loop will call `_wake`
         self._landed: list[BatchResult] = []
         self._closed = False
         self._ticks = 0
@@ -66,8 +67,11 @@ class AsyncExecutorPool:
                 part, lambda: self._places.limit.size + self._ahead, refill=max(self._ahead // 2, 1)
             )
             self._submitted.append((number, part, self._switch.take()))
-            if len(self._submitted) == 1:  # otherwise the loop has been woken, or all places are taken
-                self._thread.loop.call_soon_threadsafe(self._begin)
+            # Each call wakes the loop, which costs two changes of threads. If all places are taken, it isn't needed: who frees a
+            # place looks for submitted batches afterwards.
+            if self._places.has_room() and not self._woken:
+                self._woken = True
+                self._thread.loop.call_soon_threadsafe(self._wake)
 
     def flush(self) -> None:
         """See `Pool.flush`. Nothing is kept back."""
@@ -101,6 +105,10 @@ class AsyncExecutorPool:
         self._closed = True
         wait([self._thread.submit(self._cancel())], SHUTDOWN_TIMEOUT)
 
+    def _wake(self) -> None:
+        self._woken = False  # first: a batch that is submitted from now on calls again
+        self._begin()
+
     def _begin(self) -> None:
         """Begin to run the submitted batches that there are places for."""
         waiting, places = len(self._submitted), self._places
@@ -123,7 +131,7 @@ class AsyncExecutorPool:
                     self._keep(answered, runner)
                 else:
                     self._start(self._retry(answered, runner))
-                if self._submitted:  # the limit may have grown
+                if self._submitted and places.has_room():  # the limit has grown
                     self._begin()
         except Exception as error:
             self._fail(error)

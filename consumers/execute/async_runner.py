@@ -63,7 +63,7 @@ class AsyncRunner:
         self._start = start
         self._breaker = breaker
         self.quota = quota
-        self._metrics = metrics
+        self._note_seconds = metrics.observer(m.STAGE_SECONDS, "infer")
         executor.on_tokens = quota.correct
 
     @property
@@ -120,7 +120,7 @@ class AsyncRunner:
                 work = self._start.still(begun)
                 continue
             took = time.perf_counter() - started
-            self._metrics.observe(m.STAGE_SECONDS, took, "infer")
+            self._note_seconds(took)
             return work.result(number, result, took, self.model.models)
         return not_run(number, begun.batch)
 
@@ -150,7 +150,7 @@ class AsyncRunner:
             return result
 
     async def _request(self, inputs: Inputs, work: Work) -> Tensors:
-        if self.quota and not await self.quota.take(
+        if self.quota.is_set and not await self.quota.take(
             lambda: self._executor.tokens(inputs), lambda: self._start.is_over(work)
         ):
             raise _OverError

@@ -1,5 +1,6 @@
 """Finds the events that a model rejects, or that make the executor raise, by bisecting the micro-batch."""
 
+import math
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -184,12 +185,17 @@ def _joined(parts: list[Tensors]) -> dict[str, npt.NDArray[Any]]:
         ) from error
 
 
+def _looks_finite(array: npt.NDArray[Any]) -> bool:
+    """Whether the sum of the squares is finite. Then all numbers are. For a small array, this takes a third of the time."""
+    return array.dtype.itemsize >= 4 and math.isfinite(np.vdot(array, array))
+
+
 def _without_nan(
     outputs: dict[str, npt.NDArray[Any]], rows: npt.NDArray[np.int64], rejected: dict[int, Rejection]
 ) -> Result:
     bad: dict[int, Rejection] = {}  # index in `rows` -> reason
     for name, array in outputs.items():
-        if array.dtype.kind != "f" or (finite := np.isfinite(array)).all():
+        if array.dtype.kind != "f" or _looks_finite(array) or (finite := np.isfinite(array)).all():
             continue
         flat = finite.reshape(len(array), -1)
         for place in np.flatnonzero(~flat.all(axis=1)).tolist():

@@ -27,6 +27,10 @@ class RequestPlaces:
         self.on_free: Callable[[], object] = lambda: None  # called if a place is free that nobody waits for
         self._waiting: deque[asyncio.Future[None]] = deque()  # who waits longest is first
 
+    def has_room(self) -> bool:
+        """Whether a place is free. Any thread may call it."""
+        return self.taken < self.limit.size
+
     def try_take(self) -> bool:
         """Take a place if one is free, and say so."""
         if self._waiting or self.taken >= self.limit.size:
@@ -75,14 +79,11 @@ class QuotaGate:
         quota: the quota.
         share: see `Share`.
         """
+        self.is_set = bool(quota)  # whether there is a quota
         self._quota = quota
         self._share = share
         self._seen: object = None  # the partitions when the quota was looked at
         self._turn = asyncio.Lock()  # it is fair
-
-    def __bool__(self) -> bool:
-        """Whether there is a quota."""
-        return bool(self._quota)
 
     async def take(self, tokens: Callable[[], int], is_over: Callable[[], bool]) -> bool:
         """Wait until a request may be sent.
