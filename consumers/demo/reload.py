@@ -17,10 +17,10 @@ from millstream.consumers.demo.feeder import Feeder, steady
 from millstream.consumers.demo.flights import LATER_MONTHS, departures
 from millstream.consumers.demo.results import Results
 from millstream.consumers.demo.scene import PARTITIONS, Scene, scene
-from millstream.consumers.demo.scores import auc
 from millstream.consumers.demo.stream import FlightStream
 from millstream.consumers.demo.workers import Workers
 from millstream.consumers.schema_store import open_store
+from millstream.inference.auc import auc
 from millstream.pipeline.loading import load_pipeline
 from millstream.topics.records import RecordWriter
 

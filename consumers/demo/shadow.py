@@ -16,10 +16,10 @@ from millstream.consumers.comparison.show import read_results
 from millstream.consumers.demo.flight_writer import FlightWriter
 from millstream.consumers.demo.flights import ARRIVAL_SCHEMA, LATER_MONTHS, departures
 from millstream.consumers.demo.scene import Scene, scene
-from millstream.consumers.demo.scores import auc
 from millstream.consumers.demo.waiting import wait_until
 from millstream.consumers.schema_store import open_store
 from millstream.consumers.supervision.child import CommandProcess
+from millstream.inference.auc import auc
 from millstream.pipeline.pipeline import Pipeline
 from millstream.schemas.comparisons import ComparisonDecoder, compared_output
 from millstream.schemas.store import SchemaStore

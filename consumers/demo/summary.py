@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import polars as pl
 
 from millstream.consumers.demo.results import Latency, Results, Tally
-from millstream.consumers.demo.scores import auc
 from millstream.consumers.demo.screen import latency_text
 from millstream.consumers.demo.stream import FlightStream
+from millstream.inference.auc import auc
 
 NEXT_STEPS = """Try next
   millstream demo --workers 2 --rate 0        as fast as two workers per version can process

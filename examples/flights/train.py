@@ -16,7 +16,7 @@ import polars as pl
 import torch
 
 from millstream.consumers.demo.flights import LATER_MONTHS, departures
-from millstream.consumers.demo.scores import auc
+from millstream.inference.auc import auc
 
 MODELS = Path(__file__).parent / "models" / "flights-delay"
 TRAIN_MONTHS = range(1, 9)

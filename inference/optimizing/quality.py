@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from millstream.inference.auc import auc
 from millstream.inference.errors import NotOptimized
 from millstream.inference.executors.interface import Tensors
 from millstream.inference.optimizing.differences import classes_of
@@ -51,7 +52,10 @@ def compare_quality(labels: Sequence[Any], old: Tensors, new: Tensors, outputs: 
         if binary.all() or not binary.any():
             raise NotOptimized(f"all labels are {truths[0]}, so there is no AUC. Give events with both outcomes.")
         name, ours, theirs = found
-        return Quality("AUC", name, auc(binary, ours), auc(binary, theirs), len(truths))
+        try:
+            return Quality("AUC", name, auc(binary, ours), auc(binary, theirs), len(truths))
+        except ValueError as error:  # a score is NaN
+            raise NotOptimized(f"output {name}: {error}") from None
     if (by_class := _accuracy(truths, before, after, outputs)) is not None:
         return by_class
     if all(isinstance(label, int | float) for label in truths) and (found := _scores(before, after, outputs)):
@@ -63,20 +67,6 @@ def compare_quality(labels: Sequence[Any], old: Tensors, new: Tensors, outputs: 
         f"labels such as {truths[0]!r} can't be compared with the outputs {', '.join(old)}. Name another field, or leave out "
         "`--labels`."
     )
-
-
-def auc(truths: Mask, scores: Floats) -> float:
-    """Area under the ROC curve: how often a true case has a higher score than a false one. A tie counts half.
-
-    Args:
-        truths: both values occur.
-        scores: one for each truth, without NaN.
-    """
-    _, ranks, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    middle = counts.cumsum() - (counts - 1) / 2  # the mean rank, from 1, of equal scores
-    positives = int(truths.sum())
-    above = float(middle[ranks][truths].sum()) - positives * (positives + 1) / 2
-    return above / (positives * (len(truths) - positives))
 
 
 def _binary(labels: Sequence[Any]) -> Mask | None:

@@ -14,7 +14,7 @@ import yaml
 
 from millstream.consumers.demo.example import example_folder
 from millstream.consumers.demo.flights import EVENT_COLUMNS, LABEL_COLUMNS, departures
-from millstream.consumers.demo.scores import auc
+from millstream.inference.auc import auc
 
 VERSIONS = (1, 2)
 MODELS = example_folder() / "models" / "flights-delay"

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millstream.consumers.demo.scores import auc
+from millstream.inference.auc import auc
 
 CASES = st.lists(st.tuples(st.booleans(), st.integers(-3, 3)), min_size=2, max_size=30).filter(
     lambda cases: len({late for late, _ in cases}) == 2
