@@ -1,7 +1,8 @@
 """Measures what the executor `openai` costs beside a bare client of a language model: `python -m benchmarks.llm`.
 
-All send the same chats to the same server, 64 at a time, and read the streams. The server is llama-cpp-python with its tiny
-model, which answers with ten tokens. They take turns:
+All send the same chats to the same server, 64 at a time, and read the streams. There are two servers: llama-cpp-python with its
+tiny model, which computes most of the time (`make llama` builds it); and one without a model, which answers as fast as it can, so
+that the clients are what takes the time. Both answer with ten tokens. The clients take turns:
 
 - a loop of aiohttp,
 - micro-batches of one event through the executor and a worker's pool (`benchmarks.worker_pool`),
@@ -15,11 +16,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -32,9 +35,10 @@ from benchmarks.errors import NoBrokerError
 from benchmarks.machine import machine
 from benchmarks.pages import write_results
 from benchmarks.processes import cpu_seconds
+from benchmarks.servers.counting_server import CountingServer
 from benchmarks.servers.llama_server import LlamaServer, missing
 from benchmarks.worker_pool import WorkerPool, measured, micro_batch
-from millstream.consumers.cli.work import SWITCH_INTERVAL
+from millstream.consumers.cli.work import COLLECT_AFTER, SWITCH_INTERVAL
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.choice import open_executor
 from tests.consumers.llm_service import llm_service, send
@@ -42,7 +46,7 @@ from tests.consumers.processes import Worker
 from tests.inference.executors.openai.models import load, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from tests.broker.choice import Broker
 
@@ -50,6 +54,8 @@ RESULTS = Path(__file__).parent / "results"
 IN_FLIGHT = 64
 TOKENS = 10  # of each completion
 TIMEOUT = 600.0  # seconds of a run
+LLAMA = "llama-cpp-python"
+SERVERS: dict[str, Callable[[], LlamaServer | CountingServer]] = {LLAMA: LlamaServer, "without a model": CountingServer}
 BARE, POOL, WORKER = "a loop of aiohttp", "the executor in a worker's pool", "a worker, from Kafka to Kafka"
 
 
@@ -61,47 +67,62 @@ class Run:
     cpu_ms: float  # per request
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python -m benchmarks.llm", description=__doc__)
+    made.add_argument("--rounds", type=int, default=10, help="of each client (default: %(default)s)")
+    made.add_argument("--events", type=int, default=500, help="of each run (default: %(default)s)")
+    made.add_argument("--server", choices=SERVERS, action="append", help="default: all that are there")
+    made.add_argument("--worker", action="store_true", help="also measure a whole worker, on a real broker")
+    made.add_argument("--results", type=Path, default=RESULTS, help="folder (default: %(default)s)")
+    return made
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.llm", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=10, help="of each client (default: %(default)s)")
-    parser.add_argument("--events", type=int, default=500, help="of each run (default: %(default)s)")
-    parser.add_argument("--worker", action="store_true", help="also measure a whole worker, on a real broker")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder (default: %(default)s)")
-    args = parser.parse_args()
-    if (why := missing()) is not None:
-        print(why, file=sys.stderr)
-        return 1
-    sys.setswitchinterval(SWITCH_INTERVAL)  # as in a worker
+    """Run the command line; returns the exit code."""
+    args = parser().parse_args()
     try:
-        report = _report(args)
+        with real_broker() if args.worker else nullcontext() as broker:
+            found = report(args, broker)
     except NoBrokerError as error:
         print(error, file=sys.stderr)
         return 1
-    write_results(args.results, "llm", report, markdown(report))
+    write_results(args.results, "llm", found, markdown(found))
     return 0
 
 
-def _report(args: argparse.Namespace) -> dict[str, Any]:
-    with ExitStack() as stack:
-        broker = stack.enter_context(real_broker()) if args.worker else None
-        server = stack.enter_context(LlamaServer())
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+def report(args: argparse.Namespace, broker: Broker | None) -> dict[str, Any]:
+    """Measure all clients on all servers. `broker`: None measures no whole worker."""
+    sys.setswitchinterval(SWITCH_INTERVAL)  # as in a worker
+    gc.set_threshold(COLLECT_AFTER)  # the same
+    left_out = {} if (why := missing()) is None else {LLAMA: why}
+    return {
+        "machine": machine("none" if broker is None else broker.kind),
+        "events": args.events,
+        "servers": {
+            name: _compared(args, SERVERS[name], broker) for name in args.server or SERVERS if name not in left_out
+        },
+        "left_out": left_out,
+    }
+
+
+def _compared(
+    args: argparse.Namespace, server: Callable[[], LlamaServer | CountingServer], broker: Broker | None
+) -> dict[str, list[dict[str, float]]]:
+    """The runs of each client, in turns."""
+    with server() as running, tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         clients: dict[str, Callable[[int], Run]] = {
-            BARE: lambda events: _bare(server.url, events),
-            POOL: _pool(server.url, folder, stack),
+            BARE: lambda events: _bare(running.url, events),
+            POOL: _pool(running.url, Path(folder), stack),
         }
         if broker is not None:
-            clients[WORKER] = lambda events: _worker(broker, server.url, events)
-        runs: dict[str, list[Run]] = {name: [] for name in clients}
+            clients[WORKER] = lambda events: _worker(broker, running.url, events)
+        runs: dict[str, list[dict[str, float]]] = {name: [] for name in clients}
         for number in range(args.rounds + 1):
             for name, client in clients.items():
                 run = client(args.events)
-                runs[name] += [run] if number else []  # the first round only warms up
-        return {
-            "machine": machine("none" if broker is None else broker.kind),
-            "events": args.events,
-            "runs": {name: [asdict(run) for run in found] for name, found in runs.items()},
-        }
+                runs[name] += [asdict(run)] if number else []  # the first round only warms up
+        return runs
 
 
 def _bare(url: str, events: int) -> Run:
@@ -160,25 +181,29 @@ def _worker(broker: Broker, url: str, events: int) -> Run:
     return Run(TOKENS * events / seconds, spent / events * 1000)
 
 
-def markdown(report: Mapping[str, Any]) -> str:
-    """The page. A ratio is the median of those of each round, because other programs may slow some rounds down."""
-    runs: Mapping[str, list[dict[str, float]]] = report["runs"]
-    parts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in report["machine"].items())
-    rows = []
-    for name, found in runs.items():
-        tokens, cpu = (median(run[key] for run in found) for key in ("tokens", "cpu_ms"))
-        ratio = median(run["tokens"] / bare["tokens"] for run, bare in zip(found, runs[BARE], strict=True))
-        rows.append(f"| {name} | {tokens:,.0f} | {ratio:.2f} | {cpu:.2f} |")
-    table = "\n".join(rows)
+def markdown(found: Mapping[str, Any]) -> str:
+    """The page."""
+    parts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in found["machine"].items())
+    left_out = "".join(f"\nLeft out: {name}, because {why}.\n" for name, why in found["left_out"].items())
+    rounds = max(len(runs[BARE]) for runs in found["servers"].values())
     return f"""# The executor openai beside a bare client of a language model
 
-{report["events"]:,} chats of {TOKENS} tokens, {IN_FLIGHT} at a time, streamed by llama-cpp-python with a tiny model. Medians of
-{len(runs[BARE])} runs of each, in turns. Machine: {parts}.
+{found["events"]:,} chats of {TOKENS} tokens, {IN_FLIGHT} at a time, streamed. Medians of {rounds} runs of each, in turns;
+a ratio is the median of the rounds' ratios. Machine: {parts}.
 
-| client | tokens/s | ratio | CPU, ms per request |
-|---|---|---|---|
-{table}
-"""
+{chr(10).join(table(found))}
+{left_out}"""
+
+
+def table(found: Mapping[str, Any]) -> list[str]:
+    """The rows of the page."""
+    lines = ["| server | client | tokens/s | ratio | CPU, ms per request |", "|---|---|---|---|---|"]
+    for server, runs in found["servers"].items():
+        for name, own in runs.items():
+            tokens, cpu = (median(run[key] for run in own) for key in ("tokens", "cpu_ms"))
+            ratio = median(run["tokens"] / bare["tokens"] for run, bare in zip(own, runs[BARE], strict=True))
+            lines.append(f"| {server} | {name} | {tokens:,.0f} | {ratio:.2f} | {cpu:.2f} |")
+    return lines
 
 
 if __name__ == "__main__":

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import llm, remote
 from benchmarks.peers.known import HANDWRITTEN, OURS, OURS_EXACTLY_ONCE, OURS_TWO_WORKERS
 from benchmarks.plot import bars
 from benchmarks.targets import Report, Verdict, figure, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+SERVERS = {"remote": remote.table, "llm": llm.table}
+"""Workload of models on servers -> makes the rows."""
 
 
 def markdown(report: Report) -> str:
@@ -31,6 +35,8 @@ def markdown(report: Report) -> str:
     ]
     for workload in report["workloads"]:
         lines += _workload(workload)
+    for name, found in report.get("servers", {}).items():
+        lines += [f"## Models on servers: {name}", "", f"[More]({name}.md).", "", *SERVERS[name](found), ""]
     if report["left_out"]:
         lines += ["## Left out", "", *(f"- {who}: {why}" for who, why in report["left_out"].items()), ""]
     return "\n".join(lines)

@@ -1,7 +1,8 @@
 """`make bench`: compares Millstream with its alternatives: same events, model and limits, in one run on a real broker.
 
-The peers take turns, for several rounds. Results go to benchmarks/results/bench.json, bench.md and bench.svg. A full run then
-also measures what shadows cost, and writes shadows.json and shadows.md.
+The peers take turns, for several rounds. Results go to benchmarks/results/bench.json, bench.md and bench.svg. The workloads
+`remote` and `llm` compare the executors for models on servers with bare clients of these servers (`benchmarks.remote`,
+`benchmarks.llm`). A full run then also measures what shadows cost, and writes shadows.json and shadows.md.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import shadows
+from benchmarks import llm, remote, shadows
 from benchmarks.broker import real_broker
 from benchmarks.environments import pins
 from benchmarks.errors import LeftOutError, NoBrokerError, PeerFailedError
 from benchmarks.load import write_load
 from benchmarks.machine import machine
 from benchmarks.measure import PARTITIONS, Backlog, delete_topics, job_of, run_peer, split
+from benchmarks.pages import write_results
 from benchmarks.peers.known import JAVA, OURS, OURS_EXACTLY_ONCE, PEERS, Command, Peer
 from benchmarks.profiler.run import profile
 from benchmarks.report import markdown, plot
@@ -35,6 +37,7 @@ from tests.broker.clients import create_topic
 RESULTS = Path(__file__).parent / "results"
 WARMING = (OURS, OURS_EXACTLY_ONCE, JAVA)
 WARM_UPS = 4
+ON_SERVERS = ("remote", "llm")  # workloads of models on servers, which have peers of their own
 FOCUS = "vector"  # the workload of the targets: it runs in all rounds, the others in one
 
 
@@ -53,8 +56,12 @@ def _compare(broker: Broker, made: Path, args: argparse.Namespace) -> int:
     left_out: dict[str, str] = {}
     commands = _prepare(args.peer, left_out)
     found: list[dict[str, Any]] = []
-    for name in args.workload or NAMES:
+    servers: dict[str, Any] = {}
+    for name in args.workload or (*NAMES, *(() if args.peer else ON_SERVERS)):
         try:
+            if name in ON_SERVERS:
+                servers[name] = _on_servers(name, broker, args)
+                continue
             chosen = _sized(workload(name, made), args)
         except LeftOutError as reason:
             left_out[f"workload {name}"] = str(reason)
@@ -65,10 +72,22 @@ def _compare(broker: Broker, made: Path, args: argparse.Namespace) -> int:
         found.append(bench.run(args.rounds if name == FOCUS else 1))
         left_out |= bench.failed
     on = machine(broker.kind)
-    _write({"machine": on, "peers": pins(), "workloads": found, "left_out": left_out}, args.results)
+    if not found:  # only workloads with pages of their own
+        print(*(f"{name} is left out: {why}" for name, why in left_out.items()), sep="\n", file=sys.stderr)
+        return 0
+    _write({"machine": on, "peers": pins(), "workloads": found, "servers": servers, "left_out": left_out}, args.results)
     if args.workload or args.peer or args.no_latency:
         return 0
     return shadows.report(broker.bootstrap, on, args.rounds, args.results)
+
+
+def _on_servers(name: str, broker: Broker, args: argparse.Namespace) -> dict[str, Any]:
+    """The report of the executor `kserve` or `openai` beside a bare client, which has a page of its own. Raises LeftOutError."""
+    module = {"remote": remote, "llm": llm}[name]
+    options = module.parser().parse_args(["--results", str(args.results)])
+    found = remote.report(options) if module is remote else llm.report(options, broker)
+    write_results(args.results, name, found, module.markdown(found))
+    return found
 
 
 class Bench:
@@ -173,7 +192,7 @@ def _takes(peer: Peer, chosen: Workload) -> bool:
 
 def _profile(broker: Broker, made: Path, args: argparse.Namespace) -> int:
     args.results.mkdir(parents=True, exist_ok=True)
-    for name in args.workload or [FOCUS]:
+    for name in [name for name in args.workload or [FOCUS] if name not in ON_SERVERS]:
         bench = Bench(broker.bootstrap, _sized(workload(name, made), args), {}, latency=False)
         for delivery in ("at_least_once", "exactly_once"):
             text = profile(broker.bootstrap, bench.backlog(1), delivery)
@@ -211,7 +230,7 @@ def _write(report: dict[str, Any], results: Path) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("--workload", action="append", choices=NAMES, help="default: all")
+    parser.add_argument("--workload", action="append", choices=(*NAMES, *ON_SERVERS), help="default: all")
     parser.add_argument("--peer", action="append", choices=[peer.slug for peer in PEERS], help="default: all")
     parser.add_argument("--rounds", type=int, default=3, help=f"of workload {FOCUS}; the others have one (default: 3)")
     parser.add_argument("--size", type=float, default=1, help="times the usual number of events (default: 1)")

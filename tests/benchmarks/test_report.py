@@ -5,8 +5,12 @@ from typing import Any
 
 import pytest
 
+from benchmarks.llm import BARE as CHAT
+from benchmarks.llm import POOL
 from benchmarks.peers.known import FAUST, HANDWRITTEN, JAVA, OURS, OURS_EXACTLY_ONCE
 from benchmarks.plot import Curve, bars, curves
+from benchmarks.remote import BARE
+from benchmarks.remote import OURS as KSERVE
 from benchmarks.report import markdown, plot
 from benchmarks.targets import Verdict, verdicts
 
@@ -101,3 +105,14 @@ def test_curves_go_up_and_right_and_are_named() -> None:
 def test_a_single_point_is_seen(value: float) -> None:
     root = ET.fromstring(curves("t", "x", [Curve("c", "#123456", [(16, value)])]))
     assert [dot.attrib["fill"] for dot in root.iter(f"{SVG}circle")] == ["#123456"]
+
+
+def test_models_on_servers_have_rows_with_ratios_of_the_rounds() -> None:
+    def runs(cpu: float, *seconds: float) -> list[dict[str, float]]:
+        return [{"events": 100, "seconds": each, "cpu": cpu, "compute_share": 0.5} for each in seconds]
+
+    remote = {"models": {"trivial": {BARE: runs(0.1, 1, 2, 4), KSERVE: runs(0.12, 2, 2, 5)}}}
+    llm = {"servers": {"llama": {CHAT: [{"tokens": 10.0, "cpu_ms": 2.0}], POOL: [{"tokens": 9.0, "cpu_ms": 3.0}]}}}
+    text = markdown({**FULL, "servers": {"remote": remote, "llm": llm}})
+    assert f"| trivial | {KSERVE} | 1200.00 | 1.20 | 50 | 0.80 | 50% of the time |" in text
+    assert f"| llama | {POOL} | 9 | 0.90 | 3.00 |" in text

@@ -53,13 +53,16 @@ class OpenAIServer:
         usage_in_streams: bool = True,
         key: str | None = None,
         port: int = 0,
+        keeps_requests: bool = True,
     ) -> None:
         """Args:
         models: its list; None: it has none.
         usage_in_streams: whether streams end with the numbers of tokens. llama-cpp-python's don't.
         key: the API key that it wants.
         port: 0 takes a free one.
+        keeps_requests: whether `asked` has all requests.
         """
+        self._keeps_requests = keeps_requests
         self.asked: list[Asked] = []
         self.script: deque[Act] = deque()
         self.always: Act = self.complete
@@ -159,7 +162,8 @@ class OpenAIServer:
         if (refused := self._refused(request)) is not None:
             return refused
         asked = Asked(request.path, request.headers, await request.json(), time.monotonic(), request)
-        self.asked.append(asked)
+        if self._keeps_requests:
+            self.asked.append(asked)
         self._at_once += 1
         self.most_at_once = max(self.most_at_once, self._at_once)
         try:
