@@ -78,6 +78,13 @@ NO_DIFFERENCE: Final = (
         AT_MARGIN,
         ("promoted", "rolled_back"),
     ),
+    Case(
+        "worse by exactly the margin, one step",
+        "as above, but one step at 50 % is enough to pass, 20 looks",
+        World(effect=-MARGIN),
+        replace(SUPERIOR, accuracy=MetricRule("accuracy", "higher", MARGIN)),
+        ("concluded", "rolled_back"),
+    ),
 )
 CASES: Final = (
     Case("better", "accuracy +3 points", World(effect=0.03), GUARDED, ("rolled_back",)),
