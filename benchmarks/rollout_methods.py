@@ -86,7 +86,7 @@ def thresholds(given: Streams) -> Ints:
 
 
 def service_only(given: Streams) -> Ints:
-    """As Argo Rollouts and Flagger do by default: errors and latency, which are the same for both here."""
+    """As Argo Rollouts and Flagger are usually set up: errors and latency, which are the same for both here."""
     good = np.broadcast_to(np.arange(1, LOOKS + 1) >= _CHECKS, given.benefit.shape)
     return _signs(good, np.zeros_like(good))
 
