@@ -37,7 +37,7 @@ PACKAGES = Packages(
 _READY_TIMEOUT_S = 180
 _RUN_TIMEOUT_S = 300
 _HOST = "127.0.0.1"
-USER, PASSWORD = "admin", "password1234"
+USER, PASSWORD = "admin", "password-of-these-tests"
 QUIET = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # no processes for evaluations, which nobody asks for
 
 
