@@ -68,7 +68,9 @@ _FIELD_SCHEMA: JsonDict = {
 _FIELDS_SCHEMA: JsonDict = {"anyOf": [_FIELD_SCHEMA, {"type": "array", "items": _FIELD_SCHEMA, "minItems": 1}]}
 
 
-IncludedType = Literal["text", "int", "number", "boolean", "any"]
+# In the order of `inference.casts.EventType`: Python takes two Literals with the same values for one, and keeps the order of
+# the first one, so messages would depend on the order of imports.
+IncludedType = Literal["text", "number", "int", "boolean", "any"]
 
 
 def _as_types(value: object) -> object:
