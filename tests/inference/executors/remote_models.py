@@ -75,17 +75,25 @@ def code_blocks(language: str) -> list[str]:
 
 
 def install_example(site: Path) -> None:
-    """Install the executor `json` of docs/executors.md as a package into this folder, as pip would."""
+    """Install the executors of docs/executors.md as a package into this folder, as pip would."""
     package = site / "my_package"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    (package / "json_executor.py").write_text(code_blocks("python")[0], encoding="utf-8")
-    found = re.search(r'\[project\.entry-points\."(.+)"\]\n(.+)\n', code_blocks("toml")[0])
+    for name, head in (("matrix_executor", "class MatrixExecutor"), ("json_executor", "class JsonExecutor")):
+        (code,) = (block for block in code_blocks("python") if head in block)
+        (package / f"{name}.py").write_text(code, encoding="utf-8")
+    found = re.fullmatch(r'\[project\.entry-points\."(.+)"\]\n(.+)', code_blocks("toml")[0], re.DOTALL)
     assert found is not None
     info = site / "my_package-1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1\n", encoding="utf-8")
     (info / "entry_points.txt").write_text(f"[{found[1]}]\n{found[2].replace(chr(34), '')}\n", encoding="utf-8")
+
+
+def example_config(executor: str) -> str:
+    """The config.yaml of docs/executors.md for this executor."""
+    (config,) = (block for block in code_blocks("yaml") if f"executor: {executor}\n" in block)
+    return config
 
 
 @contextmanager

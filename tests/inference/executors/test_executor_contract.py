@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import MISSING, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from benchmarks.servers.triton_server import Triton, write_model
+from millstream.consumers.cli import main as cli
 from millstream.inference.errors import ModelConfigError, ModelRejected
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.choice import open_executor
 from millstream.inference.executors.contract import check_executor
-from millstream.inference.repository import load_version
+from millstream.inference.repository import ModelVersion, load_version
+from tests.broker.choice import Broker
+from tests.consumers.service import write_service
 from tests.inference.doubling import DOUBLING
 from tests.inference.executors import remote_models
 from tests.inference.executors.remote_models import (
+    PAGE,
     TRITON_BODY,
     TRITON_DOUBLING,
-    code_blocks,
+    example_config,
     example_installed,
     json_server,
     missing_for_triton,
@@ -35,6 +42,7 @@ if TYPE_CHECKING:
     from millstream.inference.executors.interface import ModelExecutor
 
 INPUTS = np.arange(10, dtype=np.float32).reshape(5, 2)
+NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
 BAD = np.array([[1, remote_models.POISON]], np.float32)
 
 
@@ -78,14 +86,84 @@ def test_executor_of_another_package_as_the_page_shows_it(tmp_path: Path) -> Non
     with example_installed(tmp_path / "site"), json_server() as url:
         folder = tmp_path / "models" / "m" / "1"
         folder.mkdir(parents=True)
-        config = next(block for block in code_blocks("yaml") if "executor: json" in block)
-        (folder / "config.yaml").write_text(config.replace("http://scores:8080/score", url), encoding="utf-8")
+        config = example_config("json").replace("http://scores:8080/score", url)
+        (folder / "config.yaml").write_text(config, encoding="utf-8")
         executor = open_executor(load_version(tmp_path / "models", "m"), max_events=8)
         assert isinstance(executor, BlockingExecutor)
         assert executor.executor.limits.requests_per_minute == 600
         executor.warm_up()
         check_executor(executor, {"x": INPUTS}, {"y": 2 * INPUTS}, bad={"x": BAD})
         executor.close()
+
+
+def write_matrix(folder: Path) -> None:
+    """Write the model version of docs/executors.md that doubles two numbers, into this folder."""
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(example_config("matrix"), encoding="utf-8")
+    np.save(folder / "weights.npy", 2 * np.eye(2, dtype=np.float32))
+
+
+def test_blocking_executor_of_another_package_as_the_page_shows_it(tmp_path: Path) -> None:
+    write_matrix(tmp_path / "models" / "m" / "1")
+    with example_installed(tmp_path / "site"):
+        executor = open_executor(load_version(tmp_path / "models", "m"), max_events=8)
+        executor.warm_up()
+        check_executor(executor, {"x": INPUTS}, {"y": 2 * INPUTS}, bad={"x": np.array([[1, np.nan]], np.float32)})
+        executor.close()
+
+
+FIELDS = '{"id": "e", "a": 1, "b": 2}'
+ARRAY = '{"id": "e", "f": [1, 2]}'
+SCHEMA = {
+    "type": "record",
+    "name": "Event",
+    "fields": [{"name": "id", "type": "string"}, {"name": "f", "type": {"type": "array", "items": "float"}}],
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("executor", "mapping", "event"), [
+    ("json", None, FIELDS),
+    ("matrix", None, FIELDS),
+    ("matrix", "JSON without a schema", ARRAY),
+    ("matrix", "Avro, or JSON with `input.schema`", ARRAY),
+])  # fmt: skip
+def test_mappings_of_the_page_take_events(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], executor: str, mapping: str | None, event: str
+) -> None:
+    with example_installed(tmp_path / "site"), json_server() as url:
+        (tmp_path / "schemas").mkdir()
+        (tmp_path / "schemas" / "1-event.avsc").write_text(json.dumps(SCHEMA), encoding="utf-8")
+        has_schema = mapping is not None and "input.schema" in mapping
+        service = write_service(
+            tmp_path,
+            NOWHERE,
+            input={"format": "json", "event_id": "id", **({"schema": "event"} if has_schema else {})},
+            model={"name": "m"},
+            output={"format": "json"},
+            with_topics=False,
+        )
+        folder = tmp_path / "models" / "m" / "1"
+        write_matrix(folder)
+        config = example_config(executor).replace("http://scores:8080/score", url)
+        if mapping is not None:
+            (own,) = re.findall(rf"\| {mapping} \| `(.+)` \|", PAGE.read_text(encoding="utf-8"))
+            config = re.sub(r"inputs: .*", f"inputs: [{own}]", config)
+        (folder / "config.yaml").write_text(config, encoding="utf-8")
+        (tmp_path / "events.jsonl").write_text(f"{event}\n", encoding="utf-8")
+        assert cli.run(["predict", str(service.file), str(tmp_path / "events.jsonl"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["outputs"]["y"] == [2.0, 4.0]
+
+
+def test_page_lists_what_an_executor_gets() -> None:
+    table = PAGE.read_text(encoding="utf-8").partition("<!-- model version -->\n")[2].partition("<!-- end -->")[0]
+    listed = dict(re.findall(r"^\| `(\w+)` \| *`?(.*?)`? *\|", table, re.MULTILINE))
+    defaults = {
+        each.name: "" if each.default is MISSING else repr(each.default)
+        for each in fields(ModelVersion)
+        if each.default_factory is MISSING
+    }
+    assert listed == {**defaults, "runtime": "no options"}
 
 
 def write_config(repository: Path, text: str) -> Path:
@@ -101,7 +179,7 @@ def test_unknown_executor_is_refused_with_those_that_are_installed(tmp_path: Pat
         load_version(tmp_path / "models", "m")
     said = str(refused.value)
     assert (
-        ":1: executor: expected onnx, torch, python, kserve, openai or json, found 'jsonn'. Did you mean `json`?"
+        ":1: executor: expected onnx, torch, python, kserve, openai, json or matrix, found 'jsonn'. Did you mean `json`?"
         in said
     )
 
