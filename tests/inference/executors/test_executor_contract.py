@@ -179,7 +179,7 @@ def test_unknown_executor_is_refused_with_those_that_are_installed(tmp_path: Pat
         load_version(tmp_path / "models", "m")
     said = str(refused.value)
     assert (
-        ":1: executor: expected onnx, torch, python, kserve, openai, json or matrix, found 'jsonn'. Did you mean `json`?"
+        ":1: executor: expected onnx, torch, python, kserve, openai, mlflow, json or matrix, found 'jsonn'. Did you mean `json`?"
         in said
     )
 
