@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 FEAST = Path(__file__).parents[1] / "feature_store" / "feast"
 ROOT = Path(__file__).parents[2]
 NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
+pytestmark = pytest.mark.full  # Feast is installed first: 600 MB
 BODY = 'return {"y": inputs["x"].sum(axis=1)}'
 CONFIG = """\
 inputs:

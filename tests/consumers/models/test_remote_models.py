@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.broker.choice import Broker
     from tests.consumers.service import Service
 
+pytestmark = pytest.mark.full  # MinIO is built first, which takes minutes
 EVENTS = 200
 
 

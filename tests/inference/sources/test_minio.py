@@ -19,7 +19,7 @@ from tests.stores.minio import PASSWORD, Minio
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.full]  # the server is built or installed first, which takes minutes
 
 
 def in_minio(minio: Minio, **options: str) -> Place:

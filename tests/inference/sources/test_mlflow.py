@@ -21,7 +21,7 @@ from tests.stores.mlflow_server import PASSWORD, USER, MlflowServer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.full]  # the server is built or installed first, which takes minutes
 
 FLAVOURS = ("onnx", "onnx-columns", "onnx-config", "sklearn", "pyfunc")
 ROWS = {"X": np.array([[1, 2, 3], [-1, -2, -3]], np.float32)}
