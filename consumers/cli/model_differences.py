@@ -16,6 +16,7 @@ from millstream.consumers.errors import WorkerError
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.models.versions import signature_lines
 from millstream.consumers.resilience.limited_retry import LimitedRetry
+from millstream.consumers.serving.misfit import misfit
 from millstream.consumers.worker.offline import Answer, answers
 from millstream.consumers.worker.plan import Plan, make_plan
 from millstream.inference.optimizing.differences import number_differences
@@ -31,7 +32,7 @@ SERVER_TIMEOUT = 60.0  # seconds that a model's server or the schema registry ma
 class Difference:
     """One difference between two versions."""
 
-    kind: str  # input, output, executor, events or values
+    kind: str  # input, output, executor, mapping, events or values
     what: str  # the tensor or the output
     old: str
     new: str
@@ -49,6 +50,8 @@ def compare_versions(pipeline: Pipeline, args: argparse.Namespace) -> int:
     if old.version == new.version:
         raise WorkerError(f"{args.old} and {args.new} are both version {old.version}. Name two versions.")
     found = list(signature_differences(old, new))
+    if not any(each.breaks for each in found) and (why := misfit(old, new)) is not None:
+        found.append(Difference("mapping", "a running worker", "changes over", f"does not: {why}", breaks=True))
     if args.file is not None:
         plans = [make_plan(models.pinned(each.version)) for each in loaded]
         found += output_differences(plans[0], plans[1], _values(pipeline, args))
@@ -58,6 +61,8 @@ def compare_versions(pipeline: Pipeline, args: argparse.Namespace) -> int:
     else:
         print(f"model     {old.name}: version {old.version} -> version {new.version}")
         print("\n".join(map(str, found)) if found else "same      no difference found")
+        if args.file is None:
+            print("files     not loaded: with `--events FILE`, both versions run, and their outputs are compared")
     return DIFFERENT if any(each.breaks for each in found) else SAME
 
 

@@ -11,13 +11,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from millstream.consumers.cli.given import read_pipeline
+from millstream.consumers.cli.given import read_pipeline, refuse_several
 from millstream.consumers.cli.model_differences import compare_versions
 from millstream.consumers.cli.serving import Serving, ask_workers
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.models.versions import Known, known_version, known_versions, signature_lines
-from millstream.consumers.worker.plan import make_plan
+from millstream.consumers.worker.plan import check_answers, make_plan
 from millstream.pipeline.pipeline import Pipeline
 
 PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line per version, for `grep`
@@ -26,6 +26,7 @@ PIPED_WIDTH = 1000  # columns of output that doesn't go to a terminal: one line 
 def run(args: argparse.Namespace) -> int:
     """Run the action. `diff` returns 1 if the versions differ in what a pipeline relies on, otherwise 0."""
     pipeline = read_pipeline(args)
+    refuse_several(pipeline, f"models {args.action}")
     match args.action:
         case "list":
             return _list(pipeline, args)
@@ -120,6 +121,11 @@ def _warm(pipeline: Pipeline, args: argparse.Namespace) -> int:
     there = time.monotonic()
     plan = make_plan(models.pinned(fetched.version))
     plan.executor.warm_up()
+    if (refusal := check_answers(plan)) is not None:
+        raise WorkerError(
+            f"{plan.model.place}: it rejects a blank event: {refusal}. Only a real event can show whether it works: run "
+            f"`millstream predict` with it. A running worker does not change over to it."
+        )
     taken = {"fetch_seconds": round(there - begun, 3), "load_seconds": round(time.monotonic() - there, 3)}
     if args.json:
         known = known_version(models, fetched.version, fetched.folder)

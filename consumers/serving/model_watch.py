@@ -137,6 +137,8 @@ class ModelWatch:
         if served.target is None and target.version == served.model.version:
             served = self.served = Loaded(target, served.model, served.opened, served.folder)
         if target == served.target:
+            if self._error is not None:
+                log.info("version %d of model %s, which answers, is the wanted one again", *_named(served))
             self._note_success()
             return
         if self._failed is not None and target == self._failed[0]:

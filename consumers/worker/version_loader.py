@@ -13,7 +13,7 @@ from millstream.consumers.serving.loaded import Loaded
 from millstream.consumers.serving.misfit import misfit
 from millstream.consumers.serving.wanted_now import Target
 from millstream.consumers.worker.plan import Plan, check_outputs, open_copies
-from millstream.inference.errors import ModelConfigError, SourceUnavailable
+from millstream.inference.errors import ModelConfigError, ModelRejected, SourceUnavailable
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.interface import ModelExecutor
 from millstream.inference.executors.opened import OpenedModel
@@ -85,9 +85,15 @@ class VersionLoader:
         try:
             for executor in executors:
                 executor.warm_up()
-            check_outputs(model, first)
+            answered = check_outputs(model, first)
         except Exception as error:
             raise _refusal("warm_up", error) from error
+        if isinstance(answered, ModelRejected):  # nothing shows that it would answer a real event
+            raise NotServed(
+                "warm_up",
+                f"{model.place}: it rejects a blank event: {answered}. Only a real event can show whether it works: run "
+                f"`millstream predict` with it, then restart the workers to change over to it.",
+            )
 
 
 def _check_kind(model: ModelVersion, new: ModelExecutor, served: object) -> None:

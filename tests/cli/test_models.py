@@ -103,6 +103,52 @@ def test_warm_loads_and_runs_the_model(pipeline: str, capsys: pytest.CaptureFixt
     assert f"version 1 of {NAME} works on cpu: fetched in " in capsys.readouterr().out
 
 
+def test_version_that_rejects_blank_events_is_told(
+    pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    folder = config_of(tmp_path, 2).parent
+    (folder / "model.onnx").unlink()
+    (folder / "model.py").write_text(
+        "class Model:\n    def __init__(self, folder, device): pass\n"
+        "    def predict(self, inputs): raise ValueError('too blank')\n"
+    )
+    document = yaml.safe_load((tmp_path / "pipeline.yaml").read_text("utf-8"))
+    document["model"]["trust"] = True
+    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    assert cli.run(["models", "warm", pipeline, "2"]) == 1
+    said = capsys.readouterr()
+    assert "it rejects a blank event: " in said.err
+    assert "too blank" in said.err
+    assert said.out == ""
+
+
+@pytest.mark.parametrize("action", [["list"], ["show"], ["diff", "1", "2"]])
+def test_pipeline_of_several_models_is_refused(
+    pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, action: list[str]
+) -> None:
+    document = yaml.safe_load((tmp_path / "pipeline.yaml").read_text("utf-8"))
+    del document["model"]
+    document["models"] = {"route": {"field": "carrier", "values": {"AA": {"name": NAME, "version": 1}}}}
+    (tmp_path / "pipeline.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    assert cli.run(["models", action[0], pipeline, *action[1:]]) == 1
+    assert f"`millstream models {action[0]}` works on one model, found `models`" in capsys.readouterr().err
+
+
+def test_diff_tells_that_workers_do_not_change_over(
+    pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    one, two = config_of(tmp_path, 1).parent, config_of(tmp_path, 2).parent
+    shutil.rmtree(two)
+    shutil.copytree(one, two)
+    changed = yaml.safe_load((two / "config.yaml").read_text("utf-8"))
+    entry = next(entry for entry in changed["inputs"] if "fields" in entry)
+    entry["fields"][0] = {"field": entry["fields"][0], "missing": 0}
+    (two / "config.yaml").write_text(yaml.safe_dump(changed), encoding="utf-8")
+    [found] = rows(capsys, "diff", pipeline, "1", "2", code=1)
+    assert (found["kind"], found["breaks"]) == ("mapping", True)
+    assert "does not: " in found["new"]
+
+
 def test_what_is_not_there_is_told(pipeline: str, capsys: pytest.CaptureFixture[str]) -> None:
     for version, said in (("7", "no version 7 in"), ("champio", "no alias `champio`"), ("latest", "")):
         assert cli.run(["models", "show", pipeline, version]) == (1 if said else 0)
@@ -125,6 +171,8 @@ def test_diff_of_equal_versions_finds_nothing(
     shutil.copytree(one, two)
     assert cli.run(["models", "diff", pipeline, "champion", "latest", "--events", EVENTS]) == 0
     assert capsys.readouterr().out == f"model     {NAME}: version 1 -> version 2\nsame      no difference found\n"
+    assert cli.run(["models", "diff", pipeline, "champion", "latest"]) == 0
+    assert "\nfiles     not loaded: with `--events FILE`, both versions run" in capsys.readouterr().out
     assert cli.run(["models", "diff", pipeline, "champion", "1"]) == 1
     assert "champion and 1 are both version 1. Name two versions." in capsys.readouterr().err
 

@@ -154,15 +154,20 @@ def test_broken_version_leaves_the_old_one_and_is_tried_again_only_when_its_cont
     assert (scene.served, scene.error(), scene.shown()) == ([1, 2], None, [2])
 
 
-def test_failure_is_forgotten_when_the_served_version_is_wanted_again_and_shown_again_after_an_outage() -> None:
+def test_failure_is_forgotten_when_the_served_version_is_wanted_again_and_shown_again_after_an_outage(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO")
     scene, broken = Scene(), Target(2, "b")
     scene.broken = {broken: NotServed("load", "it is no model.")}
     scene.look(Target(1, "a"), broken, NotServed("unavailable", "the store is away.", transient=True))
     assert scene.error() == ("unavailable", "the store is away.")
     scene.look(broken)
     assert (scene.error(), scene.loads) == (("load", "it is no model."), [broken])
+    assert "is the wanted one again" not in caplog.text
     scene.look(Target(1, "a"))
     assert scene.error() is None
+    assert "version 1 of model m, which answers, is the wanted one again" in caplog.text
     scene.look(broken)
     assert scene.loads == [broken, broken], "somebody wants it anew"
 

@@ -129,11 +129,13 @@ def test_version_that_cannot_serve_leaves_the_old_one_until_its_files_change(kaf
     name_alias(scene.models, champion=1)
     break_file(scene.models, 2)
     write_version(scene.models, 4, config=UNFIT)
+    python_version(scene.models, 5, "raise ValueError('no event is good enough')")
     with Worker(scene.service.file) as worker:
         worker.wait_ready()
         for target, reason, said in (
             (2, "load", "model.onnx"),
             (4, "signature", "expected the outputs score of version 1"),
+            (5, "warm_up", "it rejects a blank event: "),
             (9, "repository", "the alias `champion` of model `vector` names version 9, which is not there"),
         ):
             name_alias(scene.models, champion=target)
@@ -160,7 +162,7 @@ def test_version_that_cannot_serve_leaves_the_old_one_until_its_files_change(kaf
         assert worker.get("/ready")[0] == 200
         assert worker.stop() == 0
     assert "Traceback" not in worker.log
-    assert scene.versions() == [1] * EVENTS * 5 + [2] * EVENTS
+    assert scene.versions() == [1] * EVENTS * 6 + [2] * EVENTS
 
 
 def test_all_versions_deleted_while_serving(kafka: Broker, tmp_path: Path) -> None:
@@ -223,14 +225,17 @@ def test_python_model_is_followed_with_its_own_module(kafka: Broker, tmp_path: P
     assert (scene.models / "1" / "closed").exists(), "the old version was closed"
 
 
-def python_version(models: Path, number: int) -> None:
+def python_version(models: Path, number: int, first: str = "pass") -> None:
+    """Add a version with a model in Python; `first` is its first statement for each batch."""
     part = models / f"part-{number}"
     part.mkdir()
     (part / "number.py").write_text(f"NUMBER = {number}\n")
     (part / "model.py").write_text(
         "import numpy as np\nfrom .number import NUMBER\n"
         "class Model:\n    def __init__(self, folder, device): self.folder = folder\n"
-        "    def predict(self, inputs): return {'score': np.full((len(inputs['x']), 1), NUMBER, np.float32)}\n"
+        "    def predict(self, inputs):\n"
+        f"        {first}\n"
+        "        return {'score': np.full((len(inputs['x']), 1), NUMBER, np.float32)}\n"
         "    def close(self): (self.folder.parent / str(NUMBER) / 'closed').write_text('')\n"
     )
     (part / "config.yaml").write_text(json.dumps(CONFIG))
