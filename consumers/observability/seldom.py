@@ -25,12 +25,23 @@ class SeldomWarnings:
         self._clock = clock
         self._said: dict[str, float] = {}
         self._count: Counter[str] = Counter()
+        self._examples: dict[str, object] = {}  # of the kinds that are counted and not said yet: the last one
 
     def warn(self, kind: str, count: int, example: object) -> None:
         """Say that there are `count` more of this kind, such as `example`. Kinds are few and fixed: they are kept."""
         self._count[kind] += count
+        self._examples[kind] = example
+        self._say_if_due(kind)
+
+    def catch_up(self) -> None:
+        """Say what was counted since the last lines, where the time has come, without waiting for the next warning."""
+        for kind in list(self._examples):  # nearly always empty
+            self._say_if_due(kind)
+
+    def _say_if_due(self, kind: str) -> None:
         now = self._clock()
         if now - self._said.get(kind, -LOG_INTERVAL) < LOG_INTERVAL:
             return
         self._said[kind] = now
-        log.warning("%d %s, such as: %s", self._count.pop(kind), kind, printable(str(example)[:MAX_EXAMPLE_LENGTH]))
+        example = printable(str(self._examples.pop(kind))[:MAX_EXAMPLE_LENGTH])
+        log.warning("%d %s, such as: %s", self._count.pop(kind), kind, example)

@@ -65,7 +65,8 @@ class Outage:
             outages.logged[what] = now
             level = logging.WARNING if waited < LOG_INTERVAL else logging.ERROR
             since = f"waiting for {waited:.0f} s, " if waited >= 1 else ""
-            log.log(level, "%s; %strying again in up to %.1f s.%s", error, since, wait, place)
+            said = str(error).removesuffix(".")
+            log.log(level, "%s; %strying again in up to %.1f s.%s", said, since, wait, place)
 
     def end(self, *, works: bool) -> None:
         """End the report. `works`: whether what was away works again."""

@@ -41,6 +41,8 @@ class Refusals:
         if dead:
             row, why = next(iter(dead.items()))
             self._warnings.warn("events became dead letters", len(dead), _example(block, row, why))
+        else:
+            self._warnings.catch_up()
 
     def _look(self, block: DecodedBatch, dead: Mapping[int, Rejection], events: int) -> None:
         now = self._clock()

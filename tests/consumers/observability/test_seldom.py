@@ -23,3 +23,20 @@ def test_warnings_come_seldom_and_act_on_no_terminal(caplog: pytest.LogCaptureFi
     assert first.startswith("2 bad records, such as: \\x1b[2J")
     assert len(first) < 1000
     assert second == "1999 bad records, such as: y"
+
+
+def test_what_was_held_back_is_said_once_the_time_has_come(caplog: pytest.LogCaptureFixture) -> None:
+    now = 1000.0
+    warnings = SeldomWarnings(lambda: now)
+    with caplog.at_level(logging.WARNING):
+        warnings.warn("bad records", 3, "x")
+        warnings.warn("bad records", 1876, "y")
+        warnings.catch_up()
+        assert len(caplog.records) == 1
+        now += LOG_INTERVAL
+        warnings.catch_up()
+        warnings.catch_up()
+    assert [record.getMessage() for record in caplog.records] == [
+        "3 bad records, such as: x",
+        "1876 bad records, such as: y",
+    ]

@@ -53,6 +53,18 @@ def test_dead_letters_are_warned_of_once_a_minute_with_their_number(noting: Noti
     assert not noting.lines(logging.ERROR)
 
 
+def test_dead_letters_held_back_are_told_by_the_next_events_after_a_minute(noting: Noting) -> None:
+    noting.note(["unfit"], 1000)
+    noting.note(["unfit"] * 40, 1000)
+    noting.note([], 10)
+    assert len(noting.lines(logging.WARNING)) == 1
+    noting.now += LOG_INTERVAL
+    noting.note([], 10)
+    assert noting.lines(logging.WARNING)[1:] == [
+        "40 events became dead letters, such as: unfit: error 0 (offset 7 of in/0)"
+    ]
+
+
 def test_nearly_all_refused_is_one_error_with_the_most_frequent_reason_and_commands(noting: Noting) -> None:
     for _ in range(3):
         noting.note(["nan_output", *["unfit"] * 17], FEWEST_EVENTS)
