@@ -27,9 +27,9 @@ def test_processes_measure_one_task_after_the_other(tmp_path: Path) -> None:
     subject = small(tmp_path)
     with Workers(2, subject, "cpu") as workers:
         found = [
-            workers.measure(Task("executor", batch=4, in_flight=1, seconds=0.01)),
-            workers.measure(Task("path", batch=4, in_flight=2, seconds=0.01)),
-            workers.measure(Task("path", batch=64, in_flight=1, seconds=0.01)),
+            workers.measure(Task("executor", batch=4, in_flight=1, seconds=0.3)),
+            workers.measure(Task("path", batch=4, in_flight=2, seconds=0.3)),
+            workers.measure(Task("path", batch=64, in_flight=1, seconds=0.3)),
         ]
     assert all(one.rate > 0 for one in found)
 
