@@ -10,6 +10,7 @@ from millstream.pipeline.client_properties import unsafe_values
 from millstream.pipeline.client_trial import client_refusals
 from millstream.pipeline.feature_store_conflicts import feature_store_conflicts
 from millstream.pipeline.repository import mlflow_url
+from millstream.pipeline.rollout_conflicts import rollout_conflicts
 from millstream.schemas.wording import Loc, dotted
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str
     yield from _registry_conflicts(pipeline)
     yield from feature_store_conflicts(pipeline)
     yield from _shadow_conflicts(pipeline, document)
+    yield from rollout_conflicts(pipeline)
     yield from _client_conflicts(pipeline, document)
 
 
@@ -229,10 +231,10 @@ def _quotes_a_secret(said: str, client: Mapping[str, str], document: Document) -
 
 def _shadow_conflicts(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc, str]]:
     """Yield the places of such values, with the problem."""
-    if not pipeline.shadows and ("comparison",) in document.lines:
+    if not pipeline.shadows and pipeline.rollout is None and ("comparison",) in document.lines:
         yield (
             ("comparison",),
-            "nothing is compared without a shadow. Write `shadows:` and under it `- version: 2`, say.",
+            "nothing is compared without a shadow or a rollout. Write `shadows:` and under it `- version: 2`, say.",
         )
     yield from _class_conflicts(pipeline, document)
     names = [shadow.name for shadow in pipeline.shadows]
@@ -282,6 +284,9 @@ def _shared_topics(pipeline: Pipeline, document: Document) -> Iterator[tuple[Loc
         asked.append((("comparison", "evaluations"), pipeline.comparison.evaluations))
     if pipeline.labels:
         asked.append((("labels", "topic"), pipeline.labels.topic))
+    if pipeline.rollout:
+        asked.append((("rollout", "topic"), pipeline.rollout.topic))
+        asked.append((("rollout", "evaluations"), pipeline.rollout.evaluations))
     for place, topic in asked:
         if topic in taken:
             at = next(at for at in (place, place[:1], ("shadows",), ()) if at in document.lines)

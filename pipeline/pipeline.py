@@ -13,6 +13,7 @@ from millstream.pipeline.feature_store_section import FeatureStore
 from millstream.pipeline.model_sections import Models
 from millstream.pipeline.names import Name
 from millstream.pipeline.repository import mlflow_url
+from millstream.pipeline.rollout_section import Rollout
 from millstream.pipeline.schema_sections import Schemas
 from millstream.pipeline.secret import Origin
 from millstream.pipeline.sections import (
@@ -108,6 +109,9 @@ class Pipeline(Section):
         description="Where comparisons of primary and shadows go, and how `millstream compare` reads them.",
     )
     labels: Labels | None = Field(None, description="The true outcomes, on a topic of their own, whatever its key.")
+    rollout: Rollout | None = Field(
+        None, description="How a new version of the model takes over (`millstream docs rollouts`)."
+    )
 
     _origin: Origin = PrivateAttr()
 
@@ -133,7 +137,7 @@ class Pipeline(Section):
         settings = {} if several is None else several.settings()
         return Model.model_construct(**settings, name=name, version=version)
 
-    @field_validator("dead_letters", "comparison", mode="before")
+    @field_validator("dead_letters", "comparison", "rollout", mode="before")
     @classmethod
     def _named_after_pipeline(cls, value: object, info: ValidationInfo) -> object:
         section = {} if value is None else value
@@ -143,6 +147,8 @@ class Pipeline(Section):
         name = info.data.get("name", "unnamed")
         if info.field_name == "dead_letters":
             return {"topic": f"{name}-dead-letters", **section}
+        if info.field_name == "rollout":
+            return {"topic": f"{name}-rollout", "evaluations": f"{name}-rollout-evaluations", **section}
         return {"topic": f"{name}-comparisons", "evaluations": f"{name}-evaluations", **section}
 
     @property

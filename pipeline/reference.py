@@ -36,8 +36,9 @@ One YAML file describes one pipeline. This is a whole one:
 - **Variables.** `${{NAME}}` in a value is replaced by the environment variable NAME, `${{NAME:-default}}` by the default where
   NAME is unset or empty. `$${{` is a plain `${{`. What a variable holds is never read as YAML structure. Inside `{{ }}` and
   `[ ]` a variable needs quotes: `["${{TOPIC}}"]`.
-- **Secrets.** Values under `kafka.client`, `schemas.registry.password` and `feature_store.password` may be `{{file: PATH}}` (a
-  trailing line break is dropped) or `{{env: NAME}}`. They are read when the file is, and no log or error shows them.
+- **Secrets.** Values under `kafka.client`, `schemas.registry.password`, `feature_store.password`, and those under
+  `rollout.webhook` may be `{{file: PATH}}` (a trailing line break is dropped) or `{{env: NAME}}`. They are read when the file is,
+  and no log or error shows them.
 - **Somebody else's pipeline file.** `millstream check` connects to the brokers, the registry and the feature store that it
   names, reads the files that it names, and loads its [model](models.md#models-from-others), which runs code if it is a
   `model.py`, and may if `model.trust` is true. With `feature_store.type: feast`, Feast reads `feature_store.yaml`, which can name

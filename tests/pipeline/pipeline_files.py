@@ -128,6 +128,38 @@ labels:
   value: late
   early: 5m
   wait: 6h
+rollout:
+  strategy: canary
+  candidate: latest
+  steps: [2, 10%, 50%]
+  least_share: 5%
+  discount: 0.9
+  bake: 5m
+  least_labels: 100
+  longest: 12h
+  watch: 30m
+  on_breach: pause
+  mode: advise
+  approve: [50%, 100]
+  maturity: 2h
+  level: 0.05
+  metrics:
+    absolute_error: {margin: 0.5, minimum_effect: 0.1, segment_margin: 2}
+    squared_error: {margin: 3, minimum_effect: 0.2, segment_margin: 9}
+    reward: {field: revenue, better: lower, margin: 4, minimum_effect: 0.3, segment_margin: 8, deviation: 20}
+    errors: {margin: 0.001}
+    dead_letters: {margin: 0.002}
+    nan: {margin: 0.003}
+    latency: {quantile: 0.99, at_most: 1.2}
+    score_drift: {at_most: 0.3}
+    input_drift: {at_most: 0.2, fields: [id], reference: 12h}
+  segments: [id]
+  override_fields: [id]
+  topic: flights-control
+  evaluations: flights-judged
+  max_events: 50000
+  webhook: {url: https://hooks.example/rollouts, headers: {authorization: {env: REGISTRY_PASSWORD}}}
+  start_after_shadow: 2h
 on_error:
   stop: [undecodable, unknown_schema, schema_incompatible, unfit, model_rejected, nan_output, prediction_too_large, crashed]
   skip: [expired]

@@ -40,6 +40,7 @@ def test_every_option_is_described_and_no_two_share_a_path() -> None:
         "feature_store.lookups[].key", "shadows[].version", "labels.topic", "labels.event_id", "labels.value",
         "models.route.rules[].when", "models.route.rules[].model", "models.tenants.field", "models.cascade[].model",
         "models.cascade[].escalate.output", "models.ensemble.steps", "models.ensemble.outputs",
+        "rollout.metrics.reward.field", "rollout.metrics.input_drift.fields", "rollout.webhook.url",
     }  # fmt: skip
 
 
@@ -81,6 +82,7 @@ def test_json_schema_refuses_what_loading_refuses(tmp_path: Path, old: str, new:
 def test_whole_file_names_every_option() -> None:
     def paths(node: dict[str, Any], prefix: str) -> set[str]:
         free = {"kafka.client", "model.inputs", "input.weights", "schemas.registry.password", "feature_store.password"}
+        free |= {"rollout.webhook.headers"}
         found = set()
         for key, value in node.items():
             path = f"{prefix}{key}"
@@ -93,5 +95,8 @@ def test_whole_file_names_every_option() -> None:
     # They can't stand beside options of the whole file.
     others = {"schemas.directory", "input.json_schema", "comparison.classes", "model.client"}
     others |= {"feature_store.repository", "feature_store.lookups[].view"}
+    others |= {"rollout.share", "rollout.arms"}  # of other strategies
+    of_classes = ("rollout.metrics.accuracy.", "rollout.metrics.brier.")
+    others |= {option.path for option in options() if option.path.startswith(of_classes)}
     several = {option.path for option in options() if option.path.startswith("models.")}  # in place of `model`
     assert paths(yaml.safe_load(WHOLE), "") | others | several == {option.path for option in options()}
