@@ -37,6 +37,7 @@ ROOMS = {
     "supervision": SHARED,
     "comparison": SHARED,
     "rollout": set(),
+    "control": {*SHARED, "rollout"},
     "model_servers": {""},
     "demo": {*SHARED, "supervision", "comparison", "model_servers"},
 }
@@ -44,6 +45,7 @@ ROOMS = {
 MOST_MODULES = 10  # directly in `consumers`
 KNOW_KAFKA = {
     "consumers/client_handle.py",
+    "consumers/control/",
     "consumers/source/",
     "consumers/sink/",
     "topics/",

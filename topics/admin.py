@@ -25,6 +25,11 @@ BROKER_DEFAULT = -1
 DEAD_LETTER_OVERHEAD = 65_536  # bytes of these fields, generously
 DEFAULT_MAX_BYTES = 1_048_588  # Kafka's own default for `max.message.bytes`
 EVALUATIONS = "evaluations"  # the role of the topic with evaluations
+ROLLOUT = "rollout"  # the role of the control topic
+ROLLOUT_EVALUATIONS = "rollout evaluations"
+HISTORY_MS = (
+    30 * 24 * 3_600_000
+)  # how long each change of a rollout is kept at least, although only the newest is needed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,8 @@ def roles(pipeline: Pipeline) -> list[tuple[str, str]]:
         *([("comparisons", pipeline.comparison.topic)] if pipeline.shadows else []),
         *([(EVALUATIONS, pipeline.comparison.evaluations)] if pipeline.shadows else []),
         *([("labels", pipeline.labels.topic)] if pipeline.labels else []),
+        *([(ROLLOUT, pipeline.rollout.topic)] if pipeline.rollout else []),
+        *([(ROLLOUT_EVALUATIONS, pipeline.rollout.evaluations)] if pipeline.rollout else []),
     ]
 
 
@@ -124,9 +131,9 @@ def create(
     partitions: int = BROKER_DEFAULT,
     replication: int = BROKER_DEFAULT,
 ) -> list[str]:
-    """Create the pipeline's topics that don't exist yet, all with the same number of partitions.
+    """Create the pipeline's topics that don't exist yet, all with the same number of partitions; the control topic has one.
 
-    By default, this is the number of the input topic, or the largest of several. If no input topic exists, it is the broker's
+    By default, they have as many as the input topic, or the largest of several. If no input topic exists, it is the broker's
     default.
 
     Returns:
@@ -153,7 +160,7 @@ def create(
     asked = [
         NewTopic(
             name,
-            num_partitions=partitions,
+            num_partitions=1 if role == ROLLOUT else partitions,
             replication_factor=replication,
             config=_settings(role, room),
         )
@@ -202,7 +209,9 @@ def _settings(role: str, room: int) -> dict[str, str]:
     """Settings of a new topic; `room`: bytes of the largest event."""
     if role == "dead letters":
         return {"max.message.bytes": str(2 * room + DEAD_LETTER_OVERHEAD)}
-    return {"cleanup.policy": "compact"} if role == EVALUATIONS else {}
+    if role == ROLLOUT:
+        return {"cleanup.policy": "compact", "min.compaction.lag.ms": str(HISTORY_MS)}
+    return {"cleanup.policy": "compact"} if role in {EVALUATIONS, ROLLOUT_EVALUATIONS} else {}
 
 
 def _wait_for(names: Sequence[str], admin: Admin) -> None:
@@ -214,17 +223,32 @@ def _wait_for(names: Sequence[str], admin: Admin) -> None:
 
 def largest_records(admin: Admin, names: Iterable[str]) -> dict[str, int]:
     """`max.message.bytes` of each topic; Kafka's default if the user may not read it."""
-    embedded = _is_embedded(_metadata(admin))
+    embedded = is_embedded(admin)
     return {name: DEFAULT_MAX_BYTES if embedded else _max_bytes(admin, name) for name in names}
 
 
+def is_embedded(admin: Admin) -> bool:
+    """Whether this is the embedded broker: it chooses the partitions of topics, and has no settings of them."""
+    return _is_embedded(_metadata(admin))
+
+
+def cleanup_policy(admin: Admin, topic: str) -> str | None:
+    """`cleanup.policy` of a topic, such as `compact` or `compact,delete`; None if the user may not read it."""
+    return None if is_embedded(admin) else _setting(admin, topic, "cleanup.policy")
+
+
 def _max_bytes(admin: Admin, topic: str) -> int:
+    # If the user may not read it, the default is right for most topics.
+    return int(_setting(admin, topic, "max.message.bytes") or DEFAULT_MAX_BYTES)
+
+
+def _setting(admin: Admin, topic: str, name: str) -> str | None:
     asked = ConfigResource(ResourceType.TOPIC, topic)
     try:
-        found = admin.describe_configs([asked], request_timeout=ANSWER_TIMEOUT)[asked].result()
-        return int(found["max.message.bytes"].value)
-    except (KafkaException, KeyError):  # the user may not read it; the default is right for most topics
-        return DEFAULT_MAX_BYTES
+        value: str | None = admin.describe_configs([asked], request_timeout=ANSWER_TIMEOUT)[asked].result()[name].value
+    except (KafkaException, KeyError):
+        return None
+    return value
 
 
 def _topics(admin: Admin) -> dict[str, Any]:

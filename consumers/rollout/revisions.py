@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class StaleRevisionError(ValueError):
     """Somebody else changed the rollout in the meantime.
 
-    Raised by `next_record`. Show the message; whoever asked for the change looks at the new state, and decides again.
+    Raised by `next_record` and `refuse_stale`. Show the message; whoever asked for the change looks at the new state, and decides
+    again.
     """
 
 
@@ -95,11 +96,7 @@ def next_record(
         StaleRevisionError: the newest revision is another one.
         BadSharesError: the shares are not 100 % together.
     """
-    if current.revision != expected:
-        raise StaleRevisionError(
-            f"rollout of {current.pipeline}: expected revision {expected}, found {current.revision}: {current.by} made the "
-            f"change {current.action!r} in the meantime ({current.reason}). Look at the new state, then decide again"
-        )
+    refuse_stale(current.pipeline, current, expected)
     return replace(
         current,
         revision=current.revision + 1,
@@ -110,6 +107,25 @@ def next_record(
         ranges=current.ranges if shares is None else reallocated(current.ranges, shares),
         strategy_state=current.strategy_state if strategy_state is None else strategy_state,
         **_of(change, max(change.at, current.at)),
+    )
+
+
+def refuse_stale(pipeline: str, current: RolloutRecord | None, expected: int) -> None:
+    """Check that a writer decided on the newest record. `expected`: the revision that it saw; 0 for none.
+
+    Raises:
+        StaleRevisionError: the newest revision is another one.
+    """
+    found = 0 if current is None else current.revision
+    if found == expected:
+        return
+    what = (
+        "somebody deleted the rollout's record in the meantime"
+        if current is None
+        else f"{current.by} made the change {current.action!r} in the meantime ({current.reason})"
+    )
+    raise StaleRevisionError(
+        f"rollout of {pipeline}: expected revision {expected}, found {found}: {what}. Look at the new state, then decide again"
     )
 
 

@@ -1,0 +1,58 @@
+"""A reader's state of the control topic, record by record. Pure: the records come in as bytes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from millstream.consumers.rollout.record import BadRolloutError, RolloutRecord
+from millstream.consumers.rollout.revisions import followed
+
+Decode = Callable[[bytes], RolloutRecord]
+"""As `RolloutDecoder.decode`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One record of the topic."""
+
+    offset: int
+    record: RolloutRecord | None  # None: it can't be read, or it ends the rollout (no value)
+    counts: bool  # whether it changed the state
+    problem: str = ""  # why it doesn't count; empty if it does, or was there already
+
+
+class ControlState:
+    """The newest record that counts. A record that can't be read leaves the state as it is."""
+
+    def __init__(self, pipeline: str) -> None:
+        self._key = pipeline.encode()
+        self._pipeline = pipeline
+        self.record: RolloutRecord | None = None
+        self.problem = ""  # why the newest record can't be read; empty if it can
+
+    @property
+    def unknown(self) -> bool:
+        """Whether there is a state, but nobody can tell which: its record can't be read, and older ones are gone."""
+        return self.record is None and bool(self.problem)
+
+    def see(self, offset: int, key: bytes | None, value: bytes | None, decode: Decode) -> Seen | None:
+        """The state after one more record; None for a record of another pipeline, or without a key.
+
+        Raises:
+            SchemaUnavailable: the record's schema can't be had at the moment. The state is as before; try again.
+        """
+        if key != self._key:
+            return None
+        if value is None:
+            self.record, self.problem = None, ""
+            return Seen(offset, None, counts=True)
+        try:
+            record = decode(value)
+            if record.pipeline != self._pipeline:
+                raise BadRolloutError(f"expected a record of {self._pipeline}, found one of {record.pipeline}")
+        except BadRolloutError as error:
+            self.problem = f"the record at offset {offset} can't be read: {error}"
+            return Seen(offset, None, counts=False, problem=self.problem)
+        found = followed(self.record, record)
+        if found.counts:
+            self.record, self.problem = found.record, ""
+        return Seen(offset, record, found.counts, found.why_not)

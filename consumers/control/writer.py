@@ -1,0 +1,102 @@
+"""Writes changes of a rollout by compare-and-set: a change counts only if it replaces the newest revision."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import TYPE_CHECKING, Final, Protocol
+
+from millstream.consumers.control.errors import ChangeRefusedError, ControlTopicError
+from millstream.consumers.control.transaction import AbandonedError, Transaction
+from millstream.consumers.rollout.record import encode_rollout
+from millstream.consumers.rollout.revisions import StaleRevisionError, refuse_stale
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millstream.consumers.control.state import Seen
+    from millstream.consumers.rollout.record import RolloutRecord
+
+MAX_ATTEMPTS: Final = 5  # of a write that other writers, or the broker, interrupt before it is known who wins
+PAUSE: Final = 0.5  # seconds before another attempt, at most, so that the other writer can finish
+
+
+class Reader(Protocol):
+    """What a writer needs of `ControlReader`."""
+
+    @property
+    def record(self) -> RolloutRecord | None:
+        """The newest record that counts."""
+        ...
+
+    @property
+    def unknown(self) -> bool:
+        """Whether there is a state, but nobody can tell which."""
+        ...
+
+    def read_to_end(self) -> list[Seen]:
+        """Read all records that are committed now."""
+        ...
+
+
+class ControlWriter:
+    """See the module. All writers of a pipeline share a transactional ID, so Kafka lets only the newest one commit.
+
+    A writer reads to the end inside of its turn: once it has fenced the others, nobody can write before it commits. So a loser's
+    record never comes after the winner's, and compaction keeps the winner's.
+    """
+
+    def __init__(self, reader: Reader, transaction: Callable[[], Transaction], schema_id: int) -> None:
+        """Args:
+        reader: of the same topic and pipeline. It stays usable for others of the same thread.
+        transaction: creates one.
+        schema_id: of rollout-v1 on the topic.
+        """
+        self._reader = reader
+        self._transaction = transaction
+        self._schema_id = schema_id
+
+    def write(self, record: RolloutRecord) -> None:
+        """Write a record made with `first_record` or `next_record`. It is committed when this returns.
+
+        If the state is unknown, a first record (revision 1) replaces it: the topic first gets a record without a value, so that
+        readers which still have the old state forget it.
+
+        Raises:
+            ChangeRefusedError: somebody else changed the rollout in the meantime. Nothing was written.
+            ControlTopicError: the topic can't be written or read.
+            BrokerUnreachableError: no broker answers.
+            SchemaUnavailable: the newest record's schema can't be had at the moment.
+        """
+        for _ in range(MAX_ATTEMPTS):
+            try:
+                self._write(record)
+            except AbandonedError as error:
+                why = str(error)
+                time.sleep(random.uniform(PAUSE / 2, PAUSE))
+            else:
+                return
+        raise ControlTopicError(
+            f"rollout of {record.pipeline}: the change {record.action!r} was not written in {MAX_ATTEMPTS} attempts ({why}). "
+            "Look at the state (`millstream rollout status PIPELINE`), then try again."
+        )
+
+    def _write(self, record: RolloutRecord) -> None:
+        with self._transaction() as transaction:
+            transaction.begin()
+            self._reader.read_to_end()
+            newest = self._reader.record
+            if newest is not None and newest.change_id == record.change_id:
+                return  # an earlier attempt was committed, and the broker's answer was lost
+            try:
+                refuse_stale(record.pipeline, newest, record.replaces)
+            except StaleRevisionError as error:
+                raise ChangeRefusedError(str(error)) from None
+            forget = [(record.key, None)] if self._reader.unknown else []
+            transaction.commit([*forget, (record.key, encode_rollout(record, self._schema_id))])
+        # A broker that doesn't fence, such as the embedded one, lets both of two writers commit. The topic's order decides.
+        for seen in self._reader.read_to_end():
+            if seen.record is not None and seen.record.change_id == record.change_id and not seen.counts:
+                raise ChangeRefusedError(
+                    f"rollout of {record.pipeline}: {seen.problem}. Look at the new state, then decide again"
+                )

@@ -1,0 +1,157 @@
+"""The control topic on a broker."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millstream.consumers.control.errors import ChangeRefusedError, ControlTopicError
+from millstream.consumers.control.topic import open_reader, open_writer, require_control_topic
+from millstream.consumers.schema_store import open_store
+from millstream.topics.admin import Admin, cleanup_policy, create, is_embedded, roles, states
+from tests.broker.clients import produce, read_all, wait_until
+from tests.consumers.control.topic_in_memory import PIPELINE, shifted, started
+from tests.pipeline.pipeline_files import SMALL, load
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millstream.consumers.control.reader import ControlReader
+    from millstream.consumers.rollout.record import RolloutRecord
+    from millstream.pipeline.pipeline import Pipeline
+    from tests.broker.choice import Broker
+    from tests.conftest import MakeTopic
+
+KEY = PIPELINE.encode()
+
+
+def pipeline_on(folder: Path, kafka: Broker, topic: str) -> Pipeline:
+    text = SMALL.replace("127.0.0.1:9092", kafka.bootstrap).replace("name: small", f"name: {PIPELINE}")
+    text = text.replace("  name: m\n", "  name: delay\n  version: 1\n").replace("  schema: event\n", "")
+    return load(folder, f"{text}rollout: {{strategy: manual, topic: {topic}}}\n")
+
+
+def compacted_topic(kafka: Broker, make_topic: MakeTopic, **settings: str) -> str:
+    return make_topic(1, cleanup_policy="compact", **settings) if kafka.durable else make_topic()
+
+
+def written_by(pipeline: Pipeline, reader: ControlReader, record: RolloutRecord) -> str:
+    """Who won: the writer of the record, or nobody with the refusal's message."""
+    try:
+        open_writer(pipeline, open_store(pipeline), reader).write(record)
+    except ChangeRefusedError as error:
+        return str(error)
+    return record.by
+
+
+def test_one_of_two_writers_wins_and_followers_see_it(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
+    pipeline = pipeline_on(tmp_path, kafka, compacted_topic(kafka, make_topic))
+    store = open_store(pipeline)
+    require_control_topic(Admin(pipeline.client_config()), pipeline)
+    told: list[str] = []
+    with open_reader(pipeline, store, told.append) as follower, open_reader(pipeline, store) as reader:
+        assert follower.read_to_end() == []
+        open_writer(pipeline, store, reader).write(started())
+        wait_until(lambda: bool(follower.poll(0.1)), 10, "the follower to see the start")
+        current = follower.record
+        assert current == started()
+        answers = dict[str, str]()
+
+        def write(by: str) -> None:
+            with open_reader(pipeline, store) as own:
+                answers[by] = written_by(pipeline, own, shifted(current, f"by {by}", by=by))
+
+        both = [threading.Thread(target=write, args=(by,)) for by in ("alice", "bob")]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            thread.join()
+        winner, loser = sorted(answers, key=lambda by: answers[by] != by)
+        assert answers[winner] == winner
+        assert answers[loser].startswith(f"rollout of {PIPELINE}: ")
+        assert winner in answers[loser]
+        wait_until(lambda: bool(follower.poll(0.1)), 10, "the follower to see the winner")
+        assert follower.record is not None
+        assert (follower.record.by, follower.record.revision) == (winner, 2)
+
+        produce(kafka.bootstrap, pipeline_topic(pipeline), [(KEY, b"hello"), (b"other", b"hello")], partition=0)
+        wait_until(lambda: bool(follower.poll(0.1)), 10, "the follower to see the foreign record")
+        assert follower.record.by == winner
+        told = told[-1:] if not kafka.durable else told  # there, the loser's record is in the topic, too
+        assert len(told) == 1
+        assert "can't be read: expected a record of the schema rollout-v1" in told[0]
+        reader.read_to_end()
+        assert (reader.record, reader.problem) == (follower.record, follower.problem)
+
+
+def pipeline_topic(pipeline: Pipeline) -> str:
+    assert pipeline.rollout is not None
+    return pipeline.rollout.topic
+
+
+def test_missing_topic_is_named_and_created(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
+    other = make_topic()
+    pipeline = pipeline_on(tmp_path, kafka, f"{other}-control")
+    config = {name: f"{other}-{name}" for name in ("input", "output", "letters", "evaluations")}
+    text = pipeline.path.read_text(encoding="utf-8").replace("topic: events", f"topic: {config['input']}")
+    text = text.replace("topic: predictions", f"topic: {config['output']}").replace(
+        "{strategy: manual", f"{{strategy: manual, evaluations: {config['evaluations']}"
+    )
+    pipeline = load(tmp_path, f"{text}dead_letters: {{topic: {config['letters']}}}\n")
+    admin = Admin(pipeline.client_config())
+    with (
+        open_reader(pipeline, open_store(pipeline)) as reader,
+        pytest.raises(ControlTopicError, match="does not exist on"),
+    ):
+        reader.read_to_end()
+    with pytest.raises(ControlTopicError, match="Create it: millstream topics create PIPELINE"):
+        require_control_topic(admin, pipeline)
+    create(admin, pipeline, partitions=3)
+    require_control_topic(admin, pipeline)
+    if not is_embedded(admin):
+        assert {state.role: state.partitions for state in states(admin, roles(pipeline))} == {
+            "input": 3, "output": 3, "dead letters": 3, "rollout": 1, "rollout evaluations": 3,
+        }  # fmt: skip
+        assert cleanup_policy(admin, pipeline_topic(pipeline)) == "compact"
+
+
+@pytest.mark.durable
+@pytest.mark.parametrize(
+    ("partitions", "policy", "says"),
+    [
+        (1, "delete", "expected cleanup.policy=compact, found delete: the broker would delete the rollout's state"),
+        (1, "compact,delete", "expected cleanup.policy=compact, found compact,delete"),
+        (2, "compact", "expected 1 partition, found 2"),
+    ],
+)
+def test_unfit_topic_is_refused(
+    tmp_path: Path, kafka: Broker, make_topic: MakeTopic, partitions: int, policy: str, says: str
+) -> None:
+    pipeline = pipeline_on(tmp_path, kafka, make_topic(partitions, cleanup_policy=policy))
+    with pytest.raises(ControlTopicError, match=says):
+        require_control_topic(Admin(pipeline.client_config()), pipeline)
+
+
+@pytest.mark.full
+@pytest.mark.durable
+def test_compaction_keeps_the_state(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
+    settings = {"segment_ms": "100", "min_cleanable_dirty_ratio": "0.01", "max_compaction_lag_ms": "100"}
+    pipeline = pipeline_on(tmp_path, kafka, compacted_topic(kafka, make_topic, **settings))
+    store, record = open_store(pipeline), started()
+    with open_reader(pipeline, store) as reader:
+        writer = open_writer(pipeline, store, reader)
+        writer.write(record)
+
+        def compacted() -> bool:
+            """Each change makes a new segment, so that the ones before may be compacted."""
+            nonlocal record
+            record = shifted(record, f"c{record.revision + 1}", share=record.revision)
+            writer.write(record)
+            return len(read_all(kafka.bootstrap, pipeline_topic(pipeline))) < record.revision
+
+        wait_until(compacted, 120, "the cleaner to compact the topic")
+    with open_reader(pipeline, store) as fresh:
+        assert len(fresh.read_to_end()) < record.revision
+        assert fresh.record == record
