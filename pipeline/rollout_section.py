@@ -164,7 +164,7 @@ class Rollout(Section):
         examples=["2h"],
     )
 
-    def step_shares(self, strategy: Strategy | None = None) -> tuple[int, ...]:
+    def step_shares(self, strategy: str | None = None) -> tuple[int, ...]:
         """The candidate's shares in the evaluated steps, in slots. `strategy`: in place of the section's own."""
         match strategy or self.strategy:
             case "canary":

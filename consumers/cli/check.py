@@ -10,6 +10,8 @@ from textwrap import indent
 from rich.console import Console
 
 from millstream.consumers.cli.given import read_pipeline
+from millstream.consumers.cli.rollout_words import rollout_lines
+from millstream.consumers.control.topic import require_control_topic
 from millstream.consumers.decode.named_fields import check_labels, schema_of
 from millstream.consumers.errors import NEEDS_CHANGE, WorkerError
 from millstream.consumers.problems import Problems
@@ -55,12 +57,10 @@ def run(args: argparse.Namespace) -> int:
             console.print(f"labels    {warning}", markup=False)
     if plan is not None:
         _check_lookups(plan, console, problems, offline=args.offline)
-    if args.offline:
-        console.print("topics    not checked (--offline)")
-    else:
-        with problems:
-            require(Admin(pipeline.client_config()), pipeline)
-            console.print(f"topics    all exist on {pipeline.kafka.bootstrap}", markup=False)
+    for line in rollout_lines(pipeline) if pipeline.rollout is not None else ():
+        console.print(f"rollout   {line}", markup=False)
+    with problems:
+        console.print(f"topics    {_topics(pipeline, offline=args.offline)}", markup=False)
     if problems.messages:
         print("\n".join(problems.messages), file=sys.stderr, flush=True)
         for text in _expected_configs(pipeline, problems):
@@ -102,6 +102,17 @@ def _tell_plan(plan: Plan, console: Console) -> ModelRejected | None:
         said = check_compared_answers(pipeline, [plan.model, *shadows][: len(answers)], answers)
         console.print(f"compared  {said}", markup=False)
     return refusal
+
+
+def _topics(pipeline: Pipeline, *, offline: bool) -> str:
+    """Whether the topics can be used. Raises BrokerUnreachableError, TopicError, ControlTopicError."""
+    if offline:
+        return "not checked (--offline)"
+    admin = Admin(pipeline.client_config())
+    require(admin, pipeline)
+    if pipeline.rollout is not None:
+        require_control_topic(admin, pipeline)
+    return f"all exist on {pipeline.kafka.bootstrap}"
 
 
 def _check_lookups(plan: Plan, console: Console, problems: Problems, *, offline: bool) -> None:

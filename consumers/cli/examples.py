@@ -57,6 +57,41 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
     "millstream models warm": (
         ("millstream models warm my-pipeline latest", "see whether it loads here, and how fast"),
     ),
+    "millstream rollout": (
+        ("millstream rollout start my-pipeline 2 --strategy manual --share 1%", "1 % of the keys get version 2"),
+        ("millstream rollout status my-pipeline", "which version has which share, and what may be done"),
+        ('millstream rollout promote my-pipeline --reason "reviewed by Ana"', "version 2 gets all events"),
+    ),
+    "millstream rollout status": (("millstream rollout status my-pipeline --json", "the state, for programs"),),
+    "millstream rollout history": (("millstream rollout history my-pipeline", "who changed what, when and why"),),
+    "millstream rollout start": (
+        ("millstream rollout start my-pipeline latest", "by the strategy of the pipeline file"),
+        ("millstream rollout start my-pipeline 2 --strategy ab --share 20%", "an A/B test"),
+        ("millstream rollout start my-pipeline 2 3 --strategy bandit", "two arms beside the baseline"),
+    ),
+    "millstream rollout step": (
+        ('millstream rollout step my-pipeline --reason "no traffic at night"', "the next share"),
+    ),
+    "millstream rollout promote": (
+        ('millstream rollout promote my-pipeline --reason "version 1 fails on the new events"', "100 % at once"),
+        ('millstream rollout promote my-pipeline --variant v3 --reason "clear winner"', "an arm of a bandit"),
+    ),
+    "millstream rollout rollback": (
+        ('millstream rollout rollback my-pipeline --reason "customers complain"', "0 % at once"),
+    ),
+    "millstream rollout pause": (('millstream rollout pause my-pipeline --reason "sales day"', "hold all shares"),),
+    "millstream rollout resume": (('millstream rollout resume my-pipeline --reason "it is over"', "go on"),),
+    "millstream rollout approve": (
+        ('millstream rollout approve my-pipeline --reason "as planned"', "take the next step"),
+    ),
+    "millstream rollout set": (
+        ('millstream rollout set my-pipeline --share 10% --reason "slowly"', "a share of your choice"),
+        ('millstream rollout set my-pipeline --key N14228=canary --reason "our test plane"', "one key"),
+        ('millstream rollout set my-pipeline --field country=DE:primary --reason "not yet there"', "a field's value"),
+    ),
+    "millstream rollout wait": (
+        ("millstream rollout wait my-pipeline 2 --timeout 6h", "until version 2 is promoted (0) or rolled back (4)"),
+    ),
     "millstream schema": (
         ("millstream schema my-pipeline", "as the pipeline writes its predictions"),
         ("millstream schema my-pipeline --json-schema > predictions.schema.json", "a JSON Schema"),

@@ -48,6 +48,7 @@ COMMANDS = {
     "tail": "print predictions, or another of the pipeline's topics",
     "dead-letters": "list, show and replay the events that could not be processed",
     "lag": "show how far the pipeline is behind",
+    "rollout": "show and change how a new model version takes over, and wait for its end",
     "compare": "compare the primary with its shadows, also by late labels; or show the results",
     "demo": "run the whole service on real flights",
     "options": "list every option of the pipeline file",
@@ -101,7 +102,8 @@ def command_line(loaded: Collection[str] = tuple(COMMANDS)) -> argparse.Argument
     parser.epilog = (
         "exit codes: 0 done, 1 failed, 2 wrong use.\n`run` and `work` also use 3: failed, and a restart would fail, too.\n"
         "`check` uses 3 if the model's server refuses all events of the warm-up.\n"
-        "`compare --show`: 0 a shadow is better, 4 none is better, 5 not decided yet.\n\n"
+        "`compare --show`: 0 a shadow is better, 4 none is better, 5 not decided yet.\n"
+        "`rollout wait`: 0 promoted, 4 rolled back, 5 concluded, 6 timed out, 7 another rollout took its place.\n\n"
         f"{parser.epilog}"
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version, and end")

@@ -15,3 +15,7 @@ class ChangeRefusedError(WorkerError):
 
     The caller prints it and ends, or looks at the new state and decides again.
     """
+
+
+class CommandRefusedError(WorkerError):
+    """The rollout's state doesn't allow the command, or the candidate can't take part. Raised by the command line, which ends."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millstream.pipeline.pipeline import Pipeline
+    from millstream.pipeline.rollout_section import Rollout
     from millstream.schemas.store import SchemaStore
 
 
@@ -67,9 +68,14 @@ def open_writer(pipeline: Pipeline, store: SchemaStore, reader: ControlReader) -
 
 def topic_of(pipeline: Pipeline) -> str:
     """The name of the control topic. Raises ControlTopicError: the pipeline has no rollout."""
+    return rollout_of(pipeline).topic
+
+
+def rollout_of(pipeline: Pipeline) -> Rollout:
+    """The section `rollout` of the pipeline file. Raises ControlTopicError: there is none."""
     if pipeline.rollout is None:
         raise ControlTopicError(
             f"{pipeline.named}: expected the section `rollout:`, found none. Write for example `rollout: {{strategy: manual}}` "
             "(`millstream docs rollouts`)."
         )
-    return pipeline.rollout.topic
+    return pipeline.rollout

@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
     from millstream.pipeline.pipeline import Pipeline
     from millstream.pipeline.rollout_metrics import Quality
-    from millstream.pipeline.rollout_section import Rollout, Strategy
+    from millstream.pipeline.rollout_section import Rollout
 
 RARE: Final = ("errors", "dead_letters", "nan")
 """Metrics of events that should be rare. They need no labels."""
 _LOWER_IS_BETTER: Final = ("brier", "absolute_error", "squared_error")
 
 
-def steps_of(rollout: Rollout, strategy: Strategy | None = None) -> Steps:
+def steps_of(rollout: Rollout, strategy: str | None = None) -> Steps:
     """How the rollout goes on; without steps for `manual` and `bandit`.
 
     Args:

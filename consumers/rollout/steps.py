@@ -75,7 +75,9 @@ MANUAL: Final = Steps((), mode="advise")
 """Only commands change anything."""
 
 
-def started(steps: Steps, candidate: str, now: int, earlier: Progress | None = None) -> Decision:
+def started(
+    steps: Steps, candidate: str, now: int, earlier: Progress | None = None, share: int | None = None
+) -> Decision:
     """The first step. A candidate that arrives while another one is on its way starts from the first step, with a new rollout ID.
 
     Args:
@@ -83,8 +85,10 @@ def started(steps: Steps, candidate: str, now: int, earlier: Progress | None = N
         candidate: model:version.
         now: ms since the epoch.
         earlier: the pipeline's progress so far, if there is one.
+        share: in slots, in place of the first step's.
     """
-    share = steps.shares[0] if steps.shares else 0
+    if share is None:
+        share = steps.shares[0] if steps.shares else 0
     progress = Progress(candidate, share=share, since=now)
     if earlier is None or earlier.ended:
         return Decision("start", f"{candidate} starts at {_percent(share)}", progress)
@@ -197,7 +201,7 @@ def commanded(
     if command not in (allowed := allowed_commands(progress)):
         raise BadCommandError(
             f"{command}: the rollout of {progress.candidate} is {progress.state}, which allows "
-            f"{', '.join(allowed) or 'no command'}"
+            f"{', '.join(allowed) or 'only start'}"
         )
     if command == "step" and not steps.shares:
         raise BadCommandError("step: a manual rollout has no steps: set a share, or promote")
@@ -215,7 +219,10 @@ def commanded(
         case "set":
             if share is None or not 0 <= share <= SLOTS:
                 raise BadCommandError(f"set: expected a share from 0 % to 100 %, found {_percent(share or 0)}")
-            return Decision("set", reason, replace(progress.begun(progress.step, share, now), state="paused"))
+            # A person has chosen the share, so a person goes on. In a manual rollout, nobody else would.
+            return Decision(
+                "set", reason, progress.begun(progress.step, share, now, "paused" if steps.shares else "running")
+            )
     decision = _next_step(steps, progress, now, reason)
     return replace(decision, emergency=command == "step")
 

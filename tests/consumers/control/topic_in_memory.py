@@ -47,6 +47,7 @@ class Topic:
     rows: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     epoch: int = 0
     interrupt: Callable[[], object] | None = None
+    while_waiting: list[Callable[[], object]] = field(default_factory=list)  # one for each `poll`
 
     def compacted(self) -> Topic:
         return replace(self, rows=list({row[0]: row for row in self.rows}.values()))
@@ -63,10 +64,10 @@ class Topic:
 class TopicReader:
     """As ControlReader."""
 
-    def __init__(self, topic: Topic) -> None:
+    def __init__(self, topic: Topic, pipeline: str = PIPELINE) -> None:
         self._topic = topic
         self._next = 0
-        self.state = ControlState(PIPELINE)
+        self.state = ControlState(pipeline)
 
     @property
     def record(self) -> RolloutRecord | None:
@@ -75,6 +76,22 @@ class TopicReader:
     @property
     def unknown(self) -> bool:
         return self.state.unknown
+
+    @property
+    def problem(self) -> str:
+        return self.state.problem
+
+    def poll(self, timeout: float) -> list[Seen]:  # noqa: ARG002
+        """What happens while somebody waits happens now."""
+        if self._topic.while_waiting:
+            self._topic.while_waiting.pop(0)()
+        return self.read_to_end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
     def read_to_end(self) -> list[Seen]:
         rows = list(enumerate(self._topic.rows))[self._next :]

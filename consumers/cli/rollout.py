@@ -1,0 +1,136 @@
+"""`millstream rollout`: shows and changes a pipeline's rollout, by its control topic alone."""
+
+import argparse
+import getpass
+import json
+import os
+import time
+import uuid
+
+from millstream.consumers.cli.given import read_pipeline
+from millstream.consumers.cli.rollout_start import entry_of
+from millstream.consumers.cli.rollout_wait import wait
+from millstream.consumers.cli.rollout_words import (
+    as_json,
+    change_line,
+    history_table,
+    print_table,
+    seen_as_json,
+    status_lines,
+    without_rollout,
+)
+from millstream.consumers.control.errors import CommandRefusedError, ControlTopicError
+from millstream.consumers.control.reader import ControlReader
+from millstream.consumers.control.state import Seen
+from millstream.consumers.control.topic import open_reader, open_writer, require_control_topic, rollout_of
+from millstream.consumers.rollout.changes import Command, commanded_record, started_record
+from millstream.consumers.rollout.declared import steps_of
+from millstream.consumers.rollout.progress import BadCommandError
+from millstream.consumers.rollout.record import RolloutRecord
+from millstream.consumers.rollout.revisions import Change
+from millstream.consumers.schema_store import open_store
+from millstream.pipeline.pipeline import Pipeline
+from millstream.pipeline.rollout_section import Rollout
+from millstream.topics.admin import Admin
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show or change the rollout; `wait` returns the exit codes of `rollout_wait`."""
+    pipeline = read_pipeline(args)
+    rollout_of(pipeline)
+    require_control_topic(Admin(pipeline.client_config()), pipeline)
+    with open_reader(pipeline, open_store(pipeline)) as reader:
+        seen = reader.read_to_end()
+        match args.action:
+            case "status":
+                return _status(pipeline, reader, args)
+            case "history":
+                return _history(seen, args)
+            case "wait":
+                return wait(pipeline, reader, args)
+        return _change(pipeline, reader, args)
+
+
+def _status(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespace) -> int:
+    if args.json:
+        print(json.dumps(as_json(pipeline, reader.record, reader.problem)))
+        return 0
+    lines = without_rollout(pipeline) if reader.record is None else status_lines(pipeline, reader.record, _now())
+    problem = [f"problem   {reader.problem}"] if reader.problem else []
+    print("\n".join([*(lines if not reader.unknown else []), *problem]))
+    return 0
+
+
+def _history(seen: list[Seen], args: argparse.Namespace) -> int:
+    if args.json:
+        for own in seen:
+            print(json.dumps(seen_as_json(own)))
+    else:
+        print_table(history_table(seen))
+    return 0
+
+
+def _change(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespace) -> int:
+    record = _started(pipeline, reader, args) if args.action == "start" else _commanded(pipeline, reader, args)
+    open_writer(pipeline, open_store(pipeline), reader).write(record)
+    if args.json:
+        print(json.dumps(as_json(pipeline, record, "")))
+    else:
+        print(change_line(record))
+    return 0
+
+
+def _started(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespace) -> RolloutRecord:
+    steps, entry = entry_of(pipeline, reader.record, args)
+    return started_record(steps, entry, reader.record, _change_of(args))
+
+
+def _commanded(pipeline: Pipeline, reader: ControlReader, args: argparse.Namespace) -> RolloutRecord:
+    current, rollout = reader.record, rollout_of(pipeline)
+    if reader.unknown:
+        raise ControlTopicError(
+            f"topic {rollout.topic}: {reader.problem}. Start the rollout anew: millstream rollout start PIPELINE"
+        )
+    if current is None:
+        raise CommandRefusedError(f"{args.action}: there is no rollout. Start one: millstream rollout start PIPELINE")
+    command = Command(
+        args.action,
+        shares=dict(getattr(args, "shares", ())),
+        variant=getattr(args, "variant", ""),
+        keys=dict(getattr(args, "keys", ())),
+        fields={(path, value): variant for path, value, variant in getattr(args, "fields", ())},
+    )
+    _refuse_unread(rollout, command)
+    try:
+        steps = steps_of(rollout, current.strategy)
+        return commanded_record(steps, current, command, _change_of(args))
+    except BadCommandError as error:
+        raise CommandRefusedError(f"{error}.") from None
+    except ValueError as error:
+        raise ControlTopicError(f"topic {rollout.topic}, revision {current.revision}: {error}.") from None
+
+
+def _refuse_unread(rollout: Rollout, command: Command) -> None:
+    for (path, _), variant in command.fields.items():
+        if variant and path not in rollout.override_fields:
+            there = ", ".join(rollout.override_fields) or "none"
+            raise CommandRefusedError(
+                f"--field {path}: expected a field of `rollout.override_fields` ({there}), because workers read only those. "
+                "Add it, and restart them."
+            )
+
+
+def _change_of(args: argparse.Namespace) -> Change:
+    return Change(uuid.uuid4().hex, _now(), args.by or _user(), args.action, args.reason)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container's user may have no name
+        return f"user {os.getuid()}"
+
+
+def _now() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,244 @@
+"""Shows the state of a rollout and its history: for people, and as JSON."""
+
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from millstream.consumers.control.state import Seen
+from millstream.consumers.control.topic import rollout_of
+from millstream.consumers.rollout.changes import Memory, allowed, standing
+from millstream.consumers.rollout.declared import steps_of
+from millstream.consumers.rollout.progress import ENDED
+from millstream.consumers.rollout.record import RolloutRecord
+from millstream.pipeline.pipeline import Pipeline
+from millstream.pipeline.printable import printable
+from millstream.pipeline.rollout_section import BASELINE
+
+PIPED_WIDTH: Final = 1000  # columns of output that doesn't go to a terminal: one line per change, for `grep`
+_UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
+
+
+def without_rollout(pipeline: Pipeline) -> list[str]:
+    """What holds while the topic has no record."""
+    version = "the only version" if pipeline.wanted_version is None else f"version {pipeline.wanted_version}"
+    return [f"rollout   none: {version} of {pipeline.model.name} answers all events"]
+
+
+def status_lines(pipeline: Pipeline, record: RolloutRecord, now: int) -> list[str]:
+    """The state. `now`: ms since the epoch."""
+    lines = [
+        f"rollout   {record.rollout}: {record.strategy} of {_candidates(record)}, revision {record.revision}",
+        f"state     {_state(pipeline, record, now)}",
+    ]
+    widths = [max(len(variant.name) for variant in record.variants), max(len(_version(own)) for own in record.variants)]
+    lines += [
+        f"variant   {variant.name:<{widths[0]}}  {_version(variant):<{widths[1]}}  {_percent(share):>7}"
+        for variant, share in zip(record.variants, record.shares, strict=True)
+    ]
+    lines += [f"override  {line}" for line in _overrides(record)]
+    lines.append(f"change    {change_line(record)}")
+    if (wanted := pipeline.wanted_version) not in (None, record.variants[0].version, standing(record).version):
+        lines.append(
+            f"note      {pipeline.at('model', 'version')} is {wanted}, but workers follow the rollout's record"
+        )
+    return [printable(line) for line in lines]
+
+
+def change_line(record: RolloutRecord) -> str:
+    """The change that led to a record, on one line."""
+    marks = ", an emergency" if record.emergency else ""
+    return printable(
+        f"{_time(record.at)} revision {record.revision}: {record.action} by {record.by}{marks}: {_shares(record)}, "
+        f"{record.state} ({record.reason})"
+    )
+
+
+def history_table(seen: Sequence[Seen]) -> Table:
+    """All records that the topic still has, the oldest first."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("revision", "time (UTC)", "by", "action", "before", "after", "reason"):
+        table.add_column(heading, overflow="fold")
+    for own in seen:
+        table.add_row(*(Text(printable(cell)) for cell in _history_row(own)))
+    return table
+
+
+def print_table(table: Table) -> None:
+    """Print it as wide as the terminal; to a file, one line per row."""
+    Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table)
+
+
+def as_json(pipeline: Pipeline, record: RolloutRecord | None, problem: str) -> dict[str, Any]:
+    """The state, for programs. Shares are in percent, times in ISO 8601 (UTC)."""
+    if record is None:
+        version = pipeline.wanted_version
+        variant = {"name": BASELINE, "model": pipeline.model.name, "version": version, "share": 100.0}
+        return {
+            "pipeline": pipeline.name,
+            "state": "unknown" if problem else "none",
+            "variants": [] if problem else [variant],
+            "problem": problem,
+        }
+    return {**_record(record), "allowed": list(_allowed(record)), "problem": problem}
+
+
+def seen_as_json(own: Seen) -> dict[str, Any]:
+    """A record of the topic, for programs."""
+    record = {} if own.record is None else _record(own.record)
+    return {"offset": own.offset, **record, "counts": own.counts, "problem": own.problem}
+
+
+def rollout_lines(pipeline: Pipeline) -> list[str]:
+    """What the section `rollout` means, in two lines."""
+    rollout = rollout_of(pipeline)
+    named = (
+        "a version that `millstream rollout start` names"
+        if rollout.candidate is None
+        else f"version {rollout.candidate}"
+    )
+    steps = steps_of(rollout)
+    match rollout.strategy:
+        case "canary":
+            what = f"canary of {named}: {', '.join(map(_percent, steps.shares))}, then 100 %"
+        case "blue-green":
+            what = f"blue-green of {named}: shadows judge it at 0 %, then 100 % at once"
+        case "ab":
+            what = f"A/B test of {named}: {_percent(steps.shares[0])}, then a report"
+        case "bandit":
+            arms = ", ".join(map(str, rollout.arms or ()))
+            return [f"bandit of versions {arms} beside the baseline: shares follow `{_reward(pipeline)}`"]
+        case "manual":
+            return [f"manual, of {named}: only commands change anything"]
+    acts = "autopilot only advises" if rollout.mode == "advise" else f"a breach leads to {rollout.on_breach}"
+    labels = f", {rollout.least_labels} labels" if rollout.least_labels else ""
+    judged = ", ".join(
+        [*rollout.quality(pipeline.comparison.task, labels=pipeline.labels is not None), "errors", "latency"]
+    )
+    return [
+        what,
+        f"each step takes {_span(round(rollout.bake * 1000))}{labels} or more, and is judged by {judged}; {acts}",
+    ]
+
+
+def _reward(pipeline: Pipeline) -> str:
+    reward = rollout_of(pipeline).metrics.reward
+    return "reward" if reward is None else reward.field
+
+
+def _state(pipeline: Pipeline, record: RolloutRecord, now: int) -> str:
+    """The state, since when, and what a person may do."""
+    try:
+        memory = Memory.of(record)
+    except ValueError as error:
+        return f"{record.state} ({error})"
+    commands = f"commands: {', '.join(allowed(memory)) or 'start'}"
+    if record.state in ENDED:
+        return f"{record.state}, since {_time(record.at)}; {commands}"
+    progress, shares = memory.progress, steps_of(rollout_of(pipeline), record.strategy).shares
+    where = f", step {progress.step + 1} of {len(shares)}" if progress.step < len(shares) else ""
+    advice = ", autopilot only advises" if record.mode == "advise" and record.strategy != "manual" else ""
+    return f"{record.state}{where}{advice}, since {_time(progress.since)} ({_span(now - progress.since)}); {commands}"
+
+
+def _allowed(record: RolloutRecord) -> Sequence[str]:
+    try:
+        return allowed(Memory.of(record))
+    except ValueError:
+        return ()
+
+
+def _record(record: RolloutRecord) -> dict[str, Any]:
+    names = [variant.name for variant in record.variants]
+    return {
+        "pipeline": record.pipeline,
+        "revision": record.revision,
+        "replaces": record.replaces,
+        "at": _iso(record.at),
+        "by": record.by,
+        "action": record.action,
+        "reason": record.reason,
+        "emergency": record.emergency,
+        "rollout": record.rollout,
+        "strategy": record.strategy,
+        "mode": record.mode,
+        "state": record.state,
+        "variants": [
+            {"name": own.name, "model": own.model, "version": own.version, "share": share / 100}
+            for own, share in zip(record.variants, record.shares, strict=True)
+        ],
+        "keys": [
+            {"key": key.decode(errors="backslashreplace"), "hex": key.hex(), "variant": names[own]}
+            for key, own in record.keys
+        ],
+        "fields": [
+            {"field": own.field, "values": sorted(own.values), "variant": names[own.variant]} for own in record.fields
+        ],
+        "before": {"state": record.before_state, "shares": [share / 100 for share in record.before_shares]},
+    }
+
+
+def _history_row(own: Seen) -> Sequence[str]:
+    record = own.record
+    if record is None:
+        what = "the record was deleted: the pipeline file's version answers" if own.counts else own.problem
+        return ("-", "-", "-", "-", "-", "-", what)
+    before = f"{_listed(record.before_shares)} {record.before_state}" if record.before_state else "-"
+    after = f"{_listed(record.shares)} {record.state}" if own.counts else "refused"
+    reason = record.reason if own.counts else own.problem or "written twice"
+    action = f"{record.action} (emergency)" if record.emergency else record.action
+    return (str(record.revision), _time(record.at), record.by, action, before, after, reason)
+
+
+def _overrides(record: RolloutRecord) -> list[str]:
+    names = [variant.name for variant in record.variants]
+    lines = [f"key {key.decode(errors='backslashreplace')}: {names[variant]}" for key, variant in record.keys]
+    if len(lines) > 10:
+        lines = [f"{len(lines)} keys (--json lists them)"]
+    return lines + [
+        f"field {own.field} = {', '.join(sorted(own.values))}: {names[own.variant]}" for own in record.fields
+    ]
+
+
+def _candidates(record: RolloutRecord) -> str:
+    return ", ".join(_version(variant) for variant in record.variants[1:]) or _version(record.variants[0])
+
+
+def _version(variant: Any) -> str:
+    return f"{variant.model} {variant.version}"
+
+
+def _shares(record: RolloutRecord) -> str:
+    return ", ".join(
+        f"{variant.name} {_percent(share)}" for variant, share in zip(record.variants, record.shares, strict=True)
+    )
+
+
+def _listed(shares: Sequence[int]) -> str:
+    return "/".join(f"{share / 100:g}" for share in shares) + " %"
+
+
+def _percent(slots: int) -> str:
+    return f"{slots / 100:g} %"
+
+
+def _time(at: int) -> str:
+    return _iso(at).removesuffix("Z").replace("T", " ")
+
+
+def _iso(at: int) -> str:
+    try:
+        return datetime.fromtimestamp(at // 1000, UTC).isoformat().replace("+00:00", "Z")
+    except (ValueError, OverflowError, OSError):  # a foreign record may say anything
+        return str(at)
+
+
+def _span(ms: int) -> str:
+    for size, unit in _UNITS:
+        if ms >= size:
+            return f"{ms / size:.3g} {unit}"
+    return "just now"

@@ -1,0 +1,325 @@
+"""`millstream rollout`: state and history, commands and their refusals, and the exit codes of `wait`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import partial
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+import yaml
+
+from millstream.consumers.cli import main as cli
+from millstream.consumers.cli import rollout
+from millstream.consumers.cli.usage.rollout import STRATEGIES, field_override, hex_override, key_override, named_share
+from millstream.consumers.control.writer import ControlWriter
+from millstream.pipeline.loading import load_pipeline
+from millstream.pipeline.rollout_section import Strategy
+from millstream.schemas.records import ROLLOUT
+from millstream.topics.admin import Admin, create
+from tests.broker.choice import Broker
+from tests.consumers.control.topic_in_memory import Topic, TopicReader, TopicTransaction
+from tests.consumers.service import flights_service
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from millstream.pipeline.pipeline import Pipeline
+    from tests.consumers.service import Service
+
+NOWHERE = Broker("127.0.0.1:1", durable=False, kind="mock")
+NAME = "flights-delay"
+WHY = ("--reason", "because", "--by", "alice")
+LABELS = {"topic": "outcomes", "format": "json", "event_id": "id", "value": "late"}
+
+
+def service_of(
+    folder: Path, kafka: Broker = NOWHERE, section: dict[str, Any] | None = None, **sections: Any
+) -> Service:
+    """The flights with version 1, the same as version 3 and 4, and version 2, which has other inputs."""
+    service = flights_service(folder, kafka, with_topics=False, rollout=section or {"strategy": "manual"}, **sections)
+    for version in ("3", "4"):
+        shutil.copytree(folder / "models" / NAME / "1", folder / "models" / NAME / version)
+    return service
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> Topic:
+    """The control topic, in memory."""
+    made = Topic()
+
+    def reader(pipeline: Pipeline, _: object) -> TopicReader:
+        return TopicReader(made, pipeline.name)
+
+    def writer(_: object, __: object, own: TopicReader) -> ControlWriter:
+        return ControlWriter(own, lambda: TopicTransaction(made), ROLLOUT.reserved_id)
+
+    monkeypatch.setattr(rollout, "require_control_topic", lambda *_: None)
+    monkeypatch.setattr(rollout, "open_reader", reader)
+    monkeypatch.setattr(rollout, "open_writer", writer)
+    return made
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command that succeeds; returns what it prints."""
+
+    def command(service: Service, action: str, *options: str, code: int = 0) -> str:
+        assert cli.run(["rollout", action, str(service.file), *options]) == code, capsys.readouterr().err
+        said = capsys.readouterr()
+        return said.err if code == 1 else said.out
+
+    return command
+
+
+@pytest.fixture
+def state(run: Callable[..., str]) -> Callable[[Service], Any]:
+    return lambda service: json.loads(run(service, "status", "--json"))
+
+
+def test_without_a_rollout_the_files_version_answers(
+    tmp_path: Path, topic: Topic, run: Callable[..., str], state: Callable[[Service], Any]
+) -> None:
+    service = service_of(tmp_path)
+    assert run(service, "status") == f"rollout   none: version 1 of {NAME} answers all events\n"
+    assert state(service)["state"] == "none"
+    assert run(service, "history").split() == ["revision", "time", "(UTC)", "by", "action", "before", "after", "reason"]
+    assert "there is no rollout. Start one" in run(service, "promote", *WHY, code=1)
+    assert "there is no rollout. Start one" in run(service, "wait", code=1)
+    assert topic.rows == []
+
+
+def test_manual_rollout_from_start_to_promotion(
+    tmp_path: Path, topic: Topic, run: Callable[..., str], state: Callable[[Service], Any]
+) -> None:
+    service = service_of(tmp_path)
+    assert topic.rows == []
+    assert "revision 1: start by alice: primary 99 %, canary 1 %, running (because)" in run(
+        service, "start", "3", "--share", "1%", *WHY
+    )
+    run(service, "set", "--share", "25", *WHY)
+    run(service, "pause", *WHY)
+    run(service, "resume", *WHY)
+    assert "an emergency: primary 0 %, canary 100 %, promoted" in run(service, "promote", *WHY)
+    found = state(service)
+    assert (found["state"], found["before"], found["allowed"]) == (
+        "promoted",
+        {"state": "running", "shares": [75.0, 25.0]},
+        ["rollback"],
+    )
+    assert [(own["name"], own["version"], own["share"]) for own in found["variants"]] == [
+        ("primary", 1, 0),
+        ("canary", 3, 100),
+    ]
+    changes = [json.loads(line) for line in run(service, "history", "--json").splitlines()]
+    assert [(own["revision"], own["action"], own["state"]) for own in changes] == [
+        (1, "start", "running"),
+        (2, "set", "running"),
+        (3, "pause", "paused"),
+        (4, "resume", "running"),
+        (5, "promote", "promoted"),
+    ]
+    assert [own["before"]["shares"] for own in changes] == [[], [99, 1], [75, 25], [75, 25], [75, 25]]
+    assert run(service, "wait", "3") != ""
+    lines = run(service, "history").splitlines()
+    assert lines[2].split()[-4:] == ["75/25", "%", "running", "because"]
+    run(service, "start", "4", *WHY)
+    assert [own["version"] for own in state(service)["variants"]] == [3, 4]
+    assert "revision 6" in run(service, "status")
+
+
+def test_canary_goes_by_the_files_steps(
+    tmp_path: Path, topic: Topic, run: Callable[..., str], state: Callable[[Service], Any]
+) -> None:
+    service = service_of(tmp_path, section={"least_labels": 0, "steps": [2, 20], "approve": [20], "candidate": 3})
+    run(service, "start", "--by", "bob")
+    assert state(service)["reason"] == f"{NAME} 3 starts at 2 %"
+    assert "approve: the rollout of" in run(service, "approve", *WHY, code=1)
+    run(service, "step", *WHY)
+    assert (state(service)["variants"][1]["share"], state(service)["emergency"]) == (20, True)
+    assert "state     running, step 2 of 2" in run(service, "status")
+    run(service, "rollback", *WHY)
+    assert state(service)["state"] == "rolled_back"
+    assert len(topic.rows) == 3
+
+
+def test_overrides_are_shown_and_kept_until_the_end(
+    tmp_path: Path, topic: Topic, run: Callable[..., str], state: Callable[[Service], Any]
+) -> None:
+    service = service_of(tmp_path, section={"strategy": "manual", "override_fields": ["carrier"]})
+    run(service, "start", "3", *WHY)
+    run(service, "set", "--key", "a=b=canary", "--key-hex", "00ff=primary", "--field", "carrier=UA:canary", *WHY)
+    found = state(service)
+    assert [(own["hex"], own["variant"]) for own in found["keys"]] == [("613d62", "canary"), ("00ff", "primary")]
+    assert found["fields"] == [{"field": "carrier", "values": ["UA"], "variant": "canary"}]
+    assert "override  field carrier = UA: canary" in run(service, "status")
+    assert "expected a field of `rollout.override_fields` (carrier)" in run(
+        service, "set", "--field", "origin=EWR:canary", *WHY, code=1
+    )
+    assert "variant: expected one of primary, canary, found green" in run(
+        service, "set", "--key", "a=green", *WHY, code=1
+    )
+    run(service, "promote", *WHY)
+    assert (state(service)["keys"], state(service)["fields"]) == ([], [])
+    assert len(topic.rows) == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["9"], "has no version 9"),
+        (["1"], "expected another version than the baseline, found 1, which answers already"),
+        (["2"], "Both versions of a rollout answer in the same worker, so they must fit each other"),
+        ([], "expected the candidate's version, found none"),
+        (["3", "4"], "expected one version with `manual`, found 3, 4"),
+        (["3", "--strategy", "canary"], "canary can't run with"),
+        (["3", "--strategy", "blue-green"], "expected `labels:`"),
+        (["3", "--strategy", "bandit"], "expected `reward`"),
+    ],
+)
+def test_start_refuses_what_cannot_run_and_changes_nothing(
+    tmp_path: Path, topic: Topic, run: Callable[..., str], options: list[str], says: str
+) -> None:
+    assert says in run(service_of(tmp_path), "start", *options, *WHY, code=1)
+    assert topic.rows == []
+
+
+def test_shares_of_a_canary_are_the_files(tmp_path: Path, topic: Topic, run: Callable[..., str]) -> None:
+    service = service_of(tmp_path, section={"least_labels": 0})
+    assert "whose shares are in the pipeline file" in run(service, "start", "3", "--share", "5", code=1)
+    assert "more than 0% and less than 100%, found 100%" in run(
+        service, "start", "3", "--strategy", "ab", "--share", "100", code=1
+    )
+    assert topic.rows == []
+
+
+def test_blue_green_needs_a_shadow_of_the_candidate(tmp_path: Path, topic: Topic, run: Callable[..., str]) -> None:
+    service = service_of(
+        tmp_path, section={"strategy": "blue-green", "least_labels": 0}, shadows=[{"version": 4, "sample_rate": 0.5}]
+    )
+    assert "needs a shadow of version 3" in run(service, "start", "3", code=1)
+    run(service, "start", "4")
+    assert len(topic.rows) == 1
+
+
+def test_rollout_that_runs_is_not_begun_again_by_mistake(
+    tmp_path: Path, topic: Topic, run: Callable[..., str], state: Callable[[Service], Any]
+) -> None:
+    service = service_of(tmp_path)
+    run(service, "start", "3", *WHY)
+    assert "is on its way already (running, revision 1)" in run(service, "start", "3", *WHY, code=1)
+    run(service, "start", "4", *WHY)
+    assert state(service)["action"] == "restart"
+    assert len(topic.rows) == 2
+
+
+def test_change_of_somebody_else_in_between_is_told(
+    tmp_path: Path, topic: Topic, run: Callable[..., str], state: Callable[[Service], Any]
+) -> None:
+    """As autopilot and a person at once."""
+    service = service_of(tmp_path)
+    run(service, "start", "3", *WHY)
+    topic.interrupt = lambda: run(service, "pause", "--reason", "errors", "--by", "autopilot")
+    said = run(service, "promote", *WHY, code=1)
+    assert "expected revision 1, found 2: autopilot made the change 'pause' in the meantime (errors)" in said
+    assert state(service)["state"] == "paused"
+
+
+def test_foreign_record_is_told_and_a_start_replaces_it(
+    tmp_path: Path, topic: Topic, run: Callable[..., str], state: Callable[[Service], Any]
+) -> None:
+    service = service_of(tmp_path)
+    key = load_pipeline(service.file, {}).name.encode()
+    topic.rows.append((key, b"hello"))
+    assert run(service, "status").startswith("problem   the record at offset 0 can't be read: expected a record of")
+    assert state(service)["state"] == "unknown"
+    assert "Start the rollout anew: millstream rollout start" in run(service, "promote", *WHY, code=1)
+    run(service, "start", "3", *WHY)
+    assert state(service)["state"] == "running"
+    rows = [json.loads(line) for line in run(service, "history", "--json").splitlines()]
+    assert [own["counts"] for own in rows] == [False, True, True]
+    assert "the record was deleted" in run(service, "history")
+    topic.rows.append((key, b"\0 from a later version"))
+    assert "can't be read" in state(service)["problem"]
+    run(service, "set", "--share", "3", *WHY)  # by the last state that can be read
+    assert state(service)["problem"] == ""
+
+
+@pytest.mark.parametrize(("ends", "code"), [("promote", 0), ("rollback", 4), ("start", 7), ("pause", 6)])
+def test_wait_tells_the_end_by_its_exit_code(
+    tmp_path: Path, topic: Topic, run: Callable[..., str], ends: str, code: int
+) -> None:
+    service = service_of(tmp_path)
+    run(service, "start", "3", *WHY)
+    options = ["4"] if ends == "start" else []
+    topic.while_waiting.append(lambda: cli.run(["rollout", ends, str(service.file), *options, *WHY]))
+    said = run(service, "wait", "--timeout", "100ms", code=code)
+    assert f"{'restart' if ends == 'start' else ends} by alice" in said
+
+
+def test_wait_for_a_version_that_starts_later(tmp_path: Path, topic: Topic, run: Callable[..., str]) -> None:
+    service = service_of(tmp_path)
+    run(service, "start", "3", *WHY)
+    run(service, "rollback", *WHY)
+    for command in (["start", "4"], ["promote"]):
+        words = ["rollout", command[0], str(service.file), *command[1:], *WHY]
+        topic.while_waiting.append(partial(cli.run, words))
+    said = run(service, "wait", "4", "--json")
+    changes = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    assert [own["action"] for own in changes] == ["start", "promote"]
+    assert run(service, "wait", "4", "--timeout", "1ms") != ""
+    assert run(service, "wait", "3", "--timeout", "1ms", code=6) == ""
+
+
+def test_pipeline_without_the_section_is_told_what_to_write(tmp_path: Path, run: Callable[..., str]) -> None:
+    service = flights_service(tmp_path, NOWHERE, with_topics=False)
+    assert "expected the section `rollout:`, found none. Write for example" in run(service, "status", code=1)
+
+
+@pytest.mark.parametrize("text", ["canary", "=canary", "a:b"])
+def test_override_without_its_parts_is_wrong_use(text: str) -> None:
+    for read in (key_override, hex_override, field_override):
+        with pytest.raises(Exception, match="expected"):
+            read(text)
+
+
+def test_overrides_and_shares_on_the_command_line() -> None:
+    assert named_share("12.5%") == ("", 1250)
+    assert named_share("v2=3") == ("v2", 300)
+    assert field_override("a.b=x=y:z:canary") == ("a.b", "x=y:z", "canary")
+    assert key_override("k=") == (b"k", "")
+
+
+def test_command_and_file_know_the_same_strategies() -> None:
+    assert get_args(Strategy) == STRATEGIES
+
+
+def test_check_says_what_the_section_means(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    section = {"candidate": "latest", "metrics": {"accuracy": {"margin": 0.02}}}
+    service = service_of(tmp_path, section=section, labels=LABELS)
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rollout")]
+    assert said == [
+        "rollout   canary of version latest: 1 %, 5 %, 25 %, 50 %, then 100 %",
+        "rollout   each step takes 10 min, 500 labels or more, and is judged by accuracy, errors, latency; a breach leads to "
+        "rollback",
+    ]
+
+
+def test_commands_work_on_a_broker(
+    kafka: Broker, tmp_path: Path, run: Callable[..., str], state: Callable[[Service], Any]
+) -> None:
+    service = service_of(tmp_path, kafka)
+    assert "does not exist on" in run(service, "status", code=1)
+    pipeline = load_pipeline(service.file, {})
+    create(Admin(pipeline.client_config()), pipeline)
+    run(service, "start", "3", "--share", "10%", *WHY)
+    run(service, "promote", *WHY)
+    assert run(service, "wait", "3").count("\n") == 1
+    assert state(service)["state"] == "promoted"
+    document = yaml.safe_load(service.file.read_text("utf-8"))
+    document["model"]["version"] = 4
+    service.file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    assert "model.version is 4, but workers follow the rollout's record" in run(service, "status")
