@@ -133,13 +133,12 @@ def _reward(pipeline: Pipeline) -> str:
 def _state(pipeline: Pipeline, record: RolloutRecord, now: int) -> str:
     """The state, since when, and what a person may do."""
     try:
-        memory = Memory.of(record)
+        progress, commands = Memory.of(record).progress, f"commands: {', '.join(allowed(record)) or 'start'}"
     except ValueError as error:
         return f"{record.state} ({error})"
-    commands = f"commands: {', '.join(allowed(memory)) or 'start'}"
     if record.state in ENDED:
         return f"{record.state}, since {_time(record.at)}; {commands}"
-    progress, shares = memory.progress, steps_of(rollout_of(pipeline), record.strategy).shares
+    shares = steps_of(rollout_of(pipeline), record.strategy).shares
     where = f", step {progress.step + 1} of {len(shares)}" if progress.step < len(shares) else ""
     advice = ", autopilot only advises" if record.mode == "advise" and record.strategy != "manual" else ""
     return f"{record.state}{where}{advice}, since {_time(progress.since)} ({_span(now - progress.since)}); {commands}"
@@ -147,7 +146,7 @@ def _state(pipeline: Pipeline, record: RolloutRecord, now: int) -> str:
 
 def _allowed(record: RolloutRecord) -> Sequence[str]:
     try:
-        return allowed(Memory.of(record))
+        return allowed(record)
     except ValueError:
         return ()
 
@@ -188,7 +187,9 @@ def _history_row(own: Seen) -> Sequence[str]:
         what = "the record was deleted: the pipeline file's version answers" if own.counts else own.problem
         return ("-", "-", "-", "-", "-", "-", what)
     before = f"{_listed(record.before_shares)} {record.before_state}" if record.before_state else "-"
-    after = f"{_listed(record.shares)} {record.state}" if own.counts else "refused"
+    named = len(record.keys) + sum(len(each.values) for each in record.fields)
+    overrides = f", {named} override{'' if named == 1 else 's'}" if named else ""
+    after = f"{_listed(record.shares)} {record.state}{overrides}" if own.counts else "refused"
     reason = record.reason if own.counts else own.problem or "written twice"
     action = f"{record.action} (emergency)" if record.emergency else record.action
     return (str(record.revision), _time(record.at), record.by, action, before, after, reason)

@@ -84,6 +84,7 @@ class KafkaTransaction:
             self._step(lambda: self._producer.init_transactions(STEP_TIMEOUT))
         except AbandonedError as error:
             raise ControlTopicError(f"topic {self._topic}: {error}. Nothing was written. Try again.") from None
+        self._take_log()
 
     def commit(self, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
         """See `Transaction`."""
@@ -104,6 +105,12 @@ class KafkaTransaction:
         if self._open:
             with suppress(AbandonedError, ControlTopicError):  # the broker will end it
                 self._step(lambda: self._producer.abort_transaction(STEP_TIMEOUT))
+        self._take_log()
+
+    def _take_log(self) -> None:
+        """Pass the client's log lines to its logger. It prints those that are left when it ends."""
+        with suppress(KafkaException, SystemError):  # after a fatal error
+            self._producer.poll(0)
 
     def _on_delivery(self, error: KafkaError | None, _: object) -> None:
         self._failure = self._failure or error

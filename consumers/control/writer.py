@@ -91,7 +91,7 @@ class ControlWriter:
             try:
                 refuse_stale(record.pipeline, newest, record.replaces)
             except StaleRevisionError as error:
-                raise ChangeRefusedError(str(error)) from None
+                raise ChangeRefusedError(f"{error}: millstream rollout status PIPELINE") from None
             forget = [(record.key, None)] if self._reader.unknown else []
             transaction.commit([*forget, (record.key, encode_rollout(record, self._schema_id))])
         # A broker that doesn't fence, such as the embedded one, lets both of two writers commit. The topic's order decides.

@@ -173,9 +173,13 @@ def commanded_record(steps: Steps, current: RolloutRecord, command: Command, cha
     return record
 
 
-def allowed(memory: Memory) -> tuple[str, ...]:
-    """The commands that a state allows, besides `start`."""
-    return allowed_commands(memory.progress) if memory.arms is None else _OF_BANDIT.get(memory.progress.state, ())
+def allowed(record: RolloutRecord) -> tuple[str, ...]:
+    """The commands that a state allows, besides `start`. Raises ValueError as `Memory.of`."""
+    memory = Memory.of(record)
+    if memory.arms is not None:
+        return _OF_BANDIT.get(memory.progress.state, ())
+    found = allowed_commands(memory.progress)
+    return tuple(name for name in found if name != "step" or record.strategy != "manual")
 
 
 def standing(record: RolloutRecord) -> RolloutVariant:
@@ -217,7 +221,7 @@ def _by_bandit(current: RolloutRecord, memory: Memory, command: Command, change:
     progress, name = memory.progress, command.name
     if not change.reason.strip():
         raise BadCommandError(f"{name}: expected a reason, found none: it is kept in the rollout's history")
-    if name not in (may := allowed(memory)):
+    if name not in (may := allowed(current)):
         raise BadCommandError(
             f"{name}: the bandit of {progress.candidate} is {progress.state}, which allows {', '.join(may) or 'only start'}"
         )

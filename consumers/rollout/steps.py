@@ -220,9 +220,8 @@ def commanded(
             if share is None or not 0 <= share <= SLOTS:
                 raise BadCommandError(f"set: expected a share from 0 % to 100 %, found {_percent(share or 0)}")
             # A person has chosen the share, so a person goes on. In a manual rollout, nobody else would.
-            return Decision(
-                "set", reason, progress.begun(progress.step, share, now, "paused" if steps.shares else "running")
-            )
+            after: State = "paused" if steps.shares else progress.state
+            return Decision("set", reason, progress.begun(progress.step, share, now, after))
     decision = _next_step(steps, progress, now, reason)
     return replace(decision, emergency=command == "step")
 

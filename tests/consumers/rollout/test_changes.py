@@ -102,6 +102,9 @@ def test_manual_rollout_goes_on_running() -> None:
     assert (record.state, record.shares) == ("running", (9_000, 1_000))
     record = after(record, "set", shares={"canary": 500})
     assert record.shares == (9_500, 500)
+    assert "step" not in allowed(record)
+    held = after(after(record, "pause"), "set", shares={"": 300})
+    assert (held.state, held.shares) == ("paused", (9_700, 300))
 
 
 @pytest.mark.parametrize(
@@ -182,7 +185,7 @@ def test_bandit_starts_with_equal_shares_and_remembers_its_arms() -> None:
 
 def test_commands_of_a_bandit() -> None:
     record = begun("bandit", 2, 3)
-    assert allowed(Memory.of(record)) == ("promote", "rollback", "pause", "set")
+    assert allowed(record) == ("promote", "rollback", "pause", "set")
     with pytest.raises(BadCommandError, match="step: the bandit of delay 2, 3 is running, which allows promote"):
         after(record, "step")
     with pytest.raises(BadCommandError, match="variant: expected one of primary, v2, v3, found none"):
