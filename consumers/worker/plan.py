@@ -162,11 +162,6 @@ def open_copies(pipeline: Pipeline, model: ModelVersion, beside: object = None) 
     ]
     for each in models:
         check_gpu_options(pipeline, each, executors[0].device)
-    if pipeline.rollout is not None and isinstance(executors[0], BlockingExecutor):
-        raise PlanError(
-            f"{pipeline.at('rollout')}: expected a model that runs in the worker, found the executor {model.executor}, which "
-            "sends requests to a server. Change the version there, or leave `rollout` out."
-        )
     for option in ("instances", "concurrent_batches") if isinstance(executors[0], BlockingExecutor) else ():
         if (found := getattr(settings, option)) > 1:
             raise PlanError(
