@@ -214,6 +214,8 @@ def _by_steps(steps: Steps, current: RolloutRecord, memory: Memory, command: Com
     share = _shares(current, command.shares)[1] if command.shares else None
     now = max(change.at, current.at)
     decision = commanded(steps, memory.progress, command.name, now=now, reason=change.reason, share=share)
+    # A manual rollout has no checks that somebody could skip.
+    decision = replace(decision, emergency=decision.emergency and current.strategy != "manual")
     return decided_record(current, decision, change)
 
 
@@ -244,7 +246,7 @@ def _by_bandit(current: RolloutRecord, memory: Memory, command: Command, change:
         else replace(progress, state=state, share=share)
     )
     action = cast("Action", name)  # one of `_OF_BANDIT`
-    decision = Decision(action, change.reason, after, emergency=name == "promote")
+    decision = Decision(action, change.reason, after)
     assert memory.arms is not None
     return decided_record(current, decision, change, replace(memory.arms, shares=tuple(shares)), shares)
 

@@ -102,7 +102,7 @@ def test_manual_rollout_from_start_to_promotion(
     run(service, "set", "--share", "25", *WHY)
     run(service, "pause", *WHY)
     run(service, "resume", *WHY)
-    assert "an emergency: primary 0 %, canary 100 %, promoted" in run(service, "promote", *WHY)
+    assert "promote by alice: primary 0 %, canary 100 %, promoted" in run(service, "promote", *WHY)
     found = state(service)
     assert (found["state"], found["before"], found["allowed"]) == (
         "promoted",
