@@ -2,7 +2,7 @@
 
 Run: python -m benchmarks.rollouts [--rollouts 1000] [--without-difference 10000] [--seed 1]
 
-It writes benchmarks/results/rollouts.md and rollouts.json, and docs/rollouts-events.svg. It is one process, and
+It writes benchmarks/results/rollouts.md and rollouts.json, and docs/rollout-rules-events.svg. It is one process, and
 all streams come from the seed.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from benchmarks.rollout_simulation import Found
 
 RESULTS: Final = Path(__file__).parent / "results"
-PICTURE: Final = Path(__file__).parents[1] / "docs" / "rollouts-events.svg"
+PICTURE: Final = Path(__file__).parents[1] / "docs" / "rollout-rules-events.svg"
 MARGIN: Final = 0.05
 CLUSTERS: Final = 20_000  # keys of a clustered world
 _STEPS: Final = replace(CANARY, shares=(1000, 2500, 5000), bake_ms=3000, least_labels=200)
@@ -204,8 +204,9 @@ def markdown(found: dict[str, Any]) -> str:
     parts = [
         "# Simulated rollouts",
         "",
-        f"`python -m benchmarks.rollouts --seed {found['seed']}` writes this page. [docs/rollouts.md](../../docs/rollouts.md) "
-        "says what the rules are. Each rollout is decided by the real rules, at every look.",
+        f"`python -m benchmarks.rollouts --seed {found['seed']}` writes this page. "
+        "[docs/rollout-rules.md](../../docs/rollout-rules.md) says what the rules are. Each rollout is decided by the real rules, "
+        "at every look.",
         "",
         "## Without a difference to find",
         "",
@@ -244,7 +245,7 @@ def markdown(found: dict[str, Any]) -> str:
         "",
         *table([Measured(**own) for own in found["methods"]], found["no_difference"][0]["rollouts"]),
         "",
-        "![events until a decision](../../docs/rollouts-events.svg)",
+        "![events until a decision](../../docs/rollout-rules-events.svg)",
         "",
         "## Speed",
         "",

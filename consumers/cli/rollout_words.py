@@ -133,7 +133,7 @@ def _reward(pipeline: Pipeline) -> str:
 def _state(pipeline: Pipeline, record: RolloutRecord, now: int) -> str:
     """The state, since when, and what a person may do."""
     try:
-        progress, commands = Memory.of(record).progress, f"commands: {', '.join(allowed(record)) or 'start'}"
+        progress, commands = Memory.of(record).progress, f"commands: {', '.join([*allowed(record), 'start'])}"
     except ValueError as error:
         return f"{record.state} ({error})"
     if record.state in ENDED:

@@ -1,7 +1,7 @@
 """Hashes routing keys: `fmix32(crc32(salt + 0x00 + key))`, the same in every language.
 
-crc32 is zlib's, and fmix32 is the last step of MurmurHash3. docs/rollouts.md says why, with test vectors. `hashes.c` hashes many
-keys per call. If it is not compiled, Python does so, more slowly.
+crc32 is zlib's, and fmix32 is the last step of MurmurHash3. docs/rollout-rules.md says why, with test vectors. `hashes.c` hashes
+many keys per call. If it is not compiled, Python does so, more slowly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The record of a rollout on the control topic: schema rollout-v1, with its encoding. docs/rollouts.md has test vectors."""
+"""The record of a rollout on the control topic: schema rollout-v1, with its encoding. docs/rollout-rules.md has test vectors."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from millstream.schemas.records import OWN_SCHEMAS_FOLDER, ROLLOUT
 from millstream.schemas.store import Schema
 from millstream.schemas.wire import frame
 
-PAGE = (Path(__file__).parents[3] / "docs" / "rollouts.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "rollout-rules.md").read_text("utf-8")
 EXAMPLE = RolloutRecord(
     pipeline="flights", revision=3, replaces=2, change_id="c3", at=1_700_000_000_000, by="autopilot", action="step",
     reason="all metrics passed at 1 %", rollout="flights-2", strategy="canary", state="running",

@@ -26,7 +26,7 @@ from tests.native import with_native
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-PAGE = (Path(__file__).parents[3] / "docs" / "rollouts.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "rollout-rules.md").read_text("utf-8")
 KEYS = st.lists(st.binary(max_size=40), min_size=1, max_size=20)
 SALTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 MANY = Packed.of([b"customer-%d" % number for number in range(100_000)])
@@ -81,7 +81,7 @@ def program(language: str) -> str:
 
 def test_pages_python_gives_the_vectors() -> None:
     names: dict[str, object] = {}
-    exec(compile(program("python"), "docs/rollouts.md", "exec"), names)
+    exec(compile(program("python"), "docs/rollout-rules.md", "exec"), names)
     function = names["slot"]
     assert callable(function)
     assert [function(salt, key) for salt, key, _, _ in vectors()] == [slot for _, _, _, slot in vectors()]
