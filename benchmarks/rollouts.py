@@ -205,8 +205,8 @@ def markdown(found: dict[str, Any]) -> str:
         "# Simulated rollouts",
         "",
         f"`python -m benchmarks.rollouts --seed {found['seed']}` writes this page. "
-        "[docs/rollout-rules.md](../../docs/rollout-rules.md) says what the rules are. Each rollout is decided by the real rules, "
-        "at every look.",
+        "[docs/rollout-rules.md](../../docs/rollout-rules.md) says what the rules are. Each rollout is decided by the real "
+        "rules, at every look.",
         "",
         "## Without a difference to find",
         "",

@@ -16,7 +16,7 @@ from millstream.consumers.serving.misfit import misfit
 from millstream.inference.repository import ModelVersion
 from millstream.pipeline.pipeline import Pipeline
 from millstream.pipeline.rollout_conflicts import strategy_conflicts
-from millstream.pipeline.rollout_section import BASELINE, CANDIDATE, Strategy
+from millstream.pipeline.rollout_section import BASELINE, CANDIDATE, Rollout, Strategy
 from millstream.pipeline.shares import WHOLE, share_text
 from millstream.schemas.wording import dotted
 
@@ -38,13 +38,14 @@ def entry_of(pipeline: Pipeline, current: RolloutRecord | None, args: argparse.N
         raise CommandRefusedError(f"start: {strategy} can't run with {pipeline.named}. {' '.join(wrong)}")
     _refuse_share(strategy, args.share)
     models = PipelineModels(pipeline)
-    baseline = models.wanted(None if current is None else standing(current).version)
+    baseline = models.wanted(_baseline(pipeline, current))
     versions = [models.wanted(version) for version in _wanted(pipeline, strategy, args)]
     for version in versions:
         _refuse_unfit(baseline, version)
     if strategy == "blue-green":
         _refuse_without_shadow(pipeline, versions[0])
     numbers = tuple(version.version for version in versions)
+    _refuse_arms(rollout, numbers)
     _refuse_twice(current, numbers, strategy)
     names = [f"v{number}" for number in numbers] if strategy == "bandit" else [CANDIDATE]
     entry = Entry(
@@ -58,6 +59,24 @@ def entry_of(pipeline: Pipeline, current: RolloutRecord | None, args: argparse.N
         args.share,
     )
     return steps_of(rollout, strategy), entry
+
+
+def _baseline(pipeline: Pipeline, current: RolloutRecord | None) -> int | None:
+    """The version that answers now; None: the pipeline file's, also if the record is about another model than the file."""
+    if current is None or standing(current).model != pipeline.model.name:
+        return None
+    return standing(current).version
+
+
+def _refuse_arms(rollout: Rollout, versions: tuple[int, ...]) -> None:
+    """Refuse versions that are named twice, and more than their least shares allow."""
+    if len(set(versions)) < len(versions):
+        raise CommandRefusedError(f"start: expected each version once, found {', '.join(map(str, versions))}.")
+    if rollout.least_share * (1 + len(versions)) > WHOLE:
+        raise CommandRefusedError(
+            f"start: expected at most {WHOLE // rollout.least_share} arms with the baseline, because each keeps "
+            f"{share_text(rollout.least_share)} (`rollout.least_share`); found {1 + len(versions)}."
+        )
 
 
 def _wanted(pipeline: Pipeline, strategy: Strategy, args: argparse.Namespace) -> Sequence[int | str]:

@@ -42,11 +42,7 @@ def status_lines(pipeline: Pipeline, record: RolloutRecord, now: int) -> list[st
     ]
     lines += [f"override  {line}" for line in _overrides(record)]
     lines.append(f"change    {change_line(record)}")
-    if (wanted := pipeline.wanted_version) not in (None, record.variants[0].version, standing(record).version):
-        lines.append(
-            f"note      {pipeline.at('model', 'version')} is {wanted}, but workers follow the rollout's record"
-        )
-    return [printable(line) for line in lines]
+    return [printable(line) for line in [*lines, *_notes(pipeline, record)]]
 
 
 def change_line(record: RolloutRecord) -> str:
@@ -193,6 +189,17 @@ def _history_row(own: Seen) -> Sequence[str]:
     reason = record.reason if own.counts else own.problem or "written twice"
     action = f"{record.action} (emergency)" if record.emergency else record.action
     return (str(record.revision), _time(record.at), record.by, action, before, after, reason)
+
+
+def _notes(pipeline: Pipeline, record: RolloutRecord) -> list[str]:
+    """Where the pipeline file says something else than the record."""
+    baseline, wanted = standing(record), pipeline.wanted_version
+    if baseline.model != pipeline.model.name:
+        place = pipeline.at("model", "name")
+        return [f"note      {place} is {pipeline.model.name}, so workers don't follow this record: start a rollout"]
+    if wanted in (None, record.variants[0].version, baseline.version):
+        return []
+    return [f"note      {pipeline.at('model', 'version')} is {wanted}, but workers follow the rollout's record"]
 
 
 def _overrides(record: RolloutRecord) -> list[str]:

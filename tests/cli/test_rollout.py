@@ -273,6 +273,33 @@ def test_wait_for_a_version_that_starts_later(tmp_path: Path, topic: Topic, run:
     assert run(service, "wait", "3", "--timeout", "1ms", code=6) == ""
 
 
+def test_arms_are_different_and_not_too_many(tmp_path: Path, topic: Topic, run: Callable[..., str]) -> None:
+    reward = {"reward": {"field": "won", "margin": 1}}
+    section = {"strategy": "bandit", "arms": [3], "least_share": 40, "metrics": reward}
+    service = service_of(tmp_path, section=section, labels=LABELS)
+    assert "expected each version once, found 3, 3" in run(service, "start", "3", "3", code=1)
+    assert "expected at most 2 arms with the baseline" in run(service, "start", "3", "4", code=1)
+    assert "primary 50 %, v3 50 %" in run(service, "start")
+    assert len(topic.rows) == 1
+
+
+def test_record_of_another_model_is_told_and_replaced(
+    tmp_path: Path, topic: Topic, run: Callable[..., str], state: Callable[[Service], Any]
+) -> None:
+    service = service_of(tmp_path)
+    run(service, "start", "4", *WHY)
+    run(service, "promote", *WHY)
+    document = yaml.safe_load(service.file.read_text("utf-8"))
+    document["model"] = {"name": "renamed", "version": 1}
+    service.file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    for version in ("1", "3"):
+        shutil.copytree(tmp_path / "models" / NAME / "1", tmp_path / "models" / "renamed" / version)
+    assert "model.name is renamed, so workers don't follow this record" in run(service, "status")
+    run(service, "start", "3", *WHY)
+    assert [(own["model"], own["version"]) for own in state(service)["variants"]] == [("renamed", 1), ("renamed", 3)]
+    assert len(topic.rows) == 3
+
+
 def test_pipeline_without_the_section_is_told_what_to_write(tmp_path: Path, run: Callable[..., str]) -> None:
     service = flights_service(tmp_path, NOWHERE, with_topics=False)
     assert "expected the section `rollout:`, found none. Write for example" in run(service, "status", code=1)
