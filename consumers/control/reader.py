@@ -64,6 +64,10 @@ class ControlReader:
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",
                 "auto.offset.reset": "earliest",
+                # Only new metadata shows that the topic was deleted, or created anew. The client's default is 5 minutes.
+                "topic.metadata.refresh.interval.ms": 5000,
+                "topic.metadata.propagation.max.ms": 5000,
+                "error_cb": self._on_error,
                 "fetch.wait.max.ms": 100,  # the broker reports the end of the topic after this time
             },
             logger=client_log("control"),
@@ -178,6 +182,13 @@ class ControlReader:
                     self._say(f"topic {self._topic}: {found.problem}")
         self._trouble = self._trouble if not seen else ""
         return seen
+
+    def _on_error(self, error: KafkaError) -> None:
+        """A partition that is gone has no messages that could tell it. Outages of brokers are told elsewhere."""
+        if error.code() in _GONE:
+            self._note(
+                f"topic {self._topic} (rollout) does not exist any more, or may not be seen by this user: {error.str()}"
+            )
 
     def _note(self, trouble: str) -> None:
         if trouble != self._trouble:

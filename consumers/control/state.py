@@ -26,6 +26,7 @@ class ControlState:
     def __init__(self, pipeline: str) -> None:
         self._key = pipeline.encode()
         self._pipeline = pipeline
+        self._last = -1  # offset of the last record, of whichever pipeline
         self.record: RolloutRecord | None = None
         self.problem = ""  # why the newest record can't be read; empty if it can
 
@@ -40,8 +41,13 @@ class ControlState:
         Raises:
             SchemaUnavailable: the record's schema can't be had at the moment. The state is as before; try again.
         """
-        if key != self._key:
-            return None
+        # Offsets that go back are those of a topic that was created anew. Its revisions begin at 1 again.
+        current = self.record if offset > self._last else None
+        seen = self._see(current, offset, value, decode) if key == self._key else None
+        self._last = offset
+        return seen
+
+    def _see(self, current: RolloutRecord | None, offset: int, value: bytes | None, decode: Decode) -> Seen:
         if value is None:
             self.record, self.problem = None, ""
             return Seen(offset, None, counts=True)
@@ -52,7 +58,7 @@ class ControlState:
         except BadRolloutError as error:
             self.problem = f"the record at offset {offset} can't be read: {error}"
             return Seen(offset, None, counts=False, problem=self.problem)
-        found = followed(self.record, record)
+        found = followed(current, record)
         if found.counts:
             self.record, self.problem = found.record, ""
         return Seen(offset, record, found.counts, found.why_not)

@@ -6,12 +6,13 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from millstream.consumers.control.errors import ChangeRefusedError, ControlTopicError
 from millstream.consumers.control.topic import open_reader, open_writer, require_control_topic
 from millstream.consumers.schema_store import open_store
 from millstream.topics.admin import Admin, cleanup_policy, create, is_embedded, roles, states
-from tests.broker.clients import produce, read_all, wait_until
+from tests.broker.clients import create_topic, produce, read_all, wait_until
 from tests.consumers.control.topic_in_memory import PIPELINE, shifted, started
 from tests.pipeline.pipeline_files import SMALL, load
 
@@ -132,6 +133,65 @@ def test_unfit_topic_is_refused(
     pipeline = pipeline_on(tmp_path, kafka, make_topic(partitions, cleanup_policy=policy))
     with pytest.raises(ControlTopicError, match=says):
         require_control_topic(Admin(pipeline.client_config()), pipeline)
+
+
+@pytest.mark.full
+@pytest.mark.durable
+def test_many_writers_at_once_lose_no_change(tmp_path: Path, kafka: Broker, make_topic: MakeTopic) -> None:
+    pipeline = pipeline_on(tmp_path, kafka, compacted_topic(kafka, make_topic))
+    store = open_store(pipeline)
+    answers = list[tuple[str, str]]()
+
+    def write(by: str) -> None:
+        with open_reader(pipeline, store) as own:
+            for number in range(5):
+                own.read_to_end()
+                assert own.record is not None
+                record = shifted(own.record, f"{by} {number}", share=number, by=by)
+                answers.append((record.change_id, written_by(pipeline, own, record)))
+
+    with open_reader(pipeline, store) as follower:
+        follower.read_to_end()
+        open_writer(pipeline, store, follower).write(started())
+        writers = [threading.Thread(target=write, args=(f"writer {number}",)) for number in range(4)]
+        for thread in writers:
+            thread.start()
+        for thread in writers:
+            thread.join()
+        follower.read_to_end()
+        seen = follower.record
+    with open_reader(pipeline, store) as fresh:
+        records = [own for own in fresh.read_to_end() if own.record is not None]
+    assert len(answers) == 20
+    assert all(own.counts for own in records)
+    won = {change for change, answer in answers if change.startswith(answer)}
+    assert {own.record.change_id for own in records[1:] if own.record is not None} == won
+    assert seen == records[-1].record
+
+
+@pytest.mark.full
+@pytest.mark.durable
+def test_follower_goes_over_to_a_topic_that_was_created_anew(
+    tmp_path: Path, kafka: Broker, make_topic: MakeTopic
+) -> None:
+    topic = compacted_topic(kafka, make_topic)
+    pipeline = pipeline_on(tmp_path, kafka, topic)
+    store, first = open_store(pipeline), started()
+    with open_reader(pipeline, store) as follower, open_reader(pipeline, store) as reader:
+        follower.read_to_end()
+        writer = open_writer(pipeline, store, reader)
+        writer.write(first)
+        writer.write(shifted(first, "c2"))
+        wait_until(lambda: follower.poll(0.1) is not None and follower.record is not None, 10, "the rollout")
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin.delete_topics([topic])[topic].result()
+        wait_until(lambda: bool(follower.poll(0.5) or follower.problem), 60, "the follower to miss the topic")
+        assert follower.record == shifted(first, "c2")
+        create_topic(kafka.bootstrap, topic, 1, {"cleanup.policy": "compact"})
+        with open_reader(pipeline, store) as other:
+            open_writer(pipeline, store, other).write(started("c3"))
+        wait_until(lambda: bool(follower.poll(0.5)), 60, "the follower to see the new topic")
+        assert (follower.record, follower.problem) == (started("c3"), "")
 
 
 @pytest.mark.full

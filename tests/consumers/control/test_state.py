@@ -84,6 +84,14 @@ def test_record_without_a_value_ends_the_rollout() -> None:
     assert state.record == started("c3")
 
 
+def test_topic_that_was_created_anew_is_followed_from_its_begin() -> None:
+    state = ControlState(PIPELINE)
+    state.see(0, KEY, value(started()), decode)
+    state.see(1, KEY, value(shifted(started(), "c2")), decode)
+    state.see(0, KEY, value(started("c3")), decode)
+    assert state.record == started("c3")
+
+
 def test_schema_that_cannot_be_had_now_leaves_everything_as_it_is() -> None:
     def away(_: bytes) -> RolloutRecord:
         raise SchemaUnavailable("the registry is away")
