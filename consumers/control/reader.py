@@ -186,9 +186,7 @@ class ControlReader:
     def _on_error(self, error: KafkaError) -> None:
         """A partition that is gone has no messages that could tell it. Outages of brokers are told elsewhere."""
         if error.code() in _GONE:
-            self._note(
-                f"topic {self._topic} (rollout) does not exist any more, or may not be seen by this user: {error.str()}"
-            )
+            self._note(f"topic {self._topic} (rollout) does not exist any more, or may not be seen by this user")
 
     def _note(self, trouble: str) -> None:
         if trouble != self._trouble:
