@@ -28,7 +28,7 @@ EXTRAS = {
 """Scheme -> the package that reads it, and Millstream's extra with that package."""
 TRITON_CONFIG = "config.pbtxt"
 """Triton's configuration lies beside the versions, with files that it names."""
-_SHOWN = re.compile(r"url|endpoint|region|account|project|anon", re.IGNORECASE)
+_SHOWN = {"endpoint_url", "endpoint", "region_name", "region", "account_name", "project", "anon"}
 """Names of options that are no secrets: messages may show their values."""
 _TAGS = ("ETag", "etag", "md5Hash", "blob_id", "checksum")
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
@@ -115,7 +115,7 @@ class ObjectStore:
         """See `RemotePlace`."""
         if isinstance(error, InferenceError):
             return error
-        secrets = [value for name, value in self._options.items() if not _SHOWN.search(name.rpartition(".")[2])]
+        secrets = [value for name, value in self._options.items() if name.rpartition(".")[2] not in _SHOWN]
         said = redacted(f"{type(error).__name__}: {error}", secrets)
         if isinstance(error, PermissionError) or _REFUSED.search(said):
             return ModelConfigError(

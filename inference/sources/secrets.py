@@ -1,7 +1,8 @@
 """Keeps secrets out of messages that quote other programs."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote, quote_plus
 
 _LONGEST = 300  # characters of a quoted message
 _IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
@@ -9,12 +10,20 @@ _SIGNED = re.compile(
     r"([?&](?:X-Amz-[A-Za-z-]+|sig|se|sp|sv|sr|Signature|AWSAccessKeyId|token|access_token)=)[^&\s'\"]+", re.IGNORECASE
 )
 _SHORTEST = 4  # characters; a shorter secret would black out words
+_LINE = 16  # characters; a shorter line of a key file would black out words, too
 
 
 def redacted(text: str, secrets: Iterable[str] = ()) -> str:
     """The text in one line, without these secrets, without users in URLs and without signatures of URLs."""
     line = " ".join(_SIGNED.sub(r"\1***", _IN_URL.sub("***@", text)).split())
-    for secret in sorted(secrets, key=len, reverse=True):
-        if len(secret) >= _SHORTEST:
-            line = line.replace(secret, "***")
+    for form in sorted({form for secret in secrets for form in _forms(secret)}, key=len, reverse=True):
+        if len(form) >= _SHORTEST:
+            line = line.replace(form, "***")
     return line if len(line) <= _LONGEST else f"{line[:_LONGEST]}..."
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """A secret as it may stand in a line: itself, as `repr` writes it, in a URL, and each of the lines of a key file."""
+    yield from (secret, repr(secret)[1:-1], quote(secret), quote(secret, safe=""), quote_plus(secret))
+    yield " ".join(secret.split())
+    yield from (line.strip() for line in secret.splitlines() if len(line) >= _LINE)

@@ -13,7 +13,7 @@ from millstream.inference.errors import ModelConfigError, SourceUnavailable
 from millstream.inference.sources.checksums import CHECKSUMS_FILE, sums_of
 from millstream.inference.sources.choice import Repository, open_source
 from millstream.inference.sources.folder import FolderSource
-from millstream.inference.sources.object_store import nested
+from millstream.inference.sources.object_store import ObjectStore, nested
 from millstream.inference.sources.progress import BoundedCalls
 from millstream.inference.sources.secrets import redacted
 from millstream.inference.sources.start import fetch_at_start
@@ -377,3 +377,19 @@ def test_signed_urls_lose_their_signatures() -> None:
         redacted("GET https://b/k?X-Amz-Credential=AKIA/x&x=1&sig=abc")
         == "GET https://b/k?X-Amz-Credential=***&x=1&sig=***"
     )
+
+
+@pytest.mark.parametrize("option", ["account_key", "project_token", "connection_string", "sas_token", "client.secret_url"])
+def test_only_options_that_are_no_secrets_may_show(option: str) -> None:
+    store = ObjectStore("memory://x", {option: "k3y-0f-the-store", "account_name": "weather"}, "")
+    said = str(store.explained(ValueError("weather: k3y-0f-the-store is wrong")))
+    assert "k3y-0f-the-store" not in said
+    assert "weather" in said
+
+
+@pytest.mark.parametrize(
+    "text", ["GET /?k=a%2Fb%2Bc%3D%3D", "GET /?k=a/b%2Bc%3D%3D", "a/b+c==", "key:\n-----BEGIN KEY-----\nMIIEvQIBADANBgkqh\n"]
+)
+def test_secrets_never_show_in_another_form(text: str) -> None:
+    said = redacted(text, ["a/b+c==", "-----BEGIN KEY-----\nMIIEvQIBADANBgkqh\n"])
+    assert not any(each in said for each in ("a/b", "a%2F", "MIIEv"))
