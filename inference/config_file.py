@@ -68,7 +68,7 @@ def read_config_file(path: Path) -> ConfigFile:
         root = composed(text_of(path))
         data = None if root is None else reader.read(root)
     except YamlError as error:
-        raise ModelConfigError(_told(path, error.fault)) from None
+        raise ModelConfigError(told(path, error.fault)) from None
     except FileNotFoundError:
         raise ModelConfigError(
             f"{path} is missing: it maps event fields to the model's tensors (`millstream docs models`)."
@@ -76,7 +76,7 @@ def read_config_file(path: Path) -> ConfigFile:
     except OSError as error:
         raise ModelConfigError(f"{path} can't be read: {error.strerror}.") from None
     if reader.faults:
-        raise ModelConfigError("\n".join(_told(path, fault) for fault in reader.faults))
+        raise ModelConfigError("\n".join(told(path, fault) for fault in reader.faults))
     if not isinstance(data, dict):
         raise ModelConfigError(
             f"{path}: expected `inputs:` and `outputs:`, found {shown(data)} (`millstream docs models`)."
@@ -124,7 +124,8 @@ class _Reader(NodeReader):
         return super().scalar(text, kind, plain=plain, loc=loc)
 
 
-def _told(path: Path, fault: Fault) -> str:
+def told(path: Path | str, fault: Fault) -> str:
+    """A mistake in a file as a message that begins with its place."""
     where = f"{path}:{fault.line}" if fault.line else f"{path}"
     said = f"{where}: {fault.place}: {fault.message}" if fault.place else f"{where}: can't be read: {fault.message}"
     return "\n    ".join([said, *fault.excerpt.splitlines()])

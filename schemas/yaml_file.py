@@ -48,7 +48,11 @@ class YamlError(Exception):
 def text_of(path: Path) -> str:
     """Return the file's text. Raises YamlError: too large, or not UTF-8; OSError."""
     with path.open("rb") as file:
-        raw = file.read(MAX_BYTES + 1)
+        return decoded(file.read(MAX_BYTES + 1))
+
+
+def decoded(raw: bytes) -> str:
+    """Return the text of a file with these bytes. Raises YamlError: too many, or not UTF-8."""
     if len(raw) > MAX_BYTES:
         raise YamlError(f"expected at most {MAX_BYTES} bytes, found more. Check which file it is.")
     try:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.inference.errors import ModelConfigError, SourceUnavailable
+from millstream.inference.sources.aliases import parsed_aliases
 from millstream.inference.sources.checksums import CHECKSUMS_FILE, sums_of
 from millstream.inference.sources.choice import Repository, open_source
 from millstream.inference.sources.folder import FolderSource
@@ -131,22 +132,35 @@ def test_latest_aliases_numbers_and_the_only_version(place: Place, source: Model
 @pytest.mark.parametrize(
     ("content", "found"),
     [
-        ("[1]", "expected a line for each alias, such as `champion: 3`, found a list"),
-        ("a: {", "found 'something else'"),
-        ("latest: 3", "not `latest`"),
-        ("3: 3", "found the number 3"),
-        ("champion: '3'", "champion: expected the number of a version, found '3'"),
-        ("champion: true", "champion: expected the number of a version, found true"),
+        ("[1]", ":1: expected a line for each alias, such as `champion: 3`, found a list"),
+        ("a: 1\nb: {", ":2: can't be read: not valid YAML at column 5"),
+        ("a: 1\n\tb: 2", ":2: can't be read: not valid YAML"),
+        ("latest: 3", ":1: latest: expected the name of an alias"),
+        ("a: 1\n3: 3", ":2: 3: expected the name of an alias"),
+        ("a: 1\nchampion: '3'", ":2: champion: expected the number of a version, found '3'"),
+        ("champion: true", ":1: champion: expected the number of a version, found true"),
+        ("champion: 2147483648", ":1: champion: expected the number of a version, found the number 2147483648"),
+        ("champion: 2024-13-01", ":1: champion: expected the number of a version, found '2024-13-01'"),
+        ("champion: " + 5000 * "9", ":1: champion: expected the number of a version"),
+        ("champion: 3\nchampion: 4", ":2: champion: this key is written twice, on lines 1 and 2"),
+        ("champion: &a [*a]", ":1: champion[0]: this alias (*name) refers to what it is part of"),
+        (5000 * "[", "the YAML is nested too deeply"),
+        (b"a: \xff", ":1: can't be read: expected UTF-8 text, found the byte 0xff"),
     ],
 )
-def test_aliases_that_are_none_are_told(tmp_path: Path, content: str, found: str) -> None:
+def test_aliases_that_are_none_are_told_with_their_line(tmp_path: Path, content: str | bytes, found: str) -> None:
     place = in_memory()
     place.put("m/1/model.onnx", b"one")
     place.put("m/aliases.yaml", content)
     with pytest.raises(ModelConfigError) as caught:
         place.source(tmp_path).aliases("m")
-    assert f"{place.url}/m/aliases.yaml: " in str(caught.value)
+    assert str(caught.value).startswith(f"{place.url}/m/aliases.yaml:")
     assert found in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["", "# none yet", "{}"])
+def test_empty_file_of_aliases_has_none(content: str) -> None:
+    assert parsed_aliases(content.encode(), "here") == {}
 
 
 def test_what_is_not_there_is_told(place: Place, source: ModelSource) -> None:
