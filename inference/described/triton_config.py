@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from millstream.inference.described.description import Description, array_of, as_config
+from millstream.inference.entries import file_beside
 from millstream.inference.errors import ModelConfigError
 from millstream.schemas.wording import shown
 
@@ -79,7 +80,7 @@ def described(path: Path, folder: Path) -> Description:
         log.warning("%s: %s", path, remark)
     return Description(
         as_config(path, data),
-        folder / (config.default_model_filename or _FILES[executor]),
+        _file(config, folder, executor, path),
         config.max_batch_size or None,
         batching.max_queue_delay_microseconds / 1e6 if batching.max_queue_delay_microseconds else None,
     )
@@ -132,6 +133,12 @@ def _executor(config: Any, path: Path) -> str:
             f"`executor: kserve` in a config.yaml calls it (`millstream docs executors`)."
         )
     return _EXECUTORS[named]
+
+
+def _file(config: Any, folder: Path, executor: str, path: Path) -> Path:
+    """The model's file, which is in the version's folder: the configuration may come from others."""
+    named = config.default_model_filename
+    return file_beside(named, folder, f"{path}: `default_model_filename`") if named else folder / _FILES[executor]
 
 
 def _refuse_impossible(config: Any, path: Path) -> None:

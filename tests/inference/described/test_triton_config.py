@@ -84,11 +84,22 @@ def test_platform_or_backend(tmp_path: Path, named: str) -> None:
 
 def test_file_of_another_name(tmp_path: Path) -> None:
     folder = repository(tmp_path, HEAD + TENSORS + 'default_model_filename: "net.onnx"\n')
-    with pytest.raises(ModelConfigError, match="has no model"):
+    with pytest.raises(ModelConfigError, match="`default_model_filename`: expected a file, found none at .*net.onnx"):
         load_version(folder, "m")
     (folder / "m" / "1" / "model.onnx").rename(folder / "m" / "1" / "net.onnx")
     model = load_version(folder, "m")
     assert (model.file.name, model.executor) == ("net.onnx", "onnx")
+
+
+@pytest.mark.parametrize("name", ["../2/model.onnx", "a/../../2/model.onnx", "/etc/model.onnx", "link.onnx"])
+def test_file_of_another_folder_is_refused(tmp_path: Path, name: str) -> None:
+    folder = repository(tmp_path, HEAD + TENSORS + f'default_model_filename: "{name}"\n')
+    (folder / "m" / "1" / "a").mkdir()
+    (folder / "m" / "2").mkdir()
+    (folder / "m" / "1" / "model.onnx").rename(folder / "m" / "2" / "model.onnx")
+    (folder / "m" / "1" / "link.onnx").symlink_to(folder / "m" / "2" / "model.onnx")
+    with pytest.raises(ModelConfigError, match=r"`default_model_filename`: expected (the name of )?a file"):
+        load_version(folder, "m", 1)
 
 
 def test_free_first_axis_without_batching(tmp_path: Path) -> None:
