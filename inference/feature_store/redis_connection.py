@@ -25,6 +25,10 @@ class RedisAddress:
     ca: Path | None = None  # certificate authorities (PEM) to trust in place of the system's
 
 
+class UnexpectedAnswer(Exception):  # noqa: N818
+    """Redis never answers so: a proxy or another program does. Raised by `accept`, see `RedisConnection.ask`."""
+
+
 class RedisConnection:
     """One connection, opened when it is first needed. One thread uses it.
 
@@ -55,10 +59,12 @@ class RedisConnection:
 
         Args:
             commands: in Redis' protocol.
-            accept: gets each answer as it comes: bytes, None, a list of these, or a `WrongType`.
+            accept: gets each answer as it comes, which may be anything that Redis' protocol has, or a `WrongType`. It raises
+                UnexpectedAnswer.
 
         Raises:
-            FeatureStoreUnavailable: the server can't be reached, doesn't answer in time, or refuses commands.
+            FeatureStoreUnavailable: the server can't be reached, doesn't answer in time, refuses commands, or answers otherwise
+                than Redis.
         """
         accepted: list[T] = []
         for start in range(0, len(commands), TOGETHER):
@@ -71,14 +77,14 @@ class RedisConnection:
                 if not was_open or isinstance(error, self._redis.TimeoutError | self._redis.AuthenticationError):
                     raise self._unavailable(error) from error
                 accepted += self._ask_again(some, accept)
-            except (self._redis.RedisError, OSError) as error:
+            except (self._redis.RedisError, OSError, UnexpectedAnswer) as error:
                 raise self._unavailable(error) from error
         return accepted
 
     def _ask_again(self, commands: Sequence[bytes], accept: Callable[[Any], T]) -> list[T]:
         try:
             return self._ask(commands, accept)
-        except (self._redis.RedisError, OSError) as error:
+        except (self._redis.RedisError, OSError, UnexpectedAnswer) as error:
             raise self._unavailable(error) from error
 
     def _ask(self, commands: Sequence[bytes], accept: Callable[[Any], T]) -> list[T]:
@@ -111,6 +117,8 @@ class RedisConnection:
         said = " ".join(str(error).split()) or type(error).__name__
         if said.startswith(("MOVED", "ASK ")):
             advice = " It is a node of a Redis Cluster. Name a server outside of one, or a proxy of the cluster."
+        elif isinstance(error, UnexpectedAnswer):
+            advice = " Check that it is Redis, or speaks exactly its protocol."
         elif isinstance(error, self._redis.TimeoutError):
             advice = f" The timeout is {self._timeout * 1000:g} ms (feature_store.timeout)."
         else:

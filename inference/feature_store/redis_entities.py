@@ -10,7 +10,7 @@ from millstream.inference.errors import FeatureStoreError
 from millstream.inference.feature_store.hash_fields import HashField, read_fields
 from millstream.inference.feature_store.interface import Entries, Keys
 from millstream.inference.feature_store.key_template import KeyTemplate
-from millstream.inference.feature_store.redis_connection import RedisConnection, WrongType, bulk
+from millstream.inference.feature_store.redis_connection import RedisConnection, UnexpectedAnswer, WrongType, bulk
 from millstream.inference.times import Time
 from millstream.schemas.column import Column, NumberColumn
 from millstream.schemas.dtypes import Dtype
@@ -20,6 +20,7 @@ from millstream.schemas.table import Table
 
 MAX_BYTES = 1 << 20  # of one entry's wanted fields. More of them would need much memory: a block has up to 4,096 events
 
+_TEXT_OR_NONE = {bytes, type(None)}
 _Answer = Any
 """An accepted answer: what a reader takes, None if there is no entry, or a text that says why it can't be read."""
 
@@ -33,7 +34,7 @@ class Reader(Protocol):
         """The command that asks for an entry."""
 
     def accept(self, answer: Any) -> _Answer:
-        """Check an answer of Redis', so that a large one needs no memory for long."""
+        """Check an answer of Redis', so that a large one needs no memory for long. Raises UnexpectedAnswer."""
 
     def read(self, answers: Sequence[_Answer]) -> tuple[Table, dict[int, str]]:
         """The columns of the entries, and row -> why not for those that can't be read."""
@@ -127,6 +128,12 @@ class HashReader:
         """See Reader."""
         if isinstance(answer, WrongType):
             return "isn't a hash in Redis (`value: hash`)"
+        if (
+            type(answer) is not list
+            or len(answer) != len(self._fields)
+            or not _TEXT_OR_NONE.issuperset(map(type, answer))
+        ):
+            raise UnexpectedAnswer(f"HMGET with {len(self._fields)} fields got {_kind(answer)}")
         there = list(filter(None, answer))
         if not there and not any(each is not None for each in answer):  # an empty text is a value
             return None
@@ -160,6 +167,8 @@ class DocumentReader:
         """See Reader."""
         if isinstance(answer, WrongType):
             return "isn't a string in Redis with a JSON object (`value: json`)"
+        if type(answer) not in _TEXT_OR_NONE:
+            raise UnexpectedAnswer(f"GET got {_kind(answer)}")
         return _too_large(len(answer)) if answer is not None and len(answer) > MAX_BYTES else answer
 
     def read(self, answers: Sequence[_Answer]) -> tuple[Table, dict[int, str]]:
@@ -188,6 +197,13 @@ def _seconds(column: Column, form: Time) -> tuple[npt.NDArray[np.float64], list[
 
 def _no_times() -> Any:
     raise AssertionError("only an age needs the events' times")
+
+
+def _kind(answer: Any) -> str:
+    """What an answer is, for messages. Its values are data, and not shown."""
+    if isinstance(answer, list):
+        return f"a list of {len(answer)} ({', '.join(sorted({type(each).__name__ for each in answer})) or 'nothing'})"
+    return "nothing" if answer is None else f"a value of type {type(answer).__name__}"
 
 
 def _too_large(size: int) -> str:

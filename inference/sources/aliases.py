@@ -26,7 +26,9 @@ def parsed_aliases(content: bytes, place: str) -> Mapping[str, int]:
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise ModelConfigError(f"{place}:1: expected a line for each alias, such as `champion: 3`, found {shown(data)}.")
+        raise ModelConfigError(
+            f"{place}:1: expected a line for each alias, such as `champion: 3`, found {shown(data)}."
+        )
     faults = [
         told(place, Fault(problem, reader.lines[(name,)], name))
         for name, version in data.items()

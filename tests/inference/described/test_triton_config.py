@@ -84,7 +84,7 @@ def test_platform_or_backend(tmp_path: Path, named: str) -> None:
 
 def test_file_of_another_name(tmp_path: Path) -> None:
     folder = repository(tmp_path, HEAD + TENSORS + 'default_model_filename: "net.onnx"\n')
-    with pytest.raises(ModelConfigError, match="`default_model_filename`: expected a file, found none at .*net.onnx"):
+    with pytest.raises(ModelConfigError, match=r"`default_model_filename`: expected a file, found none at .*net\.onnx"):
         load_version(folder, "m")
     (folder / "m" / "1" / "model.onnx").rename(folder / "m" / "1" / "net.onnx")
     model = load_version(folder, "m")

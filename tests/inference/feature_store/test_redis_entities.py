@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import socketserver
 import subprocess
 import time
+from contextlib import contextmanager
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,7 +23,7 @@ from millstream.inference.times import Time
 from millstream.topics.local.ports import free_ports
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from millstream.inference.feature_store.interface import Entries
@@ -234,6 +238,48 @@ def _protected() -> RedisServer:
         pytest.skip(MISSING)
     user = "reader on >read ~customer:* -@all +hmget +hello +auth +client +select"
     return RedisServer("--requirepass", "secret", "--user", *user.split())
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """The URL of a server that gives this answer to each command but those of the log-in."""
+
+    class Connection(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while line := self.rfile.readline():
+                words = [self.rfile.read(int(self.rfile.readline()[1:]) + 2) for _ in range(int(line[1:]))]
+                self.wfile.write(answer if words[0].strip() in {b"GET", b"HMGET"} else b"+OK\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Connection) as server:
+        server.daemon_threads = True
+        Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"redis://127.0.0.1:{server.server_address[1]}/0"
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("value", "answer", "says"),
+    [
+        ("hash", b":5\r\n", "HMGET with 2 fields got a value of type int"),
+        ("hash", b"+OK\r\n", "HMGET with 2 fields got a value of type bytes"),
+        ("hash", b"$-1\r\n", "HMGET with 2 fields got nothing"),
+        ("hash", b"*1\r\n$1\r\n1\r\n", "HMGET with 2 fields got a list of 1"),
+        ("hash", b"*3\r\n$-1\r\n$-1\r\n$-1\r\n", "HMGET with 2 fields got a list of 3"),
+        ("hash", b"*2\r\n:1\r\n$1\r\n1\r\n", "HMGET with 2 fields got a list of 2 (bytes, int)"),
+        ("hash", b"*2\r\n*0\r\n$-1\r\n", "HMGET with 2 fields got a list of 2 (NoneType, list)"),
+        ("hash", b"$x\r\n", "doesn't answer"),
+        ("hash", b":x\r\n", "doesn't answer"),
+        ("hash", 5000 * b"*1\r\n", "doesn't answer"),
+        ("json", b":5\r\n", "GET got a value of type int"),
+        ("json", b"*0\r\n", "GET got a list of 0"),
+    ],
+)
+def test_answer_that_redis_never_gives_is_an_outage(value: str, answer: bytes, says: str) -> None:
+    with answering(answer) as url:
+        asked = entities(url, value)
+        with pytest.raises(FeatureStoreUnavailable, match=re.escape(says)):
+            asked.read([b"customer:1", b"customer:2"])
+        asked.close()
 
 
 @pytest.mark.parametrize("url", ["http://a", "redis://127.0.0.1:x"])

@@ -393,7 +393,9 @@ def test_signed_urls_lose_their_signatures() -> None:
     )
 
 
-@pytest.mark.parametrize("option", ["account_key", "project_token", "connection_string", "sas_token", "client.secret_url"])
+@pytest.mark.parametrize(
+    "option", ["account_key", "project_token", "connection_string", "sas_token", "client.secret_url"]
+)
 def test_only_options_that_are_no_secrets_may_show(option: str) -> None:
     store = ObjectStore("memory://x", {option: "k3y-0f-the-store", "account_name": "weather"}, "")
     said = str(store.explained(ValueError("weather: k3y-0f-the-store is wrong")))
@@ -402,7 +404,8 @@ def test_only_options_that_are_no_secrets_may_show(option: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["GET /?k=a%2Fb%2Bc%3D%3D", "GET /?k=a/b%2Bc%3D%3D", "a/b+c==", "key:\n-----BEGIN KEY-----\nMIIEvQIBADANBgkqh\n"]
+    "text",
+    ["GET /?k=a%2Fb%2Bc%3D%3D", "GET /?k=a/b%2Bc%3D%3D", "a/b+c==", "key:\n-----BEGIN KEY-----\nMIIEvQIBADANBgkqh\n"],
 )
 def test_secrets_never_show_in_another_form(text: str) -> None:
     said = redacted(text, ["a/b+c==", "-----BEGIN KEY-----\nMIIEvQIBADANBgkqh\n"])
