@@ -69,11 +69,11 @@ class Lookup:
         entries = self._entries(distinct)
         if entries is None:
             entries = self.entities.read([None])
-            count = len(events)
+            count, invalid = len(events), len(found.wrong)
             return Joined(
                 self._with_columns(events, entries, np.zeros(count, np.int64), np.full(count, np.nan)),
-                {},
-                LookupReport(self.name, {"unavailable": count}, _NO_AGES),
+                dict(found.wrong),
+                LookupReport(self.name, {"unavailable": count - invalid, "invalid": invalid}, _NO_AGES),
             )
         wrong = dict(found.wrong) | _of_events(entries.wrong, rows)
         ages = np.full(len(distinct), np.nan) if entries.updated is None else self.clock() - entries.updated

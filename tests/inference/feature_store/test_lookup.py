@@ -107,6 +107,13 @@ def test_store_that_is_away_is_the_callers_without_a_fallback() -> None:
         lookup(Shelf({}, is_away=True)).join(events("a"))
 
 
+def test_wrong_key_is_told_also_while_the_store_is_away() -> None:
+    one = lookup(Shelf({}, wrong_keys={1: "no key"}, is_away=True), fallback=Fallback())
+    found = one.join(events("a", "b"))
+    assert found.wrong == {1: "no key"}
+    assert found.report.outcomes == {"unavailable": 1, "invalid": 1}
+
+
 def test_with_a_fallback_features_are_missing_and_the_store_is_asked_ever_more_rarely(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -118,7 +125,7 @@ def test_with_a_fallback_features_are_missing_and_the_store_is_asked_ever_more_r
         now = tick / 10
         found = one.join(events("a", "b"))
         assert orders(found.table) == [None, None]
-        assert found.report.outcomes == {"unavailable": 2}
+        assert found.report.outcomes == {"unavailable": 2, "invalid": 0}
         if len(shelf.asked) > len(asked_at):
             asked_at.append(now)
     assert asked_at == pytest.approx([0, 0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 12.7, 22.7], abs=0.11)
