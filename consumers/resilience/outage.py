@@ -71,7 +71,7 @@ class Outage:
     def end(self, *, works: bool) -> None:
         """End the report. `works`: whether what was away works again."""
         if works and self._outages.logged.get(self._what) != self._logged_before:
-            log.warning("%s: works again, after %.0f s", self._what, time.monotonic() - self._since)
+            log.info("%s: works again, after %.0f s", self._what, time.monotonic() - self._since)
         self._outages.health.back(self._what)
         self._forget()
 

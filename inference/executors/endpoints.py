@@ -161,7 +161,7 @@ class Endpoints(Generic[S]):
     def _welcome(self, member: _Member[S]) -> None:
         member.failed_at = None
         if len(self._members) > 1:
-            log.warning("%s works again", member.server.url)
+            log.info("%s works again", member.server.url)
 
     async def _checked(self, member: _Member[S]) -> None:
         self._pinned.set(member)  # only for this task

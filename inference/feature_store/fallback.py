@@ -44,5 +44,5 @@ class Fallback:
     def worked(self) -> None:
         """Note that the store answers."""
         if self._wait:
-            log.warning("the feature store answers again, after %.0f s", self._clock() - self._since)
+            log.info("the feature store answers again, after %.0f s", self._clock() - self._since)
         self._wait = 0.0

@@ -649,13 +649,14 @@ def test_long_wait_is_logged_as_an_error(
 
 
 def test_outage_is_a_line_at_its_start_and_one_at_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     stage = Stage([polled([b"1"], 7), None])
     stage.numbers.failures += [SchemaUnavailable("the registry is away") for _ in range(4)]
     stage.run()
-    said = [record.message for record in caplog.records if record.levelname != "INFO"]
-    assert len(said) == 2
-    assert said[0].startswith("the registry is away; trying again in up to")
-    assert said[1].startswith("schemas: works again, after")
+    away, again = (record for record in caplog.records if record.name == outage.__name__)
+    assert away.message.startswith("the registry is away; trying again in up to")
+    assert again.message.startswith("schemas: works again, after")
+    assert (away.levelname, again.levelname) == ("WARNING", "INFO")
 
 
 def test_deadline_headers_that_are_no_time_are_counted() -> None:

@@ -117,6 +117,7 @@ def test_wrong_key_is_told_also_while_the_store_is_away() -> None:
 def test_with_a_fallback_features_are_missing_and_the_store_is_asked_ever_more_rarely(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level("INFO")
     now = 0.0
     shelf = Shelf({"a": (1.0, 990.0)}, is_away=True)
     one = lookup(shelf, fallback=Fallback(lambda: now))
