@@ -35,6 +35,7 @@ FETCH_TIMEOUT = 3600.0  # seconds that another process may take to fetch the sam
 SIZES_TIMEOUT = 600.0  # seconds that another process may take to delete old versions
 _FOLDERS = ("content", "keys", "known", "partial", "locks")
 _FULL = {errno.ENOSPC, errno.EDQUOT}
+_READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,10 @@ class VersionCache:
         """Keep other processes from deleting content. Returns what to `unlock`."""
         try:
             descriptor = lock(self._lock_of(digest), shared=True, timeout=SIZES_TIMEOUT)
-        except OSError:  # a cache that may only be read, as in the image of a container: nobody deletes anything
+        except OSError as error:
+            if error.errno not in _READ_ONLY:
+                raise SourceUnavailable(f"{self._lock_of(digest)} can't be made: {error.strerror}.") from None
+            # A cache that may only be read, as in the image of a container: nobody deletes anything.
             return os.open(self.folder, os.O_RDONLY)
         if descriptor is None:
             raise SourceUnavailable(
@@ -186,7 +190,11 @@ class VersionCache:
             while True:
                 self._move_in(part, digest, sums, place)
                 if (folder := self._taken(digest)) is not None:
-                    write_record(self._at("keys", key), {"digest": digest, "version": place})
+                    try:
+                        write_record(self._at("keys", key), {"digest": digest, "version": place})
+                    except BaseException:
+                        self.release(folder)
+                        raise
                     return folder
                 if not part.is_dir():  # moved in, and deleted by another process that makes room
                     raise SourceUnavailable(
@@ -210,8 +218,10 @@ class VersionCache:
         """A folder to fill, which is locked meanwhile and deleted at the end, if it is still there."""
         self._sweep()
         part = self.folder / "partial" / uuid.uuid4().hex
-        held = lock(part.with_suffix(".lock"))
-        assert held is not None  # nobody else knows the name
+        # Another process that sweeps may have it for a moment, between its creation and the lock.
+        held = lock(part.with_suffix(".lock"), timeout=SIZES_TIMEOUT)
+        if held is None:
+            raise SourceUnavailable(f"{part}: another process has held its lock for too long. End it.")
         part.mkdir(mode=0o700)
         try:
             yield part
@@ -235,7 +245,10 @@ class VersionCache:
         return locked(self.folder / "locks" / "sizes", SIZES_TIMEOUT, "it makes room in the cache")
 
     def _make_room(self, size: int, place: str) -> None:
-        """Delete versions that no process uses, the least recently used first, until this many bytes fit in."""
+        """Delete versions that no process uses, the least recently used first, until this many bytes fit in.
+
+        Also the disk must have room for them. If it still lacks some, the caller finds out when it writes.
+        """
         if size > self.max_bytes:
             raise ModelConfigError(
                 f"{place} takes {size:,} bytes, more than the whole cache may ({self.max_bytes:,} bytes in {self.folder}). "
@@ -244,7 +257,7 @@ class VersionCache:
         there = self.contents()
         total = sum(content.bytes for content in there)
         for content in there:
-            if total + size <= self.max_bytes:
+            if total + size <= self.max_bytes and size <= shutil.disk_usage(self.folder).free:
                 return
             if self._drop(content.digest):
                 total -= content.bytes

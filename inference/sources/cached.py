@@ -1,13 +1,14 @@
 """A remote source of models, whose versions are fetched into the cache of this machine."""
 
 import errno
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
 from millstream.inference.errors import ModelConfigError, SourceUnavailable
 from millstream.inference.sources.cache import VersionCache
-from millstream.inference.sources.checksums import check_sums
+from millstream.inference.sources.checksums import COMPILED, check_sums
 from millstream.inference.sources.interface import RemotePlace, RemoteVersion, Wanted
 from millstream.inference.sources.no_version import no_such_model, no_such_version
 from millstream.inference.sources.progress import BoundedCalls, Progress
@@ -105,6 +106,10 @@ class CachedSource:
     def _fill(self, folder: Path, name: str, version: int, found: RemoteVersion, place: str) -> None:
         """Write a version into an empty folder, and check it."""
         self._call(lambda progress: self._place.download(name, version, folder, progress))
+        for path in list(
+            folder.rglob(COMPILED)
+        ):  # no checksum counts it, and Python would run it in place of the source
+            shutil.rmtree(path, ignore_errors=True)
         check_sums(folder, place)
         if self._call(lambda _: self._place.version(name, version)) != found:
             raise SourceUnavailable(f"{place} was changed while it was fetched. It is fetched again.")

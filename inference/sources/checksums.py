@@ -8,6 +8,8 @@ from pathlib import Path
 from millstream.inference.errors import ModelConfigError
 
 CHECKSUMS_FILE = "SHA256SUMS"
+COMPILED = "__pycache__"
+"""The folder that Python writes when it runs a model. It belongs to no version."""
 _LINE = re.compile(r"([0-9a-fA-F]{64}) [ *](?:\./)?(.+)")
 _PIECE = 1 << 20  # bytes read at a time
 _MAKE = f"`cd VERSION && find . -type f ! -name {CHECKSUMS_FILE} -exec sha256sum {{}} + > {CHECKSUMS_FILE}`"
@@ -23,7 +25,7 @@ def files_of(folder: Path) -> list[Path]:
                 f"{path} is a link to {path.resolve()}. A version with {CHECKSUMS_FILE} holds all of its files: put the file "
                 f"itself there."
             )
-        if path.is_file() and "__pycache__" not in path.parts:  # Python writes it when it runs a model there
+        if path.is_file() and COMPILED not in path.parts:
             found.append(path.relative_to(folder))
     return found
 

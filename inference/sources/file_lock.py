@@ -33,6 +33,9 @@ def lock(path: Path, *, shared: bool = False, timeout: float = 0.0) -> int | Non
                 os.close(descriptor)
                 return None
             time.sleep(TRY_EVERY)
+        except OSError:  # such as a file system without locks
+            os.close(descriptor)
+            raise
         os.close(descriptor)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from millstream.inference.errors import SourceUnavailable
 from millstream.inference.sources.aliases import ALIASES_FILE, parsed_aliases
-from millstream.inference.sources.checksums import check_sums, sha256_of
+from millstream.inference.sources.checksums import COMPILED, check_sums, sha256_of
 from millstream.inference.sources.interface import Wanted
 from millstream.inference.sources.no_version import no_such_model, no_such_version
 from millstream.inference.version_number import version_number
@@ -77,7 +77,7 @@ class FolderSource:
         try:
             beside = [path for each in _BESIDE if (path := folder.parent / each).is_file()]
             for path in [
-                *sorted(path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts),
+                *sorted(path for path in folder.rglob("*") if path.is_file() and COMPILED not in path.parts),
                 *beside,
             ]:
                 digest.update(f"{os.path.relpath(path, folder)}\0{self._sum(path)}\n".encode())

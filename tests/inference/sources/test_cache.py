@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from threading import Timer
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +21,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
 from millstream.inference.errors import ModelConfigError, SourceUnavailable
+from millstream.inference.sources import cache as cache_module
+from millstream.inference.sources import file_lock
 from millstream.inference.sources.cache import VersionCache
+from millstream.inference.sources.durable import write_record
 from tests.broker.clients import wait_until
 
 if TYPE_CHECKING:
@@ -146,6 +153,63 @@ def test_full_disk_is_told(tmp_path: Path) -> None:
     with pytest.raises(SourceUnavailable, match=r"No space left on device\. Free room on that disk, or name a folder"):
         VersionCache(tmp_path, 1000).add("k", 2, fails, PLACE)
     assert list((tmp_path / "partial").iterdir()) == []
+
+
+def test_full_disk_in_the_last_step_leaves_no_lock_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = VersionCache(tmp_path, 1000)
+
+    def fails(path: Path, record: dict[str, Any]) -> None:
+        if path.parent.name == "keys":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write_record(path, record)
+
+    with monkeypatch.context() as full:
+        full.setattr(cache_module, "write_record", fails)
+        with pytest.raises(SourceUnavailable, match="No space left on device"):
+            add(cache, "k", b"x" * 600)
+    assert add(cache, "other", b"y" * 600).is_dir(), "the first version makes room"
+
+
+def test_unused_versions_make_room_on_a_disk_that_is_smaller_than_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = VersionCache(tmp_path, 10_000)
+    old, used = add(cache, "old", b"x" * 400), add(cache, "used", b"y" * 400)
+    cache.release(old)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000 - bytes_in(cache)))
+    new = add(cache, "new", b"z" * 400)
+    assert [folder.is_dir() for folder in (old, used, new)] == [False, True, True]
+
+
+def test_lock_that_can_not_be_made_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = VersionCache(tmp_path, 1000)
+    add(cache, "k", b"1")
+
+    def fails(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(cache_module, "lock", fails)
+    with pytest.raises(SourceUnavailable, match=r"can't be made: No space left"):
+        cache.get("k")  # without the lock, another process could delete it
+
+
+def test_fetch_begins_although_another_process_sweeps_at_this_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[int] = []
+
+    def flock(descriptor: int, how: int) -> None:
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        if not held and name.startswith(str(tmp_path / "partial")):
+            held.append(os.open(name, os.O_RDWR))
+            fcntl.flock(held[0], fcntl.LOCK_EX)  # the other process has found the file before it is locked
+            Timer(0.1, os.close, held).start()
+        fcntl.flock(descriptor, how)
+
+    fake = SimpleNamespace(flock=flock, LOCK_EX=fcntl.LOCK_EX, LOCK_SH=fcntl.LOCK_SH, LOCK_NB=fcntl.LOCK_NB)
+    monkeypatch.setattr(file_lock, "fcntl", fake)
+    assert add(VersionCache(tmp_path, 1000), "k", b"1").is_dir()
+    assert held
 
 
 def test_cache_that_is_no_folder_is_told(tmp_path: Path) -> None:

@@ -79,6 +79,15 @@ def test_version_that_changed_is_fetched_again(place: Place, source: ModelSource
     assert (source.fetch("m", 1) / "model.onnx").read_bytes() == b"One"
 
 
+def test_compiled_code_is_not_fetched(tmp_path: Path) -> None:
+    """No checksum counts it, and Python would run it in place of the source."""
+    place = in_memory()
+    for path in ("model.py", "__pycache__/model.cpython-312.pyc", "deep/__pycache__/a.cpython-312.pyc"):
+        place.put(f"m/1/{path}", b"1")
+    folder = place.source(tmp_path).fetch("m", 1)
+    assert [path.name for path in folder.rglob("*") if path.is_file()] == ["model.py"]
+
+
 def test_triton_configuration_beside_the_versions_belongs_to_them(tmp_path: Path) -> None:
     place = in_memory()
     place.put("m/1/model.onnx", b"one")
