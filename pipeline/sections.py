@@ -79,7 +79,7 @@ def _as_types(value: object) -> object:
 
 
 _INCLUDE_SCHEMA: JsonDict = {
-    "$comment": "list of fields",
+    "$comment": "list of fields, or mapping of field to type",
     "anyOf": [
         {"type": "array", "items": {"type": "string"}},
         {"type": "object", "additionalProperties": {"enum": list(get_args(IncludedType))}},
@@ -206,9 +206,10 @@ class Output(Section):
     ] = Field(
         {},
         description="Fields of the event that its prediction has too, with their types, under `event`. So readers need not "
-        "join predictions with events. A field is a number, a boolean, a text, or a list of these. In JSON without a schema, "
-        "write the type of each field that the model doesn't read: `{customer.id: text, amount: number}`; the types are "
-        "`text`, `int`, `number`, `boolean` and `any` (each of these, written as text).",
+        "join predictions with events. A field is a number, a boolean, a text, or a list of these. Write a list such as "
+        "`[customer_id, amount]`. In JSON without a schema, the type of a field that the model doesn't read isn't known: write a "
+        "mapping such as `{customer.id: text, amount: number}` in place of the list. The types are `text`, `int`, `number`, "
+        "`boolean` and `any` (each of these, written as text).",
         examples=[["customer_id", "amount"]],
     )  # fmt: skip
 

@@ -180,10 +180,23 @@ def _mapping(plan: Plan) -> list[str]:
     signature = plan.model.signature
     return [
         f"model     {plan.model.place}",
+        *(f"version   {resolved}" for resolved in _resolved(plan)),
         *(f"member    {member.place}" for member in _members(plan)),
         *(f"input     {_filling(entry)}" for entry in signature.inputs),
         *(f"output    {entry.name}, from {entry.tensor}" for entry in signature.outputs),
     ]
+
+
+def _resolved(plan: Plan) -> Iterator[str]:
+    """The versions that `latest` and aliases name at this moment."""
+    pipeline, models = plan.pipeline, plan.models
+    if pipeline.models is None:
+        if isinstance(wanted := pipeline.wanted_version, str):
+            yield f"{wanted} is version {models.fetch_primary().version} now; running workers follow it"
+        return
+    for place, named in pipeline.models.members.items():
+        if isinstance(named.version, str):
+            yield f"{named.version} of {named.name} is version {models.fetch_member(named, place).version} now"
 
 
 def _members(plan: Plan) -> Sequence[ModelVersion]:

@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from rich.table import Table
 
 from millstream.consumers.cli.given import read_pipeline, refuse_several
 from millstream.consumers.cli.model_differences import compare_versions
-from millstream.consumers.cli.serving import Serving, ask_workers
+from millstream.consumers.cli.serving import Refusal, Serving, ask_workers
 from millstream.consumers.errors import WorkerError
 from millstream.consumers.models.pipeline_models import PipelineModels
 from millstream.consumers.models.versions import Known, known_version, known_versions, signature_lines
@@ -41,21 +42,34 @@ def run(args: argparse.Namespace) -> int:
 
 def _list(pipeline: Pipeline, args: argparse.Namespace) -> int:
     workers = ask_workers(args.workers)
-    versions = known_versions(PipelineModels(pipeline))
+    models = PipelineModels(pipeline)
+    versions = known_versions(models)
     if args.json:
+        refusals = {worker: f"{why.reason}: {why.error}" for worker, why in _refused(pipeline, workers)}
+        refused = {"refusals": refusals} if workers else {}
         for known in versions:
-            print(json.dumps(_as_json(known, workers)))
+            print(json.dumps({**_as_json(known, workers), "exists": known.exists, **refused}))
         return 0
+    place = "in the cache" if models.source.remote else "folder"
     table = Table(box=None, pad_edge=False)
-    for heading in ("version", "aliases", "size", "checksum", "in the cache", *(["served by"] if workers else [])):
+    for heading in ("version", "aliases", "size", "checksum", place, *(["served by"] if workers else [])):
         table.add_column(heading, overflow="fold")
     for known in versions:
         serving = [_servers(known, workers)] if workers else []
-        cells = (_size(known.bytes), (known.digest or "-")[:12], str(known.folder or "-"))
+        size = _size(known.bytes) if known.exists else "missing"
+        cells = (size, (known.digest or "-")[:12], str(known.folder or "-"))
         table.add_row(str(known.version), ", ".join(known.aliases) or "-", *cells, *serving)
     Console(width=None if sys.stdout.isatty() else PIPED_WIDTH).print(table)
+    for worker, refusal in _refused(pipeline, workers):
+        print(f"worker {worker} doesn't change over ({refusal.reason}): {refusal.error}")
     _tell_unknown(workers)
     return 0
+
+
+def _refused(pipeline: Pipeline, workers: list[Serving]) -> Iterator[tuple[str, Refusal]]:
+    """The workers that should serve another version of the pipeline's model than they do, and why they don't."""
+    for each in workers:
+        yield from ((each.worker, refusal) for refusal in each.refusals if refusal.model == pipeline.model.name)
 
 
 def _show(pipeline: Pipeline, args: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ from millstream.inference.repository import ModelVersion
 from millstream.inference.signature import TensorInput, TensorOutput
 from millstream.inference.sources.cached import CachedSource
 from millstream.inference.sources.checksums import digest_of, sums_of
+from millstream.inference.sources.folder import FolderSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +22,11 @@ class Known:
     bytes: int | None  # of all its files; None: the repository doesn't say, and the version isn't on this machine
     digest: str | None  # checksum of all its files; None: the version isn't on this machine
     folder: Path | None  # on this machine; None: it isn't there
+    exists: bool = True  # False: an alias names it, and the repository lacks it
 
 
 def known_versions(models: PipelineModels) -> list[Known]:
-    """All versions of the primary's model, ascending. None is fetched, and those in a folder are not read.
+    """All versions of the primary's model, ascending, also those that only an alias names. None is fetched or read.
 
     Raises:
         ModelConfigError: there is no such model, or the credentials are refused.
@@ -37,12 +39,16 @@ def known_versions(models: PipelineModels) -> list[Known]:
         by_version.setdefault(version, []).append(alias)
     sizes = source.sizes(name) if isinstance(source, CachedSource) else {}
     found = []
-    for version in sorted(fingerprints):
+    for version in sorted({*fingerprints, *by_version}):
+        digest = folder = None
+        if version not in fingerprints:
+            found.append(Known(name, version, tuple(by_version[version]), None, None, None, exists=False))
+            continue
         if isinstance(source, CachedSource):
             digest = source.digest(name, version, fingerprints[version])
             folder = None if digest is None else source.folder(digest)
-        else:
-            digest, folder = None, source.fetch(name, version)
+        elif isinstance(source, FolderSource):
+            folder = source.folder(name, version)
         size = sizes.get(version) or (None if folder is None else _bytes(folder))
         found.append(Known(name, version, tuple(by_version.get(version, ())), size, digest, folder))
     return found

@@ -83,7 +83,7 @@ PREDICTIONS = Metric(
 SERVING_MODEL = Metric(
     "millstream_serving_model",
     "gauge",
-    "1 for the model version that answers the events read now. No series if `model.version` is a number.",
+    "1 for the model version that answers the events read now. No series with `models:`, whose predictions name the model.",
     ("model", "version"),
 )
 MODEL_RELOADS = Metric(

@@ -14,7 +14,7 @@ from millstream.consumers.execute.interface import Pool
 from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.observability.health import Health
-from millstream.consumers.observability.metrics import Metrics
+from millstream.consumers.observability.metrics import SERVING_MODEL, Metrics
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import Watchdog
 from millstream.consumers.serving.model_watch import ModelWatch
@@ -37,6 +37,7 @@ from millstream.consumers.worker.several_metrics import count_several
 from millstream.consumers.worker.shared import Shared, shared_of
 from millstream.consumers.worker.version_loader import VersionLoader
 from millstream.consumers.worker.worker import Models, Stage, Worker
+from millstream.inference.combined.combination import CombinedVersion
 from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.opened import OpenedModel
 
@@ -97,6 +98,8 @@ def build_worker(
     shadow_thread = _shadow_thread(plan, shared, shadows, lost_broker) if shadows and not plan.dedicated else None
     in_flight = pipeline.model.concurrent_batches
     follow = partial(_watch, plan, shared) if isinstance(pipeline.wanted_version, str) else None
+    if follow is None and not isinstance(plan.model, CombinedVersion):
+        metrics.set(SERVING_MODEL, 1, plan.model.name, str(plan.model.version))
     return connect(
         shared,
         source=source,

@@ -57,11 +57,15 @@ class FolderSource:
 
     def fetch(self, name: str, version: int) -> Path:
         """See `ModelSource`."""
-        folder = self._folder / name / str(version)
+        folder = self.folder(name, version)
         if not folder.is_dir():
             raise no_such_version(name, version, str(self._folder), list(self.versions(name)))
         check_sums(folder, f"model `{name}` version {version} ({folder})")
         return folder
+
+    def folder(self, name: str, version: int) -> Path:
+        """Where a version is, if it is there."""
+        return self._folder / name / str(version)
 
     def release(self, folder: Path) -> None:
         """See `ModelSource`."""
@@ -72,7 +76,7 @@ class FolderSource:
 
     def fingerprint(self, name: str, version: int) -> str:
         """The checksum of all files of a version. Raises KeyError: it is gone."""
-        folder = self._folder / name / str(version)
+        folder = self.folder(name, version)
         digest = hashlib.sha256()
         try:
             beside = [path for each in _BESIDE if (path := folder.parent / each).is_file()]

@@ -46,6 +46,22 @@ def test_pipeline_that_would_run_is_ok(kafka: Broker, tmp_path: Path, capsys: py
     assert f"all exist on {kafka.bootstrap}" in said.out
 
 
+@pytest.mark.parametrize("wanted", ["latest", "champion", 1])
+def test_version_that_an_alias_or_latest_names_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], wanted: str | int
+) -> None:
+    service = flights_service(tmp_path, NOWHERE, with_topics=False)
+    document = yaml.safe_load(service.file.read_text("utf-8"))
+    document["model"]["version"] = wanted
+    service.file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    (tmp_path / "models" / document["model"]["name"] / "aliases.yaml").write_text("champion: 1\n")
+    assert cli.run(["check", str(service.file), "--offline"]) == 0
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith("version ")]
+    number = 2 if wanted == "latest" and (tmp_path / "models" / document["model"]["name"] / "2").exists() else 1
+    expected = f"version   {wanted} is version {number} now; running workers follow it"
+    assert told == ([expected] if isinstance(wanted, str) else [])
+
+
 def test_highest_of_several_schemas_with_the_name_is_said_to_be_taken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -69,8 +69,25 @@ def test_list_names_versions_aliases_and_sizes(
         assert after[1]["folder"] is None
     assert cli.run(["models", "list", pipeline]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["version", "aliases", "size", "checksum", "in", "the", "cache"]
+    place = ["in", "the", "cache"] if remote else ["folder"]
+    assert lines[0].split() == ["version", "aliases", "size", "checksum", *place]
     assert lines[1].startswith("1        champion, old  ")
+
+
+def test_list_names_a_missing_version_of_an_alias_and_needs_no_checksums(
+    pipeline: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    beside = config_of(tmp_path, 1).parents[1]
+    (beside / "aliases.yaml").write_text("champion: 1\nnext: 7\n")
+    (beside / "1" / "SHA256SUMS").write_text(f"{64 * '0'}  model.onnx\n")  # files that a list doesn't read
+    found = rows(capsys, "list", pipeline)
+    assert [(row["version"], row["aliases"], row["exists"]) for row in found] == [
+        (1, ["champion"], True),
+        (2, [], True),
+        (7, ["next"], False),
+    ]
+    assert cli.run(["models", "list", pipeline]) == 0
+    assert capsys.readouterr().out.splitlines()[3].split() == ["7", "next", "missing", "-", "-"]
 
 
 def test_show_tells_the_signature_of_the_pipelines_version(pipeline: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -201,13 +218,20 @@ def test_diff_measures_the_outputs_of_another_training(pipeline: str, capsys: py
     assert all("events differ" in row["new"] and "on average" in row["new"] for row in values)
 
 
+ERROR = 'file "{a}\\b" is no\nmodel'
+ESCAPED = ERROR.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+
+
 @pytest.fixture
 def worker() -> Iterator[str]:
     """A worker's metrics port, as far as `millstream models` reads it."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = f'# TYPE x gauge\nmillstream_serving_model{{model="{NAME}",pipeline="p",version="2"}} 1.0\n'.encode()
+            body = (
+                f'# TYPE x gauge\nmillstream_serving_model{{model="{NAME}",pipeline="p",version="2"}} 1.0\n'
+                f'millstream_model_reload_error{{error="{ESCAPED}",model="{NAME}",pipeline="p",reason="load"}} 1.0\n'
+            ).encode()
             self.send_response(200)
             self.end_headers()
             self.wfile.write(body)
@@ -233,6 +257,9 @@ def test_list_tells_which_worker_serves_which_version(
     assert cli.run(["models", "list", pipeline, "--worker", worker, "--worker", "nowhere"]) == 0
     said = capsys.readouterr()
     assert said.out.splitlines()[2].endswith(worker)
+    told = 'file "{a}\\b" is no\\nmodel'
+    assert said.out.splitlines()[3] == f"worker {worker} doesn't change over (load): {told}"
+    assert found[0]["refusals"] == {worker: f"load: {told}"}
     assert said.err == "worker nowhere: expected HOST:PORT\n"
 
 

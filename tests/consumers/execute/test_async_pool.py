@@ -195,10 +195,10 @@ def test_outage_is_waited_for_with_one_request_at_a_time_and_loses_nothing(caplo
     assert all(len(one.rows) == 1 and not one.rejected for one in results)
     assert not blocked(remote, 0)
     assert (remote.value(m.RETRIES, what="executor") or 0) >= 220
-    away, again = (record for record in caplog.records if record.name == outage.__name__)
-    assert away.message.startswith("refused; trying again in up to")
-    assert again.message.startswith("executor: works again, after")
-    assert (away.levelname, again.levelname) == ("WARNING", "INFO")
+    began, over = (record for record in caplog.records if record.name == outage.__name__)
+    assert began.message.startswith("refused; trying again in up to")
+    assert over.message.startswith("executor: works again, after")
+    assert (began.levelname, over.levelname) == ("WARNING", "INFO")
 
 
 def test_lost_connection_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
@@ -290,7 +290,7 @@ def test_rejection_that_no_server_saw_does_not_end_an_outage() -> None:
         assert not remote.health.readiness()[0]
 
 
-def test_request_that_a_short_deadline_ended_is_no_outage() -> None:
+def test_request_that_a_short_deadline_overis_no_outage() -> None:
     async def slow(inputs: Tensors) -> None:
         if inputs["x"][0, 0] == 0:
             raise TimedOut("late")

@@ -249,7 +249,8 @@ def test_fixed_version_is_not_looked_up_again(kafka: Broker, tmp_path: Path) -> 
     with Worker(scene.service.file) as worker:
         worker.wait_ready()
         scene.send()
-        assert not [name for name in worker.metrics() if name.startswith("millstream_serving_model{")]
+        assert serves(worker, 1)
+        assert not [name for name in worker.metrics() if name.startswith("millstream_model_reload")]
         assert worker.stop() == 0
     assert scene.versions() == [1] * EVENTS
     wait_until(lambda: len(read_all(scene.service.bootstrap, scene.service.output)) == EVENTS, 10, "the predictions")

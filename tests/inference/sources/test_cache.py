@@ -199,7 +199,7 @@ def test_fetch_begins_although_another_process_sweeps_at_this_moment(
     held: list[int] = []
 
     def flock(descriptor: int, how: int) -> None:
-        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        name = str(Path(f"/proc/self/fd/{descriptor}").readlink())
         if not held and name.startswith(str(tmp_path / "partial")):
             held.append(os.open(name, os.O_RDWR))
             fcntl.flock(held[0], fcntl.LOCK_EX)  # the other process has found the file before it is locked
