@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from millstream.consumers.observability.metrics import MODEL_RELOAD_ERROR, SERVING_MODEL
 from millstream.consumers.observability.metric import Metric
+from millstream.consumers.observability.metrics import MODEL_RELOAD_ERROR, SERVING_MODEL
 from millstream.inference.version_number import version_number
 from millstream.pipeline.printable import printable
 

@@ -37,6 +37,10 @@ class Loader(Protocol):
         """Load and warm up a version. Raises NotServed."""
         ...
 
+    def started_with(self, target: Target, first: Loaded) -> bool:
+        """Whether the version at the start, which has this number, also has this content."""
+        ...
+
     def unload(self, loaded: Loaded) -> None:
         """Free what a version takes."""
 
@@ -104,6 +108,9 @@ class ModelWatch:
         if nice and sys.platform == "linux":  # each thread has its own priority there
             with suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE_INCREMENT)
+        # At once: in a folder, nothing else says which content the worker started with.
+        with suppress(Exception):  # the first look reports it
+            self._note_start(self._find())
         # Jitter, so that the workers don't load at the same moment.
         while not self._stop.wait(random.uniform(self._interval / 2, self._interval)):
             self.look()
@@ -133,9 +140,9 @@ class ModelWatch:
         self._old = []
 
     def _follow(self) -> None:
-        target, served = self._find(), self.served
-        if served.target is None and target.version == served.model.version:
-            served = self.served = Loaded(target, served.model, served.opened, served.folder)
+        target = self._find()
+        self._note_start(target)
+        served = self.served
         if target == served.target:
             if self._error is not None:
                 log.info("version %d of model %s, which answers, is the wanted one again", *_named(served))
@@ -146,7 +153,7 @@ class ModelWatch:
             return
         if self._pause.lasts(target):
             return
-        if served.target is not None and target.version == served.target.version:
+        if target.version == served.model.version:
             log.warning("version %d of model %s was changed where it lies: it is loaded again", *_named(served))
         started = time.perf_counter()
         try:
@@ -161,6 +168,12 @@ class ModelWatch:
             self._loader.unload(new)
             return
         self._switch(new, time.perf_counter() - started)
+
+    def _note_start(self, target: Target) -> None:
+        """If this is the version that the worker started with, note its content."""
+        first = self.served
+        if first.target is None and target.version == first.model.version and self._loader.started_with(target, first):
+            self.served = Loaded(target, first.model, first.opened, first.folder)
 
     def _is_still(self, target: Target) -> bool:
         """Whether the version's content is the one from before it was loaded: it may be copied just now."""

@@ -18,6 +18,7 @@ from millstream.inference.executors.blocking import BlockingExecutor
 from millstream.inference.executors.interface import ModelExecutor
 from millstream.inference.executors.opened import OpenedModel
 from millstream.inference.repository import ModelVersion
+from millstream.inference.sources.cached import CachedSource
 from millstream.schemas.failures import failure_of
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,13 @@ class VersionLoader:
     def first(self, opened: OpenedModel) -> Loaded:
         """The version that the worker started with, which is opened already."""
         return Loaded(None, self._plan.model, opened, self._plan.models.fetch_primary().folder)
+
+    def started_with(self, target: Target, first: Loaded) -> bool:
+        """See `Loader`. The content in a cache has a name. That of a folder is taken for the one that was loaded just before."""
+        source = self._plan.models.source
+        if not isinstance(source, CachedSource) or first.folder is None:
+            return True
+        return source.digest(self._pipeline.model.name, target.version, target.fingerprint) == first.folder.name
 
     def load(self, target: Target, served: Loaded) -> Loaded:
         """Load and warm up a version. It raises NotServed if the version can't take the place of the one that is served."""

@@ -36,6 +36,7 @@ class Scene(Measured):
         self.served: list[int] = [1]  # what the pool was told, in order
         self.in_use: set[int] = {1}  # versions with batches in flight
         self.on_load: Any = lambda: None
+        self.started: Target | None = None  # with which content; None: the one that it is asked for
         self.stop = threading.Event()
         pool = SimpleNamespace(switch_to=self._switch_to, is_in_use=lambda opened: opened in self.in_use)
         self.watch = ModelWatch(
@@ -64,6 +65,10 @@ class Scene(Measured):
         if target in self.broken:
             raise self.broken[target]
         return self._loaded(target.version, target)
+
+    def started_with(self, target: Target, first: Loaded) -> bool:
+        assert first.model.version == target.version
+        return self.started in {None, target}
 
     def unload(self, loaded: Loaded) -> None:
         assert loaded.model.version not in self.in_use, "it is unloaded only when no batch needs it"
@@ -224,6 +229,33 @@ def test_served_version_that_is_changed_where_it_lies_is_loaded_again(caplog: py
     assert scene.loads == [Target(1, "other")]
     assert scene.shown() == [1]
     assert "version 1 of model m was changed where it lies: it is loaded again" in caplog.text
+
+
+def test_version_that_was_changed_since_the_start_is_loaded_again(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.started = Target(1, "a")
+    scene.in_use.clear()
+    scene.look(Target(1, "other"))
+    assert (scene.loads, scene.served) == ([Target(1, "other")], [1, 1])
+    assert "version 1 of model m was changed where it lies: it is loaded again" in caplog.text
+
+
+def test_content_at_the_start_is_noted_before_the_first_wait() -> None:
+    scene = Scene()
+    scene.stop.set()
+    scene.watch.run()
+    scene.in_use.clear()
+    scene.look(Target(1, "other"))
+    assert scene.loads == [Target(1, "other")]
+
+
+def test_source_that_is_away_at_the_start_is_asked_again() -> None:
+    scene = Scene()
+    scene.stop.set()
+    scene.wanted = NotServed("unavailable", "away.", transient=True)
+    scene.watch.run()
+    scene.look(Target(1, "a"), Target(1, "a"))
+    assert (scene.loads, scene.error()) == ([], None)
 
 
 def test_error_that_nobody_expects_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
