@@ -156,18 +156,26 @@ class ModelWatch:
         if target.version == served.model.version:
             log.warning("version %d of model %s was changed where it lies: it is loaded again", *_named(served))
         started = time.perf_counter()
-        try:
-            new = self._loader.load(target, served)
-        except NotServed as refused:
-            if refused.transient:
-                self._pause.begin(target)
-            else:
-                self._failed = target, refused
-            raise
+        new = self._loaded(target, served)
+        if new is None:
+            give_memory_back()
+            return
         if self._stop.is_set() or not self._is_still(target):
             self._loader.unload(new)
             return
         self._switch(new, time.perf_counter() - started)
+
+    def _loaded(self, target: Target, served: Loaded) -> Loaded | None:
+        """Load a version; None: it isn't put to work, which is noted."""
+        try:
+            return self._loader.load(target, served)
+        except NotServed as refused:
+            if refused.transient:
+                self._pause.begin(target)
+            else:  # without the traceback, which refers to all that was loaded
+                self._failed = target, NotServed(refused.reason, str(refused))
+            self._note_failure(refused)
+            return None
 
     def _note_start(self, target: Target) -> None:
         """If this is the version that the worker started with, note its content."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.consumers.observability import metrics as m
+from millstream.consumers.serving import model_watch
 from millstream.consumers.serving.errors import NotServed
 from millstream.consumers.serving.loaded import Loaded
 from millstream.consumers.serving.model_watch import MAX_ERROR_LENGTH, MOST_WAITS, ModelWatch
@@ -256,6 +258,27 @@ def test_source_that_is_away_at_the_start_is_asked_again() -> None:
     scene.watch.run()
     scene.look(Target(1, "a"), Target(1, "a"))
     assert (scene.loads, scene.error()) == ([], None)
+
+
+@pytest.mark.parametrize("transient", [False, True])
+def test_refused_version_is_free_at_once(monkeypatch: pytest.MonkeyPatch, *, transient: bool) -> None:
+    class Weights: ...
+
+    scene = Scene()
+    loaded: list[weakref.ref[Weights]] = []
+
+    def failing() -> None:
+        weights = Weights()
+        loaded.append(weakref.ref(weights))
+        raise NotServed("warm_up", "no luck.", transient=transient) from ValueError("no luck")
+
+    given_back: list[object] = []
+    monkeypatch.setattr(model_watch, "give_memory_back", lambda: given_back.append(loaded[0]()))
+    scene.look(Target(1, "a"))
+    scene.on_load = failing
+    scene.look(Target(2, "b"))
+    assert loaded[0]() is None
+    assert given_back == [None], "the memory is given back when the model is free"
 
 
 def test_error_that_nobody_expects_does_not_end_the_watch(caplog: pytest.LogCaptureFixture) -> None:
