@@ -27,7 +27,7 @@ class Outages:
         self.logged: dict[str, float] = {}  # what is away -> when the log last said so, seconds on the monotonic clock
 
     def begin(self, what: str) -> "Outage":
-        """A new outage, which begins now. `what` is away: executor or schemas."""
+        """A new outage, which begins now. `what` is away: executor, schemas, features or models."""
         return Outage(what, self)
 
 

@@ -41,7 +41,7 @@ class Retry:
         """Return what `call` returns, after as many tries as it needs.
 
         Args:
-            what: executor or schemas.
+            what: is needed, as the metrics name it: executor, schemas, features or models.
             call: the call that may fail.
             position: returns the position of the first record that waits; gets the exception of `call`.
 

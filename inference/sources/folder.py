@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from millstream.inference.errors import SourceUnavailable
+from millstream.inference.repository import TRITON_FILE
 from millstream.inference.sources.aliases import ALIASES_FILE, parsed_aliases
 from millstream.inference.sources.checksums import COMPILED, check_sums, sha256_of
 from millstream.inference.sources.interface import Wanted
 from millstream.inference.sources.no_version import no_such_model, no_such_version
 from millstream.inference.version_number import version_number
 
-_BESIDE = ("config.pbtxt",)  # files beside the versions that belong to each of them
+_BESIDE = (TRITON_FILE,)  # files beside the versions that belong to each of them
 
 
 class FolderSource:
@@ -75,7 +76,7 @@ class FolderSource:
         return None
 
     def fingerprint(self, name: str, version: int) -> str:
-        """The checksum of all files of a version. Raises KeyError: it is gone."""
+        """The checksum of all files of a version. Raises KeyError: it is gone; SourceUnavailable: a file can't be read."""
         folder = self.folder(name, version)
         digest = hashlib.sha256()
         try:
@@ -85,8 +86,10 @@ class FolderSource:
                 *beside,
             ]:
                 digest.update(f"{os.path.relpath(path, folder)}\0{self._sum(path)}\n".encode())
-        except OSError:
+        except FileNotFoundError:
             raise KeyError(version) from None
+        except OSError as error:
+            raise SourceUnavailable(f"{error.filename or folder} can't be read: {error.strerror}.") from None
         return digest.hexdigest()
 
     def _sum(self, path: Path) -> str:

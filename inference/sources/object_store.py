@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from millstream.inference.errors import InferenceError, ModelConfigError, SourceUnavailable
+from millstream.inference.repository import TRITON_FILE
 from millstream.inference.sources.aliases import ALIASES_FILE, parsed_aliases
 from millstream.inference.sources.interface import RemoteVersion
 from millstream.inference.sources.progress import Progress
@@ -26,8 +27,6 @@ EXTRAS = {
     "hf": ("huggingface_hub", "hf"),
 }
 """Scheme -> the package that reads it, and Millstream's extra with that package."""
-TRITON_CONFIG = "config.pbtxt"
-"""Triton's configuration lies beside the versions, with files that it names."""
 _SHOWN = {"endpoint_url", "endpoint", "region_name", "region", "account_name", "project", "anon"}
 """Names of options that are no secrets: messages may show their values."""
 _TAGS = ("ETag", "etag", "md5Hash", "blob_id", "checksum")
@@ -108,7 +107,7 @@ class ObjectStore:
             local.parent.mkdir(parents=True, exist_ok=True)
             store.get_file(info["name"], str(local), callback=callback)
             progress.add(0)  # small files may be written without a call of the callback
-            if local.stat().st_size != info["size"]:
+            if info.get("size") not in {None, local.stat().st_size}:
                 raise SourceUnavailable(f"{self.url}/{name}/{number}/{path} arrived incomplete. It is fetched again.")
 
     def explained(self, error: Exception) -> Exception:
@@ -204,10 +203,10 @@ def _installed(scheme: str, url: str) -> Any:
 
 
 def _version(files: Mapping[str, Any]) -> RemoteVersion:
-    lines = sorted(f"{path}\0{info['size']}\0{_tag(info)}" for path, info in files.items())
-    return RemoteVersion(
-        hashlib.sha256("\n".join(lines).encode()).hexdigest(), sum(int(info["size"] or 0) for info in files.values())
-    )
+    lines = sorted(f"{path}\0{info.get('size')}\0{_tag(info)}" for path, info in files.items())
+    sizes = [info.get("size") for info in files.values()]
+    size = None if None in sizes else sum(map(int, sizes))
+    return RemoteVersion(hashlib.sha256("\n".join(lines).encode()).hexdigest(), size)
 
 
 def _tag(info: Mapping[str, Any]) -> str:
@@ -217,7 +216,7 @@ def _tag(info: Mapping[str, Any]) -> str:
 
 def _of_triton(beside: Mapping[str, Any]) -> dict[str, Any]:
     """The files beside a model's versions that belong to each of them: Triton's configuration, and files that it may name."""
-    if TRITON_CONFIG not in beside:
+    if TRITON_FILE not in beside:
         return {}
     return {path: info for path, info in beside.items() if path != ALIASES_FILE}
 

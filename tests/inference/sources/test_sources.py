@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millstream.inference.errors import ModelConfigError, SourceUnavailable
+from millstream.inference.sources import folder
 from millstream.inference.sources.aliases import parsed_aliases
 from millstream.inference.sources.checksums import CHECKSUMS_FILE, sums_of
 from millstream.inference.sources.choice import Repository, open_source
@@ -86,6 +90,32 @@ def test_compiled_code_is_not_fetched(tmp_path: Path) -> None:
         place.put(f"m/1/{path}", b"1")
     folder = place.source(tmp_path).fetch("m", 1)
     assert [path.name for path in folder.rglob("*") if path.is_file()] == ["model.py"]
+
+
+def test_file_that_can_not_be_read_is_no_deleted_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "m" / "1").mkdir(parents=True)
+    (tmp_path / "m" / "1" / "model.onnx").write_bytes(b"one")
+
+    def fails(path: Path) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr(folder, "sha256_of", fails)
+    with pytest.raises(SourceUnavailable, match=r"model\.onnx can't be read: Input/output error\."):
+        FolderSource(tmp_path).versions("m")[1]
+
+
+def test_store_that_tells_no_sizes_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = in_memory()
+    place.put("m/1/model.onnx", b"one")
+    find = MemoryFileSystem.find
+
+    def without_sizes(self: MemoryFileSystem, *arguments: Any, **options: Any) -> Any:
+        return {path: {**info, "size": None} for path, info in find(self, *arguments, **options).items()}
+
+    monkeypatch.setattr(MemoryFileSystem, "find", without_sizes)
+    source = place.source(tmp_path)
+    assert (source.fetch("m", 1) / "model.onnx").read_bytes() == b"one"
+    assert source.sizes("m") == {1: None}
 
 
 def test_triton_configuration_beside_the_versions_belongs_to_them(tmp_path: Path) -> None:
