@@ -18,7 +18,7 @@ from millstream.consumers.observability.broker_watch import QUIET_TIMEOUT, Broke
 from millstream.consumers.observability.health import Health, HealthServer
 from millstream.consumers.observability.metrics import Metrics
 from millstream.consumers.observability.totals import Totals
-from millstream.consumers.resilience.signals import stop_on_signals
+from millstream.consumers.resilience.signals import end_on_sigterm, stop_on_signals
 from millstream.consumers.worker.build import build_worker
 from millstream.consumers.worker.clients import largest_outputs
 from millstream.consumers.worker.instance_id import take_instance_id
@@ -52,6 +52,7 @@ WORKERS_TOPICS = {"input", "output", "dead letters"}
 def run(args: argparse.Namespace) -> int:
     """Run the worker; returns 0 if it drained: all results are written and committed. Else 1. Errors: see `cli.main`."""
     log_to_stderr(args.log_level, OWN_LOGGERS)
+    end_on_sigterm()
     _tune_process()
     host = metrics_host(args, args.metrics_port)
     pipeline = read_pipeline(args)
