@@ -14,7 +14,7 @@ SAME_KEY_PRESS = 0.5  # seconds
 def end_on_sigterm() -> None:
     """Let SIGTERM end this process until `stop_on_signals`, also if it is the first one of a container.
 
-    The kernel ignores signals to that process unless it handles them. So a worker that waited for its models could only be killed.
+    The kernel ignores signals to that process unless it handles them: a worker that waited for its models could only be killed.
     """
     if os.getpid() == 1:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # it has not read any events yet

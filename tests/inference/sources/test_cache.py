@@ -218,13 +218,24 @@ def test_cache_that_is_no_folder_is_told(tmp_path: Path) -> None:
         add(VersionCache(tmp_path / "file", 1000), "k", b"1")
 
 
-def test_cache_that_may_only_be_read_serves_what_it_has(tmp_path: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may write anywhere")
+def test_cache_that_may_only_be_read_serves_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = add(VersionCache(tmp_path, 1000), "k", b"1")
-    for path in [tmp_path, *tmp_path.rglob("*")]:
-        path.chmod(0o500)
-    assert VersionCache(tmp_path, 1000).get("k") == folder
+    if os.geteuid() == 0:  # root may write anywhere, but not to a disk that is mounted so
+
+        def fails(*_: object) -> int:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+        real = os.open
+        monkeypatch.setattr(
+            os, "open", lambda path, flags, *mode: (fails if flags & os.O_CREAT else real)(path, flags, *mode)
+        )
+        monkeypatch.setattr(os, "utime", fails)
+    else:
+        for path in [tmp_path, *tmp_path.rglob("*")]:
+            path.chmod(0o500)
+    cache = VersionCache(tmp_path, 1000)
+    assert cache.get("k") == folder
+    cache.release(folder)
 
 
 PROGRAM = """
