@@ -55,7 +55,7 @@ def _content(path: Path) -> Mapping[str, Any]:
     try:
         with path.open("rb") as file:
             data = safe_load(file.read(_MAX_BYTES).decode())
-    except (YAMLError, UnicodeDecodeError):
+    except (YAMLError, ValueError, RecursionError):  # ValueError: no UTF-8, or a date that is none
         data = None
     except OSError as error:
         raise ModelConfigError(f"{path} can't be read: {error.strerror}.") from None
@@ -71,7 +71,7 @@ def _signature(content: Mapping[str, Any], path: Path) -> tuple[list[Any], list[
     for part in ("inputs", "outputs"):
         try:
             entries = json.loads(signature.get(part) or "[]")
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, RecursionError):
             entries = None
         if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
             raise ModelConfigError(f"{path}: signature.{part} can't be read. Log the model again with MLflow.")
@@ -111,8 +111,12 @@ def _column(entry: Mapping[str, Any], path: Path) -> dict[str, Any]:
     """An input: one value an event, or a tensor."""
     name = entry.get("name", "inputs")
     if entry.get("type") == "tensor":
-        spec = entry.get("tensor-spec") or {}
-        dtype, (_, *shape) = str(spec.get("dtype")), spec.get("shape") or [-1]
+        spec = entry.get("tensor-spec")
+        if not isinstance(spec, dict) or not isinstance(spec.get("shape"), list):
+            raise ModelConfigError(
+                f"{path}: the input `{name}` has a `tensor-spec` that can't be read. Log the model again with MLflow."
+            )
+        dtype, (_, *shape) = str(spec.get("dtype")), spec["shape"] or [-1]
         dtype = "string" if dtype in {"str", "object"} else dtype
         if any(not isinstance(size, int) or size < 1 for size in shape):
             raise ModelConfigError(
