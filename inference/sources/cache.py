@@ -15,6 +15,7 @@ import errno
 import logging
 import os
 import shutil
+import stat
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -63,7 +64,13 @@ class VersionCache:
         self._guard = threading.Lock()
 
     def get(self, key: str) -> Path | None:
-        """The version that was added under this key, unchanged since then; None: it isn't here. `release` it after use."""
+        """The version that was added under this key, unchanged since then; None: it isn't here. `release` it after use.
+
+        Raises:
+            ModelConfigError: another user may write to the cache.
+            SourceUnavailable: the version is damaged and in use, or another process holds its lock.
+        """
+        self._check_owner()
         record = read_record(self._at("keys", key))
         digest = record.get("digest")
         return self._taken(digest) if isinstance(digest, str) else None
@@ -133,6 +140,22 @@ class VersionCache:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in _FOLDERS:
             (self.folder / name).mkdir(mode=0o700, exist_ok=True)
+
+    def _check_owner(self) -> None:
+        """Check that only this user, or root, can have written what lies in the cache. Raises ModelConfigError."""
+        for name in ("content", "keys"):
+            folder = self.folder / name
+            try:
+                state = folder.stat()
+            except OSError:  # it isn't there yet, or the next step reports it
+                continue
+            # A group may write: Kubernetes makes a volume with `fsGroup` so.
+            if state.st_uid not in {0, os.geteuid()} or state.st_mode & stat.S_IWOTH:
+                raise ModelConfigError(
+                    f"{folder} belongs to user {state.st_uid} and has mode {stat.S_IMODE(state.st_mode):o}, so others than this "
+                    f"user ({os.geteuid()}) can replace the models in it. Delete it, or name another folder: `model.cache` in the "
+                    f"pipeline file."
+                )
 
     def _taken(self, digest: str) -> Path | None:
         """Take content into use: lock it, then look whether it is there and whole."""

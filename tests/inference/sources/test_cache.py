@@ -62,6 +62,30 @@ def test_version_is_there_under_its_key_with_all_its_files(tmp_path: Path) -> No
     assert (tmp_path / "a" / "cache").stat().st_mode & 0o077 == 0  # others could replace a model
 
 
+@pytest.mark.parametrize("name", ["content", "keys"])
+@pytest.mark.parametrize("how", ["owner", "mode"])
+def test_cache_that_another_user_may_write_is_refused(tmp_path: Path, name: str, how: str) -> None:
+    add(VersionCache(tmp_path, 1000), "k", b"1")
+    if how == "mode":
+        (tmp_path / name).chmod(0o777)
+    elif os.geteuid() == 0:
+        os.chown(tmp_path / name, 12345, 12345)
+    else:
+        pytest.skip("only root may give a folder away")
+    for call in (lambda cache: cache.get("k"), lambda cache: add(cache, "new", b"2")):
+        with pytest.raises(
+            ModelConfigError, match=rf"{name} belongs to user .* can replace the models in it\. Delete it"
+        ):
+            call(VersionCache(tmp_path, 1000))
+
+
+def test_cache_that_a_group_may_write_is_used(tmp_path: Path) -> None:
+    """Kubernetes makes a volume with `fsGroup` so."""
+    folder = add(VersionCache(tmp_path, 1000), "k", b"1")
+    (tmp_path / "content").chmod(0o2770)
+    assert VersionCache(tmp_path, 1000).get("k") == folder
+
+
 def test_same_content_is_kept_once(tmp_path: Path) -> None:
     cache = VersionCache(tmp_path, 1000)
     assert add(cache, "k1", b"same") == add(cache, "k2", b"same")
