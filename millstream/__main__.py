@@ -3,11 +3,14 @@
 import sys
 
 from millstream.consumers.cli import main as cli
+from millstream.consumers.resilience.leaving import leave
 
 
 def main() -> int:
     """Run the command line; returns the exit code."""
-    return cli.run(sys.argv[1:])
+    code = cli.run(sys.argv[1:])
+    leave(code)
+    return code
 
 
 if __name__ == "__main__":

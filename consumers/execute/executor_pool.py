@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from queue import SimpleQueue
 
 from millstream.consumers.events import MicroBatch
@@ -11,6 +12,7 @@ from millstream.consumers.execute.result_buffer import ResultBuffer
 from millstream.consumers.execute.runner import Runner
 from millstream.consumers.execute.served import ServedModel
 from millstream.consumers.execute.version_switch import VersionSwitch
+from millstream.consumers.resilience.leaving import LibraryThread
 from millstream.inference.executors.opened import OpenedModel
 
 SHUTDOWN_TIMEOUT = 1.0  # seconds for all threads to end
@@ -53,7 +55,7 @@ class ExecutorPool:
         self._fail = fail
         self._waiting: SimpleQueue[tuple[int, MicroBatch, ServedModel] | None] = SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._run, args=(at, runner), name=f"executor-{at}", daemon=True)
+            LibraryThread(partial(self._run, at, runner), f"executor-{at}")
             for at, runner in enumerate(runners if ahead or len(runners) > 1 else ())
         ]
         self._most = len(runners) + ahead

@@ -15,6 +15,7 @@ from millstream.consumers.events import BatchResult, NextOffsets
 from millstream.consumers.execute.bisecting import BisectingExecutor
 from millstream.consumers.flow.assignment import Assignment
 from millstream.consumers.observability.metrics import COMPARISONS, SHADOW_SECONDS, SHADOW_SKIPPED, Metrics
+from millstream.consumers.resilience.leaving import LibraryThread
 from millstream.consumers.shadow.sampling import sampled
 from millstream.consumers.sink.delivery import BestEffort
 from millstream.inference.executors.interface import Tensors
@@ -147,7 +148,7 @@ class ShadowThread:
         self._unfinished = 0  # batches that are queued or run
         self._lock = threading.Lock()
         self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
+        self._thread = LibraryThread(self._run, "shadow")
         self._thread.start()
 
     def offer(self, answered: BatchResult, ends: NextOffsets) -> None:

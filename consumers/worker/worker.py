@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from millstream.consumers.events import Barrier, FetchedBatch, Rejection
 from millstream.consumers.flow.batch_window import BatchWindow
 from millstream.consumers.observability import metrics as m
 from millstream.consumers.record_types import Partition
+from millstream.consumers.resilience.leaving import LibraryThread
 from millstream.consumers.resilience.retry import Retry
 from millstream.consumers.resilience.watchdog import watch
 from millstream.consumers.shadow.shadow_thread import ShadowThread
@@ -90,9 +92,7 @@ class Worker:
         self._rewinds = 0  # how often the worker went back to the committed offsets
         self._ended = False
         self._stop_by: float | None = None  # end of the drain time; None: the worker was not seen to stop yet
-        self._threads = [
-            threading.Thread(target=self._run_stage, args=(run,), name=name, daemon=True) for name, run in stages
-        ]
+        self._threads = [LibraryThread(partial(self._run_stage, run), name) for name, run in stages]
 
     def stop(self) -> None:
         """Ask the worker to drain and end. A signal handler may call it."""

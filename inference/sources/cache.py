@@ -153,8 +153,8 @@ class VersionCache:
             if state.st_uid not in {0, os.geteuid()} or state.st_mode & stat.S_IWOTH:
                 raise ModelConfigError(
                     f"{folder} belongs to user {state.st_uid} and has mode {stat.S_IMODE(state.st_mode):o}, so others than this "
-                    f"user ({os.geteuid()}) can replace the models in it. Delete it, or name another folder: `model.cache` in the "
-                    f"pipeline file."
+                    f"user ({os.geteuid()}) can replace the models in it. Delete it, or name another folder: `model.cache` in "
+                    f"the pipeline file."
                 )
 
     def _taken(self, digest: str) -> Path | None:
