@@ -12,6 +12,7 @@ from millstream.inference.casts import Cast
 from millstream.inference.errors import FeatureStoreError, FeatureStoreUnavailable
 from millstream.inference.feature_store.interface import Entries, Keys
 from millstream.inference.feature_store.timed_calls import TimedCalls
+from millstream.inference.sources.secrets import redacted
 from millstream.schemas.arrays import Ints
 from millstream.schemas.column import Column, StringColumn, column_of
 from millstream.schemas.dtypes import Dtype, ListOf
@@ -287,5 +288,5 @@ def _seconds(value: Any) -> float:
 
 
 def _said(error: Exception) -> str:
-    text = " ".join(str(error).split())[:300]
+    text = redacted(str(error))  # Feast quotes feature_store.yaml
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

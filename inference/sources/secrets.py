@@ -9,13 +9,17 @@ _IN_URL = re.compile(r"(?<=://)[^/@\s]+@")
 _SIGNED = re.compile(
     r"([?&](?:X-Amz-[A-Za-z-]+|sig|se|sp|sv|sr|Signature|AWSAccessKeyId|token|access_token)=)[^&\s'\"]+", re.IGNORECASE
 )
+_NAMED = re.compile(r"((?:password|passwd|pwd)['\"]?\s*[=:]\s*['\"]?)[^\s,;'\"&]+", re.IGNORECASE)
+# Pydantic quotes the value that it refuses: all options of a client, for example.
+_INPUT = re.compile(r"input_value=.*?(?=, input_type=|$)")
 _SHORTEST = 4  # characters; a shorter secret would black out words
 _LINE = 16  # characters; a shorter line of a key file would black out words, too
 
 
 def redacted(text: str, secrets: Iterable[str] = ()) -> str:
-    """The text in one line, without these secrets, without users in URLs and without signatures of URLs."""
+    """The text in one line, without these secrets, users in URLs, signatures of URLs, and what stands behind `password`."""
     line = " ".join(_SIGNED.sub(r"\1***", _IN_URL.sub("***@", text)).split())
+    line = _NAMED.sub(r"\1***", _INPUT.sub("input_value=***", line))
     for form in sorted({form for secret in secrets for form in _forms(secret)}, key=len, reverse=True):
         if len(form) >= _SHORTEST:
             line = line.replace(form, "***")

@@ -425,6 +425,18 @@ def test_secrets_never_show(text: str, secret: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Redis at h:6379,password=hunter2,ssl=true is away",
+        "postgres: {'user': 'a', 'password': 'hunter2'}",
+        "1 validation error [type=int, input_value={'connection_string': 'h,user:hunter2'}, input_type=dict]",
+    ],
+)
+def test_secrets_of_other_programs_do_not_show(text: str) -> None:
+    assert "hunter2" not in redacted(text)
+
+
 def test_signed_urls_lose_their_signatures() -> None:
     assert (
         redacted("GET https://b/k?X-Amz-Credential=AKIA/x&x=1&sig=abc")
