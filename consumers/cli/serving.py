@@ -70,10 +70,11 @@ def served(metrics: str) -> tuple[tuple[str, int], ...]:
 
 def refusals(metrics: str) -> tuple[Refusal, ...]:
     """Why a worker doesn't change over, from its metrics; empty: it serves the version that it should."""
-    return tuple(
+    found = (
         Refusal(*(printable(labels.get(name, "")) for name in ("model", "reason", "error")))
         for labels in _labels(MODEL_RELOAD_ERROR, metrics)
     )
+    return tuple(dict.fromkeys(found))  # the port of `millstream run` has the series of each worker
 
 
 def _labels(metric: Metric, metrics: str) -> Iterator[dict[str, str]]:

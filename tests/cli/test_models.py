@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from millstream.consumers.cli import main as cli
-from millstream.consumers.cli.serving import served
+from millstream.consumers.cli.serving import Refusal, refusals, served
 from millstream.consumers.demo.example import example_folder
 from millstream.inference.sources.checksums import digest_of, sums_of
 from tests.broker.choice import Broker
@@ -261,6 +261,12 @@ def test_list_tells_which_worker_serves_which_version(
     assert said.out.splitlines()[3] == f"worker {worker} doesn't change over (load): {told}"
     assert found[0]["refusals"] == {worker: f"load: {told}"}
     assert said.err == "worker nowhere: expected HOST:PORT\n"
+
+
+def test_refusal_that_several_workers_of_a_port_share_is_told_once() -> None:
+    series = 'millstream_model_reload_error{{error="{}",model="m",reason="load",worker="{}"}} 1.0\n'
+    text = series.format("no model", 1) + series.format("no model", 2) + series.format("too large", 3)
+    assert refusals(text) == (Refusal("m", "load", "no model"), Refusal("m", "load", "too large"))
 
 
 def test_series_of_versions_that_are_gone_do_not_count() -> None:
